@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/ab_strategy.h"
+
+#include "ablowrank/moments.h"
+#include "ablowrank/split.h"
+#include "engine/sync/flat.h"
+
+namespace ab {
+
+void AbOptions::validate() const {
+  schedule.validate();
+  AB_CHECK(gauge != Gauge::orthonormal || (sync != SyncMode::only_learned && sync != SyncMode::with_stale),
+           "AB-training: sync only-learned and with-stale multiply A and B of different ranks, which needs "
+           "--ab.gauge split-sigma");
+  AB_CHECK(gauge != Gauge::split_sigma || sync != SyncMode::tangent,
+           "AB-training: sync tangent needs --ab.gauge orthonormal");
+}
+
+AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, const LrSchedule& schedule)
+    : model_(model), world_(world), options_(options), schedule_(schedule) {
+  options_.validate();
+  groups_ = make_groups(world.size(), options.group_size, options.sync == SyncMode::only_b);
+  group_ = world.split(group_of(groups_, world.rank()), "group");
+  std::vector<Tensor> values = shared_values();
+  for (Weight* w : eligible_weights()) {
+    w->set_execution(options.execution);
+    values.push_back(w->dense().value.value());
+  }
+  broadcast_flat(world_, values, 0);
+}
+
+void AbStrategy::start(TrainState& state) {
+  enter(Phase::warmup, state);
+  if (options_.schedule.warmup_steps == 0) split(state, options_.schedule.cut_at_warmup);
+}
+
+double AbStrategy::learning_rate(double scheduled, std::int64_t step) const {
+  const std::int64_t transition = options_.schedule.last_transition(step);
+  return rebound_learning_rate(options_.schedule, scheduled, schedule_.at(std::max<std::int64_t>(transition, 0)), step);
+}
+
+void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
+
+void AbStrategy::after_step(TrainState& state) {
+  switch (options_.schedule.transition_at(state.step)) {
+    case Transition::none:
+    case Transition::restart_rebound: return;
+    case Transition::split: return split(state, true);
+    case Transition::split_uncut: return split(state, false);
+    case Transition::sync:
+      sync(state);
+      return enter(Phase::rebound, state);
+  }
+}
+
+void AbStrategy::split(TrainState& state, bool cut) {
+  world_.ledger().set_phase("split");
+  ++cycle_;
+  const std::vector<Weight*> weights = eligible_weights();
+  std::vector<LowRank> parts = decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_);
+  splits_.clear();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    Weight& weight = *weights[i];
+    const bool train_a = trained_factor() == Factor::a;
+    FactorPair pair = apply_gauge(parts[i], options_.gauge, train_a != weight.transposed());
+    weight.factorise(std::move(pair.outer), std::move(pair.inner), train_a ? Weight::Mode::train_a : Weight::Mode::train_b);
+    carry_moments_to_factors(weight, options_.moments, state.optimizer);
+    splits_.push_back({&weight, options_.sync == SyncMode::tangent ? std::move(parts[i]) : LowRank{}});
+  }
+  enter(Phase::low_rank, state);
+}
+
+namespace {
+
+Tensor matrix_of(const Var& factor) { return factor.value().view({factor.shape()[0], -1}); }
+
+std::vector<Join> join_weights(const std::vector<SplitWeight>& splits, SyncMode mode, const Trainers& trainers,
+                               WeightedSum& sum) {
+  std::vector<Join> joins;
+  for (const SplitWeight& split : splits)
+    joins.emplace_back(split, matrix_of(split.weight->outer().value), matrix_of(split.weight->inner().value), mode,
+                       trainers, sum);
+  return joins;
+}
+
+}  // namespace
+
+void AbStrategy::sync(TrainState& state) {
+  world_.ledger().set_phase("sync");
+  // What the groups trained side by side becomes its mean, optimizer state included: ranks that step on with
+  // different momentum would drift apart.
+  std::vector<Tensor> shared = shared_values();
+  for (const Param* p : inventory_of(model_).params) {
+    if (p->role == ParamRole::factor_a || p->role == ParamRole::factor_b) continue;
+    for (const Tensor& moment : {state.optimizer.state(*p).first_moment, state.optimizer.state(*p).second_moment})
+      if (moment.defined()) shared.push_back(moment);
+  }
+  WeightedSum sum;
+  for (const Tensor& t : shared) sum.add(t, 1.0 / world_.size());
+  const std::vector<Join> weights = join_weights(splits_, options_.sync, trainers(), sum);
+  std::vector<std::pair<std::size_t, Join>> moments;
+  for (std::size_t i = 0; i < splits_.size(); ++i)
+    if (moments_can_join(options_, splits_[i], state.optimizer))
+      moments.emplace_back(i, join_moments(splits_[i], options_, trainers(), state.optimizer, sum));
+  sum.run(world_);
+
+  for (std::size_t i = 0; i < shared.size(); ++i) shared[i].copy_from(sum.result(i));
+  std::vector<Tensor> dense_moments(splits_.size());
+  for (const auto& [i, join] : moments) dense_moments[i] = join.dense(sum);
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    splits_[i].weight->restore(weights[i].dense(sum));
+    carry_moments_to_dense(*splits_[i].weight, options_.moments, dense_moments[i], state.optimizer);
+  }
+  splits_.clear();
+}
+
+void AbStrategy::enter(Phase phase, TrainState& state) {
+  phase_ = phase;
+  std::vector<Param*> params = inventory_of(model_).params;
+  state.optimizer.set_params(params);
+  const bool factors_stay_local = options_.gradient_scope == GradientScope::individual;
+  std::erase_if(params, [&](const Param* p) {
+    const bool is_factor = p->role == ParamRole::factor_a || p->role == ParamRole::factor_b;
+    return !p->trainable() || (is_factor && factors_stay_local);
+  });
+  buckets_.reset();  // the old hooks go before the new ones come
+  buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
+                                               options_.bucket_bytes);
+  world_.ledger().set_phase(name_of(phase));
+}
+
+void AbStrategy::begin_evaluation(TrainState&) {
+  world_.ledger().set_phase("evaluation");
+  std::vector<Tensor> buffers;
+  for (const Buffer& buffer : inventory_of(model_).buffers) buffers.push_back(buffer.value);
+  if (phase_ != Phase::low_rank) return all_reduce_flat(world_, buffers, ReduceOp::mean);
+
+  WeightedSum sum;
+  const std::vector<Tensor> shared = shared_values();
+  for (const Tensor& t : shared) sum.add(t, 1.0 / world_.size());
+  const std::vector<Join> joins = join_weights(splits_, options_.sync, trainers(), sum);
+  sum.run(world_);
+  aside_ = {};
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    aside_.shared.push_back(shared[i].clone());
+    shared[i].copy_from(sum.result(i));
+  }
+  for (std::size_t i = 0; i < splits_.size(); ++i) {
+    Weight& weight = *splits_[i].weight;
+    aside_.factors.push_back({weight.outer().value.value(), weight.inner().value.value()});
+    weight.restore(joins[i].dense(sum));
+  }
+}
+
+void AbStrategy::end_evaluation(TrainState&) {
+  world_.ledger().set_phase(phase());
+  if (phase_ != Phase::low_rank) return;
+  const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
+  for (std::size_t i = 0; i < splits_.size(); ++i)
+    splits_[i].weight->factorise(aside_.factors[i].outer, aside_.factors[i].inner, mode);
+  const std::vector<Tensor> shared = shared_values();
+  for (std::size_t i = 0; i < shared.size(); ++i) shared[i].copy_from(aside_.shared[i]);
+  aside_ = {};
+}
+
+void AbStrategy::finish(TrainState& state) {
+  if (phase_ != Phase::low_rank) {
+    begin_evaluation(state);
+    return;
+  }
+  sync(state);
+  if (options_.final_model == FinalModel::factors) split(state, true);
+  else enter(Phase::rebound, state);
+}
+
+std::vector<Weight*> AbStrategy::eligible_weights() const {
+  std::vector<Weight*> weights;
+  for (Weight* w : inventory_of(model_).weights)
+    if (w->role() == ParamRole::weight && w->n() > 1) weights.push_back(w);
+  return weights;
+}
+
+/// Everything that is not a factorised weight: biases, norms, always-sync parameters and running statistics.
+std::vector<Tensor> AbStrategy::shared_values() const {
+  const Inventory inventory = inventory_of(model_);
+  const std::vector<Weight*> eligible = eligible_weights();
+  std::vector<Tensor> values;
+  for (const Param* p : inventory.params) {
+    const auto owns = [&](Weight* w) { return p == &w->dense() || p == &w->a() || p == &w->b(); };
+    if (std::none_of(eligible.begin(), eligible.end(), owns)) values.push_back(p->value.value());
+  }
+  for (const Buffer& buffer : inventory.buffers) values.push_back(buffer.value);
+  return values;
+}
+
+Trainers AbStrategy::trainers() const {
+  return {trainers_of(groups_, Factor::a, cycle_), trainers_of(groups_, Factor::b, cycle_), world_.size()};
+}
+
+Factor AbStrategy::trained_factor() const {
+  return groups_[static_cast<std::size_t>(group_of(groups_, world_.rank()))].trained_in_cycle(cycle_);
+}
+
+}  // namespace ab

@@ -1,0 +1,70 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// AB-training (Coquelin et al., arXiv 2405.01067) as a synchronisation strategy. After a full-rank warm-up
+// every weight W is split into A·B; groups of ranks train A only or B only and exchange gradients among
+// themselves; then the factors are rejoined over all ranks, W is rebuilt and trained briefly at full rank
+// (rebound), and split again.
+//
+//   phases.h       when: a pure function of the step
+//   groups.h       who trains what
+//   rank_policy.h  how many directions are kept
+//   split.h        W -> A, B         join.h  A, B -> W         moments.h  optimizer state both ways
+
+#include <memory>
+
+#include "ablowrank/groups.h"
+#include "ablowrank/join.h"
+#include "ablowrank/options.h"
+#include "engine/comm/comm.h"
+#include "engine/optim/schedule.h"
+#include "engine/sync/gradient_buckets.h"
+#include "engine/sync/sync_strategy.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+class AbStrategy final : public SyncStrategy {
+ public:
+  /// Collective over `world`. `schedule` is the run's learning-rate schedule, which the rebound starts from.
+  AbStrategy(Layer& model, Comm& world, const AbOptions& options, const LrSchedule& schedule);
+
+  void start(TrainState& state) override;
+  std::string phase() const override { return name_of(phase_); }
+  double learning_rate(double scheduled, std::int64_t step) const override;
+  void finish_grads(TrainState& state) override;
+  void after_step(TrainState& state) override;
+  void begin_evaluation(TrainState& state) override;
+  void end_evaluation(TrainState& state) override;
+  void finish(TrainState& state) override;
+
+ private:
+  void split(TrainState& state, bool cut);
+  void sync(TrainState& state);
+  void enter(Phase phase, TrainState& state);
+  std::vector<Weight*> eligible_weights() const;
+  std::vector<Tensor> shared_values() const;
+  Trainers trainers() const;
+  Factor trained_factor() const;
+
+  Layer& model_;
+  Comm& world_;
+  AbOptions options_;
+  LrSchedule schedule_;
+  std::vector<RankGroup> groups_;
+  std::unique_ptr<Comm> group_;
+
+  Phase phase_ = Phase::warmup;
+  std::int64_t cycle_ = -1;  // number of splits so far, less one
+  std::vector<SplitWeight> splits_;
+  std::unique_ptr<GradientBuckets> buckets_;
+
+  /// What an evaluation in a low-rank phase puts aside.
+  struct Aside {
+    std::vector<FactorPair> factors;
+    std::vector<Tensor> shared;
+  };
+  Aside aside_;
+};
+
+}  // namespace ab

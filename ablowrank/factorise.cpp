@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/factorise.h"
+
+#include <cmath>
+
+#include "engine/kernels/diagonal.h"
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+
+LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod method) {
+  const Tensor w2 = weight.view({weight.dim(0), -1});
+  const bool transposed = w2.dim(0) < w2.dim(1);
+  const Svd svd = backend(weight.device()).svd(transposed ? transpose(w2) : w2, method);
+  const std::int64_t r = policy ? policy->choose(svd.s.to_doubles()) : svd.s.numel();
+
+  // Leading columns of U are leading rows of its transpose, which is what the transposed orientation stores.
+  const Tensor u_rows = transpose(svd.u).slice(0, r);
+  const Tensor v_rows = svd.vt.slice(0, r);
+  const Tensor sigma = svd.s.slice(0, r).clone();
+  return transposed ? LowRank{transpose(v_rows), sigma, u_rows.clone()} : LowRank{transpose(u_rows), sigma, v_rows.clone()};
+}
+
+FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer) {
+  if (gauge == Gauge::orthonormal) {
+    FactorPair pair{low_rank.outer, low_rank.inner};
+    Tensor& trained = trained_outer ? pair.outer : pair.inner;
+    trained = trained.clone();
+    if (trained_outer) scale_columns(trained, low_rank.sigma);
+    else scale_rows(trained, low_rank.sigma);
+    return pair;
+  }
+  FactorPair pair{low_rank.outer.clone(), low_rank.inner.clone()};
+  std::vector<float> root;
+  for (double s : low_rank.sigma.to_doubles()) root.push_back(static_cast<float>(std::sqrt(s)));
+  const Tensor scale = Tensor::from(root, low_rank.sigma.shape(), low_rank.sigma.device());
+  scale_columns(pair.outer, scale);
+  scale_rows(pair.inner, scale);
+  return pair;
+}
+
+Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  Tensor c({a.dim(transpose_a ? 1 : 0), b.dim(transpose_b ? 0 : 1)}, a.dtype(), a.device());
+  backend(a.device()).gemm({.transpose_a = transpose_a, .transpose_b = transpose_b}, a, b, c);
+  return c;
+}
+
+Tensor fold(const Tensor& outer, const Tensor& inner) { return product(outer, inner); }
+
+Tensor lift_from_tangent(const Tensor& u, const Tensor& v, const Tensor& x, const Tensor& y) {
+  // shared = Uᵀ X + Y Vᵀ (r × r); then W = (X − ½ U·shared) V + U Y.
+  const Tensor shared = add(product(u, x, true, false), product(y, v, false, true));
+  const Tensor x_corrected = x.clone();
+  axpy(-0.5, product(u, shared), x_corrected);
+  return add(product(x_corrected, v), product(u, y));
+}
+
+}  // namespace ab

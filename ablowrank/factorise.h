@@ -1,0 +1,45 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// From a weight to its factors and back. A weight [O, ...] is seen as a matrix O × K; the decomposition works
+// on the tall orientation (layers/weight.h), and everything here is expressed in the stored form
+//   W2 = outer · diag(sigma) · inner      outer: [O, r]   inner: [r, K]
+
+#include "ablowrank/options.h"
+#include "engine/backend/backend.h"
+#include "layers/weight.h"
+
+namespace ab {
+
+/// A truncated singular value decomposition of W2.
+struct LowRank {
+  Tensor outer;  ///< [O, r], orthonormal columns
+  Tensor sigma;  ///< [r], descending
+  Tensor inner;  ///< [r, K], orthonormal rows
+  std::int64_t r() const { return sigma.numel(); }
+};
+
+/// The decomposition of a dense weight [O, ...], cut to the rank that `policy` chooses (no cut: nullptr).
+LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod method);
+
+/// The two tensors that a rank holds while `trained_outer` says which of them it trains.
+struct FactorPair {
+  Tensor outer;  ///< [O, r]
+  Tensor inner;  ///< [r, K]
+};
+/// Distributes sigma over the factors. Training does not touch `low_rank`: only a frozen factor may share its
+/// storage.
+FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer);
+
+/// W2 = outer · inner   [O, K]
+Tensor fold(const Tensor& outer, const Tensor& inner);
+
+/// op(a) · op(b), row-major matrices.
+Tensor product(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
+
+/// X V + U Y − ½ U (Uᵀ X + Y Vᵀ) V for orthonormal U [O, r] and V [r, K], X: [O, r], Y: [r, K]: the matrix whose
+/// projections are X = W Vᵀ and Y = Uᵀ W, the part that both see taken as their mean. Exact when X and Y come
+/// from one W in the tangent space of the rank-r matrices at U Σ V.
+Tensor lift_from_tangent(const Tensor& u, const Tensor& v, const Tensor& x, const Tensor& y);
+
+}  // namespace ab

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/moments.h"
+
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+namespace {
+
+/// The projection of a moment of W [O, K] on the side of the trained factor.
+Tensor project(const Tensor& moment, const Tensor& outer, const Tensor& inner, bool train_outer) {
+  return train_outer ? product(moment, inner, false, true) : product(outer, moment, true, false);
+}
+
+Tensor matrix_of(const Param& factor) {
+  const Tensor& t = factor.value.value();
+  return t.view({t.dim(0), -1});
+}
+
+}  // namespace
+
+void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer) {
+  const bool train_outer = weight.outer().trainable();
+  Param& trained = train_outer ? weight.outer() : weight.inner();
+  Param& frozen = train_outer ? weight.inner() : weight.outer();
+  if (carry == MomentCarry::truncate) {
+    optimizer.resize(trained);
+    optimizer.resize(frozen);
+    return;
+  }
+  optimizer.reset(trained);
+  optimizer.reset(frozen);
+  if (carry == MomentCarry::project) {
+    const ParamState dense = optimizer.state(weight.dense());
+    const Tensor outer = matrix_of(weight.outer()), inner = matrix_of(weight.inner());
+    const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
+      return project(moment.view({weight.out(), weight.in()}), o, i, train_outer).view(trained.value.shape());
+    };
+    ParamState& state = optimizer.state(trained);
+    state.updates = dense.updates;
+    if (dense.first_moment.defined()) state.first_moment = projected(dense.first_moment, outer, inner);
+    if (dense.second_moment.defined())
+      state.second_moment = projected(dense.second_moment, squared(outer), squared(inner));
+  }
+  optimizer.reset(weight.dense());
+}
+
+bool moments_can_join(const AbOptions& options, const SplitWeight& split, Optimizer& optimizer) {
+  Param& trained = split.weight->outer().trainable() ? split.weight->outer() : split.weight->inner();
+  const ParamState& state = optimizer.state(trained);
+  return options.moments == MomentCarry::project && options.sync == SyncMode::tangent && state.first_moment.defined() &&
+         !state.second_moment.defined();
+}
+
+Join join_moments(const SplitWeight& split, const AbOptions& options, const Trainers& trainers, Optimizer& optimizer,
+                  WeightedSum& sum) {
+  Weight& weight = *split.weight;
+  const bool train_outer = weight.outer().trainable();
+  const auto moment = [&](Param& factor) {
+    const Tensor& m = optimizer.state(factor).first_moment;
+    return m.view({m.dim(0), -1});
+  };
+  // In the orthonormal gauge the frozen side of a lifted moment is the frozen factor itself.
+  return Join(split, train_outer ? moment(weight.outer()) : split.origin.outer,
+              train_outer ? split.origin.inner : moment(weight.inner()), options.sync, trainers, sum);
+}
+
+void carry_moments_to_dense(Weight& weight, MomentCarry carry, const Tensor& dense_moment, Optimizer& optimizer) {
+  if (carry == MomentCarry::truncate) return;
+  optimizer.reset(weight.a());
+  optimizer.reset(weight.b());
+  optimizer.reset(weight.dense());
+  if (dense_moment.defined()) optimizer.state(weight.dense()).first_moment = dense_moment.view(weight.shape());
+}
+
+}  // namespace ab

@@ -1,0 +1,26 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Optimizer state of a weight across its change of form. Gradients of the factors are projections of the
+// gradient of W: dA = dW Bᵀ, dB = Aᵀ dW; moments can follow the same way.
+
+#include "ablowrank/join.h"
+#include "engine/optim/optimizer.h"
+
+namespace ab {
+
+/// After a split: gives the trained factor its state and drops that of the frozen one.
+/// project: m ← projection of W's first moment; v ← the same with squared entries of the frozen factor, which
+/// is the variance of the projection when the entries of dW are independent; the update count goes along.
+void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer);
+
+/// The join of the first moments, for MomentCarry::project with SyncMode::tangent and an optimizer whose
+/// only state is a first moment; the dense moment is join.dense(sum) once the sum has run.
+bool moments_can_join(const AbOptions& options, const SplitWeight& split, Optimizer& optimizer);
+Join join_moments(const SplitWeight& split, const AbOptions& options, const Trainers& trainers, Optimizer& optimizer,
+                  WeightedSum& sum);
+
+/// After a sync: gives W its state (`dense_moment` may be undefined) and drops that of the factors.
+void carry_moments_to_dense(Weight& weight, MomentCarry carry, const Tensor& dense_moment, Optimizer& optimizer);
+
+}  // namespace ab

@@ -1,0 +1,61 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The settings of AB-training (Coquelin et al., arXiv 2405.01067), as types.
+
+#include <cstdint>
+
+#include "ablowrank/phases.h"
+#include "ablowrank/rank_policy.h"
+#include "engine/backend/backend.h"
+#include "layers/weight.h"
+
+namespace ab {
+
+/// How the independently trained factors become one W again. U, V: the orthonormal factors of the split.
+enum class SyncMode {
+  full,          ///< every rank forms its own A·B; W is their mean
+  with_stale,    ///< mean of all A (trained and frozen copies) times mean of all B
+  only_learned,  ///< mean of the trained A times mean of the trained B
+  only_b,        ///< A stays; every rank trains B, and B is averaged
+  tangent,       ///< W = A V + U B − ½ U (Uᵀ A + B Vᵀ) V: both updates in full, what they share counted once
+};
+
+/// Who averages the gradients of a trained factor.
+enum class GradientScope { group, individual };
+
+/// Where the singular values of W = U Σ V go.
+enum class Gauge {
+  split_sigma,  ///< A = U Σ^½, B = Σ^½ V on every rank (the paper)
+  orthonormal,  ///< the frozen factor is U or V itself and the trained one carries Σ: a step of the trained
+                ///< factor then moves W by the projected gradient, at the learning rate of dense training
+};
+
+/// What happens to optimizer state when a weight changes form.
+enum class MomentCarry {
+  project,   ///< the first moment follows the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W, and back at a sync
+  reset,     ///< moments and update counts start anew
+  truncate,  ///< W's moments sleep while the factors train; a factor's are cut or padded to its new rank
+};
+
+/// What a run that ends in a low-rank phase leaves behind.
+enum class FinalModel { factors, dense };
+
+struct AbOptions {
+  PhaseSchedule schedule;
+  RankPolicy rank_policy;
+  SyncMode sync = SyncMode::tangent;
+  GradientScope gradient_scope = GradientScope::group;
+  Gauge gauge = Gauge::orthonormal;
+  MomentCarry moments = MomentCarry::project;
+  FinalModel final_model = FinalModel::factors;
+  Execution execution = Execution::automatic;
+  SvdMethod svd = SvdMethod::gram;
+  int group_size = -1;  ///< ranks per group; -1: two halves of the world
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+
+  /// Throws Error(config) when settings exclude each other.
+  void validate() const;
+};
+
+}  // namespace ab

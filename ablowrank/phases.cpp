@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/phases.h"
+
+#include <algorithm>
+
+#include "engine/core/check.h"
+
+namespace ab {
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::warmup: return "warmup";
+    case Phase::low_rank: return "low-rank";
+    case Phase::rebound: return "rebound";
+  }
+  return "?";
+}
+
+void PhaseSchedule::validate() const {
+  AB_CHECK(warmup_steps >= 0, "AB-training: warmup_steps must not be negative, got {}", warmup_steps);
+  AB_CHECK(full_rank_steps >= 1 && full_rank_steps < cycle_steps,
+           "AB-training: full_rank_steps must be at least 1 and less than cycle_steps, got {} of {}", full_rank_steps,
+           cycle_steps);
+  AB_CHECK(rebound_steps >= 0, "AB-training: lr_rebound_steps must not be negative, got {}", rebound_steps);
+}
+
+Phase PhaseSchedule::phase_at(std::int64_t step) const {
+  if (step < warmup_steps) return Phase::warmup;
+  if (release_order) {
+    const std::int64_t last_sync = step / cycle_steps * cycle_steps;
+    return last_sync > warmup_steps && step - last_sync < full_rank_steps ? Phase::rebound : Phase::low_rank;
+  }
+  return (step - warmup_steps) % cycle_steps < cycle_steps - full_rank_steps ? Phase::low_rank : Phase::rebound;
+}
+
+Transition PhaseSchedule::transition_at(std::int64_t step) const {
+  if (step < warmup_steps) return Transition::none;
+  if (step == warmup_steps) return cut_at_warmup ? Transition::split : Transition::split_uncut;
+  if (release_order) {
+    if (step % cycle_steps == 0) return Transition::sync;
+    if (step <= cycle_steps || step % cycle_steps != full_rank_steps) return Transition::none;
+    return phase_at(step - 1) == Phase::rebound ? Transition::split : Transition::restart_rebound;
+  }
+  const std::int64_t position = (step - warmup_steps) % cycle_steps;
+  if (position == 0) return Transition::split;
+  return position == cycle_steps - full_rank_steps ? Transition::sync : Transition::none;
+}
+
+std::int64_t PhaseSchedule::last_transition(std::int64_t step) const {
+  // Within one cycle at least one transition lies behind every step after the warm-up.
+  for (std::int64_t t = step; t >= std::max(warmup_steps, step - 2 * cycle_steps); --t)
+    if (transition_at(t) != Transition::none) return t;
+  return -1;
+}
+
+std::int64_t PhaseSchedule::splits_until(std::int64_t step) const {
+  if (step < warmup_steps) return 0;
+  if (!release_order) return 1 + (step - warmup_steps) / cycle_steps;
+  const std::int64_t syncs_by_then = std::max<std::int64_t>(0, (step - full_rank_steps) / cycle_steps);
+  return 1 + std::max<std::int64_t>(0, syncs_by_then - warmup_steps / cycle_steps);
+}
+
+double rebound_learning_rate(const PhaseSchedule& schedule, double scheduled, double scheduled_at_transition,
+                             std::int64_t step) {
+  const std::int64_t transition = schedule.last_transition(step);
+  if (transition < 0 || schedule.rebound_steps == 0) return scheduled;
+  const std::int64_t k = step - transition + 1;
+  if (schedule.release_order) {
+    if (k > schedule.rebound_steps) return scheduled;
+    constexpr double kFloor = 1e-5;
+    const double slope = (scheduled_at_transition - kFloor) / static_cast<double>(schedule.rebound_steps);
+    return std::min(scheduled, k == 1 ? std::min(kFloor, slope) : static_cast<double>(k) * slope);
+  }
+  const bool full_rank = schedule.phase_at(step) == Phase::rebound;
+  const std::int64_t phase_length =
+      full_rank ? schedule.full_rank_steps : schedule.cycle_steps - schedule.full_rank_steps;
+  const std::int64_t ramp = std::min(schedule.rebound_steps, phase_length);
+  return k >= ramp ? scheduled : scheduled * static_cast<double>(k) / static_cast<double>(ramp);
+}
+
+}  // namespace ab

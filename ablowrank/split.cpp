@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/split.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ab {
+namespace {
+
+/// The three tensors of a decomposition as consecutive pieces of one flat buffer.
+LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight, std::int64_t r) {
+  const std::int64_t outer = weight.out() * r, inner = r * weight.in();
+  const auto piece = [&](std::int64_t begin, std::int64_t count) { return flat.slice(begin, begin + count); };
+  return {piece(offset, outer).view({weight.out(), r}), piece(offset + outer, r),
+          piece(offset + outer + r, inner).view({r, weight.in()})};
+}
+
+LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod method) {
+  try {
+    return decompose(weight.dense().value.value(), policy, method);
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", weight.name(), error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_size) {
+  std::vector<double> cost;
+  for (const Weight* w : weights) cost.push_back(static_cast<double>(w->m()) * static_cast<double>(w->n() * w->n()));
+  std::vector<std::size_t> by_cost(weights.size());
+  std::iota(by_cost.begin(), by_cost.end(), 0);
+  std::stable_sort(by_cost.begin(), by_cost.end(), [&](auto i, auto j) { return cost[i] > cost[j]; });
+
+  std::vector<int> owners(weights.size());
+  std::vector<double> load(static_cast<std::size_t>(world_size), 0.0);
+  for (std::size_t i : by_cost) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += cost[i];
+    owners[i] = static_cast<int>(least - load.begin());
+  }
+  return owners;
+}
+
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
+                                   Comm& world) {
+  const std::vector<int> owners = assign_owners(weights, world.size());
+  std::vector<LowRank> result(weights.size());
+  const Tensor ranks = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (owners[i] != world.rank()) continue;
+    result[i] = decompose_named(*weights[i], policy, method);
+    ranks.data<std::int64_t>()[i] = result[i].r();
+  }
+  if (!weights.empty()) world.all_reduce(ranks, ReduceOp::max);
+
+  for (int owner = 0; owner < world.size(); ++owner) {
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if (owners[i] == owner) total += ranks.data<std::int64_t>()[i] * (weights[i]->out() + weights[i]->in() + 1);
+    if (total == 0) continue;
+
+    const Tensor flat({total}, DType::float32, weights[0]->dense().value.value().device());
+    std::vector<LowRank> pieces(weights.size());
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (owners[i] != owner) continue;
+      const std::int64_t r = ranks.data<std::int64_t>()[i];
+      pieces[i] = pieces_of(flat, offset, *weights[i], r);
+      offset += r * (weights[i]->out() + weights[i]->in() + 1);
+      if (owner != world.rank()) continue;
+      pieces[i].outer.copy_from(result[i].outer);
+      pieces[i].sigma.copy_from(result[i].sigma);
+      pieces[i].inner.copy_from(result[i].inner);
+    }
+    world.broadcast(flat, owner);
+    // Copies, so that no factor keeps the whole buffer alive.
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if (owners[i] == owner) result[i] = {pieces[i].outer.clone(), pieces[i].sigma.clone(), pieces[i].inner.clone()};
+  }
+  return result;
+}
+
+}  // namespace ab

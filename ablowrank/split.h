@@ -1,0 +1,25 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The split of all weights of a model at once. Every decomposition is computed on one rank and both of its
+// factors are sent to all: factors of different ranks' decompositions would not belong together (signs and
+// bases differ), and the work is spread over the ranks besides.
+
+#include <vector>
+
+#include "ablowrank/factorise.h"
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+/// The rank that decomposes each weight: the most expensive weight first, to the rank with the least work so
+/// far (cost m·n²).
+std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_size);
+
+/// Collective over `world`; on return all ranks hold bitwise equal decompositions of the dense `weights`.
+/// Traffic: one all-reduce of a number per weight, and from each owner one broadcast of r(O + K + 1) floats
+/// per weight. `policy` nullptr: no cut.
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
+                                   Comm& world);
+
+}  // namespace ab

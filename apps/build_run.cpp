@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "apps/build_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ablowrank/ab_strategy.h"
+#include "data/synthetic.h"
+#include "engine/sync/dense.h"
+
+namespace ab {
+namespace {
+
+/// The value that belongs to a word; config.cpp has already refused words that are not in the list.
+template <class T> T meaning(const std::string& word, std::initializer_list<std::pair<const char*, T>> words) {
+  for (const auto& [name, value] : words)
+    if (word == name) return value;
+  throw Bug(fmt::format("bug in abtrain: the word '{}' has no meaning", word));
+}
+
+std::int64_t bucket_bytes(const TrainConfig& config) { return std::llround(config.bucket_mb * 1048576.0); }
+
+}  // namespace
+
+TrainAndTest load_data(const TrainConfig& config) {
+  TrainAndTest data;
+  if (config.dataset == "cifar10") data = load_cifar10(config.data_dir);
+  else if (config.dataset == "cifar100") data = load_cifar100(config.data_dir);
+  else data = load_cifar10(ensure_synthetic_cifar10({}, config.data_dir));
+  data.train = first_images(std::move(data.train), config.train_samples);
+  data.test = first_images(std::move(data.test), config.val_samples);
+  return data;
+}
+
+std::int64_t total_steps(const TrainConfig& config, std::int64_t batches_per_epoch) {
+  return config.steps > 0 ? config.steps : config.epochs * batches_per_epoch;
+}
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epoch) {
+  const double per_epoch = static_cast<double>(batches_per_epoch);
+  LrSchedule schedule;
+  schedule.kind = meaning<LrSchedule::Kind>(config.schedule, {{"constant", LrSchedule::Kind::constant},
+                                                              {"step", LrSchedule::Kind::step},
+                                                              {"cosine", LrSchedule::Kind::cosine}});
+  schedule.peak = config.lr;
+  schedule.start = schedule.end = config.min_lr;
+  schedule.warmup_steps = config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
+  schedule.total_steps = total_steps(config, batches_per_epoch);
+  schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
+  schedule.step_factor = config.lr_step_factor;
+  return schedule;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params) {
+  auto optimizer = config.optimizer == "adamw"
+                       ? make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay})
+                       : make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
+  optimizer->set_max_grad_norm(config.max_grad_norm);
+  return optimizer;
+}
+
+AbOptions make_ab_options(const TrainConfig& config) {
+  const AbConfig& ab = config.ab;
+  AbOptions options;
+  options.schedule = {ab.warmup_steps, ab.cycle_steps,   ab.full_rank_steps,
+                      ab.lr_rebound_steps, ab.cut_at_warmup, ab.paper_schedule};
+  options.rank_policy.kind = meaning<RankPolicy::Kind>(ab.rank_policy, {{"sigma-cutoff", RankPolicy::Kind::sigma_cutoff},
+                                                                        {"ratio", RankPolicy::Kind::ratio},
+                                                                        {"energy", RankPolicy::Kind::energy},
+                                                                        {"fixed", RankPolicy::Kind::fixed}});
+  options.rank_policy.cutoff = ab.sigma_cutoff;
+  options.rank_policy.ratio = ab.ratio;
+  options.rank_policy.energy = ab.energy;
+  options.rank_policy.fixed = ab.fixed_rank;
+  options.rank_policy.multiple = ab.rank_multiple;
+  options.sync = meaning<SyncMode>(ab.sync, {{"full", SyncMode::full},
+                                             {"with-stale", SyncMode::with_stale},
+                                             {"only-learned", SyncMode::only_learned},
+                                             {"only-b", SyncMode::only_b},
+                                             {"tangent", SyncMode::tangent}});
+  options.gradient_scope = meaning<GradientScope>(
+      ab.setup, {{"groups", GradientScope::group}, {"individual", GradientScope::individual}});
+  options.gauge = meaning<Gauge>(ab.gauge, {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}});
+  options.moments = meaning<MomentCarry>(
+      ab.moments,
+      {{"project", MomentCarry::project}, {"reset", MomentCarry::reset}, {"truncate", MomentCarry::truncate}});
+  options.final_model =
+      meaning<FinalModel>(ab.final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}});
+  options.execution = meaning<Execution>(
+      ab.execution,
+      {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}});
+  options.svd = meaning<SvdMethod>(ab.svd, {{"gram", SvdMethod::gram}, {"direct", SvdMethod::direct}});
+  options.group_size = ab.group_size;
+  options.bucket_bytes = bucket_bytes(config);
+  return options;
+}
+
+void mark_always_sync(const std::vector<std::string>& names, Layer& model) {
+  if (names.empty()) return;
+  const Inventory inventory = inventory_of(model);
+  for (const std::string& name : names) {
+    const auto found = std::find_if(inventory.params.begin(), inventory.params.end(),
+                                    [&](const Param* p) { return p->name == name; });
+    AB_CHECK(found != inventory.params.end(),
+             "--ab.always-sync: the model has no parameter '{}'; abtrain inspect lists the names", name);
+  }
+  const auto listed = [&](const Param* p) { return std::find(names.begin(), names.end(), p->name) != names.end(); };
+  for (Param* p : inventory.params) {
+    if (listed(p)) p->role = ParamRole::always_sync;
+    else if (p->role == ParamRole::always_sync)
+      p->role = p->value.value().rank() > 1 ? ParamRole::weight : ParamRole::vector;
+  }
+}
+
+std::unique_ptr<SyncStrategy> make_strategy(const TrainConfig& config, Layer& model, Comm& world,
+                                            const LrSchedule& schedule) {
+  if (config.method == "ab") return std::make_unique<AbStrategy>(model, world, make_ab_options(config), schedule);
+  const Inventory inventory = inventory_of(model);
+  std::vector<Tensor> buffers;
+  for (const Buffer& buffer : inventory.buffers) buffers.push_back(buffer.value);
+  return std::make_unique<DenseStrategy>(inventory.params, buffers, world, bucket_bytes(config));
+}
+
+}  // namespace ab

@@ -1,0 +1,33 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// From the words of a TrainConfig to the objects of a run.
+
+#include <memory>
+
+#include "ablowrank/options.h"
+#include "apps/config.h"
+#include "data/dataset.h"
+#include "engine/comm/comm.h"
+#include "engine/optim/optimizer.h"
+#include "engine/optim/schedule.h"
+#include "engine/sync/sync_strategy.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
+TrainAndTest load_data(const TrainConfig& config);
+
+/// How long a run is, from the number of batches in an epoch.
+std::int64_t total_steps(const TrainConfig& config, std::int64_t batches_per_epoch);
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epoch);
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
+AbOptions make_ab_options(const TrainConfig& config);
+/// Gives the parameters of --ab.always-sync their role; throws Error(config) for a name the model lacks.
+void mark_always_sync(const std::vector<std::string>& names, Layer& model);
+std::unique_ptr<SyncStrategy> make_strategy(const TrainConfig& config, Layer& model, Comm& world,
+                                            const LrSchedule& schedule);
+
+}  // namespace ab

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#include "apps/compare_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "apps/report.h"
+#include "apps/terminal.h"
+#include "engine/core/check.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+/// Runs are told apart by as much of their path as that needs.
+void make_labels_unique(std::vector<Run>& runs) {
+  std::set<std::string> seen;
+  const bool unique = std::all_of(runs.begin(), runs.end(), [&](const Run& r) { return seen.insert(r.label).second; });
+  if (unique) return;
+  for (Run& run : runs) run.label = run.folder;
+}
+
+std::string percent(double fraction) {
+  return std::isfinite(fraction) ? fmt::format("{:.2f} %", 100 * fraction) : "-";
+}
+
+std::string phase_table(const std::vector<Run>& runs, int name_width) {
+  std::set<std::string> phases;
+  for (const Run& run : runs)
+    for (const auto& [phase, bytes] : run.summary.wire_bytes_per_rank_by_phase)
+      if (bytes > 0) phases.insert(phase);
+  if (phases.empty()) return "";
+  std::vector<std::string> headings{"wire bytes per rank"};
+  headings.insert(headings.end(), phases.begin(), phases.end());
+  TextTable table(headings);
+  for (const Run& run : runs) {
+    std::vector<std::string> cells{shorten(run.label, name_width)};
+    for (const std::string& phase : phases) {
+      const auto& by_phase = run.summary.wire_bytes_per_rank_by_phase;
+      const auto& steps = run.summary.steps_by_phase;
+      const auto bytes = by_phase.find(phase);
+      const auto count = steps.find(phase);
+      std::string cell = bytes == by_phase.end() ? "-" : human_bytes(bytes->second);
+      if (count != steps.end()) cell += fmt::format(" in {}", count->second);
+      cells.push_back(std::move(cell));
+    }
+    table.add(std::move(cells));
+  }
+  return "\n" + table.str() + "(bytes in N steps of the phase)\n";
+}
+
+}  // namespace
+
+const Run* dense_baseline(const std::vector<Run>& runs) {
+  const auto at = std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == "dense"; });
+  return at == runs.end() ? nullptr : &*at;
+}
+
+double wire_saving(const Run& run, const Run* baseline) {
+  const auto per_step = [](const Summary& s) { return s.wire_bytes_per_rank_total / static_cast<double>(s.steps); };
+  const bool comparable = baseline && baseline != &run && run.summary.model == baseline->summary.model &&
+                          run.summary.world_size == baseline->summary.world_size && run.summary.steps > 0 &&
+                          baseline->summary.steps > 0 && baseline->summary.wire_bytes_per_rank_total > 0;
+  if (!comparable) return std::numeric_limits<double>::quiet_NaN();
+  return 1 - per_step(run.summary) / per_step(baseline->summary);
+}
+
+std::string compare_text(const std::vector<Run>& runs, int width) {
+  const Run* baseline = dense_baseline(runs);
+  const int name_width = std::max(12, width - 96);
+  TextTable table({"run", "method", "model", "ranks", "steps", "top-1", "best", "wire/rank", "saved", "compr.", "time",
+                   "images/s"}, {1, 2});
+  for (const Run& run : runs) {
+    const Summary& s = run.summary;
+    table.add({shorten(run.label, name_width), s.method, s.model, std::to_string(s.world_size), std::to_string(s.steps),
+               percent(s.final_val_top1), percent(s.best_val_top1), human_bytes(s.wire_bytes_per_rank_total),
+               percent(wire_saving(run, baseline)), fmt::format("{:.2f}", s.compression_ratio),
+               human_seconds(s.train_seconds), fmt::format("{:.0f}", s.images_per_second)});
+  }
+  return table.str() + phase_table(runs, name_width);
+}
+
+int run_compare(const CompareConfig& config) {
+  std::vector<Run> runs;
+  for (const std::string& folder : config.folders) runs.push_back(read_run(folder));
+  make_labels_unique(runs);
+  const std::string text = compare_text(runs, terminal_width());
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (config.report.empty()) return 0;
+  const std::string folder = std::filesystem::path(config.report).parent_path().string();
+  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
+           config.report, folder);
+  write_file_atomically(config.report, report_html(runs));
+  std::printf("\nreport: %s\n", config.report.c_str());
+  return 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "apps/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+#include "apps/config_table.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
+
+const Setting* find_setting(const std::string& key) {
+  for (const Setting& setting : train_settings())
+    if (setting.key == key) return &setting;
+  return nullptr;
+}
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(name, known);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+}
+
+/// A value that somebody gave, and the words that begin a sentence about it.
+struct GivenValue {
+  const Setting* setting;
+  Value value;
+  std::string where;  // "--lr" or "run.toml:3: lr"
+};
+
+/// A TOML value as ours; dates and tables are nothing that a setting could hold.
+Value value_of(const toml::node& node, const std::string& where) {
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_floating_point()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
+  const toml::array* array = node.as_array();
+  AB_CHECK(array != nullptr, "{} is neither a number, a text, true or false, nor a list", where);
+  std::vector<std::string> names;
+  for (const toml::node& element : *array) {
+    AB_CHECK(element.is_string(), "{} is a list with something else than texts in it", where);
+    names.push_back(element.as_string()->get());
+  }
+  return names;
+}
+
+void collect(const toml::table& table, const std::string& prefix, const std::string& file,
+             std::vector<GivenValue>& values) {
+  for (const auto& [toml_key, node] : table) {
+    const std::string key = prefix + std::string(toml_key.str());
+    const std::string where = fmt::format("{}:{}: {}", file, toml_key.source().begin.line, key);
+    const toml::table* inner = node.as_table();
+    if (inner && prefix.empty() && key == "ab") {
+      collect(*inner, "ab.", file, values);
+      continue;
+    }
+    const Setting* setting = find_setting(key);
+    if (!setting || setting->flag_only) {
+      std::vector<std::string> known;
+      for (const Setting& s : train_settings())
+        if (!s.flag_only) known.push_back(s.key);
+      throw Error(ErrorKind::config, fmt::format("{} is not a setting{}", where, did_you_mean(key, known)));
+    }
+    values.push_back({setting, value_of(node, where), where});
+  }
+}
+
+std::vector<GivenValue> read_config_file(const std::string& file) {
+  const std::string text = read_file(file, ErrorKind::config, kMaxConfigBytes);
+  std::vector<GivenValue> values;
+  try {
+    collect(toml::parse(text, file), "", file, values);
+  } catch (const toml::parse_error& problem) {
+    throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
+  }
+  return values;
+}
+
+std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
+  std::vector<GivenValue> values;
+  for (const auto& [key, text] : flags) {
+    const Setting* setting = find_setting(key);
+    AB_CHECK(setting, "--{} is not a flag", key);
+    values.push_back({setting, value_from_text(*setting, text, setting->flag()), setting->flag()});
+  }
+  return values;
+}
+
+const GivenValue* find_value(const std::vector<GivenValue>& values, const std::string& key) {
+  const auto at = std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
+  return at == values.end() ? nullptr : &*at;
+}
+
+/// Stores one layer of values. Of two settings that exclude each other, giving one in this layer takes back
+/// what a lower layer said about the other.
+void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
+  const auto exclusive = [&](const char* key_a, auto& a, const char* key_b, auto& b) {
+    const GivenValue* value_a = find_value(values, key_a);
+    const GivenValue* value_b = find_value(values, key_b);
+    if (value_a || value_b) a = 0, b = 0;
+    for (const GivenValue* value : {value_a, value_b})
+      if (value) assign(*value->setting, config, value->value, value->where);
+    AB_CHECK(a == 0 || b == 0, "{} and {} exclude each other; give one of them",
+             value_a ? value_a->where : key_a, value_b ? value_b->where : key_b);
+  };
+  for (const GivenValue& value : values) assign(*value.setting, config, value.value, value.where);
+  exclusive("epochs", config.epochs, "steps", config.steps);
+  exclusive("warmup_epochs", config.warmup_epochs, "warmup_steps", config.warmup_steps);
+}
+
+/// Values that follow from others when nobody gave them.
+void fill_in(TrainConfig& config) {
+  if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
+  if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
+  const char* folder = std::getenv("ABTRAIN_DATA_DIR");
+  if (config.data_dir.empty() && config.dataset == "cifar10" && folder) config.data_dir = folder;
+}
+
+/// What no single value shows.
+void check_together(const TrainConfig& config) {
+  AB_CHECK(!config.data_dir.empty() || config.dataset == "synthetic",
+           "dataset {} needs --data-dir (for cifar10 also the environment variable ABTRAIN_DATA_DIR); "
+           "--dataset synthetic works without any files", config.dataset);
+  AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
+  const AbConfig& ab = config.ab;
+  if (config.method != "ab") return;
+  AB_CHECK(ab.full_rank_steps < ab.cycle_steps,
+           "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
+           ab.full_rank_steps, ab.cycle_steps);
+  AB_CHECK(ab.group_size != 0, "--ab.group-size cannot be 0; give the ranks per group, or -1 for two halves");
+}
+
+}  // namespace
+
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file) {
+  const std::vector<GivenValue> from_flags = read_flags(flags);
+  const std::vector<GivenValue> from_file = config_file.empty() ? std::vector<GivenValue>{} : read_config_file(config_file);
+  TrainConfig config;
+  for (const std::vector<GivenValue>* layer : {&from_file, &from_flags})
+    if (const GivenValue* preset = find_value(*layer, "ab.preset"))
+      assign(*preset->setting, config, preset->value, preset->where);
+  apply_preset(config.ab.preset, config.ab);
+  apply(from_file, config);
+  apply(from_flags, config);
+  fill_in(config);
+  check_together(config);
+  return config;
+}
+
+std::string to_toml(const TrainConfig& config) {
+  std::string text = "# A training run of abtrain. Run it again: abtrain train --config FILE --out FOLDER\n";
+  std::string section;
+  for (const Setting& setting : train_settings()) {
+    if (setting.flag_only) continue;
+    if (setting.section != section) {
+      section = setting.section;
+      text += fmt::format("\n# {}\n{}", section, setting.key.starts_with("ab.") ? "[ab]\n" : "");
+    }
+    const std::string value = toml_text(setting, config);
+    if (setting.unset_at_zero && value == "0") continue;
+    const std::string key = setting.key.starts_with("ab.") ? setting.key.substr(3) : setting.key;
+    text += fmt::format("{} = {}\n", key, value);
+  }
+  return text;
+}
+
+std::vector<FlagHelp> train_flag_help() {
+  const TrainConfig ours;
+  TrainConfig paper;
+  apply_preset("paper", paper.ab);
+  std::vector<FlagHelp> lines;
+  for (const Setting& setting : train_settings()) {
+    FlagHelp line{setting.key, setting.flag(), setting.help, setting.section,
+                  std::holds_alternative<FieldOf<bool>>(setting.field)};
+    const std::string value = toml_text(setting, ours), in_paper = toml_text(setting, paper);
+    const bool is_text = std::holds_alternative<FieldOf<std::string>>(setting.field) && setting.words.empty();
+    std::vector<std::string> notes;
+    if (!is_text && !line.is_switch) notes.push_back(setting.allowed());
+    if (value != "\"\"" && value != "[]" && !setting.unset_at_zero) notes.push_back("default " + value);
+    if (in_paper != value && setting.key != "ab.preset") notes.push_back("paper " + in_paper);
+    if (!notes.empty()) line.text += fmt::format(" ({})", fmt::join(notes, "; "));
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
+  const auto distance = [](const std::string& a, const std::string& b) {  // Levenshtein's, row by row
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      }
+    }
+    return row.back();
+  };
+  if (name.size() > 100) return "";
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : known)
+    if (const std::size_t d = distance(name, candidate); d < best_distance) best = candidate, best_distance = d;
+  return best;
+}
+
+}  // namespace ab

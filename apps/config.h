@@ -1,0 +1,117 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a training run is made of, and where its values come from: command-line flags win over the TOML file
+// of --config, which wins over the defaults below. config.cpp declares every setting once; flags, TOML keys,
+// --help and the saved config.toml all follow from that table.
+// Settings that are one of a few words stay strings: after resolve_train_config() they hold an allowed word.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ab {
+
+/// AB-training (arXiv 2405.01067), flags --ab.*, TOML table [ab].
+struct AbConfig {
+  std::string preset = "default";  ///< default | paper: replaces the defaults of the settings below
+
+  std::int64_t warmup_steps = 400;      ///< W: full-rank steps before the first split
+  std::int64_t cycle_steps = 100;       ///< S: steps from one synchronisation to the next
+  std::int64_t full_rank_steps = 20;    ///< D: of those, full-rank steps after the synchronisation
+  std::int64_t lr_rebound_steps = 10;   ///< R: linear ramp of the rate after every transition
+  bool paper_schedule = false;          ///< order of transitions as in the authors' release, step for step
+
+  std::string sync = "tangent";         ///< full | with-stale | only-learned | only-b | tangent
+  std::string setup = "groups";         ///< groups | individual: who averages factor gradients
+  int group_size = -1;                  ///< ranks per group; -1: two halves of the world
+  std::string gauge = "orthonormal";    ///< split-sigma | orthonormal: where the singular values go
+
+  bool cut_at_warmup = true;            ///< cut ranks at the first split as well
+  std::string rank_policy = "ratio";    ///< sigma-cutoff | ratio | energy | fixed
+  double sigma_cutoff = 0.15;           ///< keep sigma_i > c * sigma_1
+  double ratio = 0.5;                   ///< keep r = ratio * min(m, n)
+  double energy = 0.9;                  ///< keep this fraction of the sum of sigma_i^2
+  std::int64_t fixed_rank = 16;         ///< keep r = fixed_rank
+  std::int64_t rank_multiple = 1;       ///< round r up to a multiple of this
+
+  std::string moments = "project";      ///< project | reset | truncate: optimizer state at a split
+  std::string execution = "auto";       ///< auto | factors | form-w: how a factored layer computes
+  std::string svd = "gram";             ///< gram | direct
+  std::string final_model = "factors";  ///< factors | dense: what a run that ends in a low-rank phase leaves
+  std::vector<std::string> always_sync; ///< parameters that are never factorised; empty: the model's own list
+
+  bool operator==(const AbConfig&) const = default;
+};
+
+struct TrainConfig {
+  std::string model = "resnet20";     ///< mlp | resnet20 | resnet56 | vgg11_bn | vgg16_bn
+  std::string dataset = "synthetic";  ///< cifar10 | cifar100 | synthetic
+  std::string data_dir;               ///< folder of the binary files; for synthetic: of the cache (may be empty)
+  std::int64_t train_samples = 0;     ///< use the first N images; 0: all
+  std::int64_t val_samples = 0;
+  bool augment = true;
+
+  std::string method = "dense";  ///< dense | ab
+  int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
+  int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
+  int threads = 0;               ///< per rank; 0: cores / ranks
+  double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
+  std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
+
+  std::int64_t epochs = 0;       ///< exactly one of epochs and steps is above 0
+  std::int64_t steps = 0;
+  std::int64_t batch_size = 128; ///< per rank
+  std::uint64_t seed = 0;
+
+  std::string optimizer = "sgd";  ///< sgd | adamw
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 5e-4;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double max_grad_norm = 0.0;     ///< 0: no clipping
+  double label_smoothing = 0.0;
+
+  std::string schedule = "cosine";  ///< constant | step | cosine
+  double warmup_epochs = 0.0;       ///< linear warm-up of the rate; at most one of the two is above 0
+  std::int64_t warmup_steps = 0;
+  double min_lr = 0.0;              ///< start of the warm-up and end of the cosine
+  double lr_step_epochs = 30.0;     ///< schedule step: multiply by the factor every so many epochs
+  double lr_step_factor = 0.1;
+
+  std::string out;                 ///< run folder; runs/<model>_<method> when not given
+  bool overwrite = false;          ///< replace a run that is there already (a flag only, never saved)
+  std::int64_t eval_every = 1;     ///< epochs between validations; 0: only at the end
+  std::int64_t log_every = 10;     ///< steps between lines of metrics.jsonl
+
+  AbConfig ab;
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+/// A flag as it was given: its TOML key ("batch_size", "ab.cycle_steps") and its text.
+using FlagValue = std::pair<std::string, std::string>;
+
+/// Defaults, then the preset, then `config_file` (may be empty), then `flags`; all values checked.
+/// Throws Error(config) with the place, the allowed values and, for an unknown key, the nearest known one.
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file);
+
+/// Every setting as TOML; reading it back gives an equal TrainConfig.
+std::string to_toml(const TrainConfig& config);
+
+/// One line of --help.
+struct FlagHelp {
+  std::string key;      ///< "ab.cycle_steps"
+  std::string flag;     ///< "--ab.cycle-steps"
+  std::string text;     ///< what it does, allowed values, default
+  std::string section;  ///< heading in --help
+  bool is_switch = false;
+};
+std::vector<FlagHelp> train_flag_help();
+
+/// The known name nearest to `name` by edit distance, or empty when none is near enough to be meant.
+std::string nearest_name(const std::string& name, const std::vector<std::string>& known);
+
+}  // namespace ab

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "apps/config_table.h"
+
+namespace ab {
+namespace {
+
+constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
+
+template <class T> FieldOf<T> at(T TrainConfig::*member) {
+  return [member](TrainConfig& config) -> T& { return config.*member; };
+}
+template <class T> FieldOf<T> at(T AbConfig::*member) {
+  return [member](TrainConfig& config) -> T& { return config.ab.*member; };
+}
+
+/// Collects settings under one heading.
+class Section {
+ public:
+  Section(std::vector<Setting>& settings, std::string title) : settings_(settings), title_(std::move(title)) {}
+
+  template <class Member> Setting& value(const char* key, Member member, const char* help) {
+    Setting setting;
+    setting.key = key;
+    setting.field = at(member);
+    setting.help = help;
+    setting.section = title_;
+    return settings_.emplace_back(std::move(setting));
+  }
+  template <class Member>
+  Setting& choice(const char* key, Member member, std::vector<std::string> words, const char* help) {
+    Setting& setting = value(key, member, help);
+    setting.words = std::move(words);
+    return setting;
+  }
+  template <class Member> Setting& number(const char* key, Member member, double low, double high, const char* help) {
+    Setting& setting = value(key, member, help);
+    setting.low = low;
+    setting.high = high;
+    return setting;
+  }
+
+ private:
+  std::vector<Setting>& settings_;
+  std::string title_;
+};
+
+using T = TrainConfig;
+using A = AbConfig;
+
+void declare_data(std::vector<Setting>& all) {
+  Section s(all, "Model and data");
+  s.choice("model", &T::model, {"mlp", "resnet20", "resnet56", "vgg11_bn", "vgg16_bn"}, "network to train");
+  s.choice("dataset", &T::dataset, {"cifar10", "cifar100", "synthetic"},
+           "images to train on; synthetic ones are drawn on first use and cached");
+  s.value("data_dir", &T::data_dir,
+         "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), or of the "
+         "synthetic set's cache");
+  s.number("train_samples", &T::train_samples, 0, 1e9, "train on the first N images only; 0: all");
+  s.number("val_samples", &T::val_samples, 0, 1e9, "validate on the first N images only; 0: all");
+  s.value("augment", &T::augment, "random crops and flips of the training images");
+}
+
+void declare_ranks(std::vector<Setting>& all) {
+  Section s(all, "Ranks");
+  s.choice("method", &T::method, {"dense", "ab"}, "how ranks keep their models together");
+  s.number("ranks", &T::ranks, 1, 1024, "ranks inside this process; under mpirun or srun the launcher decides");
+  s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
+           "count traffic as if every N ranks shared a node; 0: all ranks on one node");
+  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks");
+  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB").above_low = true;
+  s.number("timeout_s", &T::timeout_s, 1, 86400, "seconds a collective waits for a peer before all ranks stop");
+}
+
+void declare_run(std::vector<Setting>& all) {
+  Section s(all, "Run");
+  s.number("epochs", &T::epochs, 1, 1e6, "passes over the training images (10 when neither this nor steps is given)")
+      .unset_at_zero = true;
+  s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
+  s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
+  s.number("seed", &T::seed, 0, 9007199254740992.0, "of initialisation, shuffling and augmentation");
+  s.value("out", &T::out, "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
+                         "(runs/MODEL_METHOD when not given)");
+  s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
+  s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
+  s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl");
+}
+
+void declare_optimizer(std::vector<Setting>& all) {
+  Section s(all, "Optimizer and schedule");
+  s.choice("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
+  s.number("lr", &T::lr, 0, 1000, "peak learning rate");
+  s.number("momentum", &T::momentum, 0, 1, "of sgd");
+  s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
+  s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd, decoupled for adamw");
+  s.number("beta1", &T::beta1, 0, 1, "of adamw");
+  s.number("beta2", &T::beta2, 0, 1, "of adamw");
+  s.number("epsilon", &T::epsilon, 0, 1, "of adamw").above_low = true;
+  s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
+  s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
+  s.choice("schedule", &T::schedule, {"constant", "step", "cosine"}, "learning rate after the warm-up");
+  s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
+  s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
+  s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
+  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate").above_low =
+      true;
+  s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut");
+}
+
+void declare_ab(std::vector<Setting>& all) {
+  Section s(all, "AB-training (method ab)");
+  s.choice("ab.preset", &A::preset, {"default", "paper"},
+           "where the other ab settings start from: our own choice, or those that the authors released for VGG16 on "
+           "CIFAR-10; 'paper' in this list tells where the two differ");
+  s.number("ab.warmup_steps", &A::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
+  s.number("ab.cycle_steps", &A::cycle_steps, 2, kMany, "S: steps from one synchronisation to the next");
+  s.number("ab.full_rank_steps", &A::full_rank_steps, 1, kMany, "D: of those, full-rank steps after the synchronisation");
+  s.number("ab.lr_rebound_steps", &A::lr_rebound_steps, 0, kMany, "R: ramp of the learning rate after every transition");
+  s.value("ab.paper_schedule", &A::paper_schedule,
+           "take transitions in the order of the authors' release, which counts cycles from step 0 and may split twice");
+  s.choice("ab.sync", &A::sync, {"full", "with-stale", "only-learned", "only-b", "tangent"},
+           "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or only B; or "
+           "add both updates in full and count what they share once");
+  s.choice("ab.setup", &A::setup, {"groups", "individual"},
+           "average factor gradients inside the group, or leave every rank to itself");
+  s.number("ab.group_size", &A::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
+  s.choice("ab.gauge", &A::gauge, {"split-sigma", "orthonormal"},
+           "singular values go half to each factor, or all to the trained one");
+  s.value("ab.cut_at_warmup", &A::cut_at_warmup, "cut the rank at the first split as well, not only at later ones");
+  s.choice("ab.rank_policy", &A::rank_policy, {"sigma-cutoff", "ratio", "energy", "fixed"}, "how r is chosen per layer");
+  s.number("ab.sigma_cutoff", &A::sigma_cutoff, 0, 1, "keep singular values above this share of the largest");
+  s.number("ab.ratio", &A::ratio, 0, 1, "keep this share of all singular values").above_low = true;
+  s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low = true;
+  s.number("ab.fixed_rank", &A::fixed_rank, 1, 65536, "keep so many singular values");
+  s.number("ab.rank_multiple", &A::rank_multiple, 1, 1024, "round r up to a multiple of this");
+  s.choice("ab.moments", &A::moments, {"project", "reset", "truncate"},
+           "optimizer state at a split: project onto the new factors, forget, or cut and pad");
+  s.choice("ab.execution", &A::execution, {"auto", "factors", "form-w"},
+           "compute with two thin operations, with W = A*B, or with the cheaper of them");
+  s.choice("ab.svd", &A::svd, {"gram", "direct"}, "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
+  s.choice("ab.final_model", &A::final_model, {"factors", "dense"},
+           "what a run that ends in a low-rank phase saves");
+  s.value("ab.always_sync", &A::always_sync,
+          "names of parameters that are never split, separated by commas; the model's own list when empty");
+}
+
+}  // namespace
+
+const std::vector<Setting>& train_settings() {
+  static const std::vector<Setting> settings = [] {
+    std::vector<Setting> all;
+    declare_data(all);
+    declare_ranks(all);
+    declare_run(all);
+    declare_optimizer(all);
+    declare_ab(all);
+    return all;
+  }();
+  return settings;
+}
+
+void apply_preset(const std::string& preset, AbConfig& ab) {
+  if (preset != "paper") return;
+  ab.preset = preset;
+  ab.warmup_steps = 4330;
+  ab.cycle_steps = 759;
+  ab.full_rank_steps = 60;
+  ab.lr_rebound_steps = 267;
+  ab.paper_schedule = true;
+  ab.sync = "only-b";
+  ab.group_size = 4;
+  ab.gauge = "split-sigma";
+  ab.cut_at_warmup = false;
+  ab.rank_policy = "sigma-cutoff";
+  ab.sigma_cutoff = 0.15;
+  ab.moments = "truncate";
+  ab.execution = "form-w";
+  ab.svd = "direct";
+}
+
+}  // namespace ab

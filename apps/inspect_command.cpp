@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+#include "apps/inspect_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "ablowrank/factorise.h"
+#include "apps/run_folder.h"
+#include "apps/terminal.h"
+#include "engine/io/safetensors.h"
+
+namespace ab {
+namespace {
+
+constexpr int kSpectrumBars = 16;
+
+/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b.
+struct StoredLayer {
+  std::string name;
+  Shape shape;                ///< of W
+  std::int64_t parameters = 0;
+  std::optional<std::int64_t> r;  ///< of the factors
+  Tensor outer, inner;        ///< factored: W2 = outer · inner (layers/weight.h)
+  Tensor dense;
+
+  std::int64_t rows() const { return shape[0]; }
+  std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
+};
+
+Tensor as_float(const Tensor& tensor) {
+  if (tensor.dtype() == DType::float32) return tensor;
+  const std::vector<double> values = tensor.to_doubles();
+  return Tensor::from(std::vector<float>(values.begin(), values.end()), tensor.shape());
+}
+
+/// A is outer and B inner when W is taller than wide, the other way round otherwise.
+std::optional<StoredLayer> factored_layer(const std::string& name, const Tensor& a, const Tensor& b) {
+  const auto pair = [&](const Tensor& outer, const Tensor& inner, bool tall) -> std::optional<StoredLayer> {
+    if (outer.rank() != 2 || inner.rank() < 2 || outer.dim(1) != inner.dim(0) || inner.dim(0) == 0) return {};
+    Shape shape = inner.shape();
+    shape[0] = outer.dim(0);
+    if ((shape[0] >= inner.numel() / inner.dim(0)) != tall) return {};
+    return StoredLayer{name, shape, a.numel() + b.numel(), outer.dim(1), outer, inner, {}};
+  };
+  const auto tall = pair(a, b, true);
+  return tall ? tall : pair(b, a, false);
+}
+
+/// The layers of a file in its order, and how many parameters lie in everything else.
+std::vector<StoredLayer> layers_of(const TensorFile& content, std::int64_t& other_parameters) {
+  std::vector<StoredLayer> layers;
+  other_parameters = 0;
+  for (const NamedTensor& tensor : content.tensors) {
+    const std::string& name = tensor.name;
+    if (name.ends_with(".a") || name.ends_with(".b")) {
+      const std::string base = name.substr(0, name.size() - 2);
+      const Tensor* a = content.find(base + ".a");
+      const Tensor* b = content.find(base + ".b");
+      if (const auto layer = a && b ? factored_layer(base, *a, *b) : std::nullopt) {
+        if (name.ends_with(".a")) layers.push_back(*layer);
+        continue;
+      }
+    }
+    if (tensor.value.rank() >= 2 && tensor.value.numel() > 0)
+      layers.push_back({name, tensor.value.shape(), tensor.value.numel(), {}, {}, {}, tensor.value});
+    else other_parameters += tensor.value.numel();
+  }
+  return layers;
+}
+
+/// The singular values of the 2-D view, or nothing when it holds NaN or infinity.
+std::vector<double> singular_values(const StoredLayer& layer) {
+  const Tensor w = layer.r ? fold(as_float(layer.outer), as_float(layer.inner).view({*layer.r, layer.columns()}))
+                           : as_float(layer.dense);
+  try {
+    return decompose(w, nullptr, SvdMethod::gram).sigma.to_doubles();
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::numerics) throw;
+    return {};
+  }
+}
+
+std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×")); }
+
+std::string spectrum_text(std::vector<double> sigma) {
+  if (sigma.empty()) return "not finite";
+  const double largest = sigma.front();
+  // Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
+  std::vector<double> sampled;
+  const std::size_t bars = std::min<std::size_t>(kSpectrumBars, sigma.size());
+  for (std::size_t i = 0; i < bars; ++i) sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
+  std::string text = spark_bars(sampled);
+  for (int i = text_width(text); i < kSpectrumBars; ++i) text += ' ';
+  text += fmt::format("  {:.3g}", largest);
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i) text += fmt::format(" {:.3g}", sigma[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string inspect_text(const std::string& file, int width) {
+  const TensorFile content = read_safetensors(file);
+  std::int64_t other = 0;
+  const std::vector<StoredLayer> layers = layers_of(content, other);
+  std::int64_t stored = other, full = other, largest = 1;
+  for (const StoredLayer& layer : layers) {
+    stored += layer.parameters;
+    full += layer.shape.numel();
+    largest = std::max(largest, layer.parameters);
+  }
+
+  std::string text = shorten(file, width) + "\n";
+  for (const auto& [key, value] : content.metadata)
+    if (!value.empty() && key != "factored") text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", key, value);
+  if (!text.ends_with('\n')) text += '\n';
+  text += '\n';
+
+  const int name_width = std::clamp(width - 84, 16, 48);
+  TextTable table({"layer", "shape", "r", "parameters", "share", "", "singular values: first to last, leading three"}, {1, 5, 6});
+  for (const StoredLayer& layer : layers) {
+    const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
+    const std::int64_t n = std::min(layer.rows(), layer.columns());
+    table.add({shorten(layer.name, name_width), shape_text(layer.shape),
+               layer.r ? fmt::format("{}/{}", *layer.r, n) : fmt::format("full {}", n),
+               human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
+               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 6),
+               spectrum_text(singular_values(layer))});
+  }
+  text += table.str();
+  text += fmt::format("\n{} parameters in {} layers, {} in vectors and statistics", human_count(static_cast<double>(stored - other)),
+                      layers.size(), human_count(static_cast<double>(other)));
+  if (full > stored)
+    text += fmt::format("; at full rank {}: compressed {:.2f} : 1", human_count(static_cast<double>(full)),
+                        static_cast<double>(full) / static_cast<double>(stored));
+  return text + "\n";
+}
+
+int run_inspect(const std::string& file_or_folder) {
+  const bool is_folder = std::filesystem::is_directory(file_or_folder);
+  const std::string file = is_folder ? in_folder(file_or_folder, kModelFile) : file_or_folder;
+  const std::string text = inspect_text(file, terminal_width());
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#include "apps/run_folder.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/core/check.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+double number(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at != line.end() && at->is_number() ? at->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t integer(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at != line.end() && at->is_number_integer() ? at->get<std::int64_t>() : 0;
+}
+
+void add_line(const Json& line, Run& run) {
+  const std::string kind = line.value("kind", "");
+  if (kind == "step") {
+    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""), number(line, "loss"),
+                         number(line, "lr"), number(line, "images_per_second"), number(line, "wire_bytes")});
+  } else if (kind == "epoch") {
+    run.epochs.push_back({integer(line, "epoch"), integer(line, "step"), number(line, "val_loss"),
+                          number(line, "val_top1"), number(line, "val_top5")});
+  } else if (kind == "split") {
+    SplitMetrics split{integer(line, "step"), {}};
+    for (const Json& layer : line.at("layers"))
+      split.layers.push_back({layer.at("name"), layer.at("m"), layer.at("n"), layer.at("r")});
+    run.splits.push_back(std::move(split));
+  }
+}
+
+void read_metrics(const std::string& path, Run& run) {
+  std::istringstream lines(read_file(path, ErrorKind::data));
+  std::string text;
+  for (std::int64_t line_number = 1; std::getline(lines, text); ++line_number) {
+    const bool cut_off = lines.eof();  // a killed run may end inside a line
+    try {
+      add_line(Json::parse(text), run);
+    } catch (const Json::exception&) {
+      AB_CHECK_KIND(data, cut_off, "{}:{} is not a line of metrics", path, line_number);
+    }
+  }
+}
+
+}  // namespace
+
+std::string in_folder(const std::string& folder, const char* file) { return (fs::path(folder) / file).string(); }
+
+void check_run_folder(const TrainConfig& config) {
+  std::error_code ignored;
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile})
+    AB_CHECK(config.overwrite || !fs::exists(in_folder(config.out, file), ignored),
+             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
+             file);
+  fs::path existing = fs::absolute(config.out);
+  while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
+  AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
+           existing.string());
+  AB_CHECK(::access(existing.c_str(), W_OK | X_OK) == 0, "--out {} cannot be written: {}: {}", config.out,
+           existing.string(), std::strerror(errno));
+}
+
+void create_run_folder(const TrainConfig& config) {
+  check_run_folder(config);
+  std::error_code problem;
+  fs::create_directories(config.out, problem);
+  AB_CHECK(!problem, "--out {} cannot be created: {}", config.out, problem.message());
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile}) {
+    fs::remove(in_folder(config.out, file), problem);
+    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file, problem.message());
+  }
+  write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
+}
+
+Run read_run(const std::string& folder) {
+  std::error_code ignored;
+  AB_CHECK_KIND(data, fs::is_directory(folder, ignored), "there is no run folder {}", folder);
+  AB_CHECK_KIND(data, fs::exists(in_folder(folder, kSummaryFile), ignored),
+                "{} holds no finished run: it has no {}", folder, kSummaryFile);
+  Run run;
+  run.folder = folder;
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  run.label = path.filename().string();
+  const std::string summary_file = in_folder(folder, kSummaryFile);
+  run.summary = summary_from_json(read_file(summary_file, ErrorKind::data), summary_file);
+  read_metrics(in_folder(folder, kMetricsFile), run);
+  return run;
+}
+
+}  // namespace ab

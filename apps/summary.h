@@ -1,0 +1,39 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// summary.json: the result of a run in one object. Accuracies are fractions from 0 to 1, bytes are what
+// ranks put on the wire (engine/comm/ledger.h).
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/io/metrics_log.h"
+
+namespace ab {
+
+struct Summary {
+  std::string method, model, dataset;
+  int world_size = 1;
+  std::int64_t steps = 0, epochs = 0;
+  std::uint64_t seed = 0;
+  double train_seconds = 0, images_per_second = 0;
+  double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
+  std::int64_t val_samples = 0;
+  std::int64_t parameters_full = 0;   ///< of the dense model
+  std::int64_t parameters_final = 0;  ///< as the run left it, factors counted instead of their product
+  double compression_ratio = 1;       ///< parameters_full / parameters_final
+  double wire_bytes_per_rank_total = 0;  ///< mean over ranks
+  std::vector<double> wire_bytes_by_rank;
+  std::map<std::string, double> wire_bytes_per_rank_by_phase;
+  std::map<std::string, std::int64_t> steps_by_phase;
+  std::vector<LayerRank> per_layer;
+};
+
+/// NaN and infinity become null.
+std::string to_json(const Summary& summary);
+/// Throws Error(data) naming `file` and the field when one is missing or of the wrong type.
+Summary summary_from_json(const std::string& text, const std::string& file);
+
+}  // namespace ab

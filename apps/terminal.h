@@ -1,0 +1,45 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Plain-text drawing: tables, bars, and numbers as people read them.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ab {
+
+/// Columns of the terminal that stdout goes to; 100 when it goes elsewhere.
+int terminal_width();
+
+/// Columns that UTF-8 text takes, one for each code point.
+int text_width(std::string_view text);
+/// Shortens to `width` columns, with … for what is left out in the middle.
+std::string shorten(std::string_view text, int width);
+
+/// "12.3 MB", "1.2 GB": powers of 1000.
+std::string human_bytes(double bytes);
+/// "1.23 M", "456 k".
+std::string human_count(double count);
+/// "3 min 12 s", "4.2 s".
+std::string human_seconds(double seconds);
+
+/// One character per value, ▁ to █, scaled to the first value.
+std::string spark_bars(const std::vector<double>& values);
+/// A horizontal bar of `fraction` of `width` columns, in eighths.
+std::string bar(double fraction, int width);
+
+/// Rows under headings; the first column and others named in `left` are aligned left, the rest right.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> headings, std::vector<std::size_t> left = {});
+  void add(std::vector<std::string> cells);
+  /// Two spaces between columns, a rule under the headings, a line feed at the end of each line.
+  std::string str() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;  // the headings first
+  std::vector<std::size_t> left_;
+};
+
+}  // namespace ab

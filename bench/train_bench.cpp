@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+//
+// Time of one training step, printed as one line of JSON with the keys of its peer bench/peers/torch_train.py.
+// Images and labels are held in memory, so that loading does not count.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/threads.h"
+#include "engine/kernels/random.h"
+#include "engine/ops/loss.h"
+#include "engine/optim/optimizer.h"
+#include "layers/models/models.h"
+
+namespace {
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string name = "vgg16_bn";
+  std::int64_t batch = 128;
+  int threads = 0, steps = 10, warmup = 3;
+  CLI::App app("Time of one training step");
+  app.add_option("--model", name, "model to train")->capture_default_str();
+  app.add_option("--batch", batch, "images per step")->capture_default_str();
+  app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
+  app.add_option("--steps", steps, "timed steps")->capture_default_str();
+  app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  using namespace ab;
+  set_compute_threads(threads);
+  const std::unique_ptr<Layer> model = make_model(name, 10, 0);
+  const auto optimizer = make_sgd(inventory_of(*model).params, {.momentum = 0.9, .weight_decay = 5e-4});
+  const Tensor images({batch, 32, 32, 3});
+  fill_normal(images, 0.0f, 1.0f, Philox{1, 0});
+  std::vector<std::int64_t> labels(static_cast<std::size_t>(batch));
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i % 10);
+  const Tensor label_tensor = Tensor::from(labels, {batch});
+
+  std::vector<double> ms;
+  double loss = 0;
+  for (int step = 0; step < warmup + steps; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    optimizer->clear_grads();
+    const Var value = softmax_cross_entropy(model->forward(Var(images)), label_tensor);
+    backward(value);
+    optimizer->step(0.01);
+    loss = value.value().item();
+    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+    if (step >= warmup) ms.push_back(elapsed.count());
+  }
+  const nlohmann::json line = {{"tool", "abtrain"},
+                               {"model", name},
+                               {"batch", batch},
+                               {"threads", compute_threads()},
+                               {"steps", steps},
+                               {"ms_per_step_median", median(ms)},
+                               {"ms_per_step_min", *std::min_element(ms.begin(), ms.end())},
+                               {"images_per_second_median", 1000.0 * static_cast<double>(batch) / median(ms)},
+                               {"loss", loss}};
+  std::printf("%s\n", line.dump().c_str());
+}

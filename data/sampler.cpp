@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/core/random.h"
+
+namespace ab {
+namespace {
+
+constexpr std::uint64_t kShuffleStream = std::uint64_t{0x73687566} << 32;  // "shuf", then the epoch
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch) {
+  const Philox random{seed, kShuffleStream + static_cast<std::uint64_t>(epoch)};
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  for (std::size_t i = order.size(); i-- > 1;) std::swap(order[i], order[random.below(i, i + 1)]);
+  return order;
+}
+
+std::int64_t Sampler::batches_per_epoch() const {
+  if (training) return count / batch_size / world_size;
+  const std::int64_t batches = ceil_div(count, batch_size);
+  return batches > rank ? ceil_div(batches - rank, world_size) : 0;
+}
+
+std::vector<std::int64_t> Sampler::samples(std::int64_t epoch) const {
+  const std::vector<std::int64_t> order = training ? shuffled_order(count, seed, epoch) : std::vector<std::int64_t>{};
+  const std::int64_t steps = batches_per_epoch();
+  std::vector<std::int64_t> mine;
+  mine.reserve(static_cast<std::size_t>(steps * batch_size));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t begin = (step * world_size + rank) * batch_size;
+    const std::int64_t end = std::min(begin + batch_size, count);
+    for (std::int64_t i = begin; i < end; ++i) mine.push_back(training ? order[static_cast<std::size_t>(i)] : i);
+  }
+  return mine;
+}
+
+}  // namespace ab

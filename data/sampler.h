@@ -1,0 +1,34 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Which samples a rank sees, and in which order: pure functions of (seed, epoch), without state.
+//
+// One order of all samples is cut into batches, and batch number s · world_size + rank is step s of `rank`.
+// What the ranks train on together in a step is therefore the same for any number of ranks that share one
+// global batch size.
+
+#include <cstdint>
+#include <vector>
+
+namespace ab {
+
+struct Sampler {
+  std::int64_t count = 0;       ///< samples in the data set
+  std::int64_t batch_size = 1;  ///< per rank
+  int rank = 0, world_size = 1;
+  std::uint64_t seed = 0;
+  /// Training: a new order each epoch, full batches only, equally many on every rank; what is left over at
+  /// the end of one epoch's order sits that epoch out. Evaluation: natural order, each sample exactly once over
+  /// all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or none.
+  bool training = true;
+
+  /// Batches of this rank in a pass.
+  std::int64_t batches_per_epoch() const;
+  /// This rank's samples of a pass: batch b is [b · batch_size, (b + 1) · batch_size), cut at the end.
+  std::vector<std::int64_t> samples(std::int64_t epoch) const;
+};
+
+/// A random order of 0 … count-1, uniform over all orders (Fisher–Yates), by (seed, epoch).
+std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
+
+}  // namespace ab

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "engine/autograd/var.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+
+/// A value, its gradient, and for results of operations the way back to the inputs.
+struct VarNode {
+  Tensor value;
+  Tensor grad;
+  bool requires_grad = false;
+  std::string_view operation = "leaf";
+  std::vector<std::shared_ptr<VarNode>> inputs;
+  BackwardFn backward;
+  std::function<void()> grad_ready;
+};
+
+namespace {
+
+thread_local bool recording_on = true;
+
+const Tensor kUndefined;
+
+/// Nodes between the loss and the leaves, each after everything that uses it (so: walk order).
+std::vector<std::shared_ptr<VarNode>> topological_order(const std::shared_ptr<VarNode>& loss) {
+  std::vector<std::shared_ptr<VarNode>> finished;
+  std::unordered_set<VarNode*> seen{loss.get()};
+  std::vector<std::pair<std::shared_ptr<VarNode>, std::size_t>> stack{{loss, 0}};
+  while (!stack.empty()) {
+    auto& [node, next] = stack.back();
+    if (next < node->inputs.size()) {
+      const auto& input = node->inputs[next++];
+      if (input && input->requires_grad && seen.insert(input.get()).second) stack.emplace_back(input, 0);
+    } else {
+      finished.push_back(std::move(node));
+      stack.pop_back();
+    }
+  }
+  std::reverse(finished.begin(), finished.end());
+  return finished;
+}
+
+void accumulate(VarNode& node, Tensor grad) {
+  AB_CHECK(grad.shape() == node.value.shape() || grad.numel() == node.value.numel(),
+           "a gradient of shape {} does not fit a value of shape {}", grad.shape().str(), node.value.shape().str());
+  if (!node.grad.defined()) node.grad = std::move(grad);
+  else node.grad = add(node.grad, grad);
+}
+
+}  // namespace
+
+Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<VarNode>()) {
+  node_->value = std::move(value);
+  node_->requires_grad = requires_grad;
+}
+
+const Tensor& Var::value() const { return node_ ? node_->value : kUndefined; }
+const Tensor& Var::grad() const { return node_ ? node_->grad : kUndefined; }
+bool Var::requires_grad() const { return node_ && node_->requires_grad; }
+
+void Var::set_value(Tensor value) {
+  AB_CHECK(node_ && !node_->backward, "set_value: only leaves can be given a value");
+  node_->value = std::move(value);
+}
+void Var::set_grad(Tensor grad) { node_->grad = std::move(grad); }
+void Var::set_requires_grad(bool on) {
+  AB_CHECK(node_ && !node_->backward, "set_requires_grad: only leaves can be frozen");
+  node_->requires_grad = on;
+}
+void Var::clear_grad() { node_->grad = {}; }
+void Var::set_grad_ready_hook(std::function<void()> hook) { node_->grad_ready = std::move(hook); }
+
+Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward) {
+  Var result(std::move(value));
+  const auto needs = [](const Var& v) { return v.requires_grad(); };
+  if (recording_on && std::any_of(inputs.begin(), inputs.end(), needs)) {
+    result.node_->requires_grad = true;
+    result.node_->operation = name;
+    result.node_->backward = std::move(backward);
+    for (Var& input : inputs) result.node_->inputs.push_back(std::move(input.node_));
+  }
+  return result;
+}
+
+void backward(const Var& loss) {
+  AB_CHECK(loss.defined() && loss.value().numel() == 1, "backward: the loss must have one element, got shape {}",
+           loss.defined() ? loss.shape().str() : "none");
+  AB_CHECK(loss.requires_grad(), "backward: the loss depends on nothing that requires a gradient");
+  auto order = topological_order(loss.node_);
+
+  // A leaf is ready when the last operation that uses it has run.
+  std::unordered_map<VarNode*, int> pending_uses;
+  for (const auto& node : order)
+    for (const auto& input : node->inputs)
+      if (input && input->requires_grad && !input->backward) ++pending_uses[input.get()];
+
+  loss.node_->grad = Tensor::scalar(1.0, loss.value().dtype(), loss.value().device()).view(loss.shape());
+  for (auto& node : order) {
+    if (!node->backward) continue;
+    AB_CHECK(node->grad.defined(), "backward: {} received no gradient", node->operation);
+    Gradients grads = node->backward(node->grad);
+    AB_ASSERT(grads.size() == node->inputs.size());
+    node->backward = nullptr;
+    if (node != loss.node_) node->grad = {};
+    const auto inputs = std::move(node->inputs);
+    node->inputs.clear();
+    node.reset();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const auto& input = inputs[i];
+      if (!input || !input->requires_grad) continue;
+      if (grads[i].defined()) accumulate(*input, std::move(grads[i]));
+      if (auto use = pending_uses.find(input.get()); use != pending_uses.end() && --use->second == 0 && input->grad_ready)
+        input->grad_ready();
+    }
+  }
+}
+
+bool recording() { return recording_on; }
+NoGradScope::NoGradScope() : before_(recording_on) { recording_on = false; }
+NoGradScope::~NoGradScope() { recording_on = before_; }
+
+}  // namespace ab

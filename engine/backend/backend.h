@@ -1,0 +1,76 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Vendor mathematics of one device: matrix products, convolutions, decompositions. Everything else is a
+// kernel of our own (engine/kernels), run by exec.h. backend(device) is the only selector; the CPU is built
+// on oneDNN and OpenBLAS, the GPU on cuBLASLt, cuDNN and cuSOLVER.
+// Callers (engine/ops) have checked shapes and types; a backend may assume them.
+
+#include "engine/core/tensor.h"
+
+namespace ab {
+
+/// C = alpha · op(A) · op(B) + beta · C, row-major, op(A): m×k, op(B): k×n, C: m×n.
+struct GemmSpec {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+
+/// A 2-D convolution (cross-correlation, as everywhere in deep learning).
+/// x: [batch, height, width, in_channels], w: [out_channels, kernel_h, kernel_w, in_channels / groups],
+/// y: [batch, out_height(), out_width(), out_channels].
+struct Conv2dSpec {
+  std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
+  std::int64_t kernel_h = 1, kernel_w = 1;
+  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+
+  std::int64_t out_height() const { return (height + 2 * padding - dilation * (kernel_h - 1) - 1) / stride + 1; }
+  std::int64_t out_width() const { return (width + 2 * padding - dilation * (kernel_w - 1) - 1) / stride + 1; }
+  /// A plain matrix product over channels.
+  bool is_pointwise() const { return kernel_h == 1 && kernel_w == 1 && stride == 1 && padding == 0 && groups == 1; }
+  bool operator==(const Conv2dSpec&) const = default;
+};
+
+/// Thin singular value decomposition of a tall matrix: W = U · diag(s) · Vt.
+struct Svd {
+  Tensor u;   ///< [m, n], orthonormal columns
+  Tensor s;   ///< [n], descending, not negative
+  Tensor vt;  ///< [n, n], orthonormal rows
+};
+
+/// How to decompose: the Gram route takes eigenvectors of WᵀW in float64 (several times faster on tall
+/// matrices, error about 4e-7 of the largest singular value); direct is the reference.
+enum class SvdMethod { gram, direct };
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  /// float32, float64 and bfloat16 (accumulated in float32).
+  virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
+
+  /// y = conv(x, w) + bias; `bias` [out_channels] may be undefined.
+  virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                              const Tensor& y) = 0;
+  virtual void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;
+  virtual void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw) = 0;
+
+  /// `w` is float32 [m, n] with m >= n. Throws Error(numerics) when it holds NaN or infinity or when the
+  /// iteration does not converge.
+  virtual Svd svd(const Tensor& w, SvdMethod method) = 0;
+
+  /// Waits until all work issued by this thread has finished.
+  virtual void synchronize() = 0;
+};
+
+/// The backend of `device`; throws Error(communication) when the device is not there.
+Backend& backend(Device device);
+
+/// Implemented by engine/backend/cpu.
+Backend& cpu_backend();
+/// Implemented by engine/backend/cuda, or by its stub in builds without CUDA.
+Backend& cuda_backend(int device_index);
+
+}  // namespace ab

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cpu/conv_gemm.h"
+
+#include <algorithm>
+
+#include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/thread_context.h"
+#include "engine/backend/exec.h"
+
+namespace ab::cpu {
+namespace {
+
+// Patches of as many images as fit here are multiplied at a time: they stay in the last-level cache.
+constexpr std::int64_t kPatchBytes = 8 << 20;
+
+/// Every row of y[rows, k] becomes the bias; returns the beta that lets a product be added to y.
+float start_output(std::int64_t rows, std::int64_t k, const float* bias, float* y) {
+  if (!bias) return 0.0f;
+  for_each_row(Device{}, rows, k, [=](auto&, std::int64_t i) { std::copy_n(bias, k, y + i * k); });
+  return 1.0f;
+}
+
+/// The input row (or column) under output position p and kernel position r; outside the image when in padding.
+std::int64_t input_position(const Conv2dSpec& s, std::int64_t p, std::int64_t r) {
+  return p * s.stride + r * s.dilation - s.padding;
+}
+
+/// The output position that sees input position h through kernel position r, or -1.
+std::int64_t output_position(const Conv2dSpec& s, std::int64_t h, std::int64_t r, std::int64_t limit) {
+  const std::int64_t scaled = h + s.padding - r * s.dilation;
+  if (scaled < 0 || scaled % s.stride != 0 || scaled / s.stride >= limit) return -1;
+  return scaled / s.stride;
+}
+
+/// patches[n·H'·W', kh·kw·C] = im2col(x) of `images` images
+void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, float* patches) {
+  const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+  const std::int64_t length = s.kernel_h * s.kernel_w * c;
+  for_each_row(Device{}, images * out_h, out_w * length, [=, &s](auto&, std::int64_t row) {
+    const std::int64_t n = row / out_h, p = row % out_h;
+    float* to = patches + row * out_w * length;
+    for (std::int64_t q = 0; q < out_w; ++q)
+      for (std::int64_t r = 0; r < s.kernel_h; ++r) {
+        const std::int64_t h = input_position(s, p, r);
+        const bool row_inside = h >= 0 && h < s.height;
+        for (std::int64_t t = 0; t < s.kernel_w; ++t, to += c) {
+          const std::int64_t v = input_position(s, q, t);
+          if (row_inside && v >= 0 && v < s.width) std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
+          else std::fill_n(to, c, 0.0f);
+        }
+      }
+  });
+}
+
+/// dx = the transpose of gather_patches, applied to `patches`
+void scatter_patches(const Conv2dSpec& s, std::int64_t images, const float* patches, float* dx) {
+  const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+  const std::int64_t taps = s.kernel_h * s.kernel_w;
+  for_each_row(Device{}, images * s.height, s.width * taps * c, [=, &s](auto&, std::int64_t row) {
+    const std::int64_t n = row / s.height, h = row % s.height;
+    for (std::int64_t v = 0; v < s.width; ++v) {
+      float* to = dx + (row * s.width + v) * c;
+      std::fill_n(to, c, 0.0f);
+      for (std::int64_t r = 0; r < s.kernel_h; ++r) {
+        const std::int64_t p = output_position(s, h, r, out_h);
+        if (p < 0) continue;
+        for (std::int64_t t = 0; t < s.kernel_w; ++t) {
+          const std::int64_t q = output_position(s, v, t, out_w);
+          if (q < 0) continue;
+          const float* from = patches + (((n * out_h + p) * out_w + q) * taps + r * s.kernel_w + t) * c;
+          for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
+        }
+      }
+    }
+  });
+}
+
+/// Calls f(output pixel, input pixel, kernel tap) for all pairs that the kernel connects.
+template <class F> void for_each_connection(const Conv2dSpec& s, const F& f) {
+  for (std::int64_t p = 0; p < s.out_height(); ++p)
+    for (std::int64_t q = 0; q < s.out_width(); ++q)
+      for (std::int64_t r = 0; r < s.kernel_h; ++r)
+        for (std::int64_t t = 0; t < s.kernel_w; ++t) {
+          const std::int64_t h = input_position(s, p, r), v = input_position(s, q, t);
+          if (h >= 0 && h < s.height && v >= 0 && v < s.width)
+            f(p * s.out_width() + q, h * s.width + v, r * s.kernel_w + t);
+        }
+}
+
+/// E[(output pixel, k), (input pixel, c)] = w[k, tap, c], or zero where no tap connects the pixels
+void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
+  const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
+  const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
+  for_each_row(Device{}, k_count, out_pixels * in_pixels * c, [=, &s](auto&, std::int64_t k) {
+    for (std::int64_t p = 0; p < out_pixels; ++p) std::fill_n(e + (p * k_count + k) * in_pixels * c, in_pixels * c, 0.0f);
+    for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
+      std::copy_n(w + (k * taps + tap) * c, c, e + ((p * k_count + k) * in_pixels + q) * c);
+    });
+  });
+}
+
+/// dw[k, tap, c] = sum of dE over the pairs of pixels that the tap connects
+void fold_weights(const Conv2dSpec& s, const float* de, float* dw) {
+  const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
+  const std::int64_t in_pixels = s.height * s.width;
+  for_each_row(Device{}, k_count, s.out_height() * s.out_width() * in_pixels * c, [=, &s](auto&, std::int64_t k) {
+    std::fill_n(dw + k * taps * c, taps * c, 0.0f);
+    for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
+      float* to = dw + (k * taps + tap) * c;
+      const float* from = de + ((p * k_count + k) * in_pixels + q) * c;
+      for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
+    });
+  });
+}
+
+}  // namespace
+
+bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  if (!s.is_pointwise()) return false;
+  const std::int64_t pixels = s.batch * s.height * s.width, c = s.in_channels, k = s.out_channels;
+  if (direction == ConvDirection::forward) {
+    const float beta = start_output(pixels, k, t.bias, t.y);
+    sgemm(false, true, pixels, k, c, 1.0f, t.x, t.w, beta, t.y);
+  } else if (direction == ConvDirection::backward_data) {
+    sgemm(false, false, pixels, c, k, 1.0f, t.y, t.w, 0.0f, t.x);
+  } else {
+    sgemm(true, false, k, c, pixels, 1.0f, t.y, t.x, 0.0f, t.w);
+  }
+  return true;
+}
+
+bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  if (s.groups != 1) return false;
+  const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
+  const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
+  const std::int64_t image_bytes = out_pixels * length * std::int64_t{sizeof(float)};
+  const std::int64_t chunk = std::clamp<std::int64_t>(kPatchBytes / image_bytes, 1, s.batch);
+  auto* patches =
+      reinterpret_cast<float*>(ThreadContext::current().scratch(static_cast<std::size_t>(chunk * image_bytes)));
+  for (std::int64_t n = 0; n < s.batch; n += chunk) {
+    const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
+    float *x = t.x + n * in_size, *y = t.y + n * out_pixels * k;
+    if (direction == ConvDirection::backward_data) {
+      sgemm(false, false, rows, length, k, 1.0f, y, t.w, 0.0f, patches);
+      scatter_patches(s, images, patches, x);
+      continue;
+    }
+    gather_patches(s, images, x, patches);
+    if (direction == ConvDirection::forward) {
+      const float beta = start_output(rows, k, t.bias, y);
+      sgemm(false, true, rows, k, length, 1.0f, patches, t.w, beta, y);
+    } else {
+      sgemm(true, false, k, length, rows, 1.0f, y, patches, n == 0 ? 0.0f : 1.0f, t.w);
+    }
+  }
+  return true;
+}
+
+bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  if (s.groups != 1) return false;
+  const std::int64_t in = s.height * s.width * s.in_channels;
+  const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
+  auto* e = reinterpret_cast<float*>(
+      ThreadContext::current().scratch(static_cast<std::size_t>(in * out) * sizeof(float)));
+  if (direction == ConvDirection::backward_weight) {
+    sgemm(true, false, out, in, s.batch, 1.0f, t.y, t.x, 0.0f, e);
+    fold_weights(s, e, t.w);
+    return true;
+  }
+  expand_weights(s, t.w, e);
+  if (direction == ConvDirection::forward) {
+    const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);
+    sgemm(false, true, s.batch, out, in, 1.0f, t.x, e, beta, t.y);
+  } else {
+    sgemm(false, false, s.batch, in, out, 1.0f, t.y, e, 0.0f, t.x);
+  }
+  return true;
+}
+
+}  // namespace ab::cpu

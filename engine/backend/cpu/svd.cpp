@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cpu/svd.h"
+
+#include <cmath>
+
+#include "engine/backend/cpu/blas.h"
+#include "engine/backend/cpu/gemm.h"
+#include "engine/backend/exec.h"
+
+namespace ab::cpu {
+namespace {
+
+// The eigenvectors of WᵀW are orthogonal to about eps · n, so the columns of W V / s are orthogonal to
+// eps · n · (s₁ / s)²: beyond this ratio float32 accuracy is lost, and U is orthonormalised instead.
+constexpr double kSafeRatio = 1e-4;
+
+void check_finite(const Tensor& w) {
+  const auto values = w.span<float>();
+  const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  AB_CHECK_KIND(numerics, finite,
+                "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
+                w.shape().str());
+}
+
+void check_converged(int info, const Tensor& w) {
+  AB_ASSERT(info >= 0);
+  AB_CHECK_KIND(numerics, info == 0, "svd: the iteration did not converge on the {} matrix; try the other method",
+                w.shape().str());
+}
+
+/// -1 where the entry of largest magnitude of a row is negative, else 1.
+template <class T> std::vector<T> row_signs(const T* rows, std::int64_t count, std::int64_t length) {
+  std::vector<T> signs(static_cast<std::size_t>(count), T(1));
+  for (std::int64_t j = 0; j < count; ++j) {
+    const T* row = rows + j * length;
+    const T* peak = std::max_element(row, row + length, [](T a, T b) { return std::abs(a) < std::abs(b); });
+    if (*peak < 0) signs[static_cast<std::size_t>(j)] = T(-1);
+  }
+  return signs;
+}
+
+/// Eigenvalues, descending, and eigenvectors, as rows, of WᵀW.   w: [m, n]
+struct GramEigen {
+  std::vector<double> values;
+  Tensor vectors;  ///< [n, n] float64
+};
+
+GramEigen gram_eigen(const Tensor& w64, const Tensor& w) {
+  const int m = static_cast<int>(w.dim(0)), n = static_cast<int>(w.dim(1));
+  const double one = 1.0, zero = 0.0;
+  const Tensor ascending({n, n}, DType::float64);
+  double* a = ascending.data<double>();
+  dsyrk_("L", "N", &n, &m, &one, w64.data<double>(), &n, &zero, a, &n);
+
+  std::vector<double> values(static_cast<std::size_t>(n));
+  int info = 0, work_size = -1, iwork_size = -1, iwork_query = 0;
+  double work_query = 0;
+  dsyevd_("V", "L", &n, a, &n, values.data(), &work_query, &work_size, &iwork_query, &iwork_size, &info);
+  work_size = static_cast<int>(work_query);
+  iwork_size = iwork_query;
+  std::vector<double> work(static_cast<std::size_t>(work_size));
+  std::vector<int> iwork(static_cast<std::size_t>(iwork_size));
+  dsyevd_("V", "L", &n, a, &n, values.data(), work.data(), &work_size, iwork.data(), &iwork_size, &info);
+  check_converged(info, w);
+
+  GramEigen eigen{{values.rbegin(), values.rend()}, Tensor({n, n}, DType::float64)};
+  double* descending = eigen.vectors.data<double>();
+  for (std::int64_t j = 0; j < n; ++j) std::copy_n(a + (n - 1 - j) * n, n, descending + j * n);
+  const std::vector<double> signs = row_signs(descending, n, n);
+  for (std::int64_t i = 0; i < std::int64_t{n} * n; ++i) descending[i] *= signs[static_cast<std::size_t>(i / n)];
+  return eigen;
+}
+
+/// Replaces the columns of y[m,n] by an orthonormal basis whose j-th vector points along column j as far as
+/// that is independent of the columns before it (Householder QR, which completes the basis where it is not).
+void orthonormalise_columns(const Tensor& y) {
+  const int m = static_cast<int>(y.dim(0)), n = static_cast<int>(y.dim(1));
+  std::vector<double> a(static_cast<std::size_t>(y.numel()));  // column-major
+  double* rows = y.data<double>();
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) a[static_cast<std::size_t>(j * m + i)] = rows[i * n + j];
+
+  std::vector<double> tau(static_cast<std::size_t>(n)), r_signs(static_cast<std::size_t>(n));
+  int info = 0, work_size = -1;
+  double query_qr = 0, query_q = 0;
+  dgeqrf_(&m, &n, a.data(), &m, tau.data(), &query_qr, &work_size, &info);
+  dorgqr_(&m, &n, &n, a.data(), &m, tau.data(), &query_q, &work_size, &info);
+  work_size = static_cast<int>(std::max(query_qr, query_q));
+  std::vector<double> work(static_cast<std::size_t>(work_size));
+  dgeqrf_(&m, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
+  AB_ASSERT(info == 0);
+  for (std::size_t j = 0; j < r_signs.size(); ++j) r_signs[j] = a[j * static_cast<std::size_t>(m) + j] < 0 ? -1 : 1;
+  dorgqr_(&m, &n, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
+  AB_ASSERT(info == 0);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      rows[i * n + j] = a[static_cast<std::size_t>(j * m + i)] * r_signs[static_cast<std::size_t>(j)];
+}
+
+Svd svd_gram(const Tensor& w) {
+  const std::int64_t m = w.dim(0), n = w.dim(1);
+  const Tensor w64({m, n}, DType::float64), y({m, n}, DType::float64);
+  for_each_index(Device{}, m * n, [in = w.data<float>(), out = w64.data<double>()](std::int64_t i) { out[i] = in[i]; });
+  const GramEigen eigen = gram_eigen(w64, w);
+
+  std::vector<double> sigma(static_cast<std::size_t>(n));
+  std::transform(eigen.values.begin(), eigen.values.end(), sigma.begin(),
+                 [](double value) { return std::sqrt(std::max(value, 0.0)); });
+  dgemm(false, true, m, n, n, 1.0, w64.data<double>(), eigen.vectors.data<double>(), 0.0, y.data<double>());
+  std::vector<double> scale(sigma.size(), 1.0);
+  if (sigma.back() > kSafeRatio * sigma.front())
+    std::transform(sigma.begin(), sigma.end(), scale.begin(), [](double s) { return 1.0 / s; });
+  else
+    orthonormalise_columns(y);
+
+  Svd result{Tensor({m, n}), Tensor({n}), Tensor({n, n})};
+  for_each_row(Device{}, m, n, [&](auto&, std::int64_t i) {
+    for (std::int64_t j = 0; j < n; ++j)
+      result.u.data<float>()[i * n + j] =
+          static_cast<float>(y.data<double>()[i * n + j] * scale[static_cast<std::size_t>(j)]);
+  });
+  std::transform(sigma.begin(), sigma.end(), result.s.data<float>(), [](double s) { return static_cast<float>(s); });
+  std::transform(eigen.vectors.data<double>(), eigen.vectors.data<double>() + n * n, result.vt.data<float>(),
+                 [](double v) { return static_cast<float>(v); });
+  return result;
+}
+
+// In column-major order the row-major W is Wᵀ = V · diag(s) · Uᵀ: sgesdd's left vectors are our right ones, and
+// each of its column-major results is the transpose that we want in row-major order.
+Svd svd_direct(const Tensor& w) {
+  const int m = static_cast<int>(w.dim(0)), n = static_cast<int>(w.dim(1));
+  const Tensor destroyed = w.clone();
+  const Svd result{Tensor({m, n}), Tensor({n}), Tensor({n, n})};
+  float* a = destroyed.data<float>();
+  float *u = result.u.data<float>(), *s = result.s.data<float>(), *vt = result.vt.data<float>();
+
+  int info = 0, work_size = -1;
+  float work_query = 0;
+  std::vector<int> iwork(static_cast<std::size_t>(8 * n));
+  sgesdd_("S", &n, &m, a, &n, s, vt, &n, u, &n, &work_query, &work_size, iwork.data(), &info);
+  work_size = static_cast<int>(work_query * 1.001f) + 1;  // a float cannot hold every large size exactly
+  std::vector<float> work(static_cast<std::size_t>(work_size));
+  sgesdd_("S", &n, &m, a, &n, s, vt, &n, u, &n, work.data(), &work_size, iwork.data(), &info);
+  check_converged(info, w);
+
+  const std::vector<float> signs = row_signs(vt, n, n);
+  for (std::int64_t i = 0; i < std::int64_t{n} * n; ++i) vt[i] *= signs[static_cast<std::size_t>(i / n)];
+  for (std::int64_t i = 0; i < std::int64_t{m} * n; ++i) u[i] *= signs[static_cast<std::size_t>(i % n)];
+  return result;
+}
+
+}  // namespace
+
+Svd svd(const Tensor& w, SvdMethod method) {
+  AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
+           "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
+  check_finite(w);
+  return method == SvdMethod::gram ? svd_gram(w) : svd_direct(w);
+}
+
+}  // namespace ab::cpu

@@ -1,0 +1,17 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Thin singular value decomposition of tall float32 matrices, W[m,n] = U · diag(s) · Vᵀ with m >= n.
+//   gram    eigenvectors V of WᵀW in float64, s = sqrt(eigenvalues), U = W V / s
+//   direct  LAPACK's sgesdd: slower, the reference
+// Signs are fixed: the entry of largest magnitude in each row of Vᵀ is positive.
+
+#include "engine/backend/backend.h"
+
+namespace ab::cpu {
+
+/// Throws Error(numerics) when `w` holds NaN or infinity or when the iteration does not converge. U has
+/// orthonormal columns even where singular values vanish.
+Svd svd(const Tensor& w, SvdMethod method);
+
+}  // namespace ab::cpu

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/cublaslt_gemm.h"
+
+#include <functional>
+
+#include "engine/backend/cuda/check.h"
+
+namespace ab::cuda {
+namespace {
+
+// What NVIDIA advises for Hopper; with less, the fastest split-k algorithms drop out.
+constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
+
+cudaDataType_t storage_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return CUDA_R_32F;
+    case DType::bfloat16: return CUDA_R_16BF;
+    case DType::float64: return CUDA_R_64F;
+    default: throw Error(ErrorKind::config, fmt::format("gemm: a GPU does not multiply {}", name_of(dtype)));
+  }
+}
+
+/// Describes a row-major rows×columns matrix in cuBLASLt's terms: its transpose, by columns.
+CublasLtMatrixLayout row_major(DType dtype, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  AB_CUDA(cublasLtMatrixLayoutCreate(&layout, storage_type(dtype), static_cast<std::uint64_t>(columns),
+                                     static_cast<std::uint64_t>(rows), columns));
+  return CublasLtMatrixLayout(layout);
+}
+
+CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
+  const bool is_double = key.dtype == DType::float64;
+  cublasLtMatmulDesc_t raw = nullptr;
+  AB_CUDA(cublasLtMatmulDescCreate(&raw, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   is_double ? CUDA_R_64F : CUDA_R_32F));
+  CublasLtMatmulDesc desc(raw);
+  // The operands have traded places: cuBLASLt's first is our B.
+  const cublasOperation_t of_first = key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t of_second = key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  AB_CUDA(cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_TRANSA, &of_first, sizeof of_first));
+  AB_CUDA(cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_TRANSB, &of_second, sizeof of_second));
+  return desc;
+}
+
+CublasLtMatmulPreference preference(const GemmKey& key) {
+  cublasLtMatmulPreference_t raw = nullptr;
+  AB_CUDA(cublasLtMatmulPreferenceCreate(&raw));
+  CublasLtMatmulPreference wanted(raw);
+  const auto set = [raw](cublasLtMatmulPreferenceAttributes_t name, auto value) {
+    AB_CUDA(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_c);
+  return wanted;
+}
+
+}  // namespace
+
+std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
+  std::size_t hash = 0;
+  for (std::int64_t v : {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
+                         static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a},
+                         std::int64_t{key.align_b}, std::int64_t{key.align_c}})
+    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
+  return hash;
+}
+
+CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
+    : dtype_(key.dtype),
+      operation_(matmul_desc(key)),
+      a_(key.transpose_a ? row_major(key.dtype, key.k, key.m) : row_major(key.dtype, key.m, key.k)),
+      b_(key.transpose_b ? row_major(key.dtype, key.n, key.k) : row_major(key.dtype, key.k, key.n)),
+      c_(row_major(key.dtype, key.m, key.n)) {
+  int found = 0;
+  const CublasLtMatmulPreference wanted = preference(key);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), wanted.get(), 1, &algorithm_, &found);
+  AB_CHECK_KIND(communication, status == CUBLAS_STATUS_SUCCESS && found == 1,
+                "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}: {}", name_of(key.dtype), key.m,
+                key.n, key.k, describe(status));
+}
+
+void CublasLtGemm::execute(cublasLtHandle_t handle, float alpha, const void* a, const void* b, float beta,
+                           void* c, void* workspace, cudaStream_t stream) const {
+  const double alpha64 = alpha, beta64 = beta;
+  const bool is_double = dtype_ == DType::float64;
+  const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha64) : &alpha;
+  const void* beta_of_type = is_double ? static_cast<const void*>(&beta64) : &beta;
+  AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c,
+                         c_.get(), c, c_.get(), &algorithm_.algo, workspace, workspace_bytes(), stream));
+}
+
+}  // namespace ab::cuda

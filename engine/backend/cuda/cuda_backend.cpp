@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// Wires the GPU's vendor mathematics into the Backend interface.
+
+#include <memory>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/conv.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/gemm.h"
+#include "engine/backend/cuda/svd.h"
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+namespace {
+
+using cuda::ConvDirection;
+using cuda::ThreadContext;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int device_index) : device_index_(device_index) {}
+
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+    cuda::gemm(context(), spec, a, b, c);
+  }
+
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                      const Tensor& y) override {
+    cuda::conv2d(context(), spec, ConvDirection::forward, x, w, y);
+    if (bias.defined()) add_row_in_place(y, bias);
+  }
+
+  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
+                            const Tensor& dx) override {
+    cuda::conv2d(context(), spec, ConvDirection::backward_data, dx, w, dy);
+  }
+
+  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
+                              const Tensor& dw) override {
+    cuda::conv2d(context(), spec, ConvDirection::backward_weight, x, dw, dy);
+  }
+
+  Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(context(), w, method); }
+
+  void synchronize() override { AB_CUDA(cudaStreamSynchronize(context().stream())); }
+
+ private:
+  ThreadContext& context() const { return ThreadContext::current(device_index_); }
+
+  int device_index_;
+};
+
+}  // namespace
+
+Backend& cuda_backend(int device_index) {
+  cuda::check_device(device_index);
+  static const auto backends = [] {
+    std::vector<std::unique_ptr<CudaBackend>> list;
+    for (int i = 0; i < cuda_device_count(); ++i) list.push_back(std::make_unique<CudaBackend>(i));
+    return list;
+  }();
+  return *backends[static_cast<std::size_t>(device_index)];
+}
+
+}  // namespace ab

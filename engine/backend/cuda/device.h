@@ -1,0 +1,16 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Whether there is a GPU to work on. Needs no CUDA headers, and answers in builds without CUDA too.
+
+#include <string>
+
+namespace ab {
+
+/// GPUs that this process can use; 0 without a driver, without a device or in a build without CUDA.
+int cuda_device_count();
+
+/// Why cuda_device_count() is 0 and what to do about it, in one sentence; empty when there is a device.
+std::string cuda_unavailable_reason();
+
+}  // namespace ab

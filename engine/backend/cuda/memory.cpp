@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/memory.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/thread_context.h"
+
+namespace ab::cuda {
+
+void* CudaMemory::allocate(std::size_t bytes) {
+  return allocate_on(ThreadContext::current(device_index_).stream(), bytes);
+}
+
+void CudaMemory::release(void* block, std::size_t bytes) {
+  if (ThreadContext* context = ThreadContext::current_if_alive(device_index_)) {
+    release_on(context->stream(), block, bytes);
+    return;
+  }
+  // The thread is ending and its stream is gone; cudaFree waits for the whole device instead.
+  live_bytes_ -= static_cast<std::int64_t>(bytes);
+  (void)cudaFree(block);
+}
+
+void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
+  void* block = nullptr;
+  const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), stream);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw Error(
+        ErrorKind::communication,
+        fmt::format(
+            "GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch "
+            "size or the number of ranks on this GPU",
+            device_index_, live_bytes_.load(), bytes));
+  }
+  check_status(status, "cudaMallocAsync");
+
+  const std::int64_t live = live_bytes_ += static_cast<std::int64_t>(bytes);
+  std::int64_t peak = peak_bytes_;
+  while (live > peak && !peak_bytes_.compare_exchange_weak(peak, live)) {
+  }
+  return block;
+}
+
+void CudaMemory::release_on(cudaStream_t stream, void* block, std::size_t bytes) noexcept {
+  live_bytes_ -= static_cast<std::int64_t>(bytes);
+  (void)cudaFreeAsync(block, stream);  // fails only when the device has failed, which the next call reports
+}
+
+void CudaMemory::set_zero(void* block, std::size_t bytes) {
+  AB_CUDA(cudaMemsetAsync(block, 0, bytes, ThreadContext::current(device_index_).stream()));
+}
+
+void CudaMemory::copy(void* to, const void* from, std::size_t bytes) {
+  AB_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                          ThreadContext::current(device_index_).stream()));
+}
+
+void CudaMemory::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  ThreadContext& context = ThreadContext::current(device_index_);
+  context.staging().to_device(to, host, bytes, context.stream());
+}
+
+void CudaMemory::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  ThreadContext& context = ThreadContext::current(device_index_);
+  context.staging().to_host(host, from, bytes, context.stream());
+}
+
+MemoryStats CudaMemory::stats() const { return {live_bytes_, peak_bytes_}; }
+
+CudaMemory& device_memory(int device_index) {
+  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
+  static const auto& memories = *[] {
+    auto* list = new std::vector<std::unique_ptr<CudaMemory>>;
+    for (int i = 0; i < cuda_device_count(); ++i) list->push_back(std::make_unique<CudaMemory>(i));
+    return list;
+  }();
+  check_device(device_index);
+  return *memories[static_cast<std::size_t>(device_index)];
+}
+
+}  // namespace ab::cuda
+
+ab::Memory& ab::cuda_memory(int device_index) { return cuda::device_memory(device_index); }

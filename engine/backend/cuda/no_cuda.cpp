@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+//
+// Stands in for the rest of this folder in builds without CUDA: no devices, and one clear error.
+#include "engine/backend/backend.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/core/memory.h"
+
+namespace ab {
+
+int cuda_device_count() { return 0; }
+
+std::string cuda_unavailable_reason() {
+  return "this build has no CUDA support; configure with the cuda preset to use a GPU";
+}
+
+Memory& cuda_memory(int) { throw Error(ErrorKind::communication, cuda_unavailable_reason()); }
+Backend& cuda_backend(int) { throw Error(ErrorKind::communication, cuda_unavailable_reason()); }
+
+}  // namespace ab

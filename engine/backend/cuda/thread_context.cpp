@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/thread_context.h"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/launch_target.h"
+#include "engine/backend/cuda/memory.h"
+
+namespace ab::cuda {
+namespace {
+
+// The deviceless property descriptors that plans are made from came with this version.
+constexpr std::size_t kOldestCudnn = 90800;
+
+// Trivial, so that destructors which run after the contexts are gone may still ask.
+thread_local bool thread_is_ending = false;
+
+struct Contexts {
+  std::vector<std::unique_ptr<ThreadContext>> by_device;
+  ~Contexts() { thread_is_ending = true; }
+};
+thread_local Contexts contexts;
+
+}  // namespace
+
+void check_device(int device_index) {
+  static const int count = cuda_device_count();
+  if (0 <= device_index && device_index < count) return;
+  const std::string reason = cuda_unavailable_reason();
+  AB_CHECK_KIND(communication, reason.empty(), "{}", reason);
+  AB_CHECK_KIND(communication, false, "there is no GPU {}: this process sees {}, numbered from 0",
+                device_index, count);
+}
+
+ThreadContext& ThreadContext::current(int device_index) {
+  AB_ASSERT(!thread_is_ending);
+  check_device(device_index);
+  const auto i = static_cast<std::size_t>(device_index);
+  auto& by_device = contexts.by_device;
+  if (by_device.size() <= i) by_device.resize(i + 1);
+  AB_CUDA(cudaSetDevice(device_index));
+  if (!by_device[i]) by_device[i].reset(new ThreadContext(device_index));
+  return *by_device[i];
+}
+
+ThreadContext* ThreadContext::current_if_alive(int device_index) noexcept {
+  if (thread_is_ending) return nullptr;
+  try {
+    return &current(device_index);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+ThreadContext::ThreadContext(int device_index) : device_index_(device_index) {
+  cudaStream_t stream = nullptr;
+  AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  stream_.reset(stream);
+  AB_CUDA(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_index));
+
+  // Released blocks stay in the pool: giving them back to the system at every synchronisation would be slow.
+  cudaMemPool_t pool = nullptr;
+  AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index));
+  auto keep_all = std::numeric_limits<std::uint64_t>::max();
+  AB_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+}
+
+ThreadContext::~ThreadContext() {
+  (void)cudaSetDevice(device_index_);
+  if (workspace_) device_memory(device_index_).release_on(stream(), workspace_, workspace_bytes_);
+  (void)cudaStreamSynchronize(stream());
+}
+
+cublasLtHandle_t ThreadContext::cublaslt() {
+  if (!cublaslt_) {
+    cublasLtHandle_t handle = nullptr;
+    AB_CUDA(cublasLtCreate(&handle));
+    cublaslt_.reset(handle);
+  }
+  return cublaslt_.get();
+}
+
+cudnnHandle_t ThreadContext::cudnn() {
+  if (!cudnn_) {
+    AB_CHECK_KIND(
+        communication, cudnnGetVersion() >= kOldestCudnn,
+        "cuDNN {} is too old: install cuDNN 9.8 or newer, or put its folder first on LD_LIBRARY_PATH",
+        cudnnGetVersion());
+    cudnnHandle_t handle = nullptr;
+    const cudnnStatus_t status = cudnnCreate(&handle);
+    AB_CHECK_KIND(
+        communication, status == CUDNN_STATUS_SUCCESS,
+        "cuDNN does not start: {}; check that all libcudnn_*.so.9 lie in one folder on LD_LIBRARY_PATH and "
+        "that the GPU has free memory",
+        describe(status));
+    cudnn_.reset(handle);
+    AB_CUDA(cudnnSetStream(handle, stream()));
+  }
+  return cudnn_.get();
+}
+
+cusolverDnHandle_t ThreadContext::cusolver() {
+  if (!cusolver_) {
+    cusolverDnHandle_t handle = nullptr;
+    AB_CUDA(cusolverDnCreate(&handle));
+    cusolver_.reset(handle);
+    AB_CUDA(cusolverDnSetStream(handle, stream()));
+  }
+  return cusolver_.get();
+}
+
+PinnedStaging& ThreadContext::staging() {
+  if (!staging_) staging_ = std::make_unique<PinnedStaging>();
+  return *staging_;
+}
+
+void* ThreadContext::workspace(std::size_t bytes) {
+  if (bytes > workspace_bytes_) {
+    CudaMemory& memory = device_memory(device_index_);
+    if (workspace_)
+      memory.release_on(stream(), std::exchange(workspace_, nullptr), std::exchange(workspace_bytes_, 0));
+    workspace_ = memory.allocate_on(stream(), bytes);
+    workspace_bytes_ = bytes;
+  }
+  return workspace_;
+}
+
+const CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
+  if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
+  if (!device_properties_) device_properties_ = device_properties_of(cudnn());
+  return convs_.try_emplace(key, key, *device_properties_).first->second;
+}
+
+const CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {
+  if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
+  return gemms_.try_emplace(key, cublaslt(), key).first->second;
+}
+
+LaunchTarget launch_target(int device_index) {
+  const ThreadContext& context = ThreadContext::current(device_index);
+  return {context.stream(), context.multiprocessors()};
+}
+
+void check_launch() {
+  const cudaError_t status = cudaGetLastError();
+  AB_CHECK_KIND(
+      communication, status != cudaErrorNoKernelImageForDevice,
+      "this build has no kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute capability");
+  check_status(status, "the launch of a kernel");
+}
+
+}  // namespace ab::cuda

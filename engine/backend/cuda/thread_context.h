@@ -1,0 +1,67 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What the CUDA backend keeps per thread and device: a stream, the libraries' handles, one workspace and the
+// plans of convolutions and matrix products. Ranks may be threads that share a GPU; nothing here is shared,
+// so each rank's work runs in its own order and no rank waits for another.
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "engine/backend/cuda/cublaslt_gemm.h"
+#include "engine/backend/cuda/cudnn_conv.h"
+#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/staging.h"
+
+namespace ab::cuda {
+
+/// Throws Error(communication) that says why, unless this process can use that GPU.
+void check_device(int device_index);
+
+class ThreadContext {
+ public:
+  /// The calling thread's context, made at first use; the device becomes the thread's current one.
+  static ThreadContext& current(int device_index);
+  /// The same where there is one; null once the thread is ending. For destructors: does not throw.
+  static ThreadContext* current_if_alive(int device_index) noexcept;
+
+  ~ThreadContext();
+  ThreadContext(const ThreadContext&) = delete;
+  ThreadContext& operator=(const ThreadContext&) = delete;
+
+  int device_index() const { return device_index_; }
+  int multiprocessors() const { return multiprocessors_; }
+  cudaStream_t stream() const { return stream_.get(); }
+
+  // Created at first use, and bound to the stream.
+  cublasLtHandle_t cublaslt();
+  cudnnHandle_t cudnn();
+  cusolverDnHandle_t cusolver();
+  PinnedStaging& staging();
+
+  /// At least `bytes` bytes of device memory, valid for work issued before the next call of workspace().
+  void* workspace(std::size_t bytes);
+
+  /// The plan, made at first use.
+  const CudnnConv& conv(const CudnnConvKey& key);
+  const CublasLtGemm& gemm(const GemmKey& key);
+
+ private:
+  explicit ThreadContext(int device_index);
+
+  int device_index_;
+  int multiprocessors_ = 0;
+  Stream stream_;
+  CublasLtHandle cublaslt_;
+  CudnnHandle cudnn_;
+  CusolverHandle cusolver_;
+  std::unique_ptr<PinnedStaging> staging_;
+  void* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+  std::optional<CudnnDescriptor> device_properties_;
+  std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
+  std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
+};
+
+}  // namespace ab::cuda

@@ -1,0 +1,36 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a rank asks its group to do. All ranks must ask for the same; transports compare these descriptions
+// and errors print them.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+struct CollectiveCall {
+  Collective what = Collective::barrier;
+  DType dtype = DType::uint8;
+  std::int64_t elements = 0;  ///< of the full buffer: all parts of a gather
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+
+  bool operator==(const CollectiveCall&) const = default;
+  std::string str() const;  ///< "all_reduce(mean) of 100 float32"
+
+  /// What, type and operation in one number below kKinds, for transports that tell calls apart by a number.
+  static constexpr int kKinds = 5 * 5 * 3;
+  int kind() const {
+    return (static_cast<int>(what) * 5 + static_cast<int>(dtype)) * 3 + static_cast<int>(op);
+  }
+  static CollectiveCall of_kind(int kind);
+};
+
+/// "rank 2", "ranks 2, 3".
+std::string list_ranks(const std::vector<int>& ranks);
+
+}  // namespace ab

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "engine/comm/comm.h"
+
+#include <cstdlib>
+#include <numeric>
+
+#include "engine/comm/collective_call.h"
+
+namespace ab {
+namespace {
+
+void check_tensor(Collective what, const Tensor& tensor) {
+  AB_CHECK(tensor.defined(), "{}: the tensor is undefined", name_of(what));
+  AB_CHECK(tensor.device().kind == DeviceKind::cpu,
+           "{}: needs a tensor in host memory; copy it there with to(Device{{}})", name_of(what));
+}
+
+void check_reducible(Collective what, const Tensor& tensor, ReduceOp op) {
+  check_tensor(what, tensor);
+  const bool floating = tensor.dtype() == DType::float32 || tensor.dtype() == DType::float64;
+  AB_CHECK(floating || tensor.dtype() == DType::int64, "{}: reduces float32, float64 and int64, got {}",
+           name_of(what), name_of(tensor.dtype()));
+  AB_CHECK(floating || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum", name_of(what));
+}
+
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::mean: return "mean";
+    case ReduceOp::max: return "max";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Comm::Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
+    : rank_(rank), size_(size), name_(std::move(name)), world_ranks_(std::move(world_ranks)),
+      ledger_(std::move(ledger)) {
+  AB_ASSERT(world_ranks_.size() == static_cast<std::size_t>(size_) && 0 <= rank_ && rank_ < size_);
+}
+
+std::unique_ptr<Comm> Comm::split(int colour, const std::string& name) {
+  AB_CHECK(colour >= 0, "split: a colour is at least 0, got {}", colour);
+  const Tensor mine = Tensor::from(std::vector<std::int64_t>{colour}, Shape{1});
+  const Tensor all(Shape{size_}, DType::int64);
+  do_all_gather_v(mine, all, std::vector<std::int64_t>(static_cast<std::size_t>(size_), 1));
+  std::vector<int> members;
+  for (int r = 0; r < size_; ++r)
+    if (all.data<std::int64_t>()[r] == colour) members.push_back(r);
+  return do_split(colour, name, members);
+}
+
+void Comm::barrier() {
+  count(Collective::barrier, 0);
+  do_barrier();
+}
+
+void Comm::broadcast(const Tensor& tensor, int root) {
+  check_tensor(Collective::broadcast, tensor);
+  AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_,
+           size_);
+  count(Collective::broadcast, tensor.bytes());
+  do_broadcast(tensor, root);
+}
+
+void Comm::all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tensor, op).wait(); }
+
+Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
+  check_reducible(Collective::all_reduce, tensor, op);
+  count(Collective::all_reduce, tensor.bytes());
+  return do_all_reduce_async(tensor, op);
+}
+
+void Comm::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+  check_reducible(Collective::reduce_scatter, in, op);
+  check_tensor(Collective::reduce_scatter, out);
+  AB_CHECK(in.dtype() == out.dtype() && in.numel() == size_ * out.numel(),
+           "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size_, in.numel(),
+           name_of(in.dtype()), out.numel(), name_of(out.dtype()));
+  count(Collective::reduce_scatter, in.bytes());
+  do_reduce_scatter(in, out, op);
+}
+
+void Comm::all_gather(const Tensor& in, const Tensor& out) {
+  all_gather_v(in, out, std::vector<std::int64_t>(static_cast<std::size_t>(size_), in.numel()));
+}
+
+void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+  check_tensor(Collective::all_gather, in);
+  check_tensor(Collective::all_gather, out);
+  AB_CHECK(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks",
+           counts.size(), size_);
+  for (const std::int64_t n : counts) AB_CHECK(n >= 0, "all_gather: a rank cannot contribute {} elements", n);
+  AB_CHECK(in.numel() == counts[static_cast<std::size_t>(rank_)],
+           "all_gather: rank {} of group '{}' brings {} elements, its count says {}", rank_, name_,
+           in.numel(), counts[static_cast<std::size_t>(rank_)]);
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  AB_CHECK(in.dtype() == out.dtype() && out.numel() == total,
+           "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()),
+           out.numel(), name_of(out.dtype()));
+  count(Collective::all_gather, out.bytes());
+  do_all_gather_v(in, out, counts);
+}
+
+void Comm::count(Collective what, std::size_t payload_bytes) {
+  ledger_->count(what, name_, world_ranks_, payload_bytes);
+}
+
+std::string CollectiveCall::str() const {
+  const bool reduces = what == Collective::all_reduce || what == Collective::reduce_scatter;
+  std::string text = name_of(what);
+  if (reduces) text += fmt::format("({})", name_of(op));
+  if (what == Collective::broadcast) text += fmt::format("(root {})", root);
+  if (what != Collective::barrier) text += fmt::format(" of {} {}", elements, name_of(dtype));
+  return text;
+}
+
+CollectiveCall CollectiveCall::of_kind(int kind) {
+  return {.what = static_cast<Collective>(kind / 15),
+          .dtype = static_cast<DType>(kind / 3 % 5),
+          .op = static_cast<ReduceOp>(kind % 3)};
+}
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+bool launched_by_mpi() {
+  // Set by Open MPI, MVAPICH, MPICH and its kin, and srun, for the tasks they start. The first one found
+  // decides: mpirun within a Slurm allocation inherits Slurm's variables, which then describe another step.
+  // SLURM_NTASKS is no sign of a launch, as batch scripts have it too; nor is PMIX_RANK, as lone tasks have
+  // it.
+  for (const char* variable :
+       {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (const char* tasks = std::getenv(variable)) return std::atoi(tasks) > 1;
+  return false;
+}
+
+}  // namespace ab

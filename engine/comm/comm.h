@@ -1,0 +1,127 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Collectives between ranks. A rank is a process (mpi) or a thread (thread); `self` is a world of one.
+// All collectives are called by every rank of the group in the same order. Tensors are contiguous and in
+// host memory; reductions take float32, float64 and int64, transfers any type.
+// Every reduction adds its operands in rank order, so the results of one collective are bitwise equal on all
+// ranks, and the same with every transport.
+// A peer that fails or does not arrive within the timeout raises Error(communication) that names it; so do
+// ranks that call different collectives, or one collective with different sizes or types. After such an
+// error the world is lost: the contents of tensors in flight are undefined and every further call throws or
+// waits in vain.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/ledger.h"
+#include "engine/core/tensor.h"
+
+namespace ab {
+
+enum class ReduceOp { sum, mean, max };
+
+/// A collective in flight. The tensor must not be touched before wait() returns. Requests of one
+/// communicator are waited for in the order they were started, and before it is destroyed.
+class Request {
+ public:
+  Request() = default;
+  explicit Request(std::function<void()> finish) : finish_(std::move(finish)) {}
+  Request(Request&&) = default;
+  Request& operator=(Request&&) = default;
+  void wait() {
+    if (auto finish = std::exchange(finish_, nullptr)) finish();
+  }
+
+ private:
+  std::function<void()> finish_;
+};
+
+class Comm {
+ public:
+  virtual ~Comm() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+
+  /// Ranks that pass the same colour (>= 0) form a new group, ordered by their rank here. `name` labels it
+  /// in the ledger and in errors. The new communicator shares this one's ledger.
+  std::unique_ptr<Comm> split(int colour, const std::string& name);
+
+  void barrier();
+  void broadcast(const Tensor& tensor, int root);
+  /// In place. `mean` divides the sum by size() and takes floating-point tensors only; NaN survives `max`.
+  void all_reduce(const Tensor& tensor, ReduceOp op);
+  /// Starts without waiting for peers, so that computation may go on meanwhile.
+  Request all_reduce_async(const Tensor& tensor, ReduceOp op);
+  /// `in` holds size() equal parts; `out` receives the reduction of part rank(). in.numel() = size() ·
+  /// out.numel().
+  void reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op);
+  /// out.numel() = size() · in.numel(), parts in rank order.
+  void all_gather(const Tensor& in, const Tensor& out);
+  /// Rank i contributes counts[i] elements (equal lists on all ranks); out.numel() = sum of counts.
+  void all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
+
+  Ledger& ledger() { return *ledger_; }
+
+  /// Tells all ranks of the world that this one cannot go on, so that none waits for it. Safe to call from
+  /// an error path; does not throw. Threads: the others leave their collectives with `reason`, this rank
+  /// carries on and shall return. MPI: ends all processes with `exit_code`, this one included, and prints
+  /// nothing: the caller reports `reason` first. A world of one: no effect.
+  virtual void abort(const std::string& reason, int exit_code) noexcept = 0;
+
+ protected:
+  Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger);
+
+  // What a transport implements. Arguments have been checked and the ledger has been written.
+  /// `members`: who passed this colour, by their rank here, ascending.
+  virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name,
+                                         const std::vector<int>& members) = 0;
+  virtual void do_barrier() = 0;
+  virtual void do_broadcast(const Tensor& tensor, int root) = 0;
+  virtual Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) = 0;
+  virtual void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
+  virtual void do_all_gather_v(const Tensor& in, const Tensor& out,
+                               const std::vector<std::int64_t>& counts) = 0;
+
+  /// The members of this group by their rank in the world.
+  const std::vector<int>& world_ranks() const { return world_ranks_; }
+  const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
+
+ private:
+  void count(Collective what, std::size_t payload_bytes);
+
+  int rank_, size_;
+  std::string name_;
+  std::vector<int> world_ranks_;
+  std::shared_ptr<Ledger> ledger_;
+};
+
+struct CommOptions {
+  int ranks_per_node = 0;  ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
+  std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
+};
+
+/// A world of one rank: every collective is a copy.
+std::unique_ptr<Comm> make_self_comm(const CommOptions& options = {});
+
+/// Runs body(comm) on `ranks` threads, each with its own communicator of one world, and joins them. When a
+/// rank throws, the others are woken and leave with Error(communication); the error of the rank that failed
+/// first is rethrown. Unless OMP_NUM_THREADS is set, the ranks share the machine's cores for OpenMP.
+void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body);
+
+/// True when mpirun or srun started this process as one of several: read from the environment that Open MPI,
+/// MPICH, MVAPICH and Slurm set for their tasks. A batch script on a Slurm node is not such a task.
+bool launched_by_mpi();
+/// Initialises MPI on first use and returns the world; every call makes a new, independent communicator. MPI
+/// is finalised when the process exits, unless communication has failed before.
+/// Throws Error(communication) in builds without MPI, and when a launcher started several tasks that MPI does
+/// not join into one world.
+std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options = {});
+
+}  // namespace ab

@@ -1,0 +1,76 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Counts what communication costs, where it happens: per collective, group and phase of training. Strategies
+// never count for themselves, so the figures of two methods are comparable.
+// payload_bytes is the size of the full buffer of a collective (all parts of a gather); wire_bytes is what
+// one rank sends for it under ring algorithms (Patarasu & Yuan 2009), with p ranks in the group:
+//   all-reduce                    2 (p-1)/p · payload
+//   reduce-scatter, all-gather      (p-1)/p · payload
+//   broadcast                       (p-1)/p · payload    p-1 of p ranks pass the payload on: the mean over
+//   ranks barrier                         0
+// The ring runs through the members in rank order and back to the first: p links. If c of them join ranks on
+// different nodes, then, as the mean over the ring,
+//   inter_node = wire · c/p         intra_node = wire · (p-c)/p
+// A group of one sends nothing.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ab {
+
+enum class Collective : std::uint8_t { barrier, broadcast, all_reduce, reduce_scatter, all_gather };
+
+const char* name_of(Collective collective);
+
+struct LedgerKey {
+  Collective collective;
+  std::string group;
+  std::string phase;
+  auto operator<=>(const LedgerKey&) const = default;
+};
+
+struct LedgerEntry {
+  std::int64_t calls = 0;
+  std::int64_t payload_bytes = 0;
+  double intra_node_wire_bytes = 0;  ///< sent by this rank, mean over the ring
+  double inter_node_wire_bytes = 0;
+  double wire_bytes() const { return intra_node_wire_bytes + inter_node_wire_bytes; }
+  bool operator==(const LedgerEntry&) const = default;
+};
+
+/// Node of each world rank when consecutive ranks fill one node after another; one node when ranks_per_node
+/// is 0.
+std::vector<int> consecutive_nodes(int ranks, int ranks_per_node);
+
+/// One per rank, shared by its communicators and used by its thread only.
+class Ledger {
+ public:
+  /// `node_of_rank`: the node of each world rank.
+  explicit Ledger(std::vector<int> node_of_rank) : node_of_rank_(std::move(node_of_rank)) {}
+
+  /// Everything counted from here on belongs to this phase of training.
+  void set_phase(std::string phase) { phase_ = std::move(phase); }
+  const std::string& phase() const { return phase_; }
+
+  /// `world_ranks`: the members of the group in rank order.
+  void count(Collective what, const std::string& group, const std::vector<int>& world_ranks,
+             std::size_t payload_bytes);
+
+  const std::map<LedgerKey, LedgerEntry>& entries() const { return entries_; }
+  LedgerEntry total() const;
+  LedgerEntry total_of_phase(const std::string& phase) const;
+  std::map<std::string, LedgerEntry> by_phase() const;
+
+ private:
+  std::vector<int> node_of_rank_;
+  std::string phase_ = "setup";
+  std::map<LedgerKey, LedgerEntry> entries_;
+};
+
+}  // namespace ab

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks as processes under MPI. Collectives are MpiOperations; this file starts them, waits for them by
+// polling (MPI has no wait with a time limit), and owns MPI's lifetime.
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <thread>
+
+#include "engine/comm/comm.h"
+#include "engine/comm/mpi_operation.h"
+
+namespace ab {
+namespace {
+
+/// MPI lives once per process: from first use to normal exit. After a failure the peers may never reach
+/// MPI_Finalize, so it is left out; the launcher then ends them.
+class MpiLibrary {
+ public:
+  static MpiLibrary& instance() {
+    static MpiLibrary library;
+    return library;
+  }
+  void mark_failed() noexcept { failed_ = true; }
+
+  MpiLibrary(const MpiLibrary&) = delete;
+  MpiLibrary& operator=(const MpiLibrary&) = delete;
+
+ private:
+  MpiLibrary() {
+    int initialised = 0, level = 0;
+    check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
+    if (initialised) {
+      check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+    } else {
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+      ours_ = true;
+    }
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    AB_CHECK_KIND(
+        communication, level >= MPI_THREAD_SERIALIZED,
+        "this MPI library does not support threads (MPI_THREAD_SERIALIZED); use a build of it that does");
+  }
+  ~MpiLibrary() {
+    if (ours_ && !failed_) MPI_Finalize();
+  }
+
+  bool ours_ = false;
+  std::atomic<bool> failed_ = false;
+};
+
+class MpiComm final : public Comm {
+ public:
+  /// Frees `comm` in the end, unless it is MPI_COMM_WORLD.
+  MpiComm(MPI_Comm comm, int rank, std::string name, std::vector<int> world_ranks,
+          std::shared_ptr<Ledger> ledger, std::chrono::seconds timeout)
+      : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
+        comm_(comm), timeout_(timeout) {}
+  ~MpiComm() override;
+
+  void abort(const std::string& /*reason*/, int exit_code) noexcept override {
+    MpiLibrary::instance().mark_failed();
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
+  /// Like barrier(), but not counted.
+  void meet() { do_barrier(); }
+
+ protected:
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name,
+                                 const std::vector<int>& members) override;
+  void do_barrier() override;
+  void do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
+  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+
+ private:
+  using Operation = std::shared_ptr<MpiOperation>;
+
+  Operation start(const CollectiveCall& call, MpiOperation::Buffers buffers);
+  void wait(const Operation& operation);
+  void advance_all();
+  void inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited);
+  [[noreturn]] void fail(const std::string& reason);
+  std::vector<int> to_world(const std::vector<int>& members) const;
+
+  MPI_Comm comm_;
+  std::chrono::seconds timeout_;
+  std::int64_t next_sequence_ = 0;
+  std::deque<Operation> in_flight_;
+};
+
+MpiComm::~MpiComm() {
+  // MPI still writes into the buffers of an operation that was given up: they must outlive the process's use
+  // of MPI. Freeing the communicator would then wait for peers, so both are left to the end of the process.
+  if (!in_flight_.empty()) new std::deque<Operation>(std::move(in_flight_));
+  else if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
+}
+
+MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buffers buffers) {
+  if (in_flight_.size() == MpiOperation::kMaxInFlight) wait(Operation(in_flight_.front()));
+  // Messages move only while MPI is called: starting a collective is a chance for earlier ones to move on.
+  advance_all();
+  return in_flight_.emplace_back(
+      std::make_shared<MpiOperation>(comm_, next_sequence_++, call, std::move(buffers)));
+}
+
+/// Moves everything in flight and forgets what is complete.
+void MpiComm::advance_all() {
+  try {
+    std::erase_if(in_flight_, [](const Operation& operation) { return operation->advance(); });
+  } catch (const Error&) {
+    MpiLibrary::instance().mark_failed();
+    throw;
+  }
+}
+
+void MpiComm::wait(const Operation& operation) {
+  using Clock = std::chrono::steady_clock;
+  using namespace std::chrono_literals;
+  const auto started = Clock::now();
+  auto next_inspection = started + 250ms;
+  const auto pending = [&] {
+    advance_all();
+    return std::find(in_flight_.begin(), in_flight_.end(), operation) != in_flight_.end();
+  };
+  // A short burst for ranks that are nearly there; then sleep, as a peer may need this very core to get
+  // there.
+  constexpr int kEagerPolls = 200;
+  for (int polls = 0; pending(); ++polls) {
+    if (polls < kEagerPolls) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(polls < 10 * kEagerPolls ? 20us : 200us);
+    const auto now = Clock::now();
+    if (now < next_inspection) continue;
+    next_inspection = now + 250ms;
+    inspect(*operation, now - started);
+  }
+}
+
+/// Looks for the reason why `operation` takes so long, and gives up after the timeout.
+void MpiComm::inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited) {
+  const int me = world_ranks()[static_cast<std::size_t>(rank())];
+  if (const auto other = operation.find_disagreement())
+    fail(fmt::format("ranks disagree on a collective of group '{}': rank {} calls {}, {} calls {}", name(),
+                     me, operation.call().str(), list_ranks(to_world({other->rank})),
+                     name_of(other->call.what)));
+  if (waited > timeout_)
+    fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", operation.call().str(), name(),
+                     timeout_.count(), me, list_ranks(to_world(operation.silent_ranks()))));
+}
+
+void MpiComm::fail(const std::string& reason) {
+  MpiLibrary::instance().mark_failed();
+  throw Error(ErrorKind::communication, reason);
+}
+
+std::vector<int> MpiComm::to_world(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(world_ranks()[static_cast<std::size_t>(member)]);
+  return ranks;
+}
+
+std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name,
+                                        const std::vector<int>& members) {
+  // All ranks have just exchanged their colours, so none is missing here, where MPI could wait without limit.
+  MPI_Comm group = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(comm_, colour, rank(), &group), "MPI_Comm_split");
+  const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
+  return std::make_unique<MpiComm>(group, static_cast<int>(new_rank), name, to_world(members),
+                                   shared_ledger(), timeout_);
+}
+
+void MpiComm::do_barrier() { wait(start({}, {})); }
+
+void MpiComm::do_broadcast(const Tensor& tensor, int root) {
+  wait(start(
+      {.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
+      {.full = tensor}));
+}
+
+Request MpiComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
+  const auto operation =
+      start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
+            {.full = tensor});
+  return Request([this, operation] { wait(operation); });
+}
+
+void MpiComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+  wait(start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op},
+             {.full = in, .out = out}));
+}
+
+void MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+  std::int64_t begin = 0;
+  for (int r = 0; r < rank(); ++r) begin += counts[static_cast<std::size_t>(r)];
+  const Tensor mine = out.view(Shape{out.numel()}).slice(begin, begin + in.numel());
+  if (mine.raw() != in.raw()) mine.copy_from(in);
+  wait(start({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()},
+             {.full = out, .counts = counts}));
+}
+
+/// Node of each rank of the world: ranks that can share memory are on one node, named by its lowest rank.
+std::vector<int> find_nodes(int rank, int ranks) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  int lowest = rank;
+  check_mpi(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  std::vector<int> nodes(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&lowest, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+  return nodes;
+}
+
+}  // namespace
+
+std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
+  MpiLibrary::instance();
+  int rank = 0, ranks = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
+  AB_CHECK_KIND(communication, ranks > 1 || !launched_by_mpi(),
+                "the launcher started several tasks, but MPI sees each as a world of its own: start them "
+                "with the mpirun "
+                "of the MPI library that abtrain was built with, or with srun --mpi=pmix (srun --mpi=list "
+                "shows the choice)");
+  std::vector<int> everyone;
+  for (int r = 0; r < ranks; ++r) everyone.push_back(r);
+
+  // A rank that never comes is named here, with a timeout, before MPI's own calls wait for it without limit.
+  const auto no_ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, 0));
+  MpiComm(MPI_COMM_WORLD, rank, "world at start-up", everyone, no_ledger, options.timeout).meet();
+
+  auto nodes =
+      options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : find_nodes(rank, ranks);
+  MPI_Comm world = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
+  return std::make_unique<MpiComm>(world, rank, "world", everyone, std::make_shared<Ledger>(std::move(nodes)),
+                                   options.timeout);
+}
+
+}  // namespace ab

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks as threads of one process. The n-th collective of a group meets in a slot: every rank leaves its
+// tensor there, and when all have arrived each does its share of the work directly on the others' memory.
+// Waits block, so there may be more ranks than cores.
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
+#include "engine/comm/rank_order_reduce.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace ab {
+namespace {
+
+/// Why a world cannot go on. `error` is what the failing rank threw; none when it called abort().
+struct Failure {
+  int rank;
+  std::string reason;
+  std::exception_ptr error;
+};
+
+/// What all ranks share. One mutex and one signal serve all groups: a failure must wake every waiting rank,
+/// whatever group it waits in.
+struct ThreadWorld {
+  ThreadWorld(int ranks, std::chrono::seconds patience)
+      : timeout(patience), ended(static_cast<std::size_t>(ranks), false) {}
+
+  /// The first failure is the cause; what follows are consequences. Needs the mutex.
+  void fail(Failure cause) {
+    if (!failure) failure = std::move(cause);
+    else if (failure->rank == cause.rank && !failure->error) failure->error = cause.error;
+    changed.notify_all();
+  }
+  void throw_if_failed() const {
+    AB_CHECK_KIND(communication, !failure, "rank {} failed: {}", failure->rank, failure->reason);
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  const std::chrono::seconds timeout;
+  std::vector<bool> ended;  // whose body has returned
+  std::optional<Failure> failure;
+};
+
+enum class Progress : std::uint8_t { absent, arrived, finished };
+
+/// Where the ranks of a group meet for one collective. Tensors stay alive here until all ranks have left it:
+/// a rank that fails and unwinds cannot pull memory from under the others.
+struct Slot {
+  Slot(const CollectiveCall& first_call, int rank, std::size_t ranks)
+      : call(first_call), first_rank(rank), tensors(ranks), progress(ranks, Progress::absent) {}
+
+  bool all_reached(Progress goal) const {
+    return std::all_of(progress.begin(), progress.end(), [goal](Progress p) { return p >= goal; });
+  }
+
+  CollectiveCall call;
+  int first_rank;
+  std::vector<Tensor> tensors;
+  std::vector<Progress> progress;
+  std::size_t departures = 0;
+};
+
+struct ThreadGroup {
+  std::map<std::int64_t, Slot> slots;  // by sequence number: several collectives may be in flight
+  struct Child {
+    std::shared_ptr<ThreadGroup> group = std::make_shared<ThreadGroup>();
+    std::size_t joined = 0;
+  };
+  std::map<std::pair<std::int64_t, int>, Child> children;  // by number of the split and colour
+};
+
+class ThreadComm final : public Comm {
+ public:
+  ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank,
+             std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
+      : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
+        world_(std::move(world)), group_(std::move(group)), me_(static_cast<std::size_t>(rank)) {}
+
+  void abort(const std::string& reason, int exit_code) noexcept override;
+
+ protected:
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name,
+                                 const std::vector<int>& members) override;
+  void do_barrier() override { complete(post({}, {}), {}); }
+  void do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
+  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Work = std::function<void(const Slot&)>;
+
+  std::int64_t post(const CollectiveCall& call, const Tensor& tensor);
+  void complete(std::int64_t sequence, const Work& work);
+  void reach(Slot& slot, Progress progress);
+  void wait_until_all(Lock& lock, const Slot& slot, Progress goal);
+  [[noreturn]] void fail(const std::string& reason);
+  int world_rank(std::size_t member) const { return world_ranks()[member]; }
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::shared_ptr<ThreadGroup> group_;
+  std::size_t me_;
+  std::int64_t next_sequence_ = 0;
+  std::int64_t splits_ = 0;
+};
+
+/// Announces this rank at its next slot; never blocks.
+std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) {
+  const Lock lock(world_->mutex);
+  world_->throw_if_failed();
+  const std::int64_t sequence = next_sequence_++;
+  const auto ranks = static_cast<std::size_t>(size());
+  Slot& slot = group_->slots.try_emplace(sequence, call, world_rank(me_), ranks).first->second;
+  if (slot.call != call)
+    fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}",
+                     sequence, name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
+  slot.tensors[me_] = tensor;
+  reach(slot, Progress::arrived);
+  return sequence;
+}
+
+/// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
+void ThreadComm::complete(std::int64_t sequence, const Work& work) {
+  Lock lock(world_->mutex);
+  Slot& slot = group_->slots.at(sequence);
+  wait_until_all(lock, slot, Progress::arrived);
+  if (work) {
+    lock.unlock();
+    work(slot);
+    lock.lock();
+    reach(slot, Progress::finished);
+    wait_until_all(lock, slot, Progress::finished);
+  }
+  if (++slot.departures == slot.progress.size()) group_->slots.erase(sequence);
+}
+
+void ThreadComm::reach(Slot& slot, Progress progress) {
+  slot.progress[me_] = progress;
+  if (slot.all_reached(progress)) world_->changed.notify_all();
+}
+
+void ThreadComm::wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
+  const auto deadline = std::chrono::steady_clock::now() + world_->timeout;
+  bool in_time = true;
+  while (true) {
+    world_->throw_if_failed();
+    if (slot.all_reached(goal)) return;
+    std::vector<int> missing, ended;
+    for (std::size_t member = 0; member < slot.progress.size(); ++member) {
+      if (slot.progress[member] >= goal) continue;
+      missing.push_back(world_rank(member));
+      if (world_->ended[static_cast<std::size_t>(missing.back())]) ended.push_back(missing.back());
+    }
+    if (!ended.empty())
+      fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(),
+                       name(), list_ranks(ended)));
+    if (!in_time)
+      fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
+                       world_->timeout.count(), world_rank(me_), list_ranks(missing)));
+    in_time = world_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout;
+  }
+}
+
+/// Needs the mutex.
+void ThreadComm::fail(const std::string& reason) {
+  const Error error(ErrorKind::communication, reason);
+  world_->fail({world_rank(me_), reason, std::make_exception_ptr(error)});
+  throw error;
+}
+
+void ThreadComm::abort(const std::string& reason, int /*exit_code*/) noexcept {
+  const Lock lock(world_->mutex);
+  world_->fail({world_rank(me_), reason, nullptr});
+}
+
+std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name,
+                                           const std::vector<int>& members) {
+  std::vector<int> member_world_ranks;
+  for (const int member : members) member_world_ranks.push_back(world_rank(static_cast<std::size_t>(member)));
+  const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
+
+  const Lock lock(world_->mutex);
+  const std::pair key(splits_++, colour);
+  auto& child = group_->children[key];
+  auto comm = std::make_unique<ThreadComm>(world_, child.group, static_cast<int>(new_rank), name,
+                                           std::move(member_world_ranks), shared_ledger());
+  if (++child.joined == members.size()) group_->children.erase(key);
+  return comm;
+}
+
+void ThreadComm::do_broadcast(const Tensor& tensor, int root) {
+  const auto sequence =
+      post({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
+           tensor);
+  complete(sequence, [&](const Slot& slot) {
+    if (rank() != root) tensor.copy_from(slot.tensors[static_cast<std::size_t>(root)]);
+  });
+}
+
+Request ThreadComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
+  const auto sequence =
+      post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
+           tensor);
+  const auto reduce_my_part = [this, op](const Slot& slot) {
+    const DType dtype = slot.call.dtype;
+    const ElementRange mine = part_of_rank(slot.call.elements, rank(), size());
+    std::vector<void*> parts;
+    for (const Tensor& t : slot.tensors)
+      parts.push_back(static_cast<char*>(t.raw()) + static_cast<std::size_t>(mine.begin) * size_of(dtype));
+    const std::vector<const void*> sources(parts.begin(), parts.end());
+    reduce_in_rank_order(dtype, op, sources, parts, mine.size());
+  };
+  return Request([this, sequence, reduce_my_part] { complete(sequence, reduce_my_part); });
+}
+
+void ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+  const auto sequence =
+      post({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in);
+  complete(sequence, [&](const Slot& slot) {
+    std::vector<const void*> sources;
+    for (const Tensor& t : slot.tensors)
+      sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
+    void* const destination = out.raw();
+    reduce_in_rank_order(in.dtype(), op, sources, {&destination, 1}, out.numel());
+  });
+}
+
+void ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
+                                 const std::vector<std::int64_t>& counts) {
+  const auto sequence =
+      post({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()}, in);
+  complete(sequence, [&](const Slot& slot) {
+    const Tensor flat = out.view(Shape{out.numel()});
+    std::int64_t begin = 0;
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      const Tensor part = flat.slice(begin, begin + counts[r]);
+      if (part.raw() != slot.tensors[r].raw()) part.copy_from(slot.tensors[r]);
+      begin += counts[r];
+    }
+  });
+}
+
+/// OpenMP's setting is per thread; without this every rank would start a team as large as the machine.
+void share_cores_among(int ranks) {
+#ifdef _OPENMP
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, cores / ranks));
+#else
+  static_cast<void>(ranks);
+#endif
+}
+
+}  // namespace
+
+void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body) {
+  AB_CHECK(ranks >= 1, "a world needs at least one rank, got {}", ranks);
+  const auto world = std::make_shared<ThreadWorld>(ranks, options.timeout);
+  const auto group = std::make_shared<ThreadGroup>();
+  std::vector<int> everyone;
+  for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
+
+  const auto fail = [&](int rank, const std::string& reason) {
+    const std::lock_guard lock(world->mutex);
+    world->fail({rank, reason, std::current_exception()});
+  };
+  const auto run_rank = [&](int rank) {
+    share_cores_among(ranks);
+    try {
+      auto ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, options.ranks_per_node));
+      ThreadComm comm(world, group, rank, "world", everyone, std::move(ledger));
+      body(comm);
+      const std::lock_guard lock(world->mutex);
+      world->ended[static_cast<std::size_t>(rank)] = true;
+      world->changed.notify_all();
+    } catch (const std::exception& error) {
+      fail(rank, error.what());
+    } catch (...) {
+      fail(rank, "it threw something that is not a std::exception");
+    }
+  };
+
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+    } catch (const std::exception& error) {
+      fail(static_cast<int>(threads.size()),
+           fmt::format("its thread could not be started ({})", error.what()));
+    }
+  }
+  if (world->failure && world->failure->error) std::rethrow_exception(world->failure->error);
+  world->throw_if_failed();
+}
+
+}  // namespace ab

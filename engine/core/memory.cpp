@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "engine/core/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace ab {
+namespace {
+
+// Address sanitizers see nothing wrong in a block that a cache hands out again: no caching there.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kCacheBlocks = false;
+#else
+constexpr bool kCacheBlocks = true;
+#endif
+
+/// Host memory with free lists by rounded size. A released block is reused only for its own size class,
+/// so a steady training loop allocates nothing after its first step.
+class CpuMemory final : public Memory {
+ public:
+  ~CpuMemory() override {
+    for (auto& [size, blocks] : free_)
+      for (void* block : blocks) std::free(block);
+  }
+
+  void* allocate(std::size_t bytes) override {
+    const std::size_t rounded = round_up(bytes);
+    {
+      std::lock_guard lock(mutex_);
+      stats_.live_bytes += static_cast<std::int64_t>(rounded);
+      stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+      if (auto it = free_.find(rounded); it != free_.end() && !it->second.empty()) {
+        void* block = it->second.back();
+        it->second.pop_back();
+        return block;
+      }
+    }
+    void* block = std::aligned_alloc(kAlignment, rounded);
+    AB_CHECK_KIND(communication, block, "out of memory: cannot allocate {} bytes on the CPU", rounded);
+    return block;
+  }
+
+  void release(void* block, std::size_t bytes) override {
+    const std::size_t rounded = round_up(bytes);
+    std::lock_guard lock(mutex_);
+    stats_.live_bytes -= static_cast<std::int64_t>(rounded);
+    if (kCacheBlocks) free_[rounded].push_back(block);
+    else std::free(block);
+  }
+
+  void set_zero(void* block, std::size_t bytes) override { std::memset(block, 0, bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_from_host(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
+  void copy_to_host(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
+
+  MemoryStats stats() const override {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+
+  // Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
+  static std::size_t round_up(std::size_t bytes) {
+    const std::size_t power = std::bit_ceil(std::max(bytes, kAlignment));
+    if (power <= 4096) return power;
+    const std::size_t step = power / 16;
+    return (bytes + step - 1) / step * step;
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;
+  MemoryStats stats_;
+};
+
+}  // namespace
+
+Memory& memory(Device device) {
+  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
+  static CpuMemory& cpu = *new CpuMemory;
+  return device.kind == DeviceKind::cpu ? cpu : cuda_memory(device.index);
+}
+
+}  // namespace ab

@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Memory of a device. Blocks are cached: training allocates the same sizes every step, and asking the
+// system for fresh pages each time would cost more than many of the operations themselves.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "engine/core/dtype.h"
+
+namespace ab {
+
+struct MemoryStats {
+  std::int64_t live_bytes = 0;  ///< handed out and not yet released
+  std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far
+};
+
+/// Allocation and transfer on one device. Safe to use from several threads.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  /// At least `bytes` bytes, aligned to 64. Contents are undefined.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* block, std::size_t bytes) = 0;
+  virtual void set_zero(void* block, std::size_t bytes) = 0;
+  /// Copies within this device.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// Copies between this device and host memory; on return the host side may be reused.
+  virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+  virtual MemoryStats stats() const = 0;
+};
+
+/// The memory of `device`; throws Error(communication) when the device is not there.
+Memory& memory(Device device);
+
+/// Implemented by engine/backend/cuda, or by its stub in builds without CUDA.
+Memory& cuda_memory(int device_index);
+
+}  // namespace ab

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "engine/io/metrics_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/core/check.h"
+
+namespace ab {
+
+using Json = nlohmann::ordered_json;
+
+MetricsLog::MetricsLog(const std::string& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  AB_CHECK(descriptor_ >= 0, "cannot create {}: {}", path, std::strerror(errno));
+}
+
+MetricsLog::~MetricsLog() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsLog::write(const StepMetrics& m) {
+  append(Json{{"kind", "step"},
+              {"step", m.step},
+              {"epoch", m.epoch},
+              {"phase", m.phase},
+              {"loss", m.loss},
+              {"lr", m.lr},
+              {"images_per_second", m.images_per_second},
+              {"wire_bytes", m.wire_bytes}}
+             .dump());
+}
+
+void MetricsLog::write(const EpochMetrics& m) {
+  append(Json{{"kind", "epoch"},
+              {"epoch", m.epoch},
+              {"step", m.step},
+              {"val_loss", m.val_loss},
+              {"val_top1", m.val_top1},
+              {"val_top5", m.val_top5}}
+             .dump());
+}
+
+void MetricsLog::write(const SplitMetrics& m) {
+  Json layers = Json::array();
+  for (const LayerRank& layer : m.layers)
+    layers.push_back({{"name", layer.name}, {"m", layer.m}, {"n", layer.n}, {"r", layer.r}});
+  append(Json{{"kind", "split"}, {"step", m.step}, {"layers", std::move(layers)}}.dump());
+}
+
+void MetricsLog::append(std::string line) {
+  line += '\n';
+  if (inside_line_) line.insert(0, "\n");
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t written = ::write(descriptor_, line.data() + done, line.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<std::size_t>(written);
+  }
+  if (done == line.size()) {
+    inside_line_ = false;
+    return;
+  }
+  inside_line_ = inside_line_ || done > 0;
+  if (lost_lines_++ == 0)
+    std::fprintf(stderr, "warning: cannot write %s (%s); training goes on, metrics may be lost\n", path_.c_str(),
+                 std::strerror(errno));
+}
+
+}  // namespace ab

@@ -1,0 +1,65 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// metrics.jsonl: what happened in a run, one JSON object a line, each flushed at once, so that a run can be
+// watched while it goes and a killed one loses nothing. Accuracies are fractions from 0 to 1.
+//   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,"wire_bytes":1e6}
+//   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
+//   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
+// A number that JSON has no word for (NaN, infinity) is written as null.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ab {
+
+struct StepMetrics {
+  std::int64_t step = 0;  ///< updates done
+  std::int64_t epoch = 0;
+  std::string phase;
+  double loss = 0, lr = 0, images_per_second = 0;
+  double wire_bytes = 0;  ///< sent by this rank since the start
+};
+
+struct EpochMetrics {
+  std::int64_t epoch = 0, step = 0;
+  double val_loss = 0, val_top1 = 0, val_top5 = 0;
+};
+
+/// A weight of m×n that was split into factors of rank r.
+struct LayerRank {
+  std::string name;
+  std::int64_t m = 0, n = 0, r = 0;
+  bool operator==(const LayerRank&) const = default;
+};
+
+struct SplitMetrics {
+  std::int64_t step = 0;
+  std::vector<LayerRank> layers;
+};
+
+class MetricsLog {
+ public:
+  /// Starts a new file; throws Error(config) when it cannot be created.
+  explicit MetricsLog(const std::string& path);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  void write(const StepMetrics& metrics);
+  void write(const EpochMetrics& metrics);
+  void write(const SplitMetrics& metrics);
+  /// Lines that could not be written. A full disk costs one warning on stderr and these lines, not the run.
+  std::int64_t lost_lines() const { return lost_lines_; }
+
+ private:
+  void append(std::string line);
+
+  std::string path_;
+  int descriptor_ = -1;
+  bool inside_line_ = false;  // the disk took only part of the last line: the next one starts afresh
+  std::int64_t lost_lines_ = 0;
+};
+
+}  // namespace ab

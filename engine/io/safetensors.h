@@ -1,0 +1,67 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// safetensors, the file format of model weights (https://github.com/huggingface/safetensors):
+//   u64 little-endian N · N bytes of JSON · data
+//   JSON: {"__metadata__": {string: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}}
+// Offsets count from the start of the data; tensors lie there in C order without a hole or an overlap.
+// A file comes from anywhere, so nothing in it is believed: the header is checked completely before a tensor
+// is allocated, every product is checked for overflow, and the file is read, never mapped.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/core/tensor.h"
+
+namespace ab {
+
+struct NamedTensor {
+  std::string name;
+  Tensor value;
+};
+
+/// The content of a file; tensors in host memory.
+struct TensorFile {
+  std::map<std::string, std::string> metadata;
+  std::vector<NamedTensor> tensors;
+
+  /// The tensor of that name, or nullptr.
+  const Tensor* find(const std::string& name) const;
+};
+
+/// One line of the header, checked.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::float32;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;  ///< bytes, from the start of the data
+};
+
+struct TensorFileHeader {
+  std::map<std::string, std::string> metadata;
+  std::vector<TensorEntry> entries;  ///< ordered by begin; together they cover the data exactly
+};
+
+/// The size of the JSON that the first 8 bytes of a file announce, checked against the file's size.
+std::uint64_t safetensors_json_size(std::span<const std::uint8_t> first_bytes, std::uint64_t file_bytes,
+                                    const std::string& file);
+
+/// Parses and checks the JSON part; `data_bytes` is what follows it in the file. `file` names it in errors.
+/// Throws Error(checkpoint) naming the file and the tensor.
+TensorFileHeader parse_safetensors_header(std::span<const std::uint8_t> json, std::uint64_t data_bytes,
+                                          const std::string& file);
+
+/// A complete file in memory.
+TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::string& file);
+
+/// Reads a file. Throws Error(checkpoint).
+TensorFile read_safetensors(const std::string& path);
+
+/// Writes a file atomically (see atomic_file.h), tensors ordered by alignment, then by name. Tensors may be
+/// on any device. Throws Error(checkpoint) when the disk does not take it, Error(config) for a name twice.
+void write_safetensors(const std::string& path, const TensorFile& content);
+
+}  // namespace ab

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#include "engine/io/safetensors_json.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+namespace ab {
+namespace {
+
+struct DTypeName {
+  std::string_view name;
+  std::optional<DType> dtype;  // none: part of the format, but no Tensor of ours holds it
+};
+
+constexpr DTypeName kDTypes[] = {
+    {"F32", DType::float32}, {"F64", DType::float64}, {"BF16", DType::bfloat16}, {"I64", DType::int64},
+    {"U8", DType::uint8},    {"F16", {}},             {"I32", {}},               {"U32", {}},
+    {"U64", {}},             {"I16", {}},             {"U16", {}},               {"I8", {}},
+    {"BOOL", {}},            {"C64", {}},             {"F8_E4M3", {}},           {"F8_E5M2", {}},
+    {"F8_E8M0", {}},         {"F6_E2M3", {}},         {"F6_E3M2", {}},           {"F4", {}},
+};
+
+/// A name from the file, safe to print: escaped and of bounded length.
+std::string quoted(std::string name) {
+  if (name.size() > 100) name = name.substr(0, 97) + "...";
+  return nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Receives the events of the JSON parser. Where we are is the depth and the two innermost keys:
+/// depth 1: names · depth 2: the fields of a tensor, or of __metadata__ · depth 3: the numbers of a list.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderReader(std::string file) : file_(std::move(file)) {}
+
+  TensorFileHeader take() { return std::move(header_); }
+
+  bool start_object(std::size_t) override {
+    if (depth_ == 0 || (depth_ == 1 && !in_list_)) {
+      if (++depth_ == 2) fields_ = {};
+      return true;
+    }
+    return unexpected("an object");
+  }
+
+  bool key(std::string& key) override {
+    if (depth_ == 1) {
+      check(names_.insert(key).second, fmt::format("holds {} twice", quoted(key)));
+      name_ = key;
+      return true;
+    }
+    field_ = key;
+    if (in_metadata()) {
+      check(!header_.metadata.contains(key), fmt::format("holds {} twice in __metadata__", quoted(key)));
+      return true;
+    }
+    check_tensor(key == "dtype" || key == "shape" || key == "data_offsets",
+                 fmt::format("has an unknown field {}", quoted(key)));
+    check_tensor(fields_.seen.insert(key).second, fmt::format("has the field \"{}\" twice", key));
+    return true;
+  }
+
+  bool end_object() override {
+    if (depth_-- == 2 && !in_metadata()) finish_tensor();
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (depth_ != 2 || in_metadata() || field_ == "dtype" || in_list_) return unexpected("a list");
+    in_list_ = true;
+    return true;
+  }
+  bool end_array() override {
+    in_list_ = false;
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (depth_ != 2 || in_list_) return unexpected("a string");
+    if (in_metadata()) {
+      header_.metadata[field_] = text;
+      return true;
+    }
+    if (field_ != "dtype") return unexpected("a string");
+    fields_.dtype = text;
+    return true;
+  }
+
+  bool number_unsigned(std::uint64_t value) override {
+    if (!in_list_) return unexpected("a number");
+    std::vector<std::uint64_t>& list = field_ == "shape" ? fields_.shape : fields_.offsets;
+    check_tensor(list.size() < 64, fmt::format("has more than 64 numbers in \"{}\"", field_));
+    list.push_back(value);
+    return true;
+  }
+  bool number_integer(std::int64_t) override { return unexpected("a negative number"); }
+  bool number_float(double, const std::string&) override {
+    return unexpected("a number that is not an integer below 2^64");
+  }
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("true or false"); }
+  bool binary(nlohmann::json::binary_t&) override { return unexpected("binary data"); }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    check(false, fmt::format("is not valid JSON at byte {}", position));
+    return false;
+  }
+
+ private:
+  struct Fields {
+    std::unordered_set<std::string> seen;
+    std::string dtype;
+    std::vector<std::uint64_t> shape, offsets;
+  };
+
+  bool in_metadata() const { return name_ == "__metadata__"; }
+
+  void check(bool condition, const std::string& problem) const {
+    AB_CHECK_KIND(checkpoint, condition, "{}: the header {}", file_, problem);
+  }
+  void check_tensor(bool condition, const std::string& problem) const {
+    AB_CHECK_KIND(checkpoint, condition, "{}: tensor {} {}", file_, quoted(name_), problem);
+  }
+
+  /// A value in a place where the format has none of its kind.
+  bool unexpected(const std::string& what) const {
+    check(depth_ > 0, "is not a JSON object");
+    if (in_metadata()) check(false, fmt::format("has {} in __metadata__, where only strings may be", what));
+    check_tensor(depth_ == 2, fmt::format("is {} instead of an object", what));
+    check_tensor(false, fmt::format("has {} in \"{}\"", what, field_));
+    return false;
+  }
+
+  void finish_tensor() {
+    for (const char* field : {"dtype", "shape", "data_offsets"})
+      check_tensor(fields_.seen.contains(field), fmt::format("lacks the field \"{}\"", field));
+    const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                    [&](const DTypeName& d) { return d.name == fields_.dtype; });
+    check_tensor(known != std::end(kDTypes), fmt::format("has the unknown dtype {}", quoted(fields_.dtype)));
+    check_tensor(known->dtype.has_value(),
+                 fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
+    check_tensor(fields_.shape.size() <= Shape::kMaxRank,
+                 fmt::format("has {} dimensions, more than {}", fields_.shape.size(), int{Shape::kMaxRank}));
+    check_tensor(fields_.offsets.size() == 2, "needs exactly two numbers in \"data_offsets\"");
+
+    TensorEntry entry;
+    entry.name = name_;
+    entry.dtype = *known->dtype;
+    entry.begin = fields_.offsets[0];
+    entry.end = fields_.offsets[1];
+    check_tensor(entry.begin <= entry.end, fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
+    std::uint64_t bytes = size_of(entry.dtype);
+    std::vector<std::int64_t> dims;
+    for (const std::uint64_t dim : fields_.shape) {
+      const bool wraps = __builtin_mul_overflow(bytes, dim, &bytes);
+      check_tensor(!wraps && dim <= std::numeric_limits<std::int64_t>::max(), "has a shape whose size overflows 64 bits");
+      dims.push_back(static_cast<std::int64_t>(dim));
+    }
+    entry.shape = Shape(std::span<const std::int64_t>(dims));
+    check_tensor(entry.end - entry.begin == bytes,
+                 fmt::format("has {} bytes of data, its shape {} of {} needs {}", entry.end - entry.begin,
+                             entry.shape.str(), fields_.dtype, bytes));
+    header_.entries.push_back(std::move(entry));
+  }
+
+  std::string file_;
+  TensorFileHeader header_;
+  std::unordered_set<std::string> names_;
+  std::string name_, field_;
+  Fields fields_;
+  int depth_ = 0;
+  bool in_list_ = false;
+};
+
+/// Together, the tensors cover the data exactly: no hole, no overlap, nothing after the last.
+void check_coverage(std::vector<TensorEntry>& entries, std::uint64_t data_bytes, const std::string& file) {
+  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  std::uint64_t expected = 0;
+  for (const TensorEntry& entry : entries) {
+    AB_CHECK_KIND(checkpoint, entry.begin == expected, "{}: tensor {} begins at byte {} of the data, expected {} ({})",
+                  file, quoted(entry.name), entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
+    AB_CHECK_KIND(checkpoint, entry.end <= data_bytes,
+                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated", file,
+                  quoted(entry.name), entry.end, data_bytes);
+    expected = entry.end;
+  }
+  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file, data_bytes - expected);
+}
+
+}  // namespace
+
+std::string_view safetensors_dtype_name(DType dtype) {
+  for (const DTypeName& known : kDTypes)
+    if (known.dtype == dtype) return known.name;
+  throw Bug("a DType without a safetensors name");
+}
+
+TensorFileHeader parse_safetensors_header(std::span<const std::uint8_t> json, std::uint64_t data_bytes,
+                                          const std::string& file) {
+  HeaderReader reader(file);
+  const bool complete = nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  AB_CHECK_KIND(checkpoint, complete, "{}: the header is not valid JSON", file);
+  TensorFileHeader header = reader.take();
+  check_coverage(header.entries, data_bytes, file);
+  return header;
+}
+
+}  // namespace ab

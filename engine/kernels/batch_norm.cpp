@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+#include "engine/kernels/batch_norm.h"
+
+#include <numeric>
+
+#include "engine/kernels/batch_norm_kernels.h"
+
+namespace ab {
+namespace {
+
+using kernels::PixelTable;
+
+// On a CPU a chunk fits the second-level cache; on a GPU there are enough of them for all multiprocessors.
+constexpr std::int64_t kChunkElements = 16384;
+
+PixelTable pixel_table(const Tensor& x) {
+  PixelTable table;
+  table.channels = x.dim(-1);
+  table.pixels = x.numel() / table.channels;
+  const std::int64_t width = x.device().kind == DeviceKind::cpu ? kLaneWidth<SerialTeam> : 256;
+  const std::int64_t fold = width / std::gcd(width, table.channels);
+  if (table.pixels % fold == 0) table.fold = fold;
+  table.chunk_rows = std::max<std::int64_t>(16, kChunkElements / table.columns());
+  return table;
+}
+
+template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
+
+/// Turns two run-time switches into compile-time ones: f.template operator()<first, second>().
+template <class F> void dispatch_flags(bool first, bool second, F&& f) {
+  if (first && second) f.template operator()<true, true>();
+  else if (first) f.template operator()<true, false>();
+  else if (second) f.template operator()<false, true>();
+  else f.template operator()<false, false>();
+}
+
+}  // namespace
+
+BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean, const Tensor& running_var,
+                           double momentum) {
+  const PixelTable table = pixel_table(x);
+  return dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
+    using C = compute_t<T>;
+    const Shape per_channel{table.channels}, per_chunk{table.chunks(), table.columns()};
+    const Tensor chunk_mean(per_chunk, dtype_of<C>, x.device()), chunk_m2(per_chunk, dtype_of<C>, x.device());
+    const BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()),
+                               Tensor(per_channel, dtype_of<C>, x.device())};
+    for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                 kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
+    for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
+                 kernels::MergeMoments<C>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), moments.mean.data<C>(),
+                                          moments.rstd.data<C>(), running_mean.data<C>(), running_var.data<C>(),
+                                          static_cast<C>(epsilon), static_cast<C>(momentum)});
+    return moments;
+  });
+}
+
+BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon) {
+  // The mean is copied: a later training step must not change what a recorded backward pass sees.
+  const BatchMoments moments{running_mean.clone(),
+                             Tensor(running_var.shape(), running_var.dtype(), running_var.device())};
+  dispatch_float(running_var.dtype(), "batch_norm", [&]<class T>() {
+    using C = compute_t<T>;
+    for_each_index(running_var.device(), running_var.numel(),
+                   kernels::RunningRstd<C>{running_var.data<C>(), moments.rstd.data<C>(), static_cast<C>(epsilon)});
+  });
+  return moments;
+}
+
+Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
+                          const Tensor& residual, bool relu) {
+  const PixelTable table = pixel_table(x);
+  const Tensor y(x.shape(), x.dtype(), x.device());
+  dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
+    using C = compute_t<T>;
+    const Tensor coefficients(Shape{3, table.columns()}, dtype_of<C>, x.device());
+    C* center = coefficients.data<C>();
+    C* scale = center + table.columns();
+    C* offset = scale + table.columns();
+    for_each_index(x.device(), table.columns(),
+                   kernels::ForwardCoefficients<C>{table.channels, moments.mean.data<C>(), moments.rstd.data<C>(),
+                                                   gamma.data<C>(), beta.data<C>(), center, scale, offset});
+    dispatch_flags(relu, residual.defined(), [&]<bool kRelu, bool kResidual>() {
+      for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                   kernels::Normalise<T, kRelu, kResidual>{table, x.data<T>(), data_or_null<T>(residual), center,
+                                                           scale, offset, y.data<T>()});
+    });
+  });
+  return y;
+}
+
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
+                                   const Tensor& gamma, bool training, BatchNormNeeds needs) {
+  const PixelTable table = pixel_table(x);
+  const bool relu = y.defined();
+  BatchNormGrads grads;
+  if (needs.dx || needs.dresidual) grads.dx = Tensor(x.shape(), x.dtype(), x.device());
+  if (needs.dresidual) grads.dresidual = Tensor(x.shape(), x.dtype(), x.device());
+  dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
+    using C = compute_t<T>;
+    grads.dgamma = Tensor(gamma.shape(), dtype_of<C>, x.device());
+    grads.dbeta = Tensor(gamma.shape(), dtype_of<C>, x.device());
+    const Tensor sums(Shape{2, table.chunks(), table.columns()}, dtype_of<C>, x.device());
+    const Tensor coefficients(Shape{4, table.columns()}, dtype_of<C>, x.device());
+    C* sum_g = sums.data<C>();
+    C* sum_gx = sum_g + sums.numel() / 2;
+    C* center = coefficients.data<C>();
+    C* scale = center + table.columns();
+    C* offset = scale + table.columns();
+    C* slope = offset + table.columns();
+    const C per_pixel = training ? C{1} / static_cast<C>(table.pixels) : C{0};
+    for_each_index(x.device(), table.columns(),
+                   kernels::RepeatChannels<C>{table.channels, moments.mean.data<C>(), center});
+
+    dispatch_flags(relu, needs.dresidual, [&]<bool kRelu, bool kResidual>() {
+      for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                   kernels::ChunkGradSums<T, kRelu>{table, dy.data<T>(), x.data<T>(), data_or_null<T>(y),
+                                                    center, sum_g, sum_gx});
+      for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
+                   kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(), grads.dbeta.data<C>(),
+                                             grads.dgamma.data<C>()});
+      if (!grads.dx.defined()) return;
+      for_each_index(x.device(), table.columns(),
+                     kernels::BackwardCoefficients<C>{table.channels, per_pixel, moments.rstd.data<C>(),
+                                                      gamma.data<C>(), grads.dgamma.data<C>(),
+                                                      grads.dbeta.data<C>(), scale, offset, slope});
+      for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                   kernels::NormaliseBackward<T, kRelu, kResidual>{table, dy.data<T>(), x.data<T>(),
+                                                                   data_or_null<T>(y), center, scale, offset, slope,
+                                                                   grads.dx.data<T>(),
+                                                                   data_or_null<T>(grads.dresidual)});
+    });
+  });
+  return grads;
+}
+
+}  // namespace ab

@@ -1,0 +1,108 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Arithmetic on whole tensors, element by element. These functions work on plain tensors, outside any
+// record; the differentiable operations are in engine/ops. All tensors of a call live on one device.
+
+#include "engine/backend/exec.h"
+#include "engine/core/tensor.h"
+
+namespace ab {
+
+/// y = a + b, fresh.   a, b: equal shape and type
+Tensor add(const Tensor& a, const Tensor& b);
+/// to += from
+void add_in_place(const Tensor& to, const Tensor& from);
+/// y += alpha x
+void axpy(double alpha, const Tensor& x, const Tensor& y);
+/// t *= factor
+void scale_in_place(const Tensor& t, double factor);
+/// y_i = t_i², fresh.
+Tensor squared(const Tensor& t);
+/// Every element becomes `value`.
+void fill(const Tensor& t, double value);
+/// m[i, c] += row[c]   m: [..., C], row: [C]
+void add_row_in_place(const Tensor& m, const Tensor& row);
+/// The same values in another floating-point type; `t` itself when it has that type already.
+Tensor cast(const Tensor& t, DType dtype);
+/// y[j, i] = m[i, j], fresh.   m: [rows, columns]
+Tensor transpose(const Tensor& m);
+
+namespace kernels {
+
+template <class T> struct Add {
+  const T* a;
+  const T* b;
+  T* y;
+  AB_HD void operator()(std::int64_t i) const {
+    y[i] = static_cast<T>(static_cast<compute_t<T>>(a[i]) + static_cast<compute_t<T>>(b[i]));
+  }
+};
+
+template <class T> struct Axpy {
+  compute_t<T> alpha;
+  const T* x;
+  T* y;
+  AB_HD void operator()(std::int64_t i) const {
+    y[i] = static_cast<T>(alpha * static_cast<compute_t<T>>(x[i]) + static_cast<compute_t<T>>(y[i]));
+  }
+};
+
+template <class T> struct Scale {
+  compute_t<T> factor;
+  T* t;
+  AB_HD void operator()(std::int64_t i) const { t[i] = static_cast<T>(factor * static_cast<compute_t<T>>(t[i])); }
+};
+
+template <class T> struct Square {
+  const T* x;
+  T* y;
+  AB_HD void operator()(std::int64_t i) const {
+    const compute_t<T> v = static_cast<compute_t<T>>(x[i]);
+    y[i] = static_cast<T>(v * v);
+  }
+};
+
+template <class T> struct Fill {
+  T value;
+  T* t;
+  AB_HD void operator()(std::int64_t i) const { t[i] = value; }
+};
+
+template <class From, class To> struct Cast {
+  const From* x;
+  To* y;
+  AB_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(static_cast<compute_t<From>>(x[i])); }
+};
+
+/// One row of the matrix per team.
+template <class T> struct AddRow {
+  T* m;
+  const T* addend;
+  std::int64_t columns;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    T* to = m + row * columns;
+    for (std::int64_t c = team.lane(); c < columns; c += team.size())
+      to[c] = static_cast<T>(static_cast<compute_t<T>>(to[c]) + static_cast<compute_t<T>>(addend[c]));
+  }
+};
+
+/// One square tile per team, so that both sides stay within a few cache lines.
+template <class T> struct Transpose {
+  static constexpr std::int64_t kTile = 32;
+  const T* x;
+  T* y;
+  std::int64_t rows, columns;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t tile) const {
+    const std::int64_t tiles_across = (columns + kTile - 1) / kTile;
+    const std::int64_t top = tile / tiles_across * kTile, left = tile % tiles_across * kTile;
+    for (std::int64_t e = team.lane(); e < kTile * kTile; e += team.size()) {
+      const std::int64_t i = top + e % kTile, j = left + e / kTile;
+      if (i < rows && j < columns) y[j * rows + i] = x[i * columns + j];
+    }
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

@@ -1,0 +1,126 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Layer normalisation over the last dimension (Ba et al. 2016).   x: [rows, C], gamma, beta: [C]
+//   y = gamma · xhat + beta,  xhat = (x − mean) · rstd,  rstd = 1 / sqrt(var + eps),  one mean and var per row
+//   dx = rstd · (h − mean(h) − xhat · mean(h · xhat)),  h = gamma · dy
+//   dgamma = Σ_rows dy · xhat     dbeta = Σ_rows dy
+
+#include <cmath>
+
+#include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+struct LayerNormResult {
+  Tensor y;
+  Tensor mean, rstd;  ///< [rows], computing type: what the backward pass needs besides x
+};
+/// gamma, beta: [C] of the computing type.
+LayerNormResult layer_norm_forward(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon);
+
+struct LayerNormGrads {
+  Tensor dx, dgamma, dbeta;  ///< dgamma and dbeta of the computing type
+};
+LayerNormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                                   const Tensor& gamma, bool needs_dx, bool needs_affine);
+
+namespace kernels {
+
+/// One row per team; the mean first, then the squares around it.
+template <class T> struct LayerNorm {
+  using C = compute_t<T>;
+  const T* x;
+  const C* gamma;
+  const C* beta;
+  T* y;
+  C* mean;
+  C* rstd;
+  std::int64_t channels;
+  C epsilon;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const T* from = x + row * channels;
+    T* to = y + row * channels;
+    const auto n = static_cast<C>(channels);
+    const C center = lane_sum<C>(team, channels, [=](std::int64_t c) { return static_cast<C>(from[c]); }) / n;
+    const C m2 = lane_sum<C>(team, channels, [=](std::int64_t c) {
+      const C d = static_cast<C>(from[c]) - center;
+      return d * d;
+    });
+    const C inverse = C{1} / std::sqrt(m2 / n + epsilon);
+    for (std::int64_t c = team.lane(); c < channels; c += team.size())
+      to[c] = static_cast<T>((static_cast<C>(from[c]) - center) * inverse * gamma[c] + beta[c]);
+    if (team.lane() == 0) {
+      mean[row] = center;
+      rstd[row] = inverse;
+    }
+  }
+};
+
+template <class T> struct LayerNormBackward {
+  using C = compute_t<T>;
+  const T* dy;
+  const T* x;
+  const C* mean;
+  const C* rstd;
+  const C* gamma;
+  T* dx;
+  std::int64_t channels;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const T* dy_row = dy + row * channels;
+    const T* x_row = x + row * channels;
+    T* to = dx + row * channels;
+    const C* weight = gamma;
+    const C center = mean[row], inverse = rstd[row];
+    const auto n = static_cast<C>(channels);
+    const C mean_h = lane_sum<C>(team, channels, [=](std::int64_t c) {
+      return static_cast<C>(dy_row[c]) * weight[c];
+    }) / n;
+    const C mean_hx = lane_sum<C>(team, channels, [=](std::int64_t c) {
+      return static_cast<C>(dy_row[c]) * weight[c] * (static_cast<C>(x_row[c]) - center) * inverse;
+    }) / n;
+    for (std::int64_t c = team.lane(); c < channels; c += team.size()) {
+      const C xhat = (static_cast<C>(x_row[c]) - center) * inverse;
+      to[c] = static_cast<T>(inverse * (static_cast<C>(dy_row[c]) * weight[c] - mean_h - xhat * mean_hx));
+    }
+  }
+};
+
+/// Per chunk of rows and channel: Σ dy and Σ dy · xhat.
+template <class T> struct LayerNormChunkGradSums {
+  using C = compute_t<T>;
+  const T* dy;
+  const T* x;
+  const C* mean;
+  const C* rstd;
+  C* sum_dy;     // [chunks, C]
+  C* sum_dyhat;  // [chunks, C]
+  std::int64_t rows, channels, chunk_rows;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    const std::int64_t begin = chunk * chunk_rows;
+    const std::int64_t end = rows - begin < chunk_rows ? rows : begin + chunk_rows;
+    for_each_block(team, channels, [&](std::int64_t c, auto count) {
+      C sum[kLaneWidth<Team>] = {}, products[kLaneWidth<Team>] = {};
+      for (std::int64_t r = begin; r < end; ++r) {
+        const std::int64_t at = r * channels + c;
+        const C center = mean[r], inverse = rstd[r];
+        for (int j = 0; j < count; ++j) {
+          const auto g = static_cast<C>(dy[at + j]);
+          sum[j] += g;
+          products[j] += g * ((static_cast<C>(x[at + j]) - center) * inverse);
+        }
+      }
+      for (int j = 0; j < count; ++j) {
+        sum_dy[chunk * channels + c + j] = sum[j];
+        sum_dyhat[chunk * channels + c + j] = products[j];
+      }
+    });
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

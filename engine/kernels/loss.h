@@ -1,0 +1,128 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Softmax cross entropy with label smoothing s over C classes, averaged over N rows.
+//   loss = 1/N Σ_rows (lse − (1 − s) · z_label − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
+//   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · [c = label] − s/C)
+// logits z: [N, C], labels: [N] int64 in [0, C).
+
+#include <cmath>
+#include <limits>
+
+#include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+struct SoftmaxCrossEntropyResult {
+  Tensor loss;  ///< [1], computing type
+  Tensor lse;   ///< [N], computing type
+};
+SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels, float smoothing);
+/// `dloss`: [1] of the computing type.
+Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const Tensor& labels,
+                                      const Tensor& lse, float smoothing);
+
+/// Per row, how many logits stand before that of the label. -> [N] int64
+Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels);
+
+/// How many labels are not in [0, classes). Waits for the device.
+std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes);
+
+namespace kernels {
+
+/// One row per team.
+template <class T> struct SoftmaxCrossEntropy {
+  using C = compute_t<T>;
+  const T* logits;
+  const std::int64_t* labels;
+  C* row_loss;
+  C* lse;
+  std::int64_t classes;
+  C smoothing;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const T* z = logits + row * classes;
+    const C largest = lane_max<C>(team, classes, -std::numeric_limits<C>::infinity(),
+                                  [=](std::int64_t c) { return static_cast<C>(z[c]); });
+    const C sum_exp = lane_sum<C>(team, classes, [=](std::int64_t c) { return std::exp(static_cast<C>(z[c]) - largest); });
+    const C sum = smoothing == 0 ? C{0}
+                                 : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
+    if (team.lane() != 0) return;
+    const C of_label = static_cast<C>(z[labels[row]]);
+    lse[row] = largest + std::log(sum_exp);
+    row_loss[row] = lse[row] - (C{1} - smoothing) * of_label - smoothing / static_cast<C>(classes) * sum;
+  }
+};
+
+/// One row per team.
+template <class T> struct SoftmaxCrossEntropyBackward {
+  using C = compute_t<T>;
+  const C* dloss;
+  const T* logits;
+  const std::int64_t* labels;
+  const C* lse;
+  T* dlogits;
+  std::int64_t rows, classes;
+  C smoothing;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const T* z = logits + row * classes;
+    T* dz = dlogits + row * classes;
+    const C scale = *dloss / static_cast<C>(rows), shift = lse[row], spread = smoothing / static_cast<C>(classes);
+    for (std::int64_t c = team.lane(); c < classes; c += team.size()) {
+      const C target = spread + (c == labels[row] ? C{1} - smoothing : C{0});
+      dz[c] = static_cast<T>(scale * (std::exp(static_cast<C>(z[c]) - shift) - target));
+    }
+  }
+};
+
+/// One row: the mean of all row losses, summed in double.
+template <class C> struct MeanLoss {
+  const C* row_loss;
+  C* loss;
+  std::int64_t rows;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
+    const C* from = row_loss;
+    const double sum = lane_sum<double>(team, rows, [=](std::int64_t i) { return static_cast<double>(from[i]); });
+    if (team.lane() == 0) *loss = static_cast<C>(sum / static_cast<double>(rows));
+  }
+};
+
+/// One row: how many labels are out of range.
+struct CountBadLabels {
+  const std::int64_t* labels;
+  std::int64_t* bad;
+  std::int64_t n, classes;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
+    const std::int64_t* from = labels;
+    const std::int64_t limit = classes;
+    const int count = lane_sum<int>(team, n, [=](std::int64_t i) { return from[i] < 0 || from[i] >= limit ? 1 : 0; });
+    if (team.lane() == 0) *bad = count;
+  }
+};
+
+/// One row per team: how many logits stand before that of the label. NaN stands before every number, so that a
+/// diverged model scores no hits.
+template <class T> struct LabelPosition {
+  using C = compute_t<T>;
+  const T* logits;
+  const std::int64_t* labels;
+  std::int64_t* position;
+  std::int64_t classes;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const T* z = logits + row * classes;
+    const std::int64_t label = labels[row];
+    const auto of_label = static_cast<C>(z[label]);
+    const int before = lane_sum<int>(team, classes, [=](std::int64_t c) {
+      const auto v = static_cast<C>(z[c]);
+      const bool behind = v < of_label || (v == of_label && c > label);
+      return c != label && !behind ? 1 : 0;
+    });
+    if (team.lane() == 0) position[row] = before;
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

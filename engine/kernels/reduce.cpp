@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "engine/kernels/reduce.h"
+
+namespace ab {
+namespace {
+
+/// Runs a chunk kernel that leaves one double per chunk, and adds those up.
+template <template <class> class ChunkKernel> double sum_chunks(std::string_view operation, const Tensor& t) {
+  const std::int64_t n = t.numel();
+  const std::int64_t chunks = (n + kernels::kReduceChunk - 1) / kernels::kReduceChunk;
+  if (chunks == 0) return 0;
+  Tensor partial(Shape{chunks}, DType::float64, t.device());
+  dispatch_float(t.dtype(), operation, [&]<class T>() {
+    for_each_row(t.device(), chunks, kernels::kReduceChunk,
+                 ChunkKernel<T>{t.data<T>(), partial.data<double>(), n});
+  });
+  Tensor total(Shape{1}, DType::float64, t.device());
+  for_each_row(t.device(), 1, chunks, kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
+  return total.item();
+}
+
+}  // namespace
+
+double sum_of_squares(const Tensor& t) { return sum_chunks<kernels::ChunkSquares>("sum_of_squares", t); }
+
+bool all_finite(const Tensor& t) { return sum_chunks<kernels::ChunkFinite>("all_finite", t) == 0; }
+
+Tensor column_sums(const Tensor& m) {
+  AB_CHECK(m.rank() >= 1, "column_sums: needs at least one dimension, got shape {}", m.shape().str());
+  const std::int64_t columns = m.dim(-1);
+  Tensor y(Shape{columns}, m.dtype(), m.device());
+  if (m.numel() == 0) {
+    y.set_zero();
+    return y;
+  }
+  const std::int64_t rows = m.numel() / columns;
+  const std::int64_t chunk_rows = std::max<std::int64_t>(16, kernels::kReduceChunk / columns);
+  const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
+  dispatch_float(m.dtype(), "column_sums", [&]<class T>() {
+    Tensor partial(Shape{chunks, columns}, dtype_of<compute_t<T>>, m.device());
+    auto* sums = partial.data<compute_t<T>>();
+    for_each_row(m.device(), chunks, chunk_rows * columns,
+                 kernels::ChunkColumnSums<T>{m.data<T>(), sums, rows, columns, chunk_rows});
+    for_each_row(m.device(), blocks_of(m.device(), columns), chunks,
+                 kernels::SumColumnPartials<T>{sums, y.data<T>(), chunks, columns});
+  });
+  return y;
+}
+
+}  // namespace ab

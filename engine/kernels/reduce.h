@@ -1,0 +1,106 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Reductions of plain tensors. The work is cut into chunks whose size depends on the shape alone, so that
+// the result does not depend on how many threads ran.
+
+#include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+/// Σ t_i², in double. Waits for the device.
+double sum_of_squares(const Tensor& t);
+/// Whether no element is NaN or infinite. Waits for the device.
+bool all_finite(const Tensor& t);
+/// y[c] = Σ_i m[i, c]   m: [..., C] -> [C], accumulated in float (double for float64)
+Tensor column_sums(const Tensor& m);
+
+namespace kernels {
+
+inline constexpr std::int64_t kReduceChunk = 16384;
+
+AB_HD inline std::int64_t reduce_chunk_size(std::int64_t n, std::int64_t chunk) {
+  const std::int64_t left = n - chunk * kReduceChunk;
+  return left < kReduceChunk ? left : kReduceChunk;
+}
+
+/// partial[chunk] = Σ x² of one chunk.
+template <class T> struct ChunkSquares {
+  const T* x;
+  double* partial;
+  std::int64_t n;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    const T* begin = x + chunk * kReduceChunk;
+    const std::int64_t count = reduce_chunk_size(n, chunk);
+    const double total = lane_sum<double>(team, count, [=](std::int64_t i) {
+      const double v = static_cast<compute_t<T>>(begin[i]);
+      return v * v;
+    });
+    if (team.lane() == 0) partial[chunk] = total;
+  }
+};
+
+/// partial[chunk] = Σ 0·x: zero for finite elements, NaN when one is not.
+template <class T> struct ChunkFinite {
+  const T* x;
+  double* partial;
+  std::int64_t n;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    using C = compute_t<T>;
+    const T* begin = x + chunk * kReduceChunk;
+    const std::int64_t count = reduce_chunk_size(n, chunk);
+    const C total = lane_sum<C>(team, count, [=](std::int64_t i) { return static_cast<C>(begin[i]) * C{0}; });
+    if (team.lane() == 0) partial[chunk] = total;
+  }
+};
+
+/// One row: the sum of all partial results.
+struct SumPartials {
+  const double* partial;
+  double* total;
+  std::int64_t n;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
+    const double* from = partial;
+    const double sum = lane_sum<double>(team, n, [=](std::int64_t i) { return from[i]; });
+    if (team.lane() == 0) *total = sum;
+  }
+};
+
+/// partial[chunk, c] = Σ m[i, c] over the rows i of one chunk.
+template <class T> struct ChunkColumnSums {
+  const T* m;
+  compute_t<T>* partial;
+  std::int64_t rows, columns, chunk_rows;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    using C = compute_t<T>;
+    const std::int64_t begin = chunk * chunk_rows, end = std::min(rows, begin + chunk_rows);
+    for_each_block(team, columns, [&](std::int64_t c0, auto count) {
+      C sum[kLaneWidth<Team>] = {};
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T* row = m + i * columns + c0;
+        for (int j = 0; j < count; ++j) sum[j] += static_cast<C>(row[j]);
+      }
+      for (int j = 0; j < count; ++j) partial[chunk * columns + c0 + j] = sum[j];
+    });
+  }
+};
+
+/// One block of columns per team: y[c] = Σ partial[chunk, c].
+template <class T> struct SumColumnPartials {
+  const compute_t<T>* partial;
+  T* y;
+  std::int64_t chunks, columns;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
+    with_block<Team>(columns, block, [&](std::int64_t c, auto count) {
+      compute_t<T> sum[kLaneWidth<Team>] = {};
+      for (std::int64_t i = team.lane(); i < chunks; i += team.size())
+        for (int j = 0; j < count; ++j) sum[j] += partial[i * columns + c + j];
+      for (int j = 0; j < count; ++j) sum[j] = team.sum(sum[j]);
+      for (int j = 0; j < count && team.lane() == 0; ++j) y[c + j] = static_cast<T>(sum[j]);
+    });
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

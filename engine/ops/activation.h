@@ -1,0 +1,21 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Elementwise operations.
+
+#include "engine/autograd/var.h"
+#include "engine/core/random.h"
+
+namespace ab {
+
+/// y = max(x, 0)
+Var relu(const Var& x);
+/// y = x Φ(x), the exact form (erf)
+Var gelu(const Var& x);
+/// y = x · mask / (1 − p), mask_i = [uniform_i >= p] with the numbers of `random`; p in [0, 1).
+/// The mask is drawn again in the backward pass instead of being kept.
+Var dropout(const Var& x, float p, Philox random);
+/// y = a + b, equal shapes
+Var add(const Var& a, const Var& b);
+
+}  // namespace ab

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "engine/ops/linear.h"
+
+#include "engine/backend/backend.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/reduce.h"
+#include "engine/ops/checks.h"
+
+namespace ab {
+
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b) {
+  AB_CHECK(x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1),
+           "linear: x {} does not fit w {}; expected [N, I] and [O, I]", x.shape().str(), w.shape().str());
+  check_alike("linear", x, "w", w);
+  const Tensor y(Shape{x.dim(0), w.dim(0)}, x.dtype(), x.device());
+  backend(x.device()).gemm({.transpose_b = true}, x, w, y);
+  if (b.defined()) {
+    AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]", b.shape().str(),
+             w.shape().str());
+    check_alike("linear", x, "b", b);
+    add_row_in_place(y, b);
+  }
+  return y;
+}
+
+LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs) {
+  LinearGrads grads;
+  const std::int64_t rows = dy.dim(0), outputs = dy.dim(1);
+  if (needs.dx) {
+    grads.dx = Tensor(Shape{rows, w.dim(1)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm({}, dy, w, grads.dx);
+  }
+  if (needs.dw) {
+    grads.dw = Tensor(Shape{outputs, x.dim(1)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm({.transpose_a = true}, dy, x, grads.dw);
+  }
+  if (needs.db) grads.db = column_sums(dy);
+  return grads;
+}
+
+Var linear(const Var& x, const Var& w, const Var& b) {
+  const LinearNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
+  // What no gradient will need is not kept alive.
+  const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
+  return record("linear", linear_forward(x.value(), w.value(), b.value()), {x, w, b}, [=](const Tensor& dy) {
+    LinearGrads grads = linear_backward(dy, kept_x, kept_w, needs);
+    return Gradients{grads.dx, grads.dw, grads.db};
+  });
+}
+
+Tensor matmul_forward(const Tensor& a, const Tensor& b) {
+  AB_CHECK(a.rank() == 2 && b.rank() == 2 && a.dim(1) == b.dim(0),
+           "matmul: a {} does not fit b {}; expected [m, k] and [k, n]", a.shape().str(), b.shape().str());
+  check_alike("matmul", a, "b", b);
+  const Tensor y(Shape{a.dim(0), b.dim(1)}, a.dtype(), a.device());
+  backend(a.device()).gemm({}, a, b, y);
+  return y;
+}
+
+MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
+  MatmulGrads grads;
+  if (needs.da) {
+    grads.da = Tensor(Shape{dy.dim(0), b.dim(0)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm({.transpose_b = true}, dy, b, grads.da);
+  }
+  if (needs.db) {
+    grads.db = Tensor(Shape{a.dim(1), dy.dim(1)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm({.transpose_a = true}, a, dy, grads.db);
+  }
+  return grads;
+}
+
+Var matmul(const Var& a, const Var& b) {
+  const MatmulNeeds needs{a.requires_grad(), b.requires_grad()};
+  const Tensor kept_a = needs.db ? a.value() : Tensor{}, kept_b = needs.da ? b.value() : Tensor{};
+  return record("matmul", matmul_forward(a.value(), b.value()), {a, b}, [=](const Tensor& dy) {
+    MatmulGrads grads = matmul_backward(dy, kept_a, kept_b, needs);
+    return Gradients{grads.da, grads.db};
+  });
+}
+
+}  // namespace ab

@@ -1,0 +1,38 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Matrix products: the affine map of a linear layer and the plain product that rebuilds W = A·B.
+
+#include "engine/autograd/var.h"
+
+namespace ab {
+
+/// Which gradients a backward function has to compute; the others come back undefined.
+struct LinearNeeds {
+  bool dx = true, dw = true, db = true;
+};
+struct LinearGrads {
+  Tensor dx, dw, db;
+};
+
+/// y = x Wᵀ + b      x: [N, I], w: [O, I], b: [O] or undefined, y: [N, O]
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b);
+/// dx = dy W,  dW = dyᵀ x,  db = column sums of dy
+/// x is read for dW only and w for dx only; what is not needed may be undefined.
+LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs);
+Var linear(const Var& x, const Var& w, const Var& b);
+
+struct MatmulNeeds {
+  bool da = true, db = true;
+};
+struct MatmulGrads {
+  Tensor da, db;
+};
+
+/// y = a b      a: [m, k], b: [k, n], y: [m, n]
+Tensor matmul_forward(const Tensor& a, const Tensor& b);
+/// da = dy bᵀ,  db = aᵀ dy
+MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs);
+Var matmul(const Var& a, const Var& b);
+
+}  // namespace ab

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "engine/optim/optimizer.h"
+
+#include <cmath>
+
+#include "engine/kernels/reduce.h"
+
+namespace ab {
+namespace {
+
+/// The leading part of `moment` that fits `shape`, zeros where `shape` is larger.
+Tensor cut_or_pad(const Tensor& moment, const Shape& shape) {
+  if (!moment.defined() || moment.shape() == shape) return moment;
+  const std::int64_t rows = shape[0], columns = shape.numel() / rows;
+  const std::int64_t old_rows = moment.dim(0), old_columns = moment.numel() / old_rows;
+  const Tensor host = moment.to(Device{});
+  const Tensor resized = Tensor::zeros(shape, moment.dtype());
+  for (std::int64_t i = 0; i < std::min(rows, old_rows); ++i)
+    std::copy_n(host.data<float>() + i * old_columns, std::min(columns, old_columns), resized.data<float>() + i * columns);
+  return resized.to(moment.device());
+}
+
+}  // namespace
+
+double Optimizer::step(double learning_rate) {
+  std::vector<Param*> updated;
+  for (Param* p : params_)
+    if (p->trainable() && p->value.grad().defined()) updated.push_back(p);
+
+  double norm = 0;
+  float grad_scale = 1.0f;
+  if (max_grad_norm_ > 0) {
+    for (Param* p : updated) norm += sum_of_squares(p->value.grad());
+    norm = std::sqrt(norm);
+    AB_CHECK_KIND(numerics, std::isfinite(norm), "the gradient norm is {}: lower the learning rate", norm);
+    grad_scale = static_cast<float>(std::min(1.0, max_grad_norm_ / (norm + 1e-6)));
+  }
+  for (Param* p : updated) {
+    ParamState& s = state(*p);
+    ++s.updates;
+    update(*p, s, learning_rate, grad_scale);
+  }
+  return norm;
+}
+
+void Optimizer::clear_grads() {
+  for (Param* p : params_) p->value.clear_grad();
+}
+
+void Optimizer::resize(const Param& param) {
+  ParamState& s = state(param);
+  s.first_moment = cut_or_pad(s.first_moment, param.value.shape());
+  s.second_moment = cut_or_pad(s.second_moment, param.value.shape());
+}
+
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t total = 0;
+  for (const auto& [param, s] : states_)
+    for (const Tensor& t : {s.first_moment, s.second_moment}) total += t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0;
+  return total;
+}
+
+Tensor& Optimizer::moment(Tensor& stored, const Param& param) {
+  const Tensor& value = param.value.value();
+  if (!stored.defined()) stored = Tensor::zeros(value.shape(), DType::float32, value.device());
+  AB_CHECK(stored.numel() == value.numel(), "{}: optimizer state of shape {} does not fit {}; reset or resize it",
+           param.name, stored.shape().str(), value.shape().str());
+  return stored;
+}
+
+}  // namespace ab

@@ -1,0 +1,73 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Optimizers keep state per parameter and let AB-training reset, resize or carry it over when a weight
+// changes between its dense form and its factors. Arithmetic and state are float32.
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/autograd/param.h"
+
+namespace ab {
+
+/// What an optimizer remembers about one parameter; tensors have the parameter's shape, or are undefined
+/// before its first update.
+struct ParamState {
+  Tensor first_moment;   ///< SGD's momentum buffer, Adam's m
+  Tensor second_moment;  ///< Adam's v
+  std::int64_t updates = 0;
+};
+
+class Optimizer {
+ public:
+  explicit Optimizer(std::vector<Param*> params) : params_(std::move(params)) {}
+  virtual ~Optimizer() = default;
+
+  /// One update of every trainable parameter that has a gradient. `max_grad_norm` > 0 scales all gradients
+  /// so that their joint L2 norm does not exceed it. Returns that norm before scaling (0 without clipping).
+  double step(double learning_rate);
+  void clear_grads();
+
+  const std::vector<Param*>& params() const { return params_; }
+  /// Replaces the list. State of parameters that are no longer in it stays until reset().
+  void set_params(std::vector<Param*> params) { params_ = std::move(params); }
+
+  /// The state of one parameter, created empty on first use. Assigning to its tensors carries state over.
+  ParamState& state(const Param& param) { return states_[&param]; }
+  /// Forgets moments and the update count.
+  void reset(const Param& param) { states_.erase(&param); }
+  /// Cuts the leading rows and columns of every moment to the parameter's present shape, or pads with zeros.
+  void resize(const Param& param);
+
+  std::int64_t state_bytes() const;
+  void set_max_grad_norm(double norm) { max_grad_norm_ = norm; }
+
+ protected:
+  virtual void update(Param& param, ParamState& state, double learning_rate, float grad_scale) = 0;
+  /// `stored` as a moment of this parameter: zeros on first use, checked for its size.
+  static Tensor& moment(Tensor& stored, const Param& param);
+
+ private:
+  std::vector<Param*> params_;
+  std::unordered_map<const Param*, ParamState> states_;
+  double max_grad_norm_ = 0;
+};
+
+struct SgdOptions {
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  bool nesterov = false;
+};
+/// v ← momentum · v + g + wd · w;   w ← w − lr · v   (Nesterov: w ← w − lr · (g + wd · w + momentum · v))
+std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions& options);
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.01;
+};
+/// AdamW (Loshchilov & Hutter 2019): w ← w − lr · (m̂ / (sqrt(v̂) + eps) + wd · w)
+std::unique_ptr<Optimizer> make_adamw(std::vector<Param*> params, const AdamWOptions& options);
+
+}  // namespace ab

@@ -1,0 +1,19 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Collectives over many small tensors at once: they travel in one flat buffer per element type, because a
+// collective has a price of its own, whatever its size. Tensors may lie on any device.
+
+#include <vector>
+
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+/// Every tensor of every rank takes the values it has on `root`.
+void broadcast_flat(Comm& comm, const std::vector<Tensor>& tensors, int root);
+
+/// In place, over all ranks of `comm`.
+void all_reduce_flat(Comm& comm, const std::vector<Tensor>& tensors, ReduceOp op);
+
+}  // namespace ab

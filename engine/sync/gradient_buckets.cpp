@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/gradient_buckets.h"
+
+namespace ab {
+
+GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
+                                 std::int64_t bucket_bytes)
+    : comm_(comm), op_(op) {
+  AB_CHECK(bucket_bytes > 0, "gradient buckets need a positive size, got {} bytes", bucket_bytes);
+  std::vector<Param*> gathered;
+  std::int64_t bytes = 0;
+  for (auto it = params.rbegin(); it != params.rend(); ++it) {
+    Param* const param = *it;
+    if (!param->trainable()) continue;
+    AB_CHECK(param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
+             param->name, name_of(param->value.value().dtype()));
+    const auto size = static_cast<std::int64_t>(param->value.value().bytes());
+    if (!gathered.empty() && bytes + size > bucket_bytes) {
+      add_bucket(std::exchange(gathered, {}));
+      bytes = 0;
+    }
+    gathered.push_back(param);
+    bytes += size;
+  }
+  if (!gathered.empty()) add_bucket(gathered);
+
+  // Only now, when the vectors no longer move, may hooks point into them.
+  for (Bucket& bucket : buckets_)
+    for (Entry& entry : bucket.entries)
+      entry.hooked.set_grad_ready_hook([this, &bucket, &entry] { on_grad_ready(bucket, entry); });
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (Bucket& bucket : buckets_)
+    for (Entry& entry : bucket.entries) entry.hooked.set_grad_ready_hook({});
+}
+
+void GradientBuckets::add_bucket(const std::vector<Param*>& params) {
+  Bucket& bucket = buckets_.emplace_back();
+  std::int64_t elements = 0;
+  for (const Param* param : params) elements += param->numel();
+  bucket.flat = Tensor(Shape{elements});
+  std::int64_t begin = 0;
+  for (Param* const param : params) {
+    const std::int64_t end = begin + param->numel();
+    bucket.entries.push_back({param, param->value, bucket.flat.slice(begin, end)});
+    begin = end;
+  }
+}
+
+void GradientBuckets::on_grad_ready(Bucket& bucket, Entry& entry) {
+  AB_CHECK(!entry.packed,
+           "{} received a second gradient before the first was exchanged: call finish() after each backward",
+           entry.param->name);
+  pack(bucket, entry);
+  start_full_buckets();
+}
+
+void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
+  const Tensor& grad = entry.param->value.grad();
+  AB_CHECK(entry.param->numel() == entry.place.numel(),
+           "{} changed its shape to {} after its gradient bucket was laid out", entry.param->name,
+           entry.param->value.shape().str());
+  if (grad.defined()) entry.place.copy_from(grad);
+  else entry.place.set_zero();
+  entry.packed = true;
+  ++bucket.packed;
+}
+
+void GradientBuckets::start_full_buckets() {
+  for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
+    buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].flat, op_);
+}
+
+void GradientBuckets::finish() {
+  for (Bucket& bucket : buckets_)
+    for (Entry& entry : bucket.entries)
+      if (!entry.packed) pack(bucket, entry);
+  start_full_buckets();
+  for (Bucket& bucket : buckets_) {
+    bucket.request.wait();
+    bucket.packed = 0;
+    for (Entry& entry : bucket.entries) {
+      Var& value = entry.param->value;
+      value.set_grad(entry.place.view(value.shape()).to(value.value().device()));
+      entry.packed = false;
+    }
+  }
+  next_ = 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,65 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// All-reduces gradients while backward still computes: gradients are packed into flat buckets in the order in
+// which backward completes them (last parameter first), and a bucket leaves as soon as it is full
+// (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
+// full early waits for its predecessors, so ranks whose backward runs in another order still agree.
+//
+//   GradientBuckets buckets(params, comm, ReduceOp::mean);
+//   backward(loss);      // starts all-reduces on the way
+//   buckets.finish();    // now every param has the mean gradient of all ranks
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/autograd/param.h"
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+class GradientBuckets {
+ public:
+  static constexpr std::int64_t kDefaultBucketBytes = std::int64_t{4} << 20;
+
+  /// Frozen parameters are left out. Takes over the gradient hooks of the others until destruction, so an
+  /// older object over the same parameters must be gone before a new one is made. `comm` must outlive this.
+  GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op = ReduceOp::mean,
+                  std::int64_t bucket_bytes = kDefaultBucketBytes);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  /// Call once after each backward. On return every parameter holds the reduced gradient; one that received
+  /// none on this rank counted as zeros. Gradients in host memory are views of the buckets: they hold until
+  /// the next backward.
+  void finish();
+
+  std::size_t bucket_count() const { return buckets_.size(); }
+
+ private:
+  struct Entry {
+    Param* param;
+    Var hooked;    // the leaf that carries our hook, even if the parameter is given another
+    Tensor place;  // its part of the bucket
+    bool packed = false;
+  };
+  struct Bucket {
+    std::vector<Entry> entries;
+    Tensor flat;
+    std::size_t packed = 0;
+    Request request;
+  };
+
+  void add_bucket(const std::vector<Param*>& params);
+  void on_grad_ready(Bucket& bucket, Entry& entry);
+  void pack(Bucket& bucket, Entry& entry);
+  void start_full_buckets();
+
+  Comm& comm_;
+  ReduceOp op_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;  // the first bucket that has not been started
+};
+
+}  // namespace ab

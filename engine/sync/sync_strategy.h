@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// How ranks keep their models together: the one interface behind which AB-training, dense data-parallel and
+// the other methods run. The training loop knows a strategy by these events and nothing else.
+// Bytes are counted by Comm; a strategy only names the phase it is in.
+
+#include <cstdint>
+#include <string>
+
+#include "engine/optim/optimizer.h"
+
+namespace ab {
+
+/// What the loop shares with a strategy.
+struct TrainState {
+  std::int64_t step = 0;  ///< optimizer updates done
+  Optimizer& optimizer;
+};
+
+class SyncStrategy {
+ public:
+  virtual ~SyncStrategy() = default;
+
+  /// Before the first step. Constructors have already given all ranks the same model.
+  virtual void start(TrainState& /*state*/) {}
+  /// The name of the present phase, as it appears in metrics and in the ledger.
+  virtual std::string phase() const = 0;
+  /// The rate for the next update, given what the schedule says.
+  virtual double learning_rate(double scheduled, std::int64_t /*step*/) const { return scheduled; }
+  /// After backward: on return every p.grad is what the optimizer shall see.
+  virtual void finish_grads(TrainState& state) = 0;
+  /// After the update; state.step already counts it. May average, factorise or replace parameters.
+  virtual void after_step(TrainState& /*state*/) {}
+  /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
+  virtual void begin_evaluation(TrainState& state) = 0;
+  virtual void end_evaluation(TrainState& /*state*/) {}
+  /// After the last step: all ranks hold the final model.
+  virtual void finish(TrainState& state) = 0;
+};
+
+}  // namespace ab

@@ -1,0 +1,24 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// When two thin operations are cheaper than forming W = A·B and running the dense one.
+
+#include "engine/backend/backend.h"
+#include "layers/weight.h"
+
+namespace ab {
+
+/// Multiply-adds of one training step of a factored layer over `positions` output positions, the input
+/// gradient included:
+///   two thin ops   positions · 2r(K + O), plus positions · r·K or r·O for the factor in training
+///   form W         positions · 3·O·K, plus 2 · O·r·K to form W and the factor's gradient
+/// `dense_advantage` divides the dense work: Winograd runs a 3×3 convolution at about half its nominal cost,
+/// which thin filters of few channels cannot use.
+bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double dense_advantage);
+
+/// The choice for a linear layer over `rows` inputs.
+bool run_factors(const Weight& weight, std::int64_t rows, Execution execution);
+/// The choice for a convolution.
+bool run_factors(const Weight& weight, const Conv2dSpec& spec, Execution execution);
+
+}  // namespace ab

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "engine/ops/activation.h"
+#include "engine/ops/shape.h"
+#include "layers/linear.h"
+#include "layers/models/models.h"
+
+namespace ab {
+namespace {
+
+class Mlp final : public Layer {
+ public:
+  Mlp(std::int64_t inputs, std::int64_t hidden, std::int64_t classes, const Build& build)
+      : fc1_("fc1", inputs, hidden, build, ParamRole::always_sync),
+        fc2_("fc2", hidden, hidden, build),
+        fc3_("fc3", hidden, hidden, build),
+        fc4_("fc4", hidden, classes, build, ParamRole::always_sync) {}
+
+  Var forward(const Var& x) override {
+    Var y = relu(fc1_.forward(flatten(x)));
+    y = relu(fc2_.forward(y));
+    y = relu(fc3_.forward(y));
+    return fc4_.forward(y);
+  }
+
+  void list(Inventory& inventory) override {
+    for (Linear* layer : {&fc1_, &fc2_, &fc3_, &fc4_}) layer->list(inventory);
+  }
+
+ private:
+  Linear fc1_, fc2_, fc3_, fc4_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_mlp(std::int64_t inputs, std::int64_t hidden, std::int64_t classes, const Build& build) {
+  return std::make_unique<Mlp>(inputs, hidden, classes, build);
+}
+
+}  // namespace ab

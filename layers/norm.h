@@ -1,0 +1,35 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+
+#include "engine/ops/norm.h"
+#include "layers/linear.h"
+
+namespace ab {
+
+/// Batch norm over NHWC activations; optionally adds a residual and applies ReLU in the same pass.
+class BatchNorm2d final : public Layer {
+ public:
+  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build);
+  /// y = act(norm(x) [+ residual])
+  Var forward(const Var& x, Activation activation, const Var& residual = {});
+  Var forward(const Var& x) override { return forward(x, Activation::none); }
+  void list(Inventory& inventory) override;
+
+ private:
+  std::string name_;
+  Param gamma_, beta_;
+  BatchNormStats stats_;
+};
+
+/// Layer norm over the last dimension.
+class LayerNorm final : public Layer {
+ public:
+  LayerNorm(const std::string& name, std::int64_t features, const Build& build);
+  Var forward(const Var& x) override;
+  void list(Inventory& inventory) override;
+
+ private:
+  Param gamma_, beta_;
+};
+
+}  // namespace ab

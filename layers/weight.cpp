@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include "layers/weight.h"
+
+namespace ab {
+
+Weight::Weight(const std::string& name, Tensor value, ParamRole role)
+    : shape_(value.shape()),
+      dense_{name, Var(std::move(value), true), role},
+      a_{name + ".a", Var(Tensor()), ParamRole::factor_a},
+      b_{name + ".b", Var(Tensor()), ParamRole::factor_b} {}
+
+void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode) {
+  AB_CHECK(mode != Mode::full && outer_value.rank() == 2 && outer_value.dim(0) == out() &&
+               inner_value.numel() == outer_value.dim(1) * in(),
+           "{}: factors {} and {} do not make up a weight {}", name(), outer_value.shape().str(),
+           inner_value.shape().str(), shape_.str());
+  Shape inner_shape = shape_;
+  inner_shape[0] = outer_value.dim(1);
+  outer().value.set_value(std::move(outer_value));
+  inner().value.set_value(inner_value.view(inner_shape));
+  a_.value.set_requires_grad(mode == Mode::train_a);
+  b_.value.set_requires_grad(mode == Mode::train_b);
+  dense_.value.set_value({});
+  dense_.value.clear_grad();
+  mode_ = mode;
+}
+
+void Weight::restore(Tensor dense) {
+  dense_.value.set_value(dense.view(shape_));
+  for (Param* factor : {&a_, &b_}) {
+    factor->value.set_value({});
+    factor->value.clear_grad();
+    factor->value.set_requires_grad(false);
+  }
+  mode_ = Mode::full;
+}
+
+void Weight::list(std::vector<Param*>& params) {
+  if (!factored()) return params.push_back(&dense_);
+  params.push_back(&a_);
+  params.push_back(&b_);
+}
+
+}  // namespace ab

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: MIT
+//
+// One suite for all transports. Alone it runs a world of one and worlds of threads; under mpirun it runs the
+// world of processes. Values are small integers in floating point, so sums are exact and can be compared
+// with ==; where rounding matters, all ranks must hold the same bits.
+#include "engine/comm/comm.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "engine/core/random.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+using Body = std::function<void(Comm&)>;
+
+struct Transport {
+  std::string name;
+  std::function<void(const CommOptions&, const Body&)> run;
+};
+
+Transport threads(int ranks) {
+  return {fmt::format("thread{}", ranks),
+          [ranks](const CommOptions& options, const Body& body) { run_thread_ranks(ranks, options, body); }};
+}
+
+std::vector<Transport> transports() {
+  if (launched_by_mpi())
+    return {{"mpi", [](const CommOptions& options, const Body& body) { body(*make_mpi_comm(options)); }}};
+  return {{"self", [](const CommOptions& options, const Body& body) { body(*make_self_comm(options)); }},
+          threads(1),
+          threads(2),
+          threads(4),
+          threads(5)};
+}
+
+class CommTest : public testing::TestWithParam<Transport> {
+ protected:
+  void run(const Body& body, CommOptions options = {.timeout = 30s}) { GetParam().run(options, body); }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, CommTest, testing::ValuesIn(transports()),
+                         [](const auto& info) { return info.param.name; });
+
+/// Elements that depend on the index and, unless it is negative, on the rank.
+template <class T>
+Tensor numbered(std::int64_t elements, int rank) {
+  Tensor t(Shape{elements}, dtype_of<T>);
+  for (std::int64_t i = 0; i < elements; ++i)
+    t.data<T>()[i] = static_cast<T>(static_cast<float>(i % 50 + 10 * rank));
+  return t;
+}
+
+template <class T>
+void expect_all(const Tensor& t, const std::function<double(std::int64_t)>& expected) {
+  const auto values = t.to_doubles();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], expected(static_cast<std::int64_t>(i))) << "element " << i;
+}
+
+double sum_of_ranks(int p) { return p * (p - 1) / 2.0; }
+
+/// Random floats of very different size: their sum depends on the order of the additions.
+Tensor rough_floats(std::int64_t elements, int rank) {
+  const Philox random{7, static_cast<std::uint64_t>(rank)};
+  Tensor t(Shape{elements});
+  for (std::int64_t i = 0; i < elements; ++i)
+    t.data<float>()[i] =
+        random.normal(static_cast<std::uint64_t>(i)) * std::exp2f(static_cast<float>((i + rank) % 24));
+  return t;
+}
+
+void expect_equal_bits_on_all_ranks(Comm& comm, const Tensor& mine) {
+  const Tensor all(Shape{comm.size() * mine.numel()}, mine.dtype());
+  comm.all_gather(mine.view(Shape{mine.numel()}), all);
+  for (int r = 0; r < comm.size(); ++r) {
+    const Tensor other = all.slice(r * mine.numel(), (r + 1) * mine.numel());
+    EXPECT_EQ(std::memcmp(mine.raw(), other.raw(), mine.bytes()), 0)
+        << "ranks " << comm.rank() << " and " << r;
+  }
+}
+
+TEST_P(CommTest, RanksAreNumberedAndTheWorldIsNamed) {
+  run([](Comm& comm) {
+    EXPECT_EQ(comm.name(), "world");
+    const Tensor ranks(Shape{comm.size()}, DType::int64);
+    comm.all_gather(Tensor::from(std::vector<std::int64_t>{comm.rank()}, Shape{1}), ranks);
+    expect_all<std::int64_t>(ranks, [](std::int64_t i) { return static_cast<double>(i); });
+  });
+}
+
+TEST_P(CommTest, BarrierHoldsEveryRankUntilTheLastArrives) {
+  if (launched_by_mpi()) GTEST_SKIP() << "processes do not share the counter";
+  std::atomic<int> arrived = 0;
+  run([&](Comm& comm) {
+    if (comm.rank() == 0) std::this_thread::sleep_for(50ms);
+    ++arrived;
+    comm.barrier();
+    EXPECT_EQ(arrived, comm.size());
+  });
+}
+
+template <class T>
+void check_broadcast(Comm& comm) {
+  for (int root = 0; root < comm.size(); ++root)
+    for (const std::int64_t n : {0, 1, 3, 1000}) {
+      const Tensor t = numbered<T>(n, comm.rank()), expected = numbered<T>(n, root);
+      comm.broadcast(t, root);
+      EXPECT_EQ(t.to_doubles(), expected.to_doubles()) << name_of(dtype_of<T>) << " from rank " << root;
+    }
+}
+TEST_P(CommTest, BroadcastOfEveryTypeFromEveryRank) {
+  run([](Comm& comm) {
+    check_broadcast<float>(comm);
+    check_broadcast<double>(comm);
+    check_broadcast<bfloat16>(comm);
+    check_broadcast<std::int64_t>(comm);
+    check_broadcast<std::uint8_t>(comm);
+  });
+}
+
+template <class T>
+void check_all_reduce(Comm& comm) {
+  const int p = comm.size();
+  for (const std::int64_t n : {0, 1, 2, 7, 5000}) {
+    Tensor t = numbered<T>(n, comm.rank());
+    comm.all_reduce(t, ReduceOp::sum);
+    expect_all<T>(t, [p](std::int64_t i) { return p * static_cast<double>(i % 50) + 10 * sum_of_ranks(p); });
+    t = numbered<T>(n, comm.rank());
+    comm.all_reduce(t, ReduceOp::max);
+    expect_all<T>(t, [p](std::int64_t i) { return static_cast<double>(i % 50 + 10 * (p - 1)); });
+    if (dtype_of<T> == DType::int64) continue;
+    t = numbered<T>(n, comm.rank());
+    comm.all_reduce(t, ReduceOp::mean);
+    expect_all<T>(t, [p](std::int64_t i) { return static_cast<double>(i % 50) + 5 * (p - 1); });
+  }
+}
+TEST_P(CommTest, AllReduceOfEveryTypeAndOperation) {
+  run([](Comm& comm) {
+    check_all_reduce<float>(comm);
+    check_all_reduce<double>(comm);
+    check_all_reduce<std::int64_t>(comm);
+  });
+}
+
+TEST_P(CommTest, SumsAreTakenInRankOrderSoAllRanksHoldTheSameBits) {
+  run([](Comm& comm) {
+    constexpr std::int64_t n = 10007;
+    const Tensor t = rough_floats(n, comm.rank());
+    std::vector<float> expected(n, 0);
+    for (int r = 0; r < comm.size(); ++r) {
+      const Tensor other = rough_floats(n, r);
+      for (std::int64_t i = 0; i < n; ++i) expected[static_cast<std::size_t>(i)] += other.data<float>()[i];
+    }
+    comm.all_reduce(t, ReduceOp::sum);
+    EXPECT_EQ(std::memcmp(t.raw(), expected.data(), t.bytes()), 0);
+    expect_equal_bits_on_all_ranks(comm, t);
+  });
+}
+
+TEST_P(CommTest, NanOnOneRankReachesAll) {
+  run([](Comm& comm) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max})
+      for (int broken = 0; broken < comm.size(); ++broken) {
+        const Tensor t = Tensor::scalar(comm.rank() == broken ? std::nan("") : comm.rank());
+        comm.all_reduce(t, op);
+        EXPECT_TRUE(std::isnan(t.item()));
+      }
+  });
+}
+
+TEST_P(CommTest, ReduceScatterGivesEachRankItsPart) {
+  run([](Comm& comm) {
+    const int p = comm.size();
+    for (const std::int64_t part : {0, 1, 513}) {
+      const Tensor in = numbered<float>(p * part, comm.rank()), out(Shape{part});
+      comm.reduce_scatter(in, out, ReduceOp::mean);
+      const std::int64_t first = comm.rank() * part;
+      expect_all<float>(out,
+                        [=](std::int64_t i) { return static_cast<double>((first + i) % 50) + 5 * (p - 1); });
+    }
+  });
+}
+
+TEST_P(CommTest, AllGatherTakesPartsOfDifferentSizeEvenNone) {
+  run([](Comm& comm) {
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < comm.size(); ++r) counts.push_back(r % 3 == 1 ? 0 : 4 * r + 2);
+    const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    const Tensor out(Shape{total}, DType::bfloat16);
+    comm.all_gather_v(numbered<bfloat16>(counts[static_cast<std::size_t>(comm.rank())], comm.rank()), out,
+                      counts);
+    std::int64_t begin = 0;
+    for (int r = 0; r < comm.size(); ++r) {
+      const std::int64_t n = counts[static_cast<std::size_t>(r)];
+      EXPECT_EQ(out.slice(begin, begin + n).to_doubles(), numbered<bfloat16>(n, r).to_doubles());
+      begin += n;
+    }
+  });
+}
+
+TEST_P(CommTest, LargeBuffersTravelInPieces) {
+  run([](Comm& comm) {
+    const std::int64_t n = (std::int64_t{5} << 20) + 3;  // 20 MiB: more than MPI operations have in flight
+    const int p = comm.size();
+    const Tensor t(Shape{n});
+    for (std::int64_t i = 0; i < n; ++i) t.data<float>()[i] = static_cast<float>(i % 1000 + comm.rank());
+    comm.all_reduce(t, ReduceOp::sum);
+    const float offset = static_cast<float>(sum_of_ranks(p));
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      wrong += t.data<float>()[i] != static_cast<float>(p) * static_cast<float>(i % 1000) + offset;
+    EXPECT_EQ(wrong, 0);
+    if (comm.rank() != p - 1) t.set_zero();
+    comm.broadcast(t, p - 1);
+    for (std::int64_t i = 0; i < n; ++i)
+      wrong += t.data<float>()[i] != static_cast<float>(p) * static_cast<float>(i % 1000) + offset;
+    EXPECT_EQ(wrong, 0);
+  });
+}
+
+TEST_P(CommTest, SeveralRequestsInFlightWhateverTheTiming) {
+  run([](Comm& comm) {
+    constexpr int kRequests = 200;  // more than MPI operations share tags for
+    std::vector<Tensor> tensors;
+    std::vector<Request> requests;
+    for (int k = 0; k < kRequests; ++k) tensors.push_back(numbered<float>(1 + 37 * k, comm.rank() + k));
+    for (int k = 0; k < kRequests; ++k) {
+      // Every rank dawdles at another place.
+      if (k % comm.size() == comm.rank() && k < 20) std::this_thread::sleep_for(1ms);
+      requests.push_back(comm.all_reduce_async(tensors[static_cast<std::size_t>(k)], ReduceOp::sum));
+      if (k == 100) comm.barrier();  // other collectives may come between start and wait
+    }
+    for (Request& request : requests) request.wait();
+    const int p = comm.size();
+    for (int k = 0; k < kRequests; ++k)
+      expect_all<float>(tensors[static_cast<std::size_t>(k)], [=](std::int64_t i) {
+        return p * static_cast<double>(i % 50 + 10 * k) + 10 * sum_of_ranks(p);
+      });
+  });
+}
+
+TEST_P(CommTest, GroupsOfAnySizeWorkSideBySide) {
+  run([](Comm& world) {
+    // 5 ranks make {0, 2, 4} and {1, 3}; a world of one makes one group of one.
+    const auto group = world.split(world.rank() % 2, "parity");
+    const int expected_size = (world.size() + 1 - world.rank() % 2) / 2;
+    ASSERT_EQ(group->size(), expected_size);
+    EXPECT_EQ(group->rank(), world.rank() / 2);
+    EXPECT_EQ(group->name(), "parity");
+    const Tensor t = Tensor::scalar(world.rank());
+    group->all_reduce(t, ReduceOp::sum);
+    double expected = 0;
+    for (int r = world.rank() % 2; r < world.size(); r += 2) expected += r;
+    EXPECT_EQ(t.item(), expected);
+
+    // Requests of the world and of a group may be in flight together.
+    const Tensor a = Tensor::scalar(1), b = Tensor::scalar(1);
+    Request of_world = world.all_reduce_async(a, ReduceOp::sum),
+            of_group = group->all_reduce_async(b, ReduceOp::sum);
+    of_group.wait();
+    of_world.wait();
+    EXPECT_EQ(a.item(), world.size());
+    EXPECT_EQ(b.item(), expected_size);
+  });
+}
+
+TEST_P(CommTest, GroupsSplitAgainDownToOne) {
+  run([](Comm& world) {
+    const auto half = world.split(world.rank() / 3, "half");
+    const auto alone = half->split(half->rank(), "alone");
+    EXPECT_EQ(alone->size(), 1);
+    const Tensor t = Tensor::scalar(42 + world.rank());
+    alone->all_reduce(t, ReduceOp::mean);
+    alone->broadcast(t, 0);
+    EXPECT_EQ(t.item(), 42 + world.rank());
+    const auto same = half->split(1000, "same");
+    EXPECT_EQ(same->size(), half->size());
+    same->all_reduce(t, ReduceOp::max);
+    EXPECT_EQ(t.item(), 42 + std::min(world.size() - 1, world.rank() / 3 * 3 + 2));
+  });
+}
+
+TEST_P(CommTest, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
+  run([](Comm& comm) {
+    const Tensor bytes(Shape{4}, DType::uint8), integers(Shape{4}, DType::int64), floats(Shape{4});
+    EXPECT_THROW(comm.all_reduce(bytes, ReduceOp::sum), Error);
+    EXPECT_THROW(comm.all_reduce(integers, ReduceOp::mean), Error);
+    EXPECT_THROW(comm.all_reduce(Tensor(), ReduceOp::sum), Error);
+    EXPECT_THROW(comm.broadcast(floats, comm.size()), Error);
+    EXPECT_THROW(comm.all_gather(floats, Tensor(Shape{4 * comm.size() + 1})), Error);
+    EXPECT_THROW(comm.reduce_scatter(Tensor(Shape{4 * comm.size() + 1}), floats, ReduceOp::sum), Error);
+    EXPECT_THROW(comm.split(-1, "none"), Error);
+    EXPECT_EQ(comm.ledger().total().calls, 0);
+    comm.barrier();
+  });
+}
+
+TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
+  run([](Comm& world) {
+    const double p = world.size();
+    world.all_reduce(Tensor(Shape{100}), ReduceOp::sum);
+    world.ledger().set_phase("full");
+    world.barrier();
+    world.broadcast(Tensor(Shape{10}, DType::float64), 0);
+    const auto alone = world.split(world.rank(), "alone");
+    alone->all_reduce(Tensor(Shape{50}), ReduceOp::sum);
+
+    const auto& entries = world.ledger().entries();
+    EXPECT_EQ(entries.size(), 4u);
+    EXPECT_EQ(entries.at({Collective::all_reduce, "world", "setup"}),
+              (LedgerEntry{1, 400, 800 * (p - 1) / p, 0}));
+    EXPECT_EQ(entries.at({Collective::broadcast, "world", "full"}),
+              (LedgerEntry{1, 80, 80 * (p - 1) / p, 0}));
+    EXPECT_EQ(entries.at({Collective::barrier, "world", "full"}), (LedgerEntry{1, 0, 0, 0}));
+    EXPECT_EQ(entries.at({Collective::all_reduce, "alone", "full"}), (LedgerEntry{1, 200, 0, 0}));
+    EXPECT_EQ(world.ledger().total().payload_bytes, 680);
+    EXPECT_EQ(world.ledger().total_of_phase("full").calls, 3);
+    EXPECT_EQ(world.ledger().by_phase().at("setup").payload_bytes, 400);
+  });
+}
+
+TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
+  Ledger ledger(consecutive_nodes(6, 2));  // nodes {0, 1}, {2, 3}, {4, 5}
+  // 0-1-2-3-4-5-0: links 1-2, 3-4 and 5-0 cross. 2 · 5/6 · 600 = 1000 bytes, half of them.
+  ledger.count(Collective::all_reduce, "world", {0, 1, 2, 3, 4, 5}, 600);
+  EXPECT_EQ(ledger.total(), (LedgerEntry{1, 600, 500, 500}));
+  ledger.set_phase("groups");
+  ledger.count(Collective::all_gather, "node", {2, 3}, 600);  // 1/2 · 600, no link crosses
+  ledger.count(Collective::reduce_scatter, "mixed", {0, 1, 2},
+               900);  // 2/3 · 900 = 600; 1-2 and 2-0 of 3 links cross
+  const LedgerEntry groups = ledger.total_of_phase("groups");
+  EXPECT_EQ(groups.calls, 2);
+  EXPECT_DOUBLE_EQ(groups.intra_node_wire_bytes, 300 + 200);
+  EXPECT_DOUBLE_EQ(groups.inter_node_wire_bytes, 400);
+}
+
+TEST_P(CommTest, RanksPerNodeSetsTheLedgersNodes) {
+  run(
+      [](Comm& comm) {
+        if (comm.size() != 4) return;
+        comm.all_reduce(Tensor(Shape{100}), ReduceOp::sum);
+        // Two nodes of two: links 1-2 and 3-0 of four cross. 2 · 3/4 · 400 = 600 bytes.
+        EXPECT_EQ(comm.ledger().total(), (LedgerEntry{1, 400, 300, 300}));
+      },
+      {.ranks_per_node = 2, .timeout = 30s});
+}
+
+// --- When things go wrong: threads only; an MPI world does not survive it, see mpi_fault_test.cpp.
+
+/// Runs `body` on four threads and returns what run_thread_ranks throws; the errors that each rank saw go to
+/// `seen`.
+std::string failure_of(const Body& body, std::vector<std::string>* seen = nullptr,
+                       std::chrono::seconds timeout = 30s) {
+  std::vector<std::string> errors(4);
+  std::string thrown = "nothing was thrown";
+  try {
+    run_thread_ranks(4, {.timeout = timeout}, [&](Comm& comm) {
+      try {
+        body(comm);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(comm.rank())] = error.what();
+        throw;
+      }
+    });
+  } catch (const std::exception& error) {
+    thrown = error.what();
+  }
+  if (seen) *seen = errors;
+  return thrown;
+}
+
+TEST(ThreadRanks, AFailingRankWakesAllGroupsAndItsOwnErrorIsRethrown) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> seen;
+  const std::string thrown = failure_of(
+      [](Comm& world) {
+        const auto pair = world.split(world.rank() / 2, "pair");
+        if (world.rank() == 2) {
+          std::this_thread::sleep_for(50ms);
+          throw std::runtime_error("disk on fire");
+        }
+        if (world.rank() == 3) pair->barrier();  // waits for the failing rank
+        const Tensor t(Shape{10});
+        pair->all_reduce(t, ReduceOp::sum);
+        world.barrier();  // waits in another group
+      },
+      &seen);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_EQ(thrown, "disk on fire");
+  for (const int rank : {0, 1, 3})
+    EXPECT_EQ(seen[static_cast<std::size_t>(rank)], "rank 2 failed: disk on fire");
+}
+
+TEST(ThreadRanks, AbortReleasesTheOthers) {
+  std::vector<std::string> seen;
+  const std::string thrown = failure_of(
+      [](Comm& world) {
+        if (world.rank() == 1) return world.abort("loss is NaN", 5);
+        world.barrier();
+      },
+      &seen);
+  EXPECT_EQ(thrown, "rank 1 failed: loss is NaN");
+  EXPECT_EQ(seen[0], "rank 1 failed: loss is NaN");
+}
+
+TEST(ThreadRanks, ARankThatReturnsEarlyIsMissedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string thrown = failure_of([](Comm& world) {
+    if (world.rank() != 3) world.barrier();
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_EQ(thrown, "barrier in group 'world' can never complete: rank 3 ended without taking part");
+}
+
+TEST(ThreadRanks, DifferentCallsAreAnErrorOnAllRanks) {
+  const auto mismatch = [](const Body& of_rank_2) {
+    std::vector<std::string> seen;
+    const std::string thrown = failure_of(
+        [&](Comm& world) {
+          if (world.rank() == 2) of_rank_2(world);
+          else world.all_reduce(Tensor::zeros(Shape{100}), ReduceOp::mean);
+        },
+        &seen);
+    for (const std::string& error : seen)
+      EXPECT_NE(error.find("ranks disagree on collective 0 of group 'world'"), std::string::npos) << error;
+    EXPECT_NE(thrown.find("all_reduce(mean) of 100 float32"), std::string::npos) << thrown;
+    return thrown;
+  };
+  const auto contains = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(contains(mismatch([](Comm& c) { c.broadcast(Tensor::zeros(Shape{100}), 0); }),
+                       "broadcast(root 0) of 100 float32"));
+  EXPECT_TRUE(contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{200}), ReduceOp::mean); }),
+                       "of 200 float32"));
+  EXPECT_TRUE(contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}), ReduceOp::sum); }),
+                       "all_reduce(sum)"));
+  EXPECT_TRUE(contains(
+      mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}, DType::float64), ReduceOp::mean); }),
+      "float64"));
+}
+
+TEST(ThreadRanks, AMissingRankIsNamedAfterTheTimeout) {
+  const std::string thrown = failure_of(
+      [](Comm& world) {
+        const auto pair = world.split(world.rank() % 2, "pair");  // {0, 2} and {1, 3}
+        if (world.rank() == 3) std::this_thread::sleep_for(1300ms);
+        pair->all_reduce(Tensor::zeros(Shape{8}), ReduceOp::sum);
+      },
+      nullptr, 1s);
+  EXPECT_EQ(thrown, "all_reduce(sum) of 8 float32 in group 'pair' waited 1 s on rank 1; missing: rank 3");
+}
+
+TEST(ThreadRanks, ErrorsOfCommunicationCarryTheirKind) {
+  try {
+    run_thread_ranks(2, {.timeout = 30s}, [](Comm& world) {
+      if (world.rank() == 0) world.barrier();
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::communication);
+  }
+}
+
+TEST(ThreadRanks, MoreRanksThanCores) {
+  run_thread_ranks(16, {.timeout = 30s}, [](Comm& world) {
+    for (int i = 0; i < 20; ++i) {
+      const Tensor t = rough_floats(100, world.rank());
+      world.all_reduce(t, ReduceOp::mean);
+      if (i == 0) expect_equal_bits_on_all_ranks(world, t);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ab

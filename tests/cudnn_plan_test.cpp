@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+//
+// cuDNN can plan for a GPU that is not there, given a description of it. These tests plan every convolution
+// that our networks need for an H200, on any machine: that a plan exists, that it repeats bit for bit and
+// that its workspace is bearable. They say nothing about results or speed.
+#include <gtest/gtest.h>
+
+#ifndef AB_HAS_CUDA
+TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA and cuDNN"; }
+#else
+
+#include <string_view>
+#include <vector>
+
+#include "engine/backend/cuda/cudnn_conv.h"
+
+namespace ab::cuda {
+namespace {
+
+/// NVIDIA's published figures of an H200 SXM, under the names of cuDNN's JSON form of device properties.
+constexpr std::string_view kH200 = R"({
+  "cudaDeviceId": 0, "deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "isTccDriver": 0,
+  "pciDeviceId": 9013, "multiProcessorCount": 132, "smClockRateKHz": 1980000, "supportCoopLaunch": 1,
+  "warpSize": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "maxCtasPerSM": 32,
+  "regsPerBlock": 65536, "maxRegistersPerSM": 65536, "maxGridSize": [2147483647, 65535, 65535],
+  "maxBlockSize": [1024, 1024, 64], "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
+  "reservedSharedMemoryPerBlock": 1024, "l2CacheSize": 62914560, "memClockRateKHz": 3201000,
+  "totalGlobalMem": 150754820096
+})";
+
+using Specs = std::vector<Conv2dSpec>;
+
+/// A square convolution that keeps the image's size at stride 1.
+Conv2dSpec same(std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel,
+                std::int64_t stride = 1, std::int64_t groups = 1, std::int64_t dilation = 1) {
+  return {batch, size, size, in, out, kernel, kernel, stride, dilation * (kernel / 2), dilation, groups};
+}
+
+Specs vgg16() {
+  return {same(128, 32, 3, 64, 3),    same(128, 32, 64, 64, 3),  same(128, 16, 64, 128, 3),
+          same(128, 16, 128, 128, 3), same(128, 8, 128, 256, 3), same(128, 8, 256, 256, 3),
+          same(128, 4, 256, 512, 3),  same(128, 4, 512, 512, 3), same(128, 2, 512, 512, 3)};
+}
+
+Specs resnet20() {
+  return {same(128, 32, 3, 16, 3),     same(128, 32, 16, 16, 3), same(128, 32, 16, 32, 3, 2),
+          same(128, 32, 16, 32, 1, 2), same(128, 16, 32, 32, 3), same(128, 16, 32, 64, 3, 2),
+          same(128, 16, 32, 64, 1, 2), same(128, 8, 64, 64, 3)};
+}
+
+Specs resnet50() {
+  return {same(256, 224, 3, 64, 7, 2),    same(256, 56, 64, 64, 3),       same(256, 56, 128, 128, 3, 2),
+          same(256, 28, 128, 128, 3),     same(256, 28, 256, 256, 3, 2),  same(256, 14, 256, 256, 3),
+          same(256, 14, 512, 512, 3, 2),  same(256, 7, 512, 512, 3),      same(256, 56, 256, 512, 1, 2),
+          same(256, 28, 512, 1024, 1, 2), same(256, 14, 1024, 2048, 1, 2)};
+}
+
+/// A factored weight runs as a thin convolution to or from r channels; a rank policy may choose any r.
+Specs factored() {
+  Specs specs;
+  for (const std::int64_t r : {1, 2, 5, 13, 20, 51, 77}) {
+    specs.push_back(same(128, 16, 128, r, 3));
+    specs.push_back(same(128, 16, r, 128, 3));
+    specs.push_back(same(128, 16, r, 128, 1, 2));
+    specs.push_back(same(256, 56, 64, r, 3, 2));
+  }
+  return specs;
+}
+
+/// Last batches of an epoch, patches, groups and holes.
+Specs others() {
+  return {same(1, 32, 3, 64, 3),
+          same(17, 8, 256, 256, 3),
+          {128, 224, 224, 3, 384, 16, 16, 16},
+          {128, 32, 32, 3, 192, 4, 4, 4},
+          same(128, 32, 64, 64, 3, 1, 64),
+          same(128, 32, 64, 64, 3, 1, 4),
+          same(128, 32, 64, 64, 3, 1, 1, 2)};
+}
+
+constexpr ConvDirection kDirections[] = {ConvDirection::forward, ConvDirection::backward_data,
+                                         ConvDirection::backward_weight};
+
+std::string describe_key(const CudnnConvKey& key) {
+  const Conv2dSpec& s = key.spec;
+  return fmt::format("{} {} batch {} {}×{} channels {}→{} kernel {} stride {} groups {} alignment {}",
+                     name_of(key.direction), ab::name_of(key.dtype), s.batch, s.height, s.width,
+                     s.in_channels, s.out_channels, s.kernel_h, s.stride, s.groups, key.alignment);
+}
+
+class CudnnPlan : public testing::TestWithParam<Specs> {};
+
+TEST_P(CudnnPlan, EveryConvolutionHasOne) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  for (const Conv2dSpec& spec : GetParam())
+    for (const DType dtype : {DType::bfloat16, DType::float32})
+      for (const ConvDirection direction : kDirections) {
+        // Parameters may lie anywhere in a packed buffer, so the least alignment must do as well.
+        for (const auto alignment : {std::int64_t{16}, static_cast<std::int64_t>(size_of(dtype))}) {
+          const CudnnConvKey key{spec, direction, dtype, alignment};
+          SCOPED_TRACE(describe_key(key));
+          ASSERT_FALSE(spec.is_pointwise()) << "these are matrix products and never reach cuDNN";
+          try {
+            const CudnnConv conv(key, h200);
+            EXPECT_TRUE(conv.is_deterministic());
+            EXPECT_LE(conv.workspace_bytes(), std::size_t{1} << 30);
+          } catch (const Error& error) {
+            ADD_FAILURE() << error.what();
+          }
+        }
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Vgg16, CudnnPlan, testing::Values(vgg16()));
+INSTANTIATE_TEST_SUITE_P(ResNet20, CudnnPlan, testing::Values(resnet20()));
+INSTANTIATE_TEST_SUITE_P(ResNet50, CudnnPlan, testing::Values(resnet50()));
+INSTANTIATE_TEST_SUITE_P(Factored, CudnnPlan, testing::Values(factored()));
+INSTANTIATE_TEST_SUITE_P(Others, CudnnPlan, testing::Values(others()));
+
+TEST(CudnnPlanErrors, ImpossibleShapesAreRefused) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  Conv2dSpec spec = same(8, 16, 6, 64, 3);
+  spec.groups = 6;  // 64 output channels do not divide among 6 groups
+  for (const ConvDirection direction : kDirections)
+    EXPECT_THROW(CudnnConv({spec, direction, DType::float32, 16}, h200), Error) << name_of(direction);
+  EXPECT_THROW(CudnnConv({same(8, 16, 8, 8, 3), ConvDirection::forward, DType::int64, 16}, h200), Error);
+}
+
+TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {
+  EXPECT_THROW(device_properties_from_json("{\"deviceName\": \"no such GPU\"}"), Error);
+}
+
+}  // namespace
+}  // namespace ab::cuda
+
+#endif

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+//
+// main() of tests that run alone as well as under mpirun: of several processes the first one reports, the
+// others speak up about failures only.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "engine/comm/comm.h"
+
+namespace {
+
+class FailurePrinter final : public testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (result.failed())
+      std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank_, result.file_name() ? result.file_name() : "?",
+                   result.line_number(), result.message());
+  }
+
+ private:
+  int rank_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!ab::launched_by_mpi()) return RUN_ALL_TESTS();
+  const auto world = ab::make_mpi_comm();
+  if (world->rank() > 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(world->rank()));
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+//
+// Gradient buckets and the dense strategy, on ranks that are threads. The model is a handful of vectors that
+// are drawn to targets, which differ between ranks: loss = Σ ½ |w − target|², gradient w − target.
+#include "engine/sync/dense.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <numeric>
+
+#include "engine/sync/flat.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::int64_t kSizes[] = {3, 100, 1, 40, 7};
+constexpr std::int64_t kElements = 151;
+
+/// The parameters w0 … w4; all elements of wk are k + offset.
+struct Model {
+  explicit Model(double offset = 0) {
+    for (int k = 0; const std::int64_t size : kSizes) {
+      Tensor w(Shape{size});
+      std::fill_n(w.data<float>(), size, static_cast<float>(k + offset));
+      params.push_back({fmt::format("w{}", k++), Var(w, true)});
+    }
+  }
+  std::vector<Param*> list() {
+    std::vector<Param*> pointers;
+    for (Param& p : params) pointers.push_back(&p);
+    return pointers;
+  }
+  std::deque<Param> params;
+};
+
+/// previous + ½ |w − target|²
+Var pull(const Var& previous, const Var& w, float target) {
+  Tensor distance = w.value().clone();
+  for (float& d : distance.span<float>()) d -= target;
+  double loss = previous.value().item();
+  for (const float d : distance.span<float>()) loss += 0.5 * d * d;
+  return record("pull", Tensor::scalar(loss), {previous, w}, [distance](const Tensor& dy) -> Gradients {
+    return {dy.clone(), distance.clone()};
+  });
+}
+
+/// Backward reaches the parameters in the opposite of this order.
+void backward_over(Model& model, const std::vector<std::size_t>& order, float target) {
+  Var loss(Tensor::scalar(0));
+  for (const std::size_t k : order) loss = pull(loss, model.params[k].value, target);
+  backward(loss);
+}
+const std::vector<std::size_t> kForward = {0, 1, 2, 3, 4};
+
+void expect_grads(const Model& model, const std::function<double(int)>& expected) {
+  for (int k = 0; const Param& p : model.params) {
+    ASSERT_TRUE(p.value.grad().defined()) << p.name;
+    EXPECT_EQ(p.value.grad().shape(), p.value.shape());
+    for (const double g : p.value.grad().to_doubles())
+      ASSERT_FLOAT_EQ(static_cast<float>(g), static_cast<float>(expected(k))) << p.name;
+    ++k;
+  }
+}
+
+void run(int ranks, const std::function<void(Comm&)>& body) {
+  run_thread_ranks(ranks, {.timeout = 20s}, body);
+}
+std::int64_t calls(Comm& comm) { return comm.ledger().total().calls; }
+double mean_target(const Comm& comm) { return (comm.size() - 1) / 2.0; }
+
+class OnRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OnRanks, ::testing::Values(1, 2, 3, 5));
+
+TEST_P(OnRanks, BucketsGiveEveryRankTheMeanGradient) {
+  for (const std::int64_t bucket_bytes : {1, 160, 450, 1 << 20})
+    run(GetParam(), [&](Comm& comm) {
+      Model model;
+      GradientBuckets buckets(model.list(), comm, ReduceOp::mean, bucket_bytes);
+      for (int step = 0; step < 3; ++step) {
+        for (Param& p : model.params) p.value.clear_grad();
+        backward_over(model, kForward, static_cast<float>(comm.rank() + step));
+        buckets.finish();
+        expect_grads(model, [&](int k) { return k - mean_target(comm) - step; });
+      }
+    });
+}
+
+TEST_P(OnRanks, BackwardMayRunInAnotherOrderOnEachRank) {
+  run(GetParam(), [](Comm& comm) {
+    Model model;
+    GradientBuckets buckets(model.list(), comm, ReduceOp::sum, 1);
+    auto order = kForward;
+    std::rotate(order.begin(), order.begin() + comm.rank() % 5, order.end());
+    backward_over(model, order, static_cast<float>(comm.rank()));
+    buckets.finish();
+    expect_grads(model, [&](int k) { return comm.size() * (k - mean_target(comm)); });
+  });
+}
+
+TEST_P(OnRanks, AParameterWithoutGradientCountsAsZerosAndReceivesTheMean) {
+  run(GetParam(), [](Comm& comm) {
+    Model model;
+    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, 160);
+    backward_over(model, comm.rank() == 0 ? std::vector<std::size_t>{0, 1, 2, 4} : kForward, -1.0f);
+    buckets.finish();
+    const double p = comm.size();
+    expect_grads(model, [&](int k) { return k == 3 ? 4 * (p - 1) / p : k + 1; });
+  });
+}
+
+TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
+  const auto comm = make_self_comm();
+  Model model;
+  const auto count = [&](std::int64_t bytes) {
+    return GradientBuckets(model.list(), *comm, ReduceOp::mean, bytes).bucket_count();
+  };
+  EXPECT_EQ(count(1), 5u);    // one each
+  EXPECT_EQ(count(188), 4u);  // {w4 w3} {w2} {w1} {w0}: w2 would make 192 bytes
+  EXPECT_EQ(count(192), 3u);  // {w4 w3 w2} {w1} {w0}
+  EXPECT_EQ(count(412), 2u);  // {w4 w3 w2} {w1 w0}
+  EXPECT_EQ(count(4 * kElements), 1u);
+  model.params[3].value.set_requires_grad(false);
+  EXPECT_EQ(count(1), 4u);
+  EXPECT_THROW(count(0), Error);
+}
+
+TEST(GradientBuckets, LeaveDuringBackwardAndInTheirOwnOrder) {
+  run(2, [](Comm& comm) {
+    Model model;
+    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, 1);
+    backward_over(model, kForward, 0);
+    EXPECT_EQ(calls(comm), 5);  // all under way before finish()
+    buckets.finish();
+    EXPECT_EQ(calls(comm), 5);
+
+    backward_over(model, {4, 0, 1, 2, 3}, 0);  // w4, the first bucket, comes last
+    buckets.finish();
+    backward_over(model, {0, 1, 2, 3}, 0);  // w4 does not come at all: everything waits for it
+    EXPECT_EQ(calls(comm), 10);
+    buckets.finish();
+    EXPECT_EQ(calls(comm), 15);
+    EXPECT_EQ(comm.ledger().total().payload_bytes, 3 * 4 * kElements);
+  });
+}
+
+TEST(GradientBuckets, ReuseTheirMemory) {
+  const auto comm = make_self_comm();
+  Model model;
+  GradientBuckets buckets(model.list(), *comm);
+  backward_over(model, kForward, 0);
+  buckets.finish();
+  const void* const first = model.params[1].value.grad().raw();
+  for (Param& p : model.params) p.value.clear_grad();
+  backward_over(model, kForward, 0);
+  buckets.finish();
+  EXPECT_EQ(model.params[1].value.grad().raw(), first);
+}
+
+TEST(GradientBuckets, LeaveNoHooksBehind) {
+  const auto comm = make_self_comm();
+  Model model;
+  { GradientBuckets buckets(model.list(), *comm); }
+  backward_over(model, kForward, 0);
+  EXPECT_EQ(calls(*comm), 0);
+}
+
+TEST(GradientBuckets, RefuseASecondBackwardAndAChangedShape) {
+  const auto comm = make_self_comm();
+  Model model;
+  GradientBuckets buckets(model.list(), *comm);
+  backward_over(model, kForward, 0);
+  EXPECT_THROW(backward_over(model, kForward, 0), Error);
+  buckets.finish();
+  model.params[2].value.set_value(Tensor::zeros(Shape{2}));
+  model.params[2].value.clear_grad();
+  EXPECT_THROW(buckets.finish(), Error);
+}
+
+TEST_P(OnRanks, FlatCollectivesTakeTensorsOfSeveralTypes) {
+  run(GetParam(), [](Comm& comm) {
+    const std::vector<Tensor> tensors = {Tensor::scalar(comm.rank()),
+                                         Tensor::scalar(10 * comm.rank(), DType::float64),
+                                         Tensor::scalar(comm.rank() + 1)};
+    all_reduce_flat(comm, tensors, ReduceOp::max);
+    EXPECT_EQ(tensors[0].item(), comm.size() - 1);
+    EXPECT_EQ(tensors[1].item(), 10 * (comm.size() - 1));
+    EXPECT_EQ(tensors[2].item(), comm.size());
+    EXPECT_EQ(calls(comm), 2);  // one per type
+    all_reduce_flat(comm, {}, ReduceOp::mean);
+    EXPECT_EQ(calls(comm), 2);
+  });
+}
+
+/// Plain gradient descent, so that what is expected can be computed by hand.
+class Descent final : public Optimizer {
+ public:
+  using Optimizer::Optimizer;
+
+ protected:
+  void update(Param& param, ParamState&, double learning_rate, float) override {
+    const auto w = param.value.value().span<float>(), g = param.value.grad().span<float>();
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= static_cast<float>(learning_rate) * g[i];
+  }
+};
+
+TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
+  run(GetParam(), [](Comm& comm) {
+    Model model(comm.rank() * 5.0);  // ranks disagree before the strategy is made
+    const Tensor mean = Tensor::scalar(comm.rank() * 3.0);
+    Descent optimizer(model.list());
+    DenseStrategy strategy(model.list(), {mean}, comm, 160);
+    TrainState state{.optimizer = optimizer};
+    EXPECT_EQ(strategy.phase(), "full");
+    EXPECT_EQ(comm.ledger().total_of_phase("setup").payload_bytes, 4 * (kElements + 1));
+    EXPECT_EQ(mean.item(), 0);
+
+    constexpr int kSteps = 4;
+    for (; state.step < kSteps; ++state.step) {
+      optimizer.clear_grads();
+      backward_over(model, kForward, static_cast<float>(comm.rank()));
+      strategy.finish_grads(state);
+      optimizer.step(0.5);
+      strategy.after_step(state);
+    }
+    EXPECT_EQ(comm.ledger().total_of_phase("full").payload_bytes, kSteps * 4 * kElements);
+
+    // Each step halves the distance to the mean target: w = m + (k − m) / 2^steps.
+    std::vector<float> everything;
+    for (int k = 0; const Param& p : model.params) {
+      const double m = mean_target(comm);
+      for (const float w : p.value.value().span<float>()) {
+        ASSERT_FLOAT_EQ(w, static_cast<float>(m + (k - m) / 16));
+        everything.push_back(w);
+      }
+      ++k;
+    }
+    const Tensor mine = Tensor::from(everything, Shape{kElements}), all(Shape{comm.size(), kElements});
+    comm.all_gather(mine, all);
+    for (int r = 0; r < comm.size(); ++r)
+      EXPECT_EQ(std::memcmp(all.slice(r, r + 1).raw(), mine.raw(), mine.bytes()), 0);
+  });
+}
+
+TEST_P(OnRanks, DenseAveragesBuffersForEvaluationAndAtTheEnd) {
+  run(GetParam(), [](Comm& comm) {
+    Model model;
+    const Tensor running_mean(Shape{4}), running_variance(Shape{4});
+    const auto drift = [&](float by) {
+      std::fill_n(running_mean.data<float>(), 4, by * static_cast<float>(comm.rank()));
+      std::fill_n(running_variance.data<float>(), 4, 7.0f);
+    };
+    Descent optimizer(model.list());
+    running_mean.set_zero();
+    running_variance.set_zero();
+    DenseStrategy strategy(model.list(), {running_mean, running_variance}, comm);
+    TrainState state{.optimizer = optimizer};
+    const std::int64_t before = calls(comm);
+    drift(1);
+    strategy.begin_evaluation(state);
+    EXPECT_EQ(calls(comm), before + 1);
+    EXPECT_FLOAT_EQ(running_mean.data<float>()[3], static_cast<float>(mean_target(comm)));
+    EXPECT_EQ(running_variance.data<float>()[0], 7);
+    strategy.end_evaluation(state);
+    drift(2);
+    strategy.finish(state);
+    EXPECT_EQ(calls(comm), before + 2);
+    EXPECT_FLOAT_EQ(running_mean.data<float>()[3], static_cast<float>(2 * mean_target(comm)));
+  });
+}
+
+}  // namespace
+}  // namespace ab

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+//
+// Whole training runs on a few images: the laws that hold between methods, transports and rank counts.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "apps/train_loop.h"
+#include "engine/core/random.h"
+#include "engine/core/threads.h"
+#include "layers/weight.h"
+
+namespace ab {
+namespace {
+
+/// Images whose brightness in one of ten stripes gives the class away.
+ImageSet striped_images(std::int64_t count, std::uint64_t seed) {
+  ImageSet set;
+  set.name = "stripes";
+  set.count = count;
+  set.height = set.width = 32;
+  set.classes = 10;
+  set.pixels.resize(static_cast<std::size_t>(count * set.image_bytes()));
+  const Philox random{seed, 0};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int label = static_cast<int>(i % 10);
+    set.labels.push_back(static_cast<std::uint16_t>(label));
+    for (std::int64_t p = 0; p < set.image_bytes(); ++p) {
+      const bool marked = p / 96 / 3 == label;
+      set.pixels[static_cast<std::size_t>(i * set.image_bytes() + p)] =
+          static_cast<std::uint8_t>((marked ? 128 : 0) + random.below(static_cast<std::uint64_t>(i * 4096 + p), 128));
+    }
+  }
+  return set;
+}
+
+const TrainAndTest& data() {
+  static const TrainAndTest set{striped_images(480, 1), striped_images(103, 2)};
+  return set;
+}
+
+TrainConfig small_run(const std::string& method, std::int64_t steps) {
+  TrainConfig config;
+  config.model = "resnet20";
+  config.method = method;
+  config.steps = steps;
+  config.batch_size = 4;
+  config.lr = 0.05;
+  config.eval_every = 0;
+  config.log_every = 1;
+  config.ab.warmup_steps = 2;
+  config.ab.cycle_steps = 4;
+  config.ab.full_rank_steps = 2;
+  config.ab.lr_rebound_steps = 1;
+  return config;
+}
+
+struct Outcome {
+  Summary summary;
+  std::vector<double> losses;
+  std::vector<std::string> phases;
+  std::vector<SplitMetrics> splits;
+  std::vector<std::vector<float>> parameters;  ///< of every rank, all in one row
+};
+
+Outcome run(const TrainConfig& config, int ranks) {
+  Outcome outcome;
+  outcome.parameters.resize(static_cast<std::size_t>(ranks));
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) {
+    outcome.losses.push_back(m.loss);
+    outcome.phases.push_back(m.phase);
+  };
+  listener.on_split = [&](const SplitMetrics& m) { outcome.splits.push_back(m); };
+  std::mutex mutex;
+  run_thread_ranks(ranks, {}, [&](Comm& world) {
+    set_compute_threads(1);
+    const TrainResult result = train(config, world, data(), listener);
+    std::vector<float> values;
+    for (const Param* p : inventory_of(*result.model).params)
+      for (double v : p->value.value().to_doubles()) values.push_back(static_cast<float>(v));
+    const std::lock_guard lock(mutex);
+    outcome.parameters[static_cast<std::size_t>(world.rank())] = std::move(values);
+    if (world.rank() == 0) outcome.summary = result.summary;
+  });
+  return outcome;
+}
+
+void expect_equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+void expect_all_ranks_equal(const Outcome& outcome) {
+  for (const auto& parameters : outcome.parameters) expect_equal_bits(parameters, outcome.parameters[0]);
+}
+
+class Ranks : public ::testing::TestWithParam<int> {};
+
+TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
+  const Outcome dense = run(small_run("dense", 5), GetParam());
+  TrainConfig config = small_run("ab", 5);
+  config.ab.warmup_steps = std::int64_t{1} << 40;
+  const Outcome ab = run(config, GetParam());
+  EXPECT_EQ(ab.losses, dense.losses);
+  expect_equal_bits(ab.parameters[0], dense.parameters[0]);
+  EXPECT_EQ(ab.summary.final_val_loss, dense.summary.final_val_loss);
+  EXPECT_EQ(ab.summary.wire_bytes_per_rank_total, dense.summary.wire_bytes_per_rank_total);
+}
+
+TEST_P(Ranks, AllRanksHoldEqualBitsAtTheEnd) {
+  expect_all_ranks_equal(run(small_run("dense", 3), GetParam()));
+  for (std::int64_t steps : {4, 5, 7}) expect_all_ranks_equal(run(small_run("ab", steps), GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, ::testing::Values(1, 2, 4, 5));
+
+TEST(AbTraining, PhasesFollowTheTimetable) {
+  const Outcome outcome = run(small_run("ab", 11), 2);
+  const std::vector<std::string> expected{"warmup",   "warmup",  "low-rank", "low-rank", "rebound", "rebound",
+                                          "low-rank", "low-rank", "rebound", "rebound", "low-rank"};
+  EXPECT_EQ(outcome.phases, expected);
+  EXPECT_EQ(outcome.summary.steps_by_phase.at("low-rank"), 5);
+}
+
+/// Every way to rejoin, with the gauge it belongs to.
+class Modes : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(Modes, RanksAgreeAfterEverySync) {
+  TrainConfig config = small_run("ab", 6);  // ends two full-rank steps after the sync: any difference would show
+  config.ab.sync = GetParam().first;
+  config.ab.gauge = GetParam().second;
+  for (int ranks : {1, 2, 5}) {
+    const Outcome outcome = run(config, ranks);
+    expect_all_ranks_equal(outcome);
+    EXPECT_TRUE(std::isfinite(outcome.summary.final_val_loss));
+  }
+  for (const char* moments : {"reset", "truncate"}) {
+    config.ab.moments = moments;
+    expect_all_ranks_equal(run(config, 3));
+  }
+  config.ab.setup = "individual";
+  config.ab.group_size = 2;
+  expect_all_ranks_equal(run(config, 5));
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  config.ab.moments = "project";
+  expect_all_ranks_equal(run(config, 4));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Modes,
+                         ::testing::Values(std::pair{"full", "split-sigma"}, std::pair{"full", "orthonormal"},
+                                           std::pair{"with-stale", "split-sigma"},
+                                           std::pair{"only-learned", "split-sigma"}, std::pair{"only-b", "split-sigma"},
+                                           std::pair{"only-b", "orthonormal"}, std::pair{"tangent", "orthonormal"}));
+
+// One step of A alone at rate 0 must leave W where the cut put it, whatever the mode: nothing but the cut changes W.
+TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
+  std::vector<float> reference;
+  for (const auto& [sync, gauge] : {std::pair{"tangent", "orthonormal"}, {"full", "split-sigma"}, {"only-learned", "split-sigma"},
+                                    {"with-stale", "split-sigma"}, {"only-b", "orthonormal"}}) {
+    TrainConfig config = small_run("ab", 4);
+    config.ab.sync = sync;
+    config.ab.gauge = gauge;
+    config.ab.final_model = "dense";
+    config.ab.warmup_steps = 0;
+    config.lr = 1e-12;
+    config.weight_decay = 0;
+    config.momentum = 0;
+    const Outcome outcome = run(config, 4);
+    if (reference.empty()) reference = outcome.parameters[0];
+    ASSERT_EQ(outcome.parameters[0].size(), reference.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < reference.size(); ++i)
+      worst = std::max(worst, static_cast<double>(std::abs(outcome.parameters[0][i] - reference[i])));
+    EXPECT_LT(worst, 2e-5) << sync;
+  }
+}
+
+TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
+  const Outcome dense = run(small_run("dense", 10), 4), ab = run(small_run("ab", 10), 4);
+  const auto& phases = ab.summary.wire_bytes_per_rank_by_phase;
+  const double dense_step = dense.summary.wire_bytes_per_rank_by_phase.at("full") / 10;
+  EXPECT_DOUBLE_EQ(phases.at("warmup") / 2, dense_step);
+  EXPECT_DOUBLE_EQ(phases.at("rebound") / 4, dense_step);
+  EXPECT_LT(phases.at("low-rank") / 4, 0.5 * dense_step);
+  double sum = 0;
+  for (const auto& [phase, bytes] : phases) sum += bytes;
+  EXPECT_NEAR(sum, ab.summary.wire_bytes_per_rank_total, 1e-6 * sum);
+}
+
+TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {
+  const Outcome outcome = run(small_run("ab", 4), 2);
+  EXPECT_LT(outcome.summary.parameters_final, outcome.summary.parameters_full);
+  ASSERT_FALSE(outcome.splits.empty());
+  for (const LayerRank& layer : outcome.splits.back().layers) EXPECT_EQ(layer.r, (layer.n + 1) / 2) << layer.name;
+}
+
+TEST(AbTraining, EvaluationInALowRankPhaseChangesNothing) {
+  TrainConfig config = small_run("ab", 60);
+  config.ab.cycle_steps = 70;
+  const Outcome silent = run(config, 2);
+  config.eval_every = 1;  // an epoch of 480 images is 60 steps of 2 · 4
+  config.steps = 61;
+  const Outcome evaluated = run(config, 2);
+  for (std::size_t i = 0; i < 60; ++i) ASSERT_EQ(silent.losses[i], evaluated.losses[i]);
+  config.eval_every = 0;
+  const Outcome unseen = run(config, 2);
+  EXPECT_EQ(unseen.losses.back(), evaluated.losses.back());
+}
+
+TEST(Training, LearnsTheStripes) {
+  TrainConfig config = small_run("dense", 60);
+  config.batch_size = 8;
+  config.augment = false;
+  EXPECT_GT(run(config, 2).summary.final_val_top1, 0.8);
+  config.method = "ab";
+  config.ab.warmup_steps = 20;
+  config.ab.cycle_steps = 20;
+  config.ab.full_rank_steps = 5;
+  EXPECT_GT(run(config, 2).summary.final_val_top1, 0.7);
+}
+
+TEST(Training, TwoRunsAreBitwiseEqual) {
+  const Outcome a = run(small_run("ab", 7), 4), b = run(small_run("ab", 7), 4);
+  EXPECT_EQ(a.losses, b.losses);
+  expect_equal_bits(a.parameters[0], b.parameters[0]);
+}
+
+TEST(Training, ADivergingRunEndsWithANumericsError) {
+  TrainConfig config = small_run("dense", 40);
+  config.lr = 1e30;
+  try {
+    run(config, 2);
+    FAIL() << "a run at rate 1e30 went through";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+  }
+}
+
+}  // namespace
+}  // namespace ab
