@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "apps/config.h"
 #include "apps/eval_command.h"
 #include "apps/inspect_command.h"
+#include "apps/terminal.h"
 #include "apps/train_command.h"
 #include "engine/core/check.h"
 
@@ -27,6 +29,22 @@ namespace {
 
 constexpr int kInternalError = 1;
 constexpr int kConfigError = static_cast<int>(ab::ErrorKind::config);
+
+/// CLI11's help with the text of each flag wrapped, and switches written as two words.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kFlagColumns); }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return ab::wrap(option->get_description(), ab::terminal_width() - kFlagColumns);
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    return name.substr(0, name.find('{'));
+  }
+
+ private:
+  static constexpr int kFlagColumns = 32;
+};
 
 /// A subcommand: its flags, and what runs when it was chosen.
 struct Command {
@@ -41,12 +59,12 @@ Command add_train(CLI::App& app, std::string& config_file) {
       ->type_name("FILE");
   for (const ab::FlagHelp& line : ab::train_flag_help()) {
     CLI::Option* option = nullptr;
-    if (line.is_switch) {
+    if (line.value.empty()) {
       std::string negated = line.flag;
       negated.insert(line.key.starts_with("ab.") ? 5 : 2, "no-");
       option = parser->add_flag(line.flag + ",!" + negated, line.text);
     } else {
-      option = parser->add_option(line.flag, line.text)->type_name("");
+      option = parser->add_option(line.flag, line.text)->type_name(line.value);
     }
     option->group(line.section);
   }
@@ -114,9 +132,9 @@ void refuse_unknown_command(const std::string& word, const std::vector<Command>&
 int dispatch(int argc, char** argv) {
   CLI::App app("abtrain: data-parallel training with low communication");
   app.set_version_flag("--version", std::string("abtrain ") + AB_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file, 5 numerics, 6 communication.");
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;
   ab::EvalConfig eval;
@@ -135,7 +153,7 @@ int dispatch(int argc, char** argv) {
     refuse_unknown(*command.parser);
     return command.run();
   }
-  return kInternalError;
+  throw ab::Error(ab::ErrorKind::config, "there is no command; give train, eval, inspect or compare, or --help");
 }
 
 /// One line, whatever the message contains.

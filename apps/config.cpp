@@ -171,18 +171,21 @@ std::string to_toml(const TrainConfig& config) {
 }
 
 std::vector<FlagHelp> train_flag_help() {
+  const auto shown = [](const Setting& setting, const TrainConfig& config) {
+    const std::string text = toml_text(setting, config);
+    const bool enclosed = text.starts_with('"') || text.starts_with('[');
+    return enclosed ? text.substr(1, text.size() - 2) : text;
+  };
   const TrainConfig ours;
   TrainConfig paper;
   apply_preset("paper", paper.ab);
   std::vector<FlagHelp> lines;
   for (const Setting& setting : train_settings()) {
-    FlagHelp line{setting.key, setting.flag(), setting.help, setting.section,
-                  std::holds_alternative<FieldOf<bool>>(setting.field)};
-    const std::string value = toml_text(setting, ours), in_paper = toml_text(setting, paper);
-    const bool is_text = std::holds_alternative<FieldOf<std::string>>(setting.field) && setting.words.empty();
+    FlagHelp line{setting.key, setting.flag(), setting.help, setting.section, setting.kind()};
+    const std::string value = shown(setting, ours), in_paper = shown(setting, paper);
     std::vector<std::string> notes;
-    if (!is_text && !line.is_switch) notes.push_back(setting.allowed());
-    if (value != "\"\"" && value != "[]" && !setting.unset_at_zero) notes.push_back("default " + value);
+    if (!setting.range().empty()) notes.push_back(setting.range());
+    if (!value.empty() && !setting.unset_at_zero) notes.push_back("default " + value);
     if (in_paper != value && setting.key != "ab.preset") notes.push_back("paper " + in_paper);
     if (!notes.empty()) line.text += fmt::format(" ({})", fmt::join(notes, "; "));
     lines.push_back(std::move(line));

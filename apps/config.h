@@ -105,9 +105,9 @@ std::string to_toml(const TrainConfig& config);
 struct FlagHelp {
   std::string key;      ///< "ab.cycle_steps"
   std::string flag;     ///< "--ab.cycle-steps"
-  std::string text;     ///< what it does, allowed values, default
+  std::string text;     ///< what it does, allowed range, default
   std::string section;  ///< heading in --help
-  bool is_switch = false;
+  std::string value;    ///< "INT", "NUM", "WORD", "TEXT", "LIST"; empty for a switch
 };
 std::vector<FlagHelp> train_flag_help();
 

@@ -77,7 +77,7 @@ void declare_run(std::vector<Setting>& all) {
       .unset_at_zero = true;
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
-  s.number("seed", &T::seed, 0, 9007199254740992.0, "of initialisation, shuffling and augmentation");
+  s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
   s.value("out", &T::out, "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
                          "(runs/MODEL_METHOD when not given)");
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;

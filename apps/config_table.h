@@ -30,7 +30,9 @@ struct Setting {
   std::vector<std::string> words;  ///< of a setting that is one of a few words
 
   std::string flag() const;     ///< "--ab.cycle-steps"
-  std::string allowed() const;  ///< "1 to 65536", "sgd or adamw", or empty
+  std::string kind() const;     ///< "INT", "NUM", "WORD", "TEXT", "LIST", or empty for a switch
+  std::string range() const;    ///< "1 to 65536", "sgd or adamw", or empty where anything goes
+  std::string allowed() const;  ///< both, as part of a sentence: "an integer, 1 to 65536"
 };
 
 /// A value as it came from a flag or a file, before it is checked.

@@ -23,6 +23,14 @@ std::string real_text(double value) {
   return text;
 }
 
+/// A bound of a range, short where it only says "very large".
+std::string limit_text(double value) {
+  if (value < 1e6) return fmt::format("{}", value);
+  std::string text = fmt::format("{:.0e}", value);
+  text.erase(text.find('+'), text[text.find('+') + 1] == '0' ? 2 : 1);
+  return text;
+}
+
 std::string toml_string(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -68,23 +76,33 @@ std::string Setting::flag() const {
   return name;
 }
 
-std::string Setting::allowed() const {
+std::string Setting::kind() const {
   return std::visit([this]<class F>(const F&) -> std::string {
     using V = TypeOf<F>;
-    if constexpr (std::is_same_v<V, bool>) {
-      return "true or false";
-    } else if constexpr (std::is_same_v<V, std::string>) {
-      if (words.empty()) return "a text";
-      const std::vector<std::string> front(words.begin(), words.end() - 1);
-      return fmt::format("{} or {}", fmt::join(front, ", "), words.back());
-    } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-      return "a list of names";
-    } else {
-      const char* kind = std::is_same_v<V, double> ? "a number" : "an integer";
-      return above_low ? fmt::format("{} above {}, up to {}", kind, low, high)
-                       : fmt::format("{} from {} to {}", kind, low, high);
-    }
+    if constexpr (std::is_same_v<V, bool>) return "";
+    else if constexpr (std::is_same_v<V, std::string>) return words.empty() ? "TEXT" : "WORD";
+    else if constexpr (std::is_same_v<V, std::vector<std::string>>) return "LIST";
+    else if constexpr (std::is_same_v<V, double>) return "NUM";
+    else return "INT";
   }, field);
+}
+
+std::string Setting::range() const {
+  if (!words.empty())
+    return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
+  const std::string type = kind();
+  if (type != "INT" && type != "NUM") return "";
+  return above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
+                   : fmt::format("{} to {}", limit_text(low), limit_text(high));
+}
+
+std::string Setting::allowed() const {
+  const std::string type = kind();
+  if (type.empty()) return "true or false";
+  if (type == "INT") return "an integer, " + range();
+  if (type == "NUM") return "a number, " + range();
+  if (type == "LIST") return "a list of names";
+  return words.empty() ? "a text" : range();
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {

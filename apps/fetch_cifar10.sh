@@ -94,7 +94,8 @@ fi
 unpacked=$(mktemp -d "$folder/.unpack-XXXXXX")
 trap 'rm -rf -- "$unpacked"' EXIT
 trap 'exit 130' INT TERM HUP
-tar -xzf "$part" -C "$unpacked" || die "unpacking '$part' failed (see above); is there enough space in '$folder'?"
+tar -xzf "$part" -C "$unpacked" ||
+  die "unpacking '$part' failed (see above); is there enough space in '$folder'?"
 is_complete "$unpacked/$subfolder" ||
   die "the archive does not hold the six files of CIFAR-10; delete '$part' and call again"
 mv -- "$unpacked/$subfolder" "$target"

@@ -55,6 +55,20 @@ std::string shorten(std::string_view text, int width) {
   return std::string(prefix(text, front)) + "…" + std::string(text.substr(prefix(text, all - back).size()));
 }
 
+std::string wrap(std::string_view text, int width) {
+  std::string lines;
+  int column = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const bool fits = column + 1 + text_width(word) <= width;
+    if (column > 0) lines += fits ? ' ' : '\n';
+    column = (column > 0 && fits ? column + 1 : 0) + text_width(word);
+    lines += word;
+  }
+  return lines;
+}
+
 std::string human_bytes(double bytes) { return scaled(bytes, {"B", "kB", "MB", "GB", "TB", "PB"}); }
 
 std::string human_count(double count) { return scaled(count, {"", "k", "M", "G", "T"}); }

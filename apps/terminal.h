@@ -17,6 +17,9 @@ int text_width(std::string_view text);
 /// Shortens to `width` columns, with … for what is left out in the middle.
 std::string shorten(std::string_view text, int width);
 
+/// Breaks lines at blanks so that none is longer than `width`, where words allow it.
+std::string wrap(std::string_view text, int width);
+
 /// "12.3 MB", "1.2 GB": powers of 1000.
 std::string human_bytes(double bytes);
 /// "1.23 M", "456 k".

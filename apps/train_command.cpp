@@ -80,9 +80,11 @@ int run_train(const TrainConfig& config) {
   set_compute_threads(config.threads, world->size());
   try {
     train_here(*world, load_data(config));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
+    // The abort ends every process of the job, this one too: say why before.
+    const auto* ours = dynamic_cast<const Error*>(&error);
     fmt::print(stderr, "abtrain: rank {}: {}\n", world->rank(), error.what());
-    world->abort(error.what(), static_cast<int>(error.kind()));
+    world->abort(error.what(), ours ? static_cast<int>(ours->kind()) : EXIT_FAILURE);
     throw;
   }
   return 0;

@@ -27,7 +27,8 @@ const ImageSet& training_set() {
     s.classes = 10;
     s.labels.resize(50000);
     s.pixels.resize(50000 * 3072);
-    for (std::size_t i = 0; i < s.pixels.size(); ++i) s.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 24);
+    for (std::size_t i = 0; i < s.pixels.size(); ++i)
+      s.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 24);
     return s;
   }();
   return set;
@@ -50,7 +51,8 @@ BENCHMARK(prepare_image);
 
 /// Whole passes with a batch size of 128. First argument: prefetch (0: on this thread); second: training.
 void loader_pass(benchmark::State& state) {
-  Loader loader(training_set(), {.training = state.range(1) != 0, .prefetch = static_cast<int>(state.range(0))});
+  Loader loader(training_set(),
+                {.training = state.range(1) != 0, .prefetch = static_cast<int>(state.range(0))});
   std::int64_t epoch = 0, images = 0;
   for (auto _ : state) {
     loader.start_epoch(epoch++);
@@ -58,8 +60,11 @@ void loader_pass(benchmark::State& state) {
   }
   state.SetItemsProcessed(images);
 }
-BENCHMARK(loader_pass)->ArgNames({"prefetch", "training"})->ArgsProduct({{0, 2}, {0, 1}})->UseRealTime()->Unit(
-    benchmark::kMillisecond);
+BENCHMARK(loader_pass)
+    ->ArgNames({"prefetch", "training"})
+    ->ArgsProduct({{0, 2}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 void shuffle(benchmark::State& state) {
   std::int64_t epoch = 0;

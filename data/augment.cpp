@@ -45,7 +45,8 @@ const std::uint8_t* ImagePreparer::cropped_row(std::span<const std::uint8_t> ima
   const std::size_t row_bytes = row_.size();
   const int source_y = y + augmentation.dy - kCropPadding, shift_x = augmentation.dx - kCropPadding;
   const bool inside = source_y >= 0 && source_y < height_;
-  const std::uint8_t* source = inside ? image.data() + static_cast<std::size_t>(source_y) * row_bytes : nullptr;
+  const std::uint8_t* source =
+      inside ? image.data() + static_cast<std::size_t>(source_y) * row_bytes : nullptr;
   if (inside && shift_x == 0 && !augmentation.flip) return source;
 
   std::memset(row_.data(), 0, row_bytes);
@@ -53,12 +54,14 @@ const std::uint8_t* ImagePreparer::cropped_row(std::span<const std::uint8_t> ima
   // Columns [begin, end) come from the image, the rest is padding.
   const int begin = std::clamp(-shift_x, 0, width_), end = std::clamp(width_ - shift_x, begin, width_);
   if (begin < end)
-    std::memcpy(row_.data() + 3 * begin, source + 3 * (begin + shift_x), 3 * static_cast<std::size_t>(end - begin));
+    std::memcpy(row_.data() + 3 * begin, source + 3 * (begin + shift_x),
+                3 * static_cast<std::size_t>(end - begin));
   if (augmentation.flip) reverse_pixels(row_.data(), width_);
   return row_.data();
 }
 
-void ImagePreparer::prepare(std::span<const std::uint8_t> image, const Augmentation& augmentation, float* out) {
+void ImagePreparer::prepare(std::span<const std::uint8_t> image, const Augmentation& augmentation,
+                            float* out) {
   AB_ASSERT(image.size() == static_cast<std::size_t>(height_) * row_.size());
   const std::size_t row_size = row_.size();
   const float *scale = scale_.data(), *shift = shift_.data();

@@ -35,7 +35,8 @@ class ImagePreparer {
 
  private:
   /// Row y after cropping and flipping, in the image itself or in row_.
-  const std::uint8_t* cropped_row(std::span<const std::uint8_t> image, const Augmentation& augmentation, int y);
+  const std::uint8_t* cropped_row(std::span<const std::uint8_t> image, const Augmentation& augmentation,
+                                  int y);
 
   int height_, width_;
   std::vector<float> scale_, shift_;  ///< of one row, channel by channel: float = byte · scale + shift

@@ -18,8 +18,9 @@ struct Sampler {
   int rank = 0, world_size = 1;
   std::uint64_t seed = 0;
   /// Training: a new order each epoch, full batches only, equally many on every rank; what is left over at
-  /// the end of one epoch's order sits that epoch out. Evaluation: natural order, each sample exactly once over
-  /// all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or none.
+  /// the end of one epoch's order sits that epoch out. Evaluation: natural order, each sample exactly once
+  /// over all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or
+  /// none.
   bool training = true;
 
   /// Batches of this rank in a pass.

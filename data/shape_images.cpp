@@ -52,8 +52,8 @@ Colour near_colour(Dice& dice, const Colour& c, double spread) {
   return result;
 }
 
-/// Where a figure lies: its own coordinates (u, v), mostly within -1 … 1, are stretched to half axes in pixels,
-/// turned and moved to (x, y).
+/// Where a figure lies: its own coordinates (u, v), mostly within -1 … 1, are stretched to half axes in
+/// pixels, turned and moved to (x, y).
 struct Pose {
   double x, y, half_u, half_v, angle;
 };
@@ -65,8 +65,7 @@ struct Fill {
 };
 
 /// Blends the points (u, v) for which `inside` holds into the canvas, with 3 · 3 samples a pixel.
-template <class Inside>
-void paint(Canvas& canvas, const Pose& pose, const Fill& fill, const Inside& inside) {
+template <class Inside> void paint(Canvas& canvas, const Pose& pose, const Fill& fill, const Inside& inside) {
   constexpr int kSamples = 3;
   const double cosine = std::cos(pose.angle), sine = std::sin(pose.angle);
   const double reach = std::numbers::sqrt2 * std::max(pose.half_u, pose.half_v) + 1;
@@ -104,7 +103,8 @@ bool in_star(double u, double v, double inner) {
   const double radius2 = u * u + v * v;
   if (radius2 >= 1) return false;
   if (radius2 < inner * inner * 0.65) return true;  // within the inner pentagon: (cos 36°)² = 0.654…
-  const double angle = std::abs(std::remainder(std::atan2(v, u), 2 * kSector));  // 0 at a tip, kSector between tips
+  // 0 at a tip, kSector halfway to the next.
+  const double angle = std::abs(std::remainder(std::atan2(v, u), 2 * kSector));
   const double px = std::sqrt(radius2) * std::cos(angle), py = std::sqrt(radius2) * std::sin(angle);
   const double ix = inner * std::cos(kSector), iy = inner * std::sin(kSector);
   return (ix - 1) * py - iy * (px - 1) > 0;  // on the centre's side of the edge from the tip (1, 0)
@@ -116,25 +116,32 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
   const auto draw = [&](const auto& inside) { paint(canvas, pose, fill, inside); };
   switch (label) {
     case 0: return draw(in_disc);
-    case 1: return draw([hole = 1 / (0.35 + 0.4 * t)](double u, double v) {
+    case 1:
+      return draw([hole = 1 / (0.35 + 0.4 * t)](double u, double v) {
         return in_disc(u, v) && !in_disc(u * hole, v * hole);
       });
     case 2: return draw(in_square);
-    case 3: return draw([hole = 1 / (0.35 + 0.35 * t)](double u, double v) {
+    case 3:
+      return draw([hole = 1 / (0.35 + 0.35 * t)](double u, double v) {
         return in_square(u, v) && !in_square(u * hole, v * hole);
       });
     case 4: return draw(in_triangle);
-    case 5: return draw([width = 0.2 + 0.2 * t](double u, double v) {
+    case 5:
+      return draw([width = 0.2 + 0.2 * t](double u, double v) {
         return std::max(std::abs(u), std::abs(v)) < 0.95 && std::min(std::abs(u), std::abs(v)) < width;
       });
     case 6: return draw([inner = 0.36 + 0.2 * t](double u, double v) { return in_star(u, v, inner); });
-    case 7: return draw([period = t < 0.5 ? 0.68 : 0.486](double u, double v) {  // 3 or 4 bars, first to last
+    case 7:
+      return draw([period = t < 0.5 ? 0.68 : 0.486](double u, double v) {  // 3 or 4 bars, first to last
         return in_square(u, v) && std::fmod(v + 0.85, period) < 0.5 * period;
       });
-    case 8: return draw([cell = t < 0.5 ? 0.567 : 0.425](double u, double v) {  // 3 · 3 or 4 · 4 fields
-        return in_square(u, v) && (static_cast<int>((u + 0.85) / cell) + static_cast<int>((v + 0.85) / cell)) % 2 == 0;
+    case 8:
+      return draw([cell = t < 0.5 ? 0.567 : 0.425](double u, double v) {  // 3 · 3 or 4 · 4 fields
+        return in_square(u, v) &&
+               (static_cast<int>((u + 0.85) / cell) + static_cast<int>((v + 0.85) / cell)) % 2 == 0;
       });
-    case 9: return draw([offset = 0.4 + 0.3 * t](double u, double v) {
+    case 9:
+      return draw([offset = 0.4 + 0.3 * t](double u, double v) {
         return in_disc(u, v) && !in_disc((u - offset) * 1.15, v * 1.15);
       });
     default: AB_ASSERT(label < static_cast<int>(kShapeNames.size()));
@@ -143,18 +150,21 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
 
 /// A small disc, box or rod in any colour, to be seen past.
 void paint_clutter(Canvas& canvas, Dice& dice) {
-  Pose pose{dice.uniform(0, kSide), dice.uniform(0, kSide), dice.uniform(1, 4), 0, dice.uniform(0, 2 * std::numbers::pi)};
+  Pose pose{dice.uniform(0, kSide), dice.uniform(0, kSide), dice.uniform(1, 4), 0,
+            dice.uniform(0, 2 * std::numbers::pi)};
   const int kind = dice.between(0, 2);
   pose.half_v = kind == 2 ? dice.uniform(0.4, 0.8) : pose.half_u * dice.uniform(0.6, 1);
   if (kind == 2) pose.half_u *= 2.5;
   const Colour colour = any_colour(dice, 20, 235);
   const Fill fill{colour, colour, dice.uniform(0.5, 1)};
-  if (kind == 0) paint(canvas, pose, fill, in_disc);
-  else paint(canvas, pose, fill, in_square);
+  if (kind == 0)
+    paint(canvas, pose, fill, in_disc);
+  else
+    paint(canvas, pose, fill, in_square);
 }
 
-/// A foreground brighter than the background by `contrast` at least. Shapes of either polarity would be learned
-/// so much more slowly that a short run on a CPU showed nothing.
+/// A foreground brighter than the background by `contrast` at least. Shapes of either polarity would be
+/// learned so much more slowly that a short run on a CPU showed nothing.
 Fill foreground(Dice& dice, const Colour& background, double contrast) {
   Colour colour = any_colour(dice, 20, 235);
   while (brightness(colour) < brightness(background) + contrast) colour = any_colour(dice, 20, 235);
@@ -194,7 +204,8 @@ void draw_shape_image(std::uint64_t seed, Split split, std::int64_t index,
 
   const double size = dice.uniform(6, 11), margin = 0.9 * size;
   const Pose pose{dice.uniform(margin, kSide - margin), dice.uniform(margin, kSide - margin),
-                  size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1), dice.uniform(0, 2 * std::numbers::pi)};
+                  size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1),
+                  dice.uniform(0, 2 * std::numbers::pi)};
   const Fill fill = foreground(dice, background, dice.uniform(30, 80));
   paint_shape(canvas, shape_label(index), pose, fill, dice);
   for (int n = dice.between(0, 2); n > 0; --n) paint_clutter(canvas, dice);

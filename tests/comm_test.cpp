@@ -35,10 +35,7 @@ std::vector<Transport> transports() {
   if (launched_by_mpi())
     return {{"mpi", [](const CommOptions& options, const Body& body) { body(*make_mpi_comm(options)); }}};
   return {{"self", [](const CommOptions& options, const Body& body) { body(*make_self_comm(options)); }},
-          threads(1),
-          threads(2),
-          threads(4),
-          threads(5)};
+          threads(1), threads(2), threads(4), threads(5)};
 }
 
 class CommTest : public testing::TestWithParam<Transport> {
@@ -314,12 +311,17 @@ TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
 
     const auto& entries = world.ledger().entries();
     EXPECT_EQ(entries.size(), 4u);
-    EXPECT_EQ(entries.at({Collective::all_reduce, "world", "setup"}),
-              (LedgerEntry{1, 400, 800 * (p - 1) / p, 0}));
-    EXPECT_EQ(entries.at({Collective::broadcast, "world", "full"}),
-              (LedgerEntry{1, 80, 80 * (p - 1) / p, 0}));
-    EXPECT_EQ(entries.at({Collective::barrier, "world", "full"}), (LedgerEntry{1, 0, 0, 0}));
-    EXPECT_EQ(entries.at({Collective::all_reduce, "alone", "full"}), (LedgerEntry{1, 200, 0, 0}));
+    const auto expect = [&](const LedgerKey& key, std::int64_t payload_bytes, double wire_bytes) {
+      const LedgerEntry& entry = entries.at(key);
+      EXPECT_EQ(entry.calls, 1);
+      EXPECT_EQ(entry.payload_bytes, payload_bytes);
+      EXPECT_DOUBLE_EQ(entry.intra_node_wire_bytes, wire_bytes);
+      EXPECT_EQ(entry.inter_node_wire_bytes, 0);
+    };
+    expect({Collective::all_reduce, "world", "setup"}, 400, 800 * (p - 1) / p);
+    expect({Collective::broadcast, "world", "full"}, 80, 80 * (p - 1) / p);
+    expect({Collective::barrier, "world", "full"}, 0, 0);
+    expect({Collective::all_reduce, "alone", "full"}, 200, 0);
     EXPECT_EQ(world.ledger().total().payload_bytes, 680);
     EXPECT_EQ(world.ledger().total_of_phase("full").calls, 3);
     EXPECT_EQ(world.ledger().by_phase().at("setup").payload_bytes, 400);
@@ -333,8 +335,8 @@ TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
   EXPECT_EQ(ledger.total(), (LedgerEntry{1, 600, 500, 500}));
   ledger.set_phase("groups");
   ledger.count(Collective::all_gather, "node", {2, 3}, 600);  // 1/2 · 600, no link crosses
-  ledger.count(Collective::reduce_scatter, "mixed", {0, 1, 2},
-               900);  // 2/3 · 900 = 600; 1-2 and 2-0 of 3 links cross
+  // 2/3 · 900 = 600; links 1-2 and 2-0 of three cross.
+  ledger.count(Collective::reduce_scatter, "mixed", {0, 1, 2}, 900);
   const LedgerEntry groups = ledger.total_of_phase("groups");
   EXPECT_EQ(groups.calls, 2);
   EXPECT_DOUBLE_EQ(groups.intra_node_wire_bytes, 300 + 200);
@@ -354,8 +356,7 @@ TEST_P(CommTest, RanksPerNodeSetsTheLedgersNodes) {
 
 // --- When things go wrong: threads only; an MPI world does not survive it, see mpi_fault_test.cpp.
 
-/// Runs `body` on four threads and returns what run_thread_ranks throws; the errors that each rank saw go to
-/// `seen`.
+/// Runs `body` on four threads and returns what run_thread_ranks throws; `seen` receives each rank's error.
 std::string failure_of(const Body& body, std::vector<std::string>* seen = nullptr,
                        std::chrono::seconds timeout = 30s) {
   std::vector<std::string> errors(4);

@@ -99,7 +99,8 @@ TEST(Sampler, EvaluationSeesEachSampleOnce) {
         EXPECT_EQ(sampler.batches_per_epoch(), (std::ssize(samples) + 7) / 8);
         for (std::int64_t sample : samples) ++times.at(static_cast<std::size_t>(sample));
       }
-      EXPECT_EQ(std::count(times.begin(), times.end(), 1), count) << ranks << " ranks, " << count << " samples";
+      EXPECT_EQ(std::count(times.begin(), times.end(), 1), count)
+          << ranks << " ranks, " << count << " samples";
     }
 }
 
@@ -119,7 +120,8 @@ std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, 
     for (int x = 0; x < side; ++x)
       for (std::size_t c = 0; c < 3; ++c) {
         const int from = a.flip ? side - 1 - x : x;
-        const double value = padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
+        const double value =
+            padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
         out.push_back((value - mean[c]) / stddev[c]);
       }
   return out;
@@ -137,7 +139,8 @@ TEST(Augment, MatchesTheReferenceForEveryCropAndFlip) {
           preparer.prepare(set.image(0), {dy, dx, flip}, out.data());
           const auto expected = augment_reference(set, 0, {dy, dx, flip}, mean, stddev);
           for (std::size_t i = 0; i < out.size(); ++i)
-            ASSERT_NEAR(out[i], expected[i], 2e-6) << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
+            ASSERT_NEAR(out[i], expected[i], 2e-6)
+                << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
         }
   }
 }
@@ -234,7 +237,8 @@ TEST(Loader, EvaluationIsExactAndUnaugmented) {
       const auto sample = batch->labels.span<std::int64_t>()[0];
       const LoaderOptions defaults;
       const auto expected = augment_reference(set, sample, {}, defaults.mean, defaults.stddev);
-      for (std::size_t j = 0; j < expected.size(); ++j) ASSERT_NEAR(batch->images.span<float>()[j], expected[j], 2e-6);
+      for (std::size_t j = 0; j < expected.size(); ++j)
+        ASSERT_NEAR(batch->images.span<float>()[j], expected[j], 2e-6);
     }
   }
   std::sort(seen.begin(), seen.end());
@@ -272,7 +276,8 @@ TEST(Loader, RethrowsWhatFailedInItsThread) {
       EXPECT_TRUE(loader.next().has_value());
       EXPECT_TRUE(loader.next().has_value()) << "batches before the failing one are delivered";
       for (int again = 0; again < 2; ++again)
-        EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }), "image 17 has the label 60001, expected 0 to 59999"));
+        EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }),
+                             "image 17 has the label 60001, expected 0 to 59999"));
     }
   }
 }
@@ -300,7 +305,8 @@ TEST(Loader, RefusesWhatCannotWork) {
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { loader.next(); }), "start_epoch()"));
   ImageSet broken = set;
   broken.labels.pop_back();
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "9 labels"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "9 labels"));
 }
 
 }  // namespace

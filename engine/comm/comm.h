@@ -59,8 +59,8 @@ class Comm {
   void all_reduce(const Tensor& tensor, ReduceOp op);
   /// Starts without waiting for peers, so that computation may go on meanwhile.
   Request all_reduce_async(const Tensor& tensor, ReduceOp op);
-  /// `in` holds size() equal parts; `out` receives the reduction of part rank(). in.numel() = size() ·
-  /// out.numel().
+  /// `in` holds size() equal parts; `out` receives the reduction of part rank(), so
+  /// in.numel() = size() · out.numel().
   void reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op);
   /// out.numel() = size() · in.numel(), parts in rank order.
   void all_gather(const Tensor& in, const Tensor& out);

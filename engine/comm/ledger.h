@@ -7,8 +7,8 @@
 // one rank sends for it under ring algorithms (Patarasu & Yuan 2009), with p ranks in the group:
 //   all-reduce                    2 (p-1)/p · payload
 //   reduce-scatter, all-gather      (p-1)/p · payload
-//   broadcast                       (p-1)/p · payload    p-1 of p ranks pass the payload on: the mean over
-//   ranks barrier                         0
+//   broadcast                       (p-1)/p · payload    only p-1 ranks pass it on; this is the mean
+//   barrier                         0
 // The ring runs through the members in rank order and back to the first: p links. If c of them join ranks on
 // different nodes, then, as the mean over the ring,
 //   inter_node = wire · c/p         intra_node = wire · (p-c)/p
@@ -44,8 +44,7 @@ struct LedgerEntry {
   bool operator==(const LedgerEntry&) const = default;
 };
 
-/// Node of each world rank when consecutive ranks fill one node after another; one node when ranks_per_node
-/// is 0.
+/// Node of each world rank when consecutive ranks fill one node after another; ranks_per_node 0: one node.
 std::vector<int> consecutive_nodes(int ranks, int ranks_per_node);
 
 /// One per rank, shared by its communicators and used by its thread only.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <thread>
 
 #include "engine/comm/comm.h"
@@ -22,6 +23,7 @@ class MpiLibrary {
     return library;
   }
   void mark_failed() noexcept { failed_ = true; }
+  bool failed() const noexcept { return failed_; }
 
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
@@ -91,10 +93,12 @@ class MpiComm final : public Comm {
 };
 
 MpiComm::~MpiComm() {
+  // Leaving by an exception while peers may wait for this rank is a failure of the world, whatever its cause.
+  if (std::uncaught_exceptions() > 0) MpiLibrary::instance().mark_failed();
   // MPI still writes into the buffers of an operation that was given up: they must outlive the process's use
   // of MPI. Freeing the communicator would then wait for peers, so both are left to the end of the process.
   if (!in_flight_.empty()) new std::deque<Operation>(std::move(in_flight_));
-  else if (comm_ != MPI_COMM_WORLD) MPI_Comm_free(&comm_);
+  else if (comm_ != MPI_COMM_WORLD && !MpiLibrary::instance().failed()) MPI_Comm_free(&comm_);
 }
 
 MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buffers buffers) {
@@ -108,7 +112,8 @@ MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buff
 /// Moves everything in flight and forgets what is complete.
 void MpiComm::advance_all() {
   try {
-    std::erase_if(in_flight_, [](const Operation& operation) { return operation->advance(); });
+    auto next = in_flight_.begin();
+    while (next != in_flight_.end()) next = (*next)->advance() ? in_flight_.erase(next) : next + 1;
   } catch (const Error&) {
     MpiLibrary::instance().mark_failed();
     throw;
@@ -124,8 +129,7 @@ void MpiComm::wait(const Operation& operation) {
     advance_all();
     return std::find(in_flight_.begin(), in_flight_.end(), operation) != in_flight_.end();
   };
-  // A short burst for ranks that are nearly there; then sleep, as a peer may need this very core to get
-  // there.
+  // A short burst for ranks that are nearly there; then sleep, as a peer may need this very core.
   constexpr int kEagerPolls = 200;
   for (int polls = 0; pending(); ++polls) {
     if (polls < kEagerPolls) {
@@ -224,9 +228,7 @@ std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
   AB_CHECK_KIND(communication, ranks > 1 || !launched_by_mpi(),
                 "the launcher started several tasks, but MPI sees each as a world of its own: start them "
-                "with the mpirun "
-                "of the MPI library that abtrain was built with, or with srun --mpi=pmix (srun --mpi=list "
-                "shows the choice)");
+                "with the mpirun of the MPI library that abtrain was built with, or with srun --mpi=pmix");
   std::vector<int> everyone;
   for (int r = 0; r < ranks; ++r) everyone.push_back(r);
 

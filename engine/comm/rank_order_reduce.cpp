@@ -11,8 +11,7 @@ namespace {
 /// A block of the sum stays in the first-level cache while every source is added to it.
 constexpr std::int64_t kBlock = 2048;
 
-template <class T>
-void accumulate(T* sum, const T* values, std::int64_t n, ReduceOp op) {
+template <class T> void accumulate(T* sum, const T* values, std::int64_t n, ReduceOp op) {
   if (op == ReduceOp::max) {
     // A NaN on either side wins: a rank with a broken value must not be hidden by healthy ones.
     for (std::int64_t i = 0; i < n; ++i)

@@ -36,7 +36,7 @@ struct PoolWindows {
     return reach < 0 ? 0 : reach / stride + 1;
   }
   AB_HD std::int64_t last_cover(std::int64_t i) const {
-    const std::int64_t o = kernel ? (i + padding) / stride : ((i + 1) * out + in - 1) / out - 1;
+    const std::int64_t o = kernel ? (i + padding) / stride : ((i + 1) * out + in - 1) / in - 1;
     return o < out ? o : out - 1;
   }
 };

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cpu/conv.h"
 
-#include <omp.h>
-
 #include "engine/backend/cpu/conv_gemm.h"
 #include "engine/backend/cpu/thread_context.h"
-#include "engine/backend/exec.h"
+#include "engine/core/threads.h"
 
 namespace ab::cpu {
 namespace {
 
 bool conv_onednn(OneDnnKernel kernel, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
   ThreadContext& context = ThreadContext::current();
-  OneDnnConv* conv = context.conv({spec, direction, kernel, t.bias != nullptr, omp_get_max_threads()});
+  OneDnnConv* conv = context.conv({spec, direction, kernel, t.bias != nullptr, compute_threads()});
   if (conv) conv->run(context, t.x, t.w, t.bias, t.y);
   return conv != nullptr;
 }

@@ -7,9 +7,10 @@
 #include <string_view>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cpu/onednn.h"
 
 namespace ab::cpu {
+
+enum class ConvDirection { forward, backward_data, backward_weight };
 
 enum class ConvAlgorithm {
   direct,        ///< oneDNN on NHWC activations: works for everything

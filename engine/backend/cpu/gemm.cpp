@@ -3,6 +3,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
+
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/convert.h"
 
@@ -10,6 +12,11 @@ namespace ab::cpu {
 
 void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
            const float* a, const float* b, float beta, float* c) {
+  if (k == 0) {  // oneDNN would leave C alone
+    std::transform(c, c + m * n, c, [beta](float v) { return beta == 0.0f ? 0.0f : beta * v; });
+    return;
+  }
+  if (m == 0 || n == 0) return;
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, transpose_a ? m : k, b,
                  transpose_b ? k : n, beta, c, n);
@@ -20,9 +27,10 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
            const double* a, const double* b, double beta, double* c) {
   // A row-major matrix is its transpose in column-major order: C^T = op(B)^T · op(A)^T.
   const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
-  const int lda = transpose_a ? rows : inner, ldb = transpose_b ? inner : columns;
+  const int lda = std::max(1, transpose_a ? rows : inner), ldb = std::max(1, transpose_b ? inner : columns);
+  const int ldc = std::max(1, columns);
   dgemm_(transpose_b ? "T" : "N", transpose_a ? "T" : "N", &columns, &rows, &inner, &alpha, b, &ldb, a, &lda, &beta,
-         c, &columns);
+         c, &ldc);
 }
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {

@@ -5,10 +5,11 @@
 // 3 (neither): the only file that asks for DNNL_VERSION_MAJOR.
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+
+#include "engine/backend/cpu/conv.h"
 
 namespace ab::cpu {
-
-enum class ConvDirection { forward, backward_data, backward_weight };
 
 /// Memory layouts and geometry of one convolution; `bias` is a zero descriptor when there is none.
 struct OneDnnConvDesc {
@@ -28,8 +29,5 @@ struct OneDnnConvPrimitive {
 /// Compiles with a caller-owned scratchpad: oneDNN's own one is tied to the creating thread.
 OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction,
                                      dnnl::algorithm algorithm, const OneDnnConvDesc& desc);
-
-/// Whether this oneDNN has Winograd convolutions.
-constexpr bool kOneDnnHasWinograd = DNNL_VERSION_MAJOR < 3;
 
 }  // namespace ab::cpu

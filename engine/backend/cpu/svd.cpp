@@ -2,6 +2,7 @@
 #include "engine/backend/cpu/svd.h"
 
 #include <cmath>
+#include <functional>
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
@@ -28,15 +29,19 @@ void check_converged(int info, const Tensor& w) {
                 w.shape().str());
 }
 
-/// -1 where the entry of largest magnitude of a row is negative, else 1.
-template <class T> std::vector<T> row_signs(const T* rows, std::int64_t count, std::int64_t length) {
-  std::vector<T> signs(static_cast<std::size_t>(count), T(1));
-  for (std::int64_t j = 0; j < count; ++j) {
-    const T* row = rows + j * length;
-    const T* peak = std::max_element(row, row + length, [](T a, T b) { return std::abs(a) < std::abs(b); });
-    if (*peak < 0) signs[static_cast<std::size_t>(j)] = T(-1);
+/// Turns pairs of singular vectors around so that the entry of largest magnitude in each row of Vᵀ is positive.
+void fix_signs(const Svd& svd) {
+  const std::int64_t m = svd.u.dim(0), n = svd.u.dim(1);
+  float *u = svd.u.data<float>(), *vt = svd.vt.data<float>();
+  std::vector<float> signs(static_cast<std::size_t>(n), 1.0f);
+  for (std::int64_t j = 0; j < n; ++j) {
+    float* row = vt + j * n;
+    const float peak = *std::max_element(row, row + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    if (peak >= 0) continue;
+    signs[static_cast<std::size_t>(j)] = -1.0f;
+    std::transform(row, row + n, row, std::negate{});
   }
-  return signs;
+  for (std::int64_t i = 0; i < m * n; ++i) u[i] *= signs[static_cast<std::size_t>(i % n)];
 }
 
 /// Eigenvalues, descending, and eigenvectors, as rows, of WᵀW.   w: [m, n]
@@ -66,8 +71,6 @@ GramEigen gram_eigen(const Tensor& w64, const Tensor& w) {
   GramEigen eigen{{values.rbegin(), values.rend()}, Tensor({n, n}, DType::float64)};
   double* descending = eigen.vectors.data<double>();
   for (std::int64_t j = 0; j < n; ++j) std::copy_n(a + (n - 1 - j) * n, n, descending + j * n);
-  const std::vector<double> signs = row_signs(descending, n, n);
-  for (std::int64_t i = 0; i < std::int64_t{n} * n; ++i) descending[i] *= signs[static_cast<std::size_t>(i / n)];
   return eigen;
 }
 
@@ -142,10 +145,6 @@ Svd svd_direct(const Tensor& w) {
   std::vector<float> work(static_cast<std::size_t>(work_size));
   sgesdd_("S", &n, &m, a, &n, s, vt, &n, u, &n, work.data(), &work_size, iwork.data(), &info);
   check_converged(info, w);
-
-  const std::vector<float> signs = row_signs(vt, n, n);
-  for (std::int64_t i = 0; i < std::int64_t{n} * n; ++i) vt[i] *= signs[static_cast<std::size_t>(i / n)];
-  for (std::int64_t i = 0; i < std::int64_t{m} * n; ++i) u[i] *= signs[static_cast<std::size_t>(i % n)];
   return result;
 }
 
@@ -155,7 +154,9 @@ Svd svd(const Tensor& w, SvdMethod method) {
   AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
            "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
   check_finite(w);
-  return method == SvdMethod::gram ? svd_gram(w) : svd_direct(w);
+  const Svd result = method == SvdMethod::gram ? svd_gram(w) : svd_direct(w);
+  fix_signs(result);
+  return result;
 }
 
 }  // namespace ab::cpu

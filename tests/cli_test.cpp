@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+//
+// The program as a user meets it: what it prints, the exit code, what it leaves on disk. Every failure is one
+// line on stderr and nothing half-written.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "apps/config.h"
+#include "apps/summary.h"
+#include "engine/core/random.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/safetensors.h"
+#include "tests/error_message.h"
+
+namespace fs = std::filesystem;
+using namespace ab;
+using ab::testing::contains;
+
+namespace {
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest() : folder_(::testing::TempDir() + "abtrain_cli_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~CliTest() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  /// Runs the program with `arguments`, words separated by blanks as in a shell.
+  Outcome run(const std::string& arguments) const {
+    const std::string command = fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} >{} 2>{} </dev/null",
+                                            AB_PROGRAM, arguments, path("stdout"), path("stderr"));
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("stdout"), ErrorKind::data),
+            read_file(path("stderr"), ErrorKind::data)};
+  }
+
+  /// A run that fails with `exit_code` and says `expected` in its one line.
+  void expect_failure(const std::string& arguments, int exit_code, const std::string& expected) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.err;
+    EXPECT_TRUE(outcome.err.starts_with("abtrain: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_TRUE(contains(outcome.err, expected)) << arguments;
+  }
+
+  /// A tiny data set in CIFAR-10's format: 5 · 8 training and 16 test images.
+  std::string small_cifar() const {
+    const std::string folder = path("data");
+    fs::create_directories(folder);
+    const Philox random{1, 2};
+    std::uint64_t index = 0;
+    for (const char* name : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+      std::string records;
+      for (int i = 0; i < (std::string(name) == "test_batch" ? 16 : 8); ++i) {
+        records += static_cast<char>(random.below(index++, 10));
+        for (int b = 0; b < 3072; b += 4) {
+          const std::uint32_t bits = random.bits(index++);
+          records.append(reinterpret_cast<const char*>(&bits), 4);
+        }
+      }
+      write_file_atomically(fmt::format("{}/{}.bin", folder, name), records);
+    }
+    return folder;
+  }
+
+  /// Flags of a run of an instant: 4 steps of a small network.
+  std::string tiny_train(const std::string& out, const std::string& more = "") const {
+    return fmt::format("train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 4 --lr 0.01 "
+                       "--log-every 1 --out {} {}", small_cifar(), path(out), more);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(CliTest, HelpAndVersion) {
+  const Outcome version = run("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_TRUE(version.out.starts_with("abtrain ")) << version.out;
+  const Outcome help = run("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command : {"train", "eval", "inspect", "compare", "Exit codes"})
+    EXPECT_TRUE(contains(help.out, command));
+  const Outcome train = run("train --help");
+  EXPECT_EQ(train.exit_code, 0);
+  for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(train.out, line.flag));
+  for (const char* command : {"eval --help", "inspect --help", "compare --help"}) EXPECT_EQ(run(command).exit_code, 0);
+}
+
+TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
+  expect_failure("", 2, "there is no command; give train, eval, inspect or compare");
+  expect_failure("trian", 2, "there is no command 'trian'; did you mean train?");
+  expect_failure("frobnicate", 2, "choose train, eval, inspect, compare");
+  expect_failure("--frobnicate", 2, "frobnicate");
+  expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
+  expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");
+  expect_failure("train --ab.cycle 4", 2, "'--ab.cycle'");
+  expect_failure("train now", 2, "no flag or argument 'now'");
+  expect_failure("train --lr", 2, "--lr");
+  expect_failure("train --lr 1 --lr 2", 2, "--lr");
+  expect_failure("eval", 2, "--model-file");
+  expect_failure("inspect", 2, "file");
+  expect_failure("compare", 2, "runs");
+}
+
+TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
+  expect_failure("train --lr nan --out " + path("o"), 2, "--lr cannot be nan; allowed is a number, 0 to 1000");
+  expect_failure("train --lr=-1 --out " + path("o"), 2, "--lr cannot be -1");
+  expect_failure("train --lr 1e999 --out " + path("o"), 2, "--lr cannot be '1e999'");
+  expect_failure("train --epochs 99999999999 --out " + path("o"), 2, "--epochs cannot be 99999999999");
+  expect_failure("train --epochs 1 --steps 1 --out " + path("o"), 2, "exclude each other");
+  expect_failure("train --method abc --out " + path("o"), 2, "allowed is dense or ab");
+  expect_failure("train --config " + path("none.toml"), 2, "No such file");
+  write_file_atomically(path("c.toml"), "lr = 0.1\n\nbatchsize = 3\n");
+  expect_failure("train --config " + path("c.toml"), 2, "c.toml:3: batchsize is not a setting; did you mean batch_size?");
+  expect_failure("train --dataset cifar10 --out " + path("o"), 2, "needs --data-dir");
+  EXPECT_FALSE(fs::exists(path("o")));
+}
+
+TEST_F(CliTest, BrokenDataIsExitThree) {
+  const std::string train = "train --model mlp --dataset cifar10 --steps 1 --batch-size 2 --out " + path("o") + " --data-dir ";
+  expect_failure(train + path("missing"), 3, path("missing"));
+  const std::string data = small_cifar();
+  const std::string file = data + "/data_batch_3.bin";
+  fs::resize_file(file, 3073 * 8 - 100);
+  expect_failure(train + data, 3, "data_batch_3.bin");
+  fs::resize_file(file, 3073 * 8);
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(3073 * 2).put(static_cast<char>(200));
+  expect_failure(train + data, 3, "200");
+  EXPECT_FALSE(fs::exists(path("o")));
+}
+
+TEST_F(CliTest, GroupsThatDoNotFitAreExitTwo) {
+  expect_failure(tiny_train("o", "--method ab --ranks 2 --ab.group-size 3"), 2, "group");
+  EXPECT_FALSE(fs::exists(path("o/summary.json")));
+}
+
+TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
+  const Outcome dense = run(tiny_train("dense", "--ranks 2"));
+  ASSERT_EQ(dense.exit_code, 0) << dense.err;
+  EXPECT_EQ(dense.out.find('\r'), std::string::npos) << "carriage returns without a terminal";
+  EXPECT_EQ(dense.err.find('\r'), std::string::npos) << "carriage returns without a terminal";
+  for (const char* file : {"config.toml", "metrics.jsonl", "summary.json", "model.safetensors"})
+    EXPECT_TRUE(fs::exists(path("dense/") + file)) << file;
+
+  expect_failure(tiny_train("dense", "--ranks 2"), 2, "already holds a run");
+
+  // The saved configuration gives the same run again, byte for byte in the model.
+  const Outcome again = run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(read_file(path("dense/model.safetensors"), ErrorKind::data), read_file(path("again/model.safetensors"), ErrorKind::data));
+  EXPECT_EQ(run(tiny_train("dense", "--ranks 2 --overwrite")).exit_code, 0);
+
+  const Outcome low_rank = run(tiny_train("ab", "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
+                                                "--ab.full-rank-steps 1 --ab.ratio 0.25"));
+  ASSERT_EQ(low_rank.exit_code, 0) << low_rank.err;
+
+  for (const char* name : {"dense", "ab"}) {
+    const Summary summary = summary_from_json(read_file(path(name) + "/summary.json", ErrorKind::data), name);
+    EXPECT_EQ(summary.steps, 4);
+    EXPECT_EQ(summary.world_size, 2);
+    EXPECT_EQ(summary.val_samples, 16);
+    const Outcome eval = run(fmt::format("eval --model-file {} --data-dir {}", path(name), path("data")));
+    EXPECT_EQ(eval.exit_code, 0) << eval.err;
+    EXPECT_TRUE(contains(eval.out, fmt::format("loss {:.4f}   top-1 {:.2f} %", summary.final_val_loss, 100 * summary.final_val_top1)));
+    EXPECT_TRUE(contains(eval.out, "16 test images"));
+  }
+
+  const Outcome inspect = run("inspect " + path("ab/model.safetensors"));
+  EXPECT_EQ(inspect.exit_code, 0) << inspect.err;
+  EXPECT_TRUE(contains(inspect.out, "/512"));  // r of a factored 512-wide layer
+  EXPECT_EQ(inspect.out.find('\x1b'), std::string::npos) << "colours without a terminal";
+
+  const Outcome compare = run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
+  EXPECT_EQ(compare.exit_code, 0) << compare.err;
+  EXPECT_TRUE(contains(compare.out, "dense"));
+  EXPECT_TRUE(contains(compare.out, "saved"));
+  EXPECT_TRUE(contains(read_file(path("report.html"), ErrorKind::data), "</html>"));
+}
+
+TEST_F(CliTest, BrokenModelFilesAreExitFour) {
+  expect_failure("eval --model-file " + path("none") + " --dataset synthetic", 4, "No such file");
+  expect_failure("inspect " + path("none"), 4, "No such file");
+  write_file_atomically(path("short"), "1234567");
+  expect_failure("inspect " + path("short"), 4, "not a safetensors file");
+  write_safetensors(path("foreign"), {{}, {{"w", Tensor::zeros({2, 2})}}});
+  EXPECT_EQ(run("inspect " + path("foreign")).exit_code, 0);
+  expect_failure("eval --model-file " + path("foreign"), 4, "lacks \"format\"");
+  TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};
+  write_safetensors(path("newer"), content);
+  expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads up to 1");
+  content.metadata = {{"format", "abtrain"}, {"format_version", "1"}, {"model", "mlp"},
+                      {"dataset", "synthetic"}, {"classes", "10"}, {"factored", ""}};
+  content.tensors = {{"extra.weight", Tensor::zeros({2})}};
+  write_safetensors(path("other"), content);
+  expect_failure("eval --model-file " + path("other"), 4, "extra.weight is not part of it");
+  expect_failure("eval --model-file " + path("other"), 4, " is missing");
+  content.metadata["model"] = "resnet20000";
+  write_safetensors(path("unknown"), content);
+  expect_failure("eval --model-file " + path("unknown"), 4, "'resnet20000'");
+}
+
+TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
+  expect_failure("compare " + path("none"), 3, "there is no run folder " + path("none"));
+  fs::create_directories(path("empty"));
+  expect_failure("compare " + path("empty"), 3, "holds no finished run");
+  write_file_atomically(path("empty/summary.json"), "{\"method\": 3}");
+  expect_failure("compare " + path("empty"), 3, "\"method\" has the wrong type");
+  write_file_atomically(path("empty/summary.json"), "{\"method\": ");
+  expect_failure("compare " + path("empty"), 3, "not a JSON object");
+}
+
+TEST_F(CliTest, AClosedPipeDoesNotKill) {
+  const std::string command = fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", AB_PROGRAM);
+  const int status = std::system((command + " >/dev/null").c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace

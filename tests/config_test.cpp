@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+//
+// Settings: where values come from, what is refused and in which words, and that a saved configuration gives
+// the same run again.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "apps/config.h"
+#include "apps/config_table.h"
+#include "engine/io/atomic_file.h"
+#include "tests/error_message.h"
+
+namespace fs = std::filesystem;
+using namespace ab;
+using ab::testing::contains;
+using ab::testing::message_of;
+
+namespace {
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() : file_(::testing::TempDir() + "abtrain_config_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml") {
+    ::unsetenv("ABTRAIN_DATA_DIR");
+  }
+  ~ConfigTest() override { fs::remove(file_); }
+
+  TrainConfig from_toml(const std::string& text, const std::vector<FlagValue>& flags = {}) {
+    write_file_atomically(file_, text);
+    return resolve_train_config(flags, file_);
+  }
+  std::string refused_toml(const std::string& text) {
+    return message_of(ErrorKind::config, [&] { from_toml(text); });
+  }
+  std::string refused(const std::string& key, const std::string& value) {
+    return message_of(ErrorKind::config, [&] { resolve_train_config({{key, value}}, ""); });
+  }
+  std::string file_;
+};
+
+TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
+  const TrainConfig config = resolve_train_config({}, "");
+  EXPECT_EQ(config.model, "resnet20");
+  EXPECT_EQ(config.epochs, 10);
+  EXPECT_EQ(config.steps, 0);
+  EXPECT_EQ(config.out, "runs/resnet20_dense");
+}
+
+TEST_F(ConfigTest, EveryDefaultIsAllowed) {
+  TrainConfig config;
+  for (const Setting& setting : train_settings())
+    if (!setting.unset_at_zero) {
+      const std::string text = toml_text(setting, config);
+      const bool quoted = text.size() >= 2 && (text[0] == '"' || text[0] == '[');
+      const std::string bare = quoted ? text.substr(1, text.size() - 2) : text;
+      EXPECT_NO_THROW(assign(setting, config, value_from_text(setting, bare, setting.flag()), setting.flag())) << setting.key;
+    }
+  EXPECT_EQ(config, TrainConfig{});
+}
+
+TEST_F(ConfigTest, KeysAreUniqueAndExplained) {
+  std::set<std::string> keys;
+  for (const FlagHelp& line : train_flag_help()) {
+    EXPECT_TRUE(keys.insert(line.key).second) << line.key;
+    EXPECT_GT(line.text.size(), 5u) << line.key;
+    EXPECT_EQ(line.flag.find('_'), std::string::npos);
+  }
+  EXPECT_TRUE(keys.contains("ab.cycle_steps"));
+}
+
+/// Converts to anything, to count how many initialisers an aggregate takes.
+struct Anything {
+  template <class T> operator T() const;
+};
+template <class T, class... Fields> constexpr std::size_t field_count() {
+  if constexpr (requires { T{Fields{}..., Anything{}}; }) return field_count<T, Fields..., Anything>();
+  else return sizeof...(Fields);
+}
+
+TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
+  const std::size_t fields = field_count<TrainConfig>() - 1 + field_count<AbConfig>();  // TrainConfig::ab is no setting
+  EXPECT_GT(field_count<AbConfig>(), 10u);
+  EXPECT_EQ(train_settings().size(), fields);
+}
+
+TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
+  const TrainConfig config = from_toml("lr = 0.4\nbatch_size = 32\n[ab]\ncycle_steps = 50\nratio = 0.25\n",
+                                       {{"batch_size", "64"}, {"ab.ratio", "0.75"}});
+  EXPECT_EQ(config.lr, 0.4);
+  EXPECT_EQ(config.batch_size, 64);
+  EXPECT_EQ(config.ab.cycle_steps, 50);
+  EXPECT_EQ(config.ab.ratio, 0.75);
+  EXPECT_EQ(config.momentum, TrainConfig{}.momentum);
+}
+
+TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
+  // Every setting differs from its default here: one that the table forgot to save would show.
+  TrainConfig config;
+  for (const Setting& setting : train_settings()) {
+    if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
+    const std::string where = setting.key;
+    if (std::holds_alternative<FieldOf<bool>>(setting.field))
+      assign(setting, config, toml_text(setting, config) == "false", where);
+    else if (!setting.words.empty()) assign(setting, config, setting.words.back() == std::get<FieldOf<std::string>>(setting.field)(config) ? setting.words.front() : setting.words.back(), where);
+    else if (std::holds_alternative<FieldOf<std::string>>(setting.field)) assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
+    else if (std::holds_alternative<FieldOf<std::vector<std::string>>>(setting.field)) assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
+    else if (std::holds_alternative<FieldOf<double>>(setting.field)) assign(setting, config, 0.1234567890123456, where);
+    else assign(setting, config, std::int64_t{7}, where);
+  }
+  config.lr = 0.2;
+  config.ab.full_rank_steps = 5;
+  EXPECT_EQ(from_toml(to_toml(config)), config);
+
+  TrainConfig in_steps = config;
+  in_steps.epochs = 0, in_steps.steps = 900;
+  in_steps.warmup_epochs = 0, in_steps.warmup_steps = 30;
+  EXPECT_EQ(from_toml(to_toml(in_steps)), in_steps);
+  EXPECT_EQ(to_toml(from_toml(to_toml(in_steps))), to_toml(in_steps));
+}
+
+TEST_F(ConfigTest, OverwriteIsNeverSaved) {
+  TrainConfig config = resolve_train_config({{"overwrite", "true"}}, "");
+  EXPECT_TRUE(config.overwrite);
+  EXPECT_FALSE(from_toml(to_toml(config)).overwrite);
+  EXPECT_TRUE(contains(refused_toml("overwrite = true\n"), "not a setting"));
+}
+
+TEST_F(ConfigTest, UnknownKeysAreErrorsWithPlaceAndNearestName) {
+  EXPECT_TRUE(contains(refused_toml("lr = 0.1\nbacth_size = 3\n"), file_ + ":2: bacth_size is not a setting; did you mean batch_size?"));
+  EXPECT_TRUE(contains(refused_toml("[ab]\ncycle_step = 3\n"), ":2: ab.cycle_step is not a setting; did you mean ab.cycle_steps?"));
+  EXPECT_TRUE(contains(refused_toml("[training]\nlr = 3\n"), ":1: training is not a setting"));
+  EXPECT_FALSE(contains(refused_toml("zzzzzzzzzzzz = 3\n"), "did you mean"));
+}
+
+TEST_F(ConfigTest, BrokenTomlNamesTheLine) {
+  EXPECT_TRUE(contains(refused_toml("lr = 0.1\nlr = 0.2\n"), file_ + ":2: "));
+  EXPECT_TRUE(contains(refused_toml("lr = \n"), ":1: "));
+  EXPECT_TRUE(contains(refused_toml("lr = 1e999\n"), "1e999"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] { resolve_train_config({}, "/no/such.toml"); }),
+                       "cannot read /no/such.toml: No such file"));
+}
+
+TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
+  for (const char* value : {"nan", "-nan", "inf", "-inf", "-1", "1e999", "1001", "", "x", "0.1x", " 0.1", "0,1"})
+    EXPECT_TRUE(contains(refused("lr", value), "allowed is a number, 0 to 1000")) << value;
+  for (const char* value : {"0", "-5", "65537", "99999999999999999999", "1.5", "1e3", "nan", "0x10", ""})
+    EXPECT_TRUE(contains(refused("batch_size", value), "--batch-size cannot be")) << value;
+  EXPECT_TRUE(contains(refused("epochs", "99999999999"), "allowed is an integer, 1 to 1e6"));
+  EXPECT_TRUE(contains(refused("epochs", "0"), "--epochs cannot be 0"));
+  EXPECT_TRUE(contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
+  EXPECT_TRUE(contains(refused("ab.group_size", "-2"), "an integer, -1 to 65536"));
+  EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
+  EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
+  EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
+}
+
+TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
+  EXPECT_TRUE(contains(refused_toml("lr = \"0.1\"\n"), "lr cannot be '0.1'"));
+  EXPECT_TRUE(contains(refused_toml("batch_size = 1.5\n"), "batch_size cannot be 1.5"));
+  EXPECT_TRUE(contains(refused_toml("augment = 1\n"), "augment cannot be 1; allowed is true or false"));
+  EXPECT_TRUE(contains(refused_toml("model = 3\n"), "model cannot be 3"));
+  EXPECT_TRUE(contains(refused_toml("lr = [0.1]\n"), "something else than texts"));
+  EXPECT_TRUE(contains(refused_toml("lr = 1979-05-27\n"), "neither"));
+  EXPECT_TRUE(contains(refused_toml("ab = 3\n"), "ab is not a setting"));
+  EXPECT_EQ(from_toml("lr = 1\n").lr, 1.0);  // an integer is a fine real number
+}
+
+TEST_F(ConfigTest, WordsOutsideTheListAreRefusedWithTheList) {
+  EXPECT_TRUE(contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd or adamw"));
+  EXPECT_TRUE(contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
+  EXPECT_TRUE(contains(refused("nesterov", "maybe"), "allowed is true or false"));
+}
+
+TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
+  EXPECT_TRUE(contains(refused_toml("epochs = 3\nsteps = 10\n"), "exclude each other"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] { resolve_train_config({{"epochs", "1"}, {"steps", "1"}}, ""); }),
+                       "--epochs and --steps exclude each other"));
+  const TrainConfig config = from_toml("epochs = 3\nwarmup_epochs = 0.5\n", {{"steps", "10"}, {"warmup_steps", "2"}});
+  EXPECT_EQ(config.epochs, 0);
+  EXPECT_EQ(config.steps, 10);
+  EXPECT_EQ(config.warmup_epochs, 0);
+  EXPECT_EQ(config.warmup_steps, 2);
+}
+
+TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] {
+    resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
+  }), "leaves no step for the factors"));
+  EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
+  EXPECT_TRUE(contains(refused("min_lr", "0.5"), "--min-lr 0.5 is above --lr 0.1"));
+}
+
+TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
+  const TrainConfig paper = resolve_train_config({{"ab.preset", "paper"}}, "");
+  EXPECT_EQ(paper.ab.warmup_steps, 4330);
+  EXPECT_EQ(paper.ab.cycle_steps, 759);
+  EXPECT_EQ(paper.ab.full_rank_steps, 60);
+  EXPECT_EQ(paper.ab.lr_rebound_steps, 267);
+  EXPECT_EQ(paper.ab.sync, "only-b");
+  EXPECT_EQ(paper.ab.sigma_cutoff, 0.15);
+  EXPECT_FALSE(paper.ab.cut_at_warmup);
+  const TrainConfig changed = from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
+  EXPECT_EQ(changed.ab.cycle_steps, 100);
+  EXPECT_EQ(changed.ab.warmup_steps, 4330);
+  EXPECT_TRUE(changed.ab.cut_at_warmup);
+  EXPECT_EQ(from_toml(to_toml(changed)), changed);
+  // A preset on the command line takes the place of the file's.
+  EXPECT_EQ(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}}).ab, AbConfig{});
+}
+
+TEST_F(ConfigTest, HelpSaysWhereThePaperDiffers) {
+  for (const FlagHelp& line : train_flag_help()) {
+    if (line.key != "ab.cut_at_warmup") continue;
+    EXPECT_TRUE(contains(line.text, "default true; paper false"));
+    return;
+  }
+  ADD_FAILURE() << "no help for ab.cut_at_warmup";
+}
+
+TEST_F(ConfigTest, TheEnvironmentNamesTheCifar10Folder) {
+  ::setenv("ABTRAIN_DATA_DIR", "/data/cifar", 1);
+  EXPECT_EQ(resolve_train_config({{"dataset", "cifar10"}}, "").data_dir, "/data/cifar");
+  EXPECT_EQ(resolve_train_config({{"dataset", "cifar10"}, {"data_dir", "/mine"}}, "").data_dir, "/mine");
+  EXPECT_EQ(resolve_train_config({{"dataset", "synthetic"}}, "").data_dir, "");
+  ::unsetenv("ABTRAIN_DATA_DIR");
+  EXPECT_TRUE(contains(refused("dataset", "cifar10"), "ABTRAIN_DATA_DIR"));
+}
+
+TEST_F(ConfigTest, ListsOfNamesComeFromFlagsAndFiles) {
+  const std::vector<std::string> names{"conv1.weight", "fc.weight"};
+  EXPECT_EQ(resolve_train_config({{"ab.always_sync", "conv1.weight,fc.weight"}}, "").ab.always_sync, names);
+  EXPECT_EQ(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n").ab.always_sync, names);
+}
+
+TEST_F(ConfigTest, NearestNameWantsToBeNear) {
+  EXPECT_EQ(nearest_name("lrr", {"lr", "out"}), "lr");
+  EXPECT_EQ(nearest_name("batchsize", {"batch_size", "bucket_mb"}), "batch_size");
+  EXPECT_EQ(nearest_name("completely_else", {"lr", "out"}), "");
+  EXPECT_EQ(nearest_name(std::string(100000, 'x'), {"lr"}), "");
+}
+
+}  // namespace

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT
+#include "tests/op_cases.h"
+
+#include <cmath>
+
+#include "engine/kernels/conv_reference.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/loss_reference.h"
+#include "engine/kernels/norm_reference.h"
+#include "engine/kernels/pool_reference.h"
+#include "engine/kernels/random.h"
+#include "engine/ops/activation.h"
+#include "engine/ops/conv.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/loss.h"
+#include "engine/ops/norm.h"
+#include "engine/ops/pool.h"
+#include "engine/ops/shape.h"
+
+namespace ab::cases {
+
+Tensor input_values(const Shape& shape, DType dtype, std::size_t index) {
+  Tensor t(shape, DType::float64);
+  fill_normal(t, 0.0, 1.0, Philox{.seed = 11, .stream = index});
+  return cast(t, dtype);
+}
+
+namespace {
+
+double numel(const Shape& shape) { return static_cast<double>(shape.numel()); }
+
+OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2dOptions options, bool bias) {
+  const Conv2dSpec spec = conv2d_spec(x, w, options);
+  OpCase c{.op = "conv2d", .name = "conv2d/" + name, .inputs = {x, w}};
+  if (bias) c.inputs.push_back(Shape{w[0]});
+  c.apply = [=](const std::vector<Var>& in) { return conv2d(in[0], in[1], bias ? in[2] : Var{}, options); };
+  c.reference = [=](const std::vector<Values>& in) {
+    return reference::conv2d(spec, in[0], in[1], bias ? in[2] : Values{});
+  };
+  c.tolerance = 2e-5;  // Winograd's transforms cost a few digits
+  c.work = static_cast<double>(spec.batch * spec.out_height() * spec.out_width()) * numel(w);
+  return c;
+}
+
+OpCase linear_case(const std::string& name, std::int64_t n, std::int64_t i, std::int64_t o, bool bias) {
+  OpCase c{.op = "linear", .name = "linear/" + name, .inputs = {{n, i}, {o, i}}};
+  if (bias) c.inputs.push_back(Shape{o});
+  c.apply = [=](const std::vector<Var>& in) { return linear(in[0], in[1], bias ? in[2] : Var{}); };
+  c.reference = [=](const std::vector<Values>& in) {
+    return reference::linear(in[0], in[1], bias ? in[2] : Values{}, n, i, o);
+  };
+  c.work = static_cast<double>(n * i * o);
+  return c;
+}
+
+OpCase matmul_case(const std::string& name, std::int64_t m, std::int64_t k, std::int64_t n) {
+  OpCase c{.op = "matmul", .name = "matmul/" + name, .inputs = {{m, k}, {k, n}}};
+  c.apply = [](const std::vector<Var>& in) { return matmul(in[0], in[1]); };
+  c.reference = [=](const std::vector<Values>& in) { return reference::matmul(in[0], in[1], m, k, n); };
+  c.work = static_cast<double>(m * k * n);
+  return c;
+}
+
+/// Running statistics that are not those of the batch; fresh for every call, as training changes them.
+BatchNormStats running_stats(const Tensor& x) {
+  const DType type = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
+  BatchNormStats stats{Tensor(Shape{x.dim(-1)}, type), Tensor(Shape{x.dim(-1)}, type)};
+  fill_uniform(stats.running_mean, -0.5, 0.5, Philox{.seed = 5, .stream = 0});
+  fill_uniform(stats.running_var, 0.5, 2.0, Philox{.seed = 5, .stream = 1});
+  stats.running_mean = stats.running_mean.to(x.device());
+  stats.running_var = stats.running_var.to(x.device());
+  return stats;
+}
+
+OpCase batch_norm_case(const std::string& name, const Shape& x, bool training, Activation activation, bool residual) {
+  const std::int64_t channels = x[x.rank() - 1];
+  OpCase c{.op = "batch_norm", .name = "batch_norm/" + name, .inputs = {x, {channels}, {channels}}};
+  if (residual) c.inputs.push_back(x);
+  c.apply = [=](const std::vector<Var>& in) {
+    BatchNormStats stats = running_stats(in[0].value());
+    return batch_norm(in[0], in[1], in[2], stats, training, activation, residual ? in[3] : Var{});
+  };
+  c.reference = [=](const std::vector<Values>& in) {
+    reference::Moments moments;
+    if (training) {
+      moments = reference::batch_moments(in[0], static_cast<std::size_t>(channels));
+    } else {
+      const BatchNormStats stats = running_stats(Tensor(Shape{1, channels}, DType::float64));
+      moments = {stats.running_mean.to_doubles(), stats.running_var.to_doubles()};
+    }
+    return reference::batch_norm(in[0], moments, in[1], in[2], residual ? in[3] : Values{},
+                                 activation == Activation::relu, BatchNormStats{}.epsilon);
+  };
+  c.work = numel(x);
+  return c;
+}
+
+OpCase layer_norm_case(const std::string& name, const Shape& x) {
+  const Shape channels{x[x.rank() - 1]};
+  OpCase c{.op = "layer_norm", .name = "layer_norm/" + name, .inputs = {x, channels, channels}};
+  c.apply = [](const std::vector<Var>& in) { return layer_norm(in[0], in[1], in[2]); };
+  c.reference = [](const std::vector<Values>& in) { return reference::layer_norm(in[0], in[1], in[2], 1e-5f); };
+  c.work = numel(x);
+  return c;
+}
+
+OpCase max_pool_case(const std::string& name, const Shape& x, Pool2dOptions o) {
+  OpCase c{.op = "max_pool2d", .name = "max_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  c.apply = [=](const std::vector<Var>& in) { return max_pool2d(in[0], o); };
+  c.reference = [=](const std::vector<Values>& in) {
+    return reference::max_pool2d(x, in[0], o.kernel, o.stride, o.padding);
+  };
+  return c;
+}
+
+OpCase avg_pool_case(const std::string& name, const Shape& x, Pool2dOptions o) {
+  OpCase c{.op = "avg_pool2d", .name = "avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  c.apply = [=](const std::vector<Var>& in) { return avg_pool2d(in[0], o); };
+  c.reference = [=](const std::vector<Values>& in) {
+    return reference::avg_pool2d(x, in[0], o.kernel, o.stride, o.padding);
+  };
+  return c;
+}
+
+OpCase adaptive_pool_case(const std::string& name, const Shape& x, std::int64_t out_h, std::int64_t out_w) {
+  OpCase c{.op = "adaptive_avg_pool2d", .name = "adaptive_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  c.apply = [=](const std::vector<Var>& in) { return adaptive_avg_pool2d(in[0], out_h, out_w); };
+  c.reference = [=](const std::vector<Values>& in) { return reference::adaptive_avg_pool2d(x, in[0], out_h, out_w); };
+  return c;
+}
+
+OpCase global_pool_case(const std::string& name, const Shape& x) {
+  OpCase c{.op = "global_avg_pool2d", .name = "global_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  c.apply = [](const std::vector<Var>& in) { return global_avg_pool2d(in[0]); };
+  c.reference = [=](const std::vector<Values>& in) { return reference::adaptive_avg_pool2d(x, in[0], 1, 1); };
+  return c;
+}
+
+OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classes, float smoothing) {
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < rows; ++i) labels.push_back((i * 7 + 3) % classes);
+  OpCase c{.op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
+  c.apply = [=](const std::vector<Var>& in) {
+    return softmax_cross_entropy(in[0], Tensor::from(labels, Shape{rows}, in[0].value().device()), smoothing);
+  };
+  c.reference = [=](const std::vector<Values>& in) {
+    return Values{reference::softmax_cross_entropy(in[0], labels, smoothing)};
+  };
+  c.work = static_cast<double>(rows * classes);
+  return c;
+}
+
+/// An operation whose result element i depends on element i of its inputs alone.
+OpCase elementwise_case(const std::string& op, const std::string& name, const std::vector<Shape>& inputs,
+                        std::function<Var(const std::vector<Var>&)> apply,
+                        std::function<double(std::size_t i, const std::vector<Values>& in)> element) {
+  OpCase c{.op = op, .name = op + "/" + name, .inputs = inputs, .apply = std::move(apply)};
+  c.reference = [element = std::move(element)](const std::vector<Values>& in) {
+    Values y(in[0].size());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = element(i, in);
+    return y;
+  };
+  c.work = numel(inputs[0]);
+  return c;
+}
+
+OpCase relu_case(const std::string& name, const Shape& x) {
+  return elementwise_case("relu", name, {x}, [](const std::vector<Var>& in) { return relu(in[0]); },
+                          [](std::size_t i, const std::vector<Values>& in) { return std::fmax(in[0][i], 0.0); });
+}
+
+OpCase gelu_case(const std::string& name, const Shape& x) {
+  return elementwise_case("gelu", name, {x}, [](const std::vector<Var>& in) { return gelu(in[0]); },
+                          [](std::size_t i, const std::vector<Values>& in) {
+                            return in[0][i] * 0.5 * std::erfc(-in[0][i] / std::sqrt(2.0));
+                          });
+}
+
+OpCase dropout_case(const std::string& name, const Shape& x, float p) {
+  const Philox random{.seed = 3, .stream = 9};
+  return elementwise_case("dropout", name, {x}, [=](const std::vector<Var>& in) { return dropout(in[0], p, random); },
+                          [=](std::size_t i, const std::vector<Values>& in) {
+                            return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;
+                          });
+}
+
+OpCase add_case(const std::string& name, const Shape& x) {
+  return elementwise_case("add", name, {x, x}, [](const std::vector<Var>& in) { return add(in[0], in[1]); },
+                          [](std::size_t i, const std::vector<Values>& in) { return in[0][i] + in[1][i]; });
+}
+
+OpCase reshape_case(const std::string& name, const Shape& x, std::function<Var(const Var&)> change) {
+  return elementwise_case("reshape", name, {x}, [=](const std::vector<Var>& in) { return change(in[0]); },
+                          [](std::size_t i, const std::vector<Values>& in) { return in[0][i]; });
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  constexpr auto none = Activation::none, relu = Activation::relu;
+  return {
+      conv_case("3x3", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
+      conv_case("no_bias", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, false),
+      conv_case("no_padding", {1, 5, 5, 2}, {3, 3, 3, 2}, {}, true),
+      conv_case("stride2", {2, 7, 6, 3}, {5, 3, 3, 3}, {.stride = 2, .padding = 1}, false),
+      conv_case("stride3_5x5", {1, 9, 11, 2}, {3, 5, 5, 2}, {.stride = 3, .padding = 2}, true),
+      conv_case("dilation2", {2, 7, 7, 2}, {3, 3, 3, 2}, {.padding = 2, .dilation = 2}, true),
+      conv_case("groups2", {2, 5, 4, 4}, {6, 3, 3, 2}, {.padding = 1, .groups = 2}, true),
+      conv_case("depthwise", {2, 5, 5, 4}, {4, 3, 3, 1}, {.padding = 1, .groups = 4}, false),
+      conv_case("pointwise", {2, 4, 3, 5}, {7, 1, 1, 5}, {}, true),
+      conv_case("pointwise_stride2", {2, 5, 6, 3}, {4, 1, 1, 3}, {.stride = 2}, false),
+      conv_case("image_2x2", {2, 2, 2, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
+      conv_case("image_1x1", {3, 1, 1, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
+      conv_case("batch1", {1, 4, 4, 16}, {16, 3, 3, 16}, {.padding = 1}, false),
+      conv_case("wide", {2, 8, 8, 32}, {32, 3, 3, 32}, {.padding = 1}, true),
+      conv_case("kernel_3x1", {2, 5, 5, 3}, {4, 3, 1, 3}, {}, true),
+
+      linear_case("plain", 5, 7, 3, true),
+      linear_case("no_bias", 5, 7, 3, false),
+      linear_case("batch1", 1, 9, 4, true),
+      linear_case("wide", 33, 65, 70, true),
+      matmul_case("tall", 9, 4, 5),
+      matmul_case("rank1", 6, 1, 8),
+
+      batch_norm_case("train", {3, 3, 2, 5}, true, none, false),
+      batch_norm_case("train_relu", {3, 3, 2, 5}, true, relu, false),
+      batch_norm_case("train_relu_residual", {3, 3, 2, 5}, true, relu, true),
+      batch_norm_case("train_residual", {3, 3, 2, 5}, true, none, true),
+      batch_norm_case("eval", {3, 3, 2, 5}, false, none, false),
+      batch_norm_case("eval_relu", {3, 3, 2, 5}, false, relu, false),
+      batch_norm_case("eval_relu_residual", {3, 3, 2, 5}, false, relu, true),
+      batch_norm_case("two_pixels", {2, 1, 1, 3}, true, none, false),
+      batch_norm_case("matrix", {6, 4}, true, none, false),
+      batch_norm_case("folded_16", {4, 8, 8, 16}, true, relu, true),
+      batch_norm_case("odd_channels_many_chunks", {5, 11, 9, 67}, true, relu, false),
+      batch_norm_case("half_block", {3, 5, 5, 96}, true, relu, true),
+
+      layer_norm_case("matrix", {4, 6}),
+      layer_norm_case("tokens", {2, 5, 37}),
+      layer_norm_case("wide", {3, 200}),
+      layer_norm_case("one_row", {1, 5}),
+
+      max_pool_case("2x2", {2, 4, 6, 3}, {}),
+      max_pool_case("odd", {2, 5, 7, 3}, {}),
+      max_pool_case("overlapping_padded", {2, 7, 6, 3}, {.kernel = 3, .stride = 2, .padding = 1}),
+      max_pool_case("stride1", {1, 5, 5, 2}, {.kernel = 3, .stride = 1, .padding = 1}),
+      max_pool_case("gaps", {1, 7, 7, 2}, {.kernel = 2, .stride = 3}),
+      max_pool_case("whole_image", {2, 2, 2, 70}, {}),
+      avg_pool_case("2x2", {2, 4, 6, 3}, {}),
+      avg_pool_case("overlapping_padded", {2, 7, 6, 3}, {.kernel = 3, .stride = 2, .padding = 1}),
+      avg_pool_case("gaps", {1, 7, 7, 2}, {.kernel = 2, .stride = 3}),
+      adaptive_pool_case("not_dividing", {2, 7, 5, 3}, 3, 2),
+      adaptive_pool_case("larger_than_image", {2, 2, 3, 3}, 5, 7),
+      adaptive_pool_case("one", {2, 6, 5, 3}, 1, 1),
+      global_pool_case("plain", {3, 4, 5, 70}),
+      global_pool_case("image_1x1", {3, 1, 1, 4}),
+
+      loss_case("plain", 5, 7, 0.0f),
+      loss_case("smoothing", 5, 7, 0.1f),
+      loss_case("batch1", 1, 3, 0.0f),
+      loss_case("many_classes", 4, 150, 0.2f),
+
+      relu_case("plain", {3, 17}),
+      gelu_case("plain", {3, 17}),
+      dropout_case("p0", {4, 33}, 0.0f),
+      dropout_case("p50", {4, 33}, 0.5f),
+      add_case("plain", {2, 3, 3, 5}),
+      reshape_case("reshape", {2, 6}, [](const Var& x) { return reshape(x, Shape{3, -1}); }),
+      reshape_case("flatten", {2, 3, 2, 2}, [](const Var& x) { return flatten(x); }),
+  };
+}
+
+std::vector<OpCase> large_op_cases() {
+  constexpr auto none = Activation::none, relu = Activation::relu;
+  return {
+      conv_case("vgg_64_at_32", {128, 32, 32, 64}, {64, 3, 3, 64}, {.padding = 1}, false),
+      conv_case("vgg_256_at_8", {128, 8, 8, 256}, {256, 3, 3, 256}, {.padding = 1}, false),
+      conv_case("vgg_512_at_2", {128, 2, 2, 512}, {512, 3, 3, 512}, {.padding = 1}, false),
+      conv_case("resnet20_16_at_32", {128, 32, 32, 16}, {16, 3, 3, 16}, {.padding = 1}, false),
+      linear_case("vit_mlp", 128 * 65, 384, 1536, true),
+      matmul_case("rebuild_4608x512_r64", 4608, 64, 512),
+      batch_norm_case("train_relu_64_at_32", {128, 32, 32, 64}, true, relu, false),
+      batch_norm_case("train_relu_512_at_4", {128, 4, 4, 512}, true, relu, false),
+      batch_norm_case("train_relu_residual_16_at_32", {128, 32, 32, 16}, true, relu, true),
+      batch_norm_case("eval_64_at_32", {128, 32, 32, 64}, false, none, false),
+      layer_norm_case("vit", {128, 65, 384}),
+      max_pool_case("vgg_64_at_32", {128, 32, 32, 64}, {}),
+      max_pool_case("resnet_stem", {16, 112, 112, 64}, {.kernel = 3, .stride = 2, .padding = 1}),
+      avg_pool_case("2x2_64_at_32", {128, 32, 32, 64}, {}),
+      adaptive_pool_case("512_at_7_to_3", {64, 7, 7, 512}, 3, 3),
+      global_pool_case("512_at_7", {128, 7, 7, 512}),
+      loss_case("cifar10", 128, 10, 0.0f),
+      loss_case("imagenet_smoothing", 256, 1000, 0.1f),
+      relu_case("64_at_32", {128, 32, 32, 64}),
+      gelu_case("vit_mlp", {128, 65, 1536}),
+      dropout_case("vit_mlp", {128, 65, 384}, 0.1f),
+      add_case("64_at_32", {128, 32, 32, 64}),
+  };
+}
+
+}  // namespace ab::cases

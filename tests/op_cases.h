@@ -1,0 +1,45 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// One list of calls for everything that has to hold for every operation: op_test runs each case against its
+// reference, against finite differences, in bfloat16 and on the GPU; op_bench times the large ones.
+// A new operation gets its cases here; op_test fails while it has none.
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/autograd/var.h"
+
+namespace ab::cases {
+
+using Values = std::vector<double>;
+
+struct OpCase {
+  std::string op;    ///< the name that the operation gives to record()
+  std::string name;  ///< unique: "conv2d/stride2"
+  std::vector<Shape> inputs;
+  /// The call, for inputs of any floating-point type on any device.
+  std::function<Var(const std::vector<Var>&)> apply;
+  /// The same in double, by definition.
+  std::function<Values(const std::vector<Values>&)> reference;
+  /// Largest error in float32, and in bfloat16, relative to the largest value of the result.
+  double tolerance = 1e-5;
+  double tolerance_bfloat16 = 0.03;
+  /// Multiply-adds (matrix products, convolutions) or elements touched in one forward call.
+  double work = 0;
+};
+
+/// Small shapes with every corner that an operation has.
+std::vector<OpCase> op_cases();
+/// Shapes of real training, from the same makers.
+std::vector<OpCase> large_op_cases();
+
+/// How a test names its case when it fails.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
+
+/// Reproducible normal values for input number `index` of a case.
+Tensor input_values(const Shape& shape, DType dtype, std::size_t index);
+
+}  // namespace ab::cases

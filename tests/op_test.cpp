@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+//
+// Everything that must hold for every operation, over the cases of op_cases.h.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "engine/autograd/gradcheck.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/random.h"
+#include "engine/ops/conv.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/loss.h"
+#include "engine/ops/norm.h"
+#include "engine/ops/pool.h"
+#include "tests/op_cases.h"
+
+namespace ab {
+namespace {
+
+using cases::OpCase;
+using cases::Values;
+
+std::vector<Var> make_inputs(const OpCase& c, DType dtype, Device device = {}) {
+  std::vector<Var> inputs;
+  for (std::size_t k = 0; k < c.inputs.size(); ++k)
+    inputs.emplace_back(cases::input_values(c.inputs[k], dtype, k).to(device), true);
+  return inputs;
+}
+
+/// max |a − b| relative to max |b|, at least to one.
+double distance(const Values& a, const Values& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0, largest = 1;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double error = std::abs(a[i] - b[i]);
+    worst = error <= worst ? worst : error;  // NaN counts
+    largest = std::fmax(largest, std::abs(b[i]));
+  }
+  return worst / largest;
+}
+
+/// The result of a case followed by the gradients of all inputs, from a fixed random dy.
+std::vector<Values> run(const OpCase& c, const std::vector<Var>& inputs) {
+  const Var y = c.apply(inputs);
+  Tensor dy(y.shape());
+  fill_normal(dy, 0.0, 1.0, Philox{.seed = 21});
+  dy = cast(dy, y.value().dtype()).to(y.value().device());
+  backward(record("probe", Tensor::zeros(Shape{1}, y.value().dtype(), y.value().device()), {y},
+                  [dy](const Tensor&) { return Gradients{dy}; }));
+  std::vector<Values> results{y.value().to_doubles()};
+  for (const Var& input : inputs) results.push_back(input.grad().defined() ? input.grad().to_doubles() : Values{});
+  return results;
+}
+
+class OpTest : public testing::TestWithParam<OpCase> {};
+
+TEST_P(OpTest, ForwardMatchesReference) {
+  const OpCase& c = GetParam();
+  std::vector<Values> inputs;
+  for (std::size_t k = 0; k < c.inputs.size(); ++k)
+    inputs.push_back(cases::input_values(c.inputs[k], DType::float32, k).to_doubles());
+  const Values expected = c.reference(inputs);
+  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float32)).value().to_doubles(), expected), c.tolerance);
+
+  for (std::size_t k = 0; k < c.inputs.size(); ++k)
+    inputs[k] = cases::input_values(c.inputs[k], DType::float64, k).to_doubles();
+  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float64)).value().to_doubles(), c.reference(inputs)), 1e-12);
+}
+
+TEST_P(OpTest, GradientMatchesDifferences) {
+  const OpCase& c = GetParam();
+  const GradcheckResult result = gradcheck(c.apply, make_inputs(c, DType::float64));
+  EXPECT_LT(result.worst, 1e-7) << result.str();
+}
+
+// Float32 has its own vendor kernels for the backward passes.
+TEST_P(OpTest, Float32GradientsMatchFloat64) {
+  const OpCase& c = GetParam();
+  std::vector<Var> wide;
+  for (const Var& input : make_inputs(c, DType::float32)) wide.emplace_back(cast(input.value(), DType::float64), true);
+  const auto got = run(c, make_inputs(c, DType::float32)), expected = run(c, wide);
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+}
+
+// An operation keeps only what the needed gradients read: each must come out the same when it is the only one.
+TEST_P(OpTest, EachGradientAloneIsTheSame) {
+  const OpCase& c = GetParam();
+  const auto all = run(c, make_inputs(c, DType::float32));
+  for (std::size_t k = 0; k < c.inputs.size(); ++k) {
+    std::vector<Var> inputs = make_inputs(c, DType::float32);
+    for (std::size_t other = 0; other < inputs.size(); ++other) inputs[other].set_requires_grad(other == k);
+    const auto alone = run(c, inputs);
+    EXPECT_EQ(alone[k + 1], all[k + 1]) << "input " << k;
+    for (std::size_t other = 0; other < inputs.size(); ++other) EXPECT_EQ(alone[other + 1].empty(), other != k);
+  }
+}
+
+TEST_P(OpTest, Bfloat16IsCloseToFloat32) {
+  const OpCase& c = GetParam();
+  const std::vector<Var> narrow = make_inputs(c, DType::bfloat16);
+  std::vector<Var> wide;
+  for (const Var& input : narrow) wide.emplace_back(cast(input.value(), DType::float32), true);
+  const Values got = c.apply(narrow).value().to_doubles(), expected = c.apply(wide).value().to_doubles();
+  EXPECT_LT(distance(got, expected), c.tolerance_bfloat16);
+}
+
+TEST_P(OpTest, GpuMatchesCpu) {
+  const Device gpu{DeviceKind::cuda, 0};
+  try {
+    backend(gpu);
+  } catch (const Error& error) {
+    GTEST_SKIP() << "no GPU: " << error.what();
+  }
+  const OpCase& c = GetParam();
+  const auto got = run(c, make_inputs(c, DType::float32, gpu)), expected = run(c, make_inputs(c, DType::float32));
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, OpTest, testing::ValuesIn(cases::op_cases()), [](const auto& info) {
+  return std::regex_replace(info.param.name, std::regex("[^A-Za-z0-9]"), "_");
+});
+
+/// Every name that the sources of engine/ops give to record().
+std::set<std::string> recorded_operations() {
+  std::set<std::string> names;
+  const std::regex call(R"re(record\(\s*"([a-z0-9_]+)")re");
+  for (const auto& entry : std::filesystem::directory_iterator(AB_SOURCE_DIR "/engine/ops")) {
+    std::ifstream file(entry.path());
+    std::stringstream text;
+    text << file.rdbuf();
+    const std::string source = text.str();
+    for (std::sregex_iterator match(source.begin(), source.end(), call), end; match != end; ++match)
+      names.insert((*match)[1]);
+  }
+  return names;
+}
+
+TEST(OpCases, CoverEveryRecordedOperation) {
+  const std::set<std::string> recorded = recorded_operations();
+  ASSERT_GE(recorded.size(), 14u) << "engine/ops was not read";
+  std::set<std::string> covered, names;
+  for (const OpCase& c : cases::op_cases()) {
+    EXPECT_TRUE(recorded.contains(c.op)) << c.name << " names an operation that nothing records";
+    EXPECT_TRUE(names.insert(c.name).second) << c.name << " appears twice";
+    covered.insert(c.op);
+  }
+  for (const std::string& name : recorded) EXPECT_TRUE(covered.contains(name)) << name << " has no case in op_cases.cpp";
+}
+
+TEST(Gradcheck, SeesAWrongGradient) {
+  const auto twice = [](const std::vector<Var>& in) {
+    return record("twice", add(in[0].value(), in[0].value()), {in[0]}, [](const Tensor& dy) {
+      Tensor dx = add(dy, dy);
+      dx.data<double>()[3] *= 1.001;
+      return Gradients{dx};
+    });
+  };
+  const GradcheckResult result = gradcheck(twice, {Var(cases::input_values({6}, DType::float64, 0), true)});
+  EXPECT_GT(result.worst, 1e-5);
+  EXPECT_EQ(result.element, 3);
+}
+
+TEST(Linear, BackwardComputesOnlyWhatIsNeeded) {
+  const Tensor dy = cases::input_values({3, 4}, DType::float32, 0), x = cases::input_values({3, 5}, DType::float32, 1);
+  const LinearGrads grads = linear_backward(dy, x, {}, {.dx = false, .dw = true, .db = false});
+  EXPECT_TRUE(grads.dw.defined());
+  EXPECT_FALSE(grads.dx.defined() || grads.db.defined());
+}
+
+TEST(BatchNorm, TrainingMovesTheRunningStatistics) {
+  const Var x(Tensor::from(std::vector<float>{1, 3, 5, 7}, Shape{4, 1}));
+  const Var one(Tensor::from(std::vector<float>{1}, Shape{1}));
+  BatchNormStats stats{Tensor::zeros({1}), Tensor::from(std::vector<float>{1}, Shape{1})};
+  batch_norm(x, one, one, stats, true);
+  EXPECT_NEAR(stats.running_mean.item(), 0.1 * 4, 1e-6);
+  EXPECT_NEAR(stats.running_var.item(), 0.9 + 0.1 * 20.0 / 3.0, 1e-6);  // unbiased
+  batch_norm(x, one, one, stats, false);
+  EXPECT_NEAR(stats.running_mean.item(), 0.1 * 4, 1e-6);
+}
+
+TEST(BatchNorm, SurvivesALargeMean) {
+  Tensor x(Shape{512, 1, 1, 3});
+  fill_normal(x, 1000.0, 0.5, Philox{.seed = 1});
+  BatchNormStats stats{Tensor::zeros({3}), Tensor::zeros({3}), 1.0f};
+  const Var one(Tensor::from(std::vector<float>{1, 1, 1}, Shape{3}));
+  batch_norm(Var(x), one, one, stats, true);
+  for (double var : stats.running_var.to_doubles()) EXPECT_NEAR(var, 0.25, 0.04);
+}
+
+TEST(BatchNorm, KeepsAffineParametersInFloat32ForBfloat16) {
+  const Var x(cases::input_values({4, 2, 2, 5}, DType::bfloat16, 0), true);
+  const Var gamma(cases::input_values({5}, DType::float32, 1), true);
+  BatchNormStats stats{Tensor::zeros({5}), Tensor::zeros({5})};
+  const Var y = batch_norm(x, gamma, gamma, stats, true);
+  EXPECT_EQ(y.value().dtype(), DType::bfloat16);
+  backward(record("probe", Tensor::zeros({1}, DType::bfloat16), {y}, [dy = y.value()](const Tensor&) {
+    return Gradients{dy};
+  }));
+  EXPECT_EQ(x.grad().dtype(), DType::bfloat16);
+  EXPECT_EQ(gamma.grad().dtype(), DType::float32);
+}
+
+TEST(MaxPool, TiesGoToTheFirstAndNanIsSeen) {
+  const Var x(Tensor::from(std::vector<float>{2, 2, 1, 2}, Shape{1, 2, 2, 1}), true);
+  backward(max_pool2d(x, {}));
+  EXPECT_EQ(x.grad().to_doubles(), (Values{1, 0, 0, 0}));
+  const Var bad(Tensor::from(std::vector<float>{2, NAN, 3, 2}, Shape{1, 2, 2, 1}));
+  EXPECT_TRUE(std::isnan(max_pool2d(bad, {}).value().item()));
+}
+
+TEST(Loss, CountsWhatStandsBeforeTheLabel) {
+  const Tensor logits = Tensor::from(std::vector<float>{3, 1, 2, 2, 2, 2, NAN, NAN, NAN}, Shape{3, 3});
+  const Tensor labels = Tensor::from(std::vector<std::int64_t>{2, 1, 0}, Shape{3});
+  EXPECT_EQ(label_positions(logits, labels).to_doubles(), (Values{1, 1, 2}));
+}
+
+TEST(Loss, HugeLogitsStayFinite) {
+  const Var logits(Tensor::from(std::vector<float>{1e4f, -1e4f}, Shape{1, 2}), true);
+  const Var loss = softmax_cross_entropy(logits, Tensor::from(std::vector<std::int64_t>{1}, Shape{1}));
+  EXPECT_NEAR(loss.value().item(), 2e4, 1);
+  backward(loss);
+  EXPECT_EQ(logits.grad().to_doubles(), (Values{1, -1}));
+}
+
+template <class F> std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+TEST(OpErrors, SayWhatDoesNotFit) {
+  const auto t = [](const Shape& shape, DType type = DType::float32) { return Var(Tensor::zeros(shape, type)); };
+  const auto labels = [](std::int64_t label) { return Tensor::from(std::vector<std::int64_t>{label}, Shape{1}); };
+  BatchNormStats stats{Tensor::zeros({3}), Tensor::zeros({3})};
+  const std::vector<std::pair<std::string, std::function<void()>>> calls{
+      {"linear: x [2, 3] does not fit w [4, 5]", [&] { linear(t({2, 3}), t({4, 5}), {}); }},
+      {"linear: b [3]", [&] { linear(t({2, 3}), t({4, 3}), t({3})); }},
+      {"linear: x is float32 but w is float64", [&] { linear(t({2, 3}), t({4, 3}, DType::float64), {}); }},
+      {"matmul: a [2, 3] does not fit", [&] { matmul(t({2, 3}), t({2, 3})); }},
+      {"conv2d: w [4, 3, 3, 2]", [&] { conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 2}), {}, {}); }},
+      {"conv2d: the kernel of w", [&] { conv2d(t({1, 2, 2, 3}), t({4, 3, 3, 3}), {}, {}); }},
+      {"conv2d: stride 0", [&] { conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 3}), {}, {.stride = 0}); }},
+      {"larger batch", [&] { batch_norm(t({1, 3}), t({3}), t({3}), stats, true); }},
+      {"one value per channel of x", [&] { batch_norm(t({4, 3}), t({2}), t({3}), stats, true); }},
+      {"running statistics must be", [&] { batch_norm(t({4, 5}), t({5}), t({5}), stats, true); }},
+      {"the residual [4, 2]",
+       [&] { batch_norm(t({4, 3}), t({3}), t({3}), stats, true, Activation::none, t({4, 2})); }},
+      {"kernel 3 is larger than", [&] { max_pool2d(t({1, 2, 2, 1}), {.kernel = 3}); }},
+      {"at most half the kernel", [&] { avg_pool2d(t({1, 4, 4, 1}), {.padding = 2}); }},
+      {"1 labels are not in [0, 3)", [&] { softmax_cross_entropy(t({1, 3}), labels(3)); }},
+      {"1 labels are not in [0, 3)", [&] { label_positions(t({1, 3}).value(), labels(-1)); }},
+      {"smoothing 1 is not in", [&] { softmax_cross_entropy(t({1, 3}), labels(0), 1.0f); }},
+  };
+  for (const auto& [expected, call] : calls) {
+    const std::string message = message_of(call);
+    EXPECT_NE(message.find(expected), std::string::npos) << "expected: " << expected << "\n     got: " << message;
+  }
+}
+
+}  // namespace
+}  // namespace ab

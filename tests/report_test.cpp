@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+//
+// Run folders, the comparison of runs, and the drawings in it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "apps/compare_command.h"
+#include "apps/inspect_command.h"
+#include "apps/report.h"
+#include "apps/run_folder.h"
+#include "apps/svg_chart.h"
+#include "apps/terminal.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/safetensors.h"
+#include "tests/error_message.h"
+
+namespace fs = std::filesystem;
+using namespace ab;
+using ab::testing::contains;
+using ab::testing::message_of;
+
+namespace {
+
+Summary example_summary(const std::string& method, double wire_bytes) {
+  Summary s;
+  s.method = method, s.model = "resnet20", s.dataset = "cifar10";
+  s.world_size = 4, s.steps = 100, s.epochs = 2, s.seed = 3;
+  s.train_seconds = 12.5, s.images_per_second = 1000;
+  s.final_val_loss = 0.7, s.final_val_top1 = 0.7512, s.final_val_top5 = 0.98, s.best_val_top1 = 0.76;
+  s.val_samples = 10000, s.parameters_full = 270000, s.parameters_final = 150000, s.compression_ratio = 1.8;
+  s.wire_bytes_per_rank_total = wire_bytes;
+  s.wire_bytes_by_rank = {wire_bytes, wire_bytes, wire_bytes, wire_bytes};
+  s.wire_bytes_per_rank_by_phase = {{"warmup", wire_bytes / 4}, {"low-rank", wire_bytes * 3 / 4}};
+  s.steps_by_phase = {{"warmup", 25}, {"low-rank", 75}};
+  s.per_layer = {{"layer1.0.conv1.weight", 144, 16, 8}};
+  return s;
+}
+
+class ReportTest : public ::testing::Test {
+ protected:
+  ReportTest() : folder_(::testing::TempDir() + "abtrain_report_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~ReportTest() override { fs::remove_all(folder_); }
+
+  /// A finished run with a split in it.
+  std::string make_run(const std::string& name, const std::string& method, double wire_bytes) {
+    const std::string folder = folder_ + "/" + name;
+    fs::create_directories(folder);
+    write_file_atomically(in_folder(folder, kSummaryFile), to_json(example_summary(method, wire_bytes)));
+    MetricsLog log(in_folder(folder, kMetricsFile));
+    for (int step = 10; step <= 100; step += 10)
+      log.write(StepMetrics{step, step / 51, "warmup", 2.0 - step * 0.01, 0.1, 900, wire_bytes * step / 100});
+    log.write(EpochMetrics{0, 50, 1.2, 0.5, 0.9});
+    log.write(EpochMetrics{1, 100, 0.7, 0.7512, 0.98});
+    if (method == "ab") log.write(SplitMetrics{25, {{"layer1.0.conv1.weight", 144, 16, 8}, {"fc.weight", 64, 10, 3}}});
+    return folder;
+  }
+  std::string folder_;
+};
+
+TEST_F(ReportTest, SummaryComesBack) {
+  const Summary s = example_summary("ab", 1.5e6);
+  const std::string text = to_json(s);
+  EXPECT_EQ(to_json(summary_from_json(text, "s.json")), text);
+  const Summary back = summary_from_json(text, "s.json");
+  EXPECT_EQ(back.per_layer, s.per_layer);
+  EXPECT_EQ(back.wire_bytes_per_rank_by_phase, s.wire_bytes_per_rank_by_phase);
+  Summary diverged = s;
+  diverged.final_val_loss = std::nan("");
+  EXPECT_TRUE(contains(to_json(diverged), "\"final_val_loss\": null"));
+  EXPECT_TRUE(std::isnan(summary_from_json(to_json(diverged), "s.json").final_val_loss));
+}
+
+TEST_F(ReportTest, BrokenSummariesNameFileAndField) {
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { summary_from_json("[]", "s.json"); }), "s.json is not a summary"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { summary_from_json("{}", "s.json"); }), "lacks \"method\""));
+  std::string text = to_json(example_summary("ab", 1));
+  text.replace(text.find("\"world_size\": 4"), 15, "\"world_size\": \"4\"");
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { summary_from_json(text, "s.json"); }), "\"world_size\" has the wrong type"));
+}
+
+TEST_F(ReportTest, ReadsARunAndSkipsACutLine) {
+  const std::string folder = make_run("one", "ab", 1e6);
+  write_file_atomically(in_folder(folder, kMetricsFile), read_file(in_folder(folder, kMetricsFile), ErrorKind::data) + "{\"kind\":\"st");
+  const ab::Run run = read_run(folder + "/");
+  EXPECT_EQ(run.label, "one");
+  EXPECT_EQ(run.steps.size(), 10u);
+  EXPECT_EQ(run.epochs.size(), 2u);
+  ASSERT_EQ(run.splits.size(), 1u);
+  EXPECT_EQ(run.splits[0].layers[1].r, 3);
+  write_file_atomically(in_folder(folder, kMetricsFile), "no\nmetrics\n");
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_run(folder); }), "none of its 2 lines"));
+}
+
+TEST_F(ReportTest, SavingCountsAgainstTheFirstDenseRun) {
+  std::vector<ab::Run> runs{read_run(make_run("ab", "ab", 4e5)), read_run(make_run("dense", "dense", 1e6))};
+  const ab::Run* baseline = dense_baseline(runs);
+  ASSERT_EQ(baseline, &runs[1]);
+  EXPECT_DOUBLE_EQ(wire_saving(runs[0], baseline), 0.6);
+  EXPECT_TRUE(std::isnan(wire_saving(runs[1], baseline)));
+  runs[0].summary.steps = 50;  // half the steps for these bytes
+  EXPECT_NEAR(wire_saving(runs[0], baseline), 0.2, 1e-12);
+  runs[0].summary.model = "mlp";
+  EXPECT_TRUE(std::isnan(wire_saving(runs[0], baseline)));
+  EXPECT_EQ(dense_baseline({}), nullptr);
+}
+
+TEST_F(ReportTest, TableShowsPercentAndBytes) {
+  const std::string text = compare_text({read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))}, 100);
+  for (const char* part : {"75.12 %", "76.00 %", "1.00 MB", "400 kB", "60.00 %", "1.80", "12.5 s", "low-rank", "300 kB in 75"})
+    EXPECT_TRUE(contains(text, part)) << text;
+}
+
+TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
+  std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))};
+  runs[1].label = "<script>alert(1)</script>";
+  const std::string html = report_html(runs);
+  EXPECT_TRUE(html.starts_with("<!doctype html>"));
+  for (const char* part : {"Training loss", "Accuracy on the validation images", "Bytes sent by a rank", "by phase",
+                           "Rank r of every layer", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100", "60.0 %",
+                           "prefers-color-scheme: dark", "</html>"})
+    EXPECT_TRUE(contains(html, part)) << part;
+  for (const char* outside : {"http:", "https:", "<script", "<link", "src=", "@import", "url(", "nan", "inf,"})
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  const auto count = [&](const std::string& tag) {
+    std::size_t n = 0;
+    for (std::size_t at = html.find(tag); at != std::string::npos; at = html.find(tag, at + 1)) ++n;
+    return n;
+  };
+  for (const char* tag : {"svg", "figure", "section", "table", "g", "text", "title", "div", "article"})
+    EXPECT_EQ(count(fmt::format("<{}>", tag)) + count(fmt::format("<{} ", tag)), count(fmt::format("</{}>", tag))) << tag;
+}
+
+TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
+  LineChart chart{"t", "x", "y", NumberStyle::plain, NumberStyle::plain, false, {}};
+  EXPECT_TRUE(contains(draw(chart), "Nothing was recorded"));
+  chart.curves = {{"a", {{1, std::nan("")}, {2, INFINITY}}, 0, false}};
+  EXPECT_TRUE(contains(draw(chart), "Nothing was recorded"));
+  chart.curves = {{"a", {{5, 3}}, 9, true}};  // one point, a colour past the eighth
+  EXPECT_TRUE(contains(draw(chart), "dashed"));
+  EXPECT_EQ(draw(chart).find("nan"), std::string::npos);
+  chart.curves[0].points.clear();
+  for (int i = 0; i < 100000; ++i) chart.curves[0].points.push_back({double(i), std::sin(i * 0.001)});
+  EXPECT_LT(draw(chart).size(), 60000u);
+  EXPECT_TRUE(contains(draw(BarChart{"t", "x", NumberStyle::bytes, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
+}
+
+TEST_F(ReportTest, AxesHaveRoundTicks) {
+  EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(axis_ticks(0.13, 0.52, 4).front(), 0.2);
+  EXPECT_EQ(axis_ticks(3, 3, 5), (std::vector<double>{3}));
+}
+
+TEST_F(ReportTest, NumbersReadWell) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(999), "999 B");
+  EXPECT_EQ(human_bytes(999.7), "1.00 kB");
+  EXPECT_EQ(human_bytes(1234567), "1.23 MB");
+  EXPECT_EQ(human_bytes(99950000), "100 MB");
+  EXPECT_EQ(human_count(270410), "270 k");
+  EXPECT_EQ(human_count(12), "12");
+  EXPECT_EQ(human_seconds(3.14), "3.1 s");
+  EXPECT_EQ(human_seconds(192), "3 min 12 s");
+  EXPECT_EQ(human_seconds(3 * 3600 + 60), "3 h 01 min");
+  EXPECT_EQ(shorten("abcdefghij", 5), "ab…ij");
+  EXPECT_EQ(shorten("äöü", 3), "äöü");
+  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
+  EXPECT_EQ(wrap("longword a", 3), "longword\na");
+  EXPECT_EQ(wrap("", 3), "");
+  EXPECT_EQ(bar(0.5, 4), "██  ");
+  EXPECT_EQ(spark_bars({8, 4, 0}), "█▅▁");
+}
+
+TEST_F(ReportTest, RunFoldersAreProtected) {
+  TrainConfig config = resolve_train_config({}, "");
+  config.out = folder_ + "/new/run";
+  check_run_folder(config);
+  EXPECT_FALSE(fs::exists(folder_ + "/new"));
+  create_run_folder(config);
+  EXPECT_TRUE(fs::exists(in_folder(config.out, kConfigFile)));
+  check_run_folder(config);  // no results yet
+  write_file_atomically(in_folder(config.out, kSummaryFile), "{}");
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }), "already holds a run (summary.json)"));
+  config.overwrite = true;
+  create_run_folder(config);
+  EXPECT_FALSE(fs::exists(in_folder(config.out, kSummaryFile)));
+  config.out = in_folder(config.out, kConfigFile);
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }), "is not a folder"));
+}
+
+TEST_F(ReportTest, InspectShowsFactorsAndSpectra) {
+  const std::string file = folder_ + "/m.safetensors";
+  // W = diag(4, 2) beside zeros: 3×2, as it is and as factors; a flat convolution wider than tall; a broken layer.
+  write_safetensors(file, {{{"model", "tiny"}}, {
+      {"dense.weight", Tensor::from(std::vector<float>{4, 0, 0, 2, 0, 0}, {3, 2})},
+      {"thin.weight.a", Tensor::from(std::vector<float>{0, 3, 4, 0}, {4, 1})},
+      {"thin.weight.b", Tensor::from(std::vector<float>{2, 0, 0}, {1, 3})},
+      {"flat.weight.a", Tensor::from(std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}, {1, 2, 2, 2})},
+      {"flat.weight.b", Tensor::from(std::vector<float>{7, 0}, {2, 1})},
+      {"broken.weight", Tensor::from(std::vector<float>{NAN, 0, 0, 1}, {2, 2})},
+      {"dense.bias", Tensor::zeros({3})}}});
+  const std::string text = inspect_text(file, 120);
+  for (const char* part : {"model tiny", "dense.weight", "3×2", "full 2", "4 2", "thin.weight ", "4×3", "1/3", "10 0 0",
+                           "2×2×2×2", "1/2", "7 0", "not finite", "dense.bias"})
+    EXPECT_EQ(std::string(part) != "dense.bias", bool(contains(text, part))) << part << "\n" << text;
+  EXPECT_TRUE(contains(text, "3 in vectors and statistics"));
+}
+
+}  // namespace
