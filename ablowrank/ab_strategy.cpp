@@ -3,6 +3,7 @@
 
 #include "ablowrank/moments.h"
 #include "ablowrank/split.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
 
 namespace ab {
@@ -63,7 +64,9 @@ void AbStrategy::split(TrainState& state, bool cut) {
     Weight& weight = *weights[i];
     const bool train_a = trained_factor() == Factor::a;
     FactorPair pair = apply_gauge(parts[i], options_.gauge, train_a != weight.transposed());
-    weight.factorise(std::move(pair.outer), std::move(pair.inner), train_a ? Weight::Mode::train_a : Weight::Mode::train_b);
+    const Tensor rest = options_.rest == Rest::keep ? rest_of(weight.dense().value.value(), parts[i]) : Tensor();
+    weight.factorise(std::move(pair.outer), std::move(pair.inner),
+                     train_a ? Weight::Mode::train_a : Weight::Mode::train_b, rest);
     carry_moments_to_factors(weight, options_.moments, state.optimizer);
     splits_.push_back({&weight, options_.sync == SyncMode::tangent ? std::move(parts[i]) : LowRank{}});
   }
@@ -71,6 +74,11 @@ void AbStrategy::split(TrainState& state, bool cut) {
 }
 
 namespace {
+
+/// W as rejoined, plus what the split had left over.
+Tensor with_rest(const Tensor& low_rank, const Weight& weight) {
+  return weight.rest().defined() ? add(low_rank, weight.rest()) : low_rank;
+}
 
 Tensor matrix_of(const Var& factor) { return factor.value().view({factor.shape()[0], -1}); }
 
@@ -108,7 +116,7 @@ void AbStrategy::sync(TrainState& state) {
   std::vector<Tensor> dense_moments(splits_.size());
   for (const auto& [i, join] : moments) dense_moments[i] = join.dense(sum);
   for (std::size_t i = 0; i < splits_.size(); ++i) {
-    splits_[i].weight->restore(weights[i].dense(sum));
+    splits_[i].weight->restore(with_rest(weights[i].dense(sum), *splits_[i].weight));
     carry_moments_to_dense(*splits_[i].weight, options_.moments, dense_moments[i], state.optimizer);
   }
   splits_.clear();
@@ -148,7 +156,8 @@ void AbStrategy::begin_evaluation(TrainState&) {
   for (std::size_t i = 0; i < splits_.size(); ++i) {
     Weight& weight = *splits_[i].weight;
     aside_.factors.push_back({weight.outer().value.value(), weight.inner().value.value()});
-    weight.restore(joins[i].dense(sum));
+    aside_.rests.push_back(weight.rest());
+    weight.restore(with_rest(joins[i].dense(sum), weight));
   }
 }
 
@@ -157,7 +166,7 @@ void AbStrategy::end_evaluation(TrainState&) {
   if (phase_ != Phase::low_rank) return;
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   for (std::size_t i = 0; i < splits_.size(); ++i)
-    splits_[i].weight->factorise(aside_.factors[i].outer, aside_.factors[i].inner, mode);
+    splits_[i].weight->factorise(aside_.factors[i].outer, aside_.factors[i].inner, mode, aside_.rests[i]);
   const std::vector<Tensor> shared = shared_values();
   for (std::size_t i = 0; i < shared.size(); ++i) shared[i].copy_from(aside_.shared[i]);
   aside_ = {};
@@ -169,7 +178,10 @@ void AbStrategy::finish(TrainState& state) {
     return;
   }
   sync(state);
-  if (options_.final_model == FinalModel::factors) split(state, true);
+  if (options_.final_model == FinalModel::factors) {
+    options_.rest = Rest::drop;  // the final model is what its factors say
+    split(state, true);
+  }
   else enter(Phase::rebound, state);
 }
 

@@ -62,6 +62,7 @@ class AbStrategy final : public SyncStrategy {
   /// What an evaluation in a low-rank phase puts aside.
   struct Aside {
     std::vector<FactorPair> factors;
+    std::vector<Tensor> rests;
     std::vector<Tensor> shared;
   };
   Aside aside_;

@@ -39,6 +39,13 @@ FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer)
   return pair;
 }
 
+Tensor rest_of(const Tensor& weight, const LowRank& low_rank) {
+  const FactorPair pair = apply_gauge(low_rank, Gauge::orthonormal, true);
+  const Tensor rest = weight.view({weight.dim(0), -1}).clone();
+  axpy(-1.0, fold(pair.outer, pair.inner), rest);
+  return rest;
+}
+
 Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   Tensor c({a.dim(transpose_a ? 1 : 0), b.dim(transpose_b ? 0 : 1)}, a.dtype(), a.device());
   backend(a.device()).gemm({.transpose_a = transpose_a, .transpose_b = transpose_b}, a, b, c);

@@ -31,6 +31,9 @@ struct FactorPair {
 /// storage.
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer);
 
+/// What the cut left over: W2 − outer · diag(sigma) · inner   [O, K]
+Tensor rest_of(const Tensor& weight, const LowRank& low_rank);
+
 /// W2 = outer · inner   [O, K]
 Tensor fold(const Tensor& outer, const Tensor& inner);
 

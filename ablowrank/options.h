@@ -38,6 +38,13 @@ enum class MomentCarry {
   truncate,  ///< W's moments sleep while the factors train; a factor's are cut or padded to its new rank
 };
 
+/// What becomes of the directions that the cut leaves over.
+enum class Rest {
+  drop,  ///< they are gone (the paper): the model is low-rank while its factors train
+  keep,  ///< they stay in the model as a frozen dense tensor: nothing is lost at a split, and the bytes on the
+         ///< wire are the same, but layers compute with W = A·B + rest and the memory of W is not saved
+};
+
 /// What a run that ends in a low-rank phase leaves behind.
 enum class FinalModel { factors, dense };
 
@@ -47,6 +54,7 @@ struct AbOptions {
   SyncMode sync = SyncMode::tangent;
   GradientScope gradient_scope = GradientScope::group;
   Gauge gauge = Gauge::orthonormal;
+  Rest rest = Rest::drop;
   MomentCarry moments = MomentCarry::project;
   FinalModel final_model = FinalModel::factors;
   Execution execution = Execution::automatic;

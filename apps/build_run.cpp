@@ -82,6 +82,7 @@ AbOptions make_ab_options(const TrainConfig& config) {
   options.gradient_scope = meaning<GradientScope>(
       ab.setup, {{"groups", GradientScope::group}, {"individual", GradientScope::individual}});
   options.gauge = meaning<Gauge>(ab.gauge, {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}});
+  options.rest = meaning<Rest>(ab.rest, {{"drop", Rest::drop}, {"keep", Rest::keep}});
   options.moments = meaning<MomentCarry>(
       ab.moments,
       {{"project", MomentCarry::project}, {"reset", MomentCarry::reset}, {"truncate", MomentCarry::truncate}});

@@ -21,6 +21,8 @@ const Run* dense_baseline(const std::vector<Run>& runs);
 /// Share of wire bytes per rank and step that `run` sends less than `baseline`; NaN when there is none, or when
 /// model or number of ranks differ.
 double wire_saving(const Run& run, const Run* baseline);
+/// The phases in which any of the runs sent something, in the order in which training meets them.
+std::vector<std::string> phases_of(const std::vector<Run>& runs);
 /// The table, at most `width` columns where that is possible.
 std::string compare_text(const std::vector<Run>& runs, int width);
 

@@ -36,6 +36,7 @@ struct AbConfig {
   std::int64_t fixed_rank = 16;         ///< keep r = fixed_rank
   std::int64_t rank_multiple = 1;       ///< round r up to a multiple of this
 
+  std::string rest = "drop";            ///< drop | keep: what the cut leaves over
   std::string moments = "project";      ///< project | reset | truncate: optimizer state at a split
   std::string execution = "auto";       ///< auto | factors | form-w: how a factored layer computes
   std::string svd = "gram";             ///< gram | direct

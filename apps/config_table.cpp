@@ -132,6 +132,8 @@ void declare_ab(std::vector<Setting>& all) {
   s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low = true;
   s.number("ab.fixed_rank", &A::fixed_rank, 1, 65536, "keep so many singular values");
   s.number("ab.rank_multiple", &A::rank_multiple, 1, 1024, "round r up to a multiple of this");
+  s.choice("ab.rest", &A::rest, {"drop", "keep"},
+           "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
   s.choice("ab.moments", &A::moments, {"project", "reset", "truncate"},
            "optimizer state at a split: project onto the new factors, forget, or cut and pad");
   s.choice("ab.execution", &A::execution, {"auto", "factors", "form-w"},

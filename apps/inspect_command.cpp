@@ -17,14 +17,14 @@ namespace {
 
 constexpr int kSpectrumBars = 16;
 
-/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b.
+/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b and perhaps NAME.rest.
 struct StoredLayer {
   std::string name;
   Shape shape;                ///< of W
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
-  Tensor outer, inner;        ///< factored: W2 = outer · inner (layers/weight.h)
-  Tensor dense;
+  Tensor outer, inner;        ///< factored: W2 = outer · inner + dense (layers/weight.h)
+  Tensor dense;               ///< the weight itself, or the rest beside its factors; undefined when there is none
 
   std::int64_t rows() const { return shape[0]; }
   std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
@@ -49,34 +49,54 @@ std::optional<StoredLayer> factored_layer(const std::string& name, const Tensor&
   return tall ? tall : pair(b, a, false);
 }
 
+/// The layer that the factors of `base` and its rest make up, when the file holds such.
+std::optional<StoredLayer> find_factored(const TensorFile& content, const std::string& base) {
+  const Tensor* a = content.find(base + ".a");
+  const Tensor* b = content.find(base + ".b");
+  if (!a || !b) return {};
+  std::optional<StoredLayer> layer = factored_layer(base, *a, *b);
+  const Tensor* rest = content.find(base + ".rest");
+  if (layer && rest && rest->shape() == layer->shape) {
+    layer->dense = *rest;
+    layer->parameters += rest->numel();
+  }
+  return layer;
+}
+
 /// The layers of a file in its order, and how many parameters lie in everything else.
 std::vector<StoredLayer> layers_of(const TensorFile& content, std::int64_t& other_parameters) {
   std::vector<StoredLayer> layers;
   other_parameters = 0;
-  for (const NamedTensor& tensor : content.tensors) {
-    const std::string& name = tensor.name;
-    if (name.ends_with(".a") || name.ends_with(".b")) {
-      const std::string base = name.substr(0, name.size() - 2);
-      const Tensor* a = content.find(base + ".a");
-      const Tensor* b = content.find(base + ".b");
-      if (const auto layer = a && b ? factored_layer(base, *a, *b) : std::nullopt) {
-        if (name.ends_with(".a")) layers.push_back(*layer);
+  for (const auto& [name, value] : content.tensors) {
+    const std::size_t dot = name.rfind('.');
+    const std::string last = dot == std::string::npos ? "" : name.substr(dot);
+    if (last == ".a" || last == ".b" || last == ".rest") {
+      if (const auto layer = find_factored(content, name.substr(0, dot))) {
+        if (last == ".a") layers.push_back(*layer);
         continue;
       }
     }
-    if (tensor.value.rank() >= 2 && tensor.value.numel() > 0)
-      layers.push_back({name, tensor.value.shape(), tensor.value.numel(), {}, {}, {}, tensor.value});
-    else other_parameters += tensor.value.numel();
+    if (value.rank() >= 2 && value.numel() > 0) layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
+    else other_parameters += value.numel();
   }
   return layers;
 }
 
+/// W as a matrix.
+Tensor matrix_of(const StoredLayer& layer) {
+  if (!layer.r) return as_float(layer.dense);
+  const Tensor w = fold(as_float(layer.outer), as_float(layer.inner).view({*layer.r, layer.columns()}));
+  if (layer.dense.defined()) {
+    const Tensor rest = as_float(layer.dense);
+    for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] += rest.data<float>()[i];
+  }
+  return w;
+}
+
 /// The singular values of the 2-D view, or nothing when it holds NaN or infinity.
 std::vector<double> singular_values(const StoredLayer& layer) {
-  const Tensor w = layer.r ? fold(as_float(layer.outer), as_float(layer.inner).view({*layer.r, layer.columns()}))
-                           : as_float(layer.dense);
   try {
-    return decompose(w, nullptr, SvdMethod::gram).sigma.to_doubles();
+    return decompose(matrix_of(layer), nullptr, SvdMethod::gram).sigma.to_doubles();
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::numerics) throw;
     return {};

@@ -37,6 +37,8 @@ std::set<std::string> split_names(const std::string& text) {
   return names;
 }
 
+std::string rest_name(const Weight& weight) { return weight.name() + ".rest"; }
+
 /// Gives the weights named in `factored` factors with the rank that the file holds; values follow later.
 void shape_factors(Inventory& inventory, const std::set<std::string>& factored, const TensorFile& content,
                    const std::string& file, Device device) {
@@ -50,8 +52,10 @@ void shape_factors(Inventory& inventory, const std::set<std::string>& factored, 
                   "{}: the factors of {} are missing or do not fit its shape {}", file, weight->name(),
                   weight->shape().str());
     const std::int64_t r = outer->dim(1);
+    const bool has_rest = content.find(rest_name(*weight)) != nullptr;
     weight->factorise(Tensor({weight->out(), r}, DType::float32, device),
-                      Tensor({r, weight->in()}, DType::float32, device), Weight::Mode::train_a);
+                      Tensor({r, weight->in()}, DType::float32, device), Weight::Mode::train_a,
+                      has_rest ? Tensor(weight->shape(), DType::float32, device) : Tensor());
   }
   AB_CHECK_KIND(checkpoint, found == factored.size(), "{}: it names factored weights that its model does not have",
                 file);
@@ -61,6 +65,8 @@ std::vector<NamedTensor> tensors_of(Layer& model) {
   const Inventory inventory = inventory_of(model);
   std::vector<NamedTensor> tensors;
   for (const Param* param : inventory.params) tensors.push_back({param->name, param->value.value()});
+  for (const Weight* weight : inventory.weights)
+    if (weight->rest().defined()) tensors.push_back({rest_name(*weight), weight->rest()});
   for (const Buffer& buffer : inventory.buffers) tensors.push_back({buffer.name, buffer.value});
   return tensors;
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // model.safetensors of the program: parameters and running statistics under their names, factored weights as
-// NAME.a and NAME.b, and in __metadata__ what is needed to build the model again:
+// NAME.a and NAME.b (and NAME.rest where the rest is kept), and in __metadata__ what builds the model again:
 //   format "abtrain", format_version, model, dataset, classes, factored (names, separated by commas),
 //   conv_layout "KRSC" (output channel, kernel row, kernel column, input channel).
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "apps/compare_command.h"
 #include "apps/report_style.h"
@@ -72,12 +71,9 @@ std::string table(const std::vector<Run>& runs) {
 }
 
 std::string phase_chart(const std::vector<Run>& runs) {
-  std::set<std::string> phases;
-  for (const Run& run : runs)
-    for (const auto& [phase, bytes] : run.summary.wire_bytes_per_rank_by_phase)
-      if (bytes > 0) phases.insert(phase);
+  const std::vector<std::string> phases = phases_of(runs);
   BarChart chart{"Where the bytes go: sent per rank, by phase", "bytes per rank", NumberStyle::bytes,
-                 {phases.begin(), phases.end()}, {}};
+                 phases, {}};
   for (const Run& run : runs) {
     StackedBar bar{run.label, {}};
     for (const std::string& phase : phases) {

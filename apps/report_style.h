@@ -42,7 +42,7 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 .curve.dashed { stroke-dasharray: 6 4; }
 .hit { fill: transparent; } .dot { fill: currentColor; opacity: 0; } .dot.shown, .point:hover .dot { opacity: 1; }
 .fill { fill: currentColor; stroke: var(--card); stroke-width: 1; } .fill.dashed { fill-opacity: .55; }
-.band { fill: var(--band); } .in-light, .in-dark { font-size: 11px; fill: var(--ink); } .in-dark { fill: var(--card); }
+.band { fill: var(--band); } .inside { font-size: 11px; fill: var(--ink); }
 .k0 { color: var(--c0); } .k1 { color: var(--c1); } .k2 { color: var(--c2); } .k3 { color: var(--c3); }
 .k4 { color: var(--c4); } .k5 { color: var(--c5); } .k6 { color: var(--c6); } .k7 { color: var(--c7); }
 .wide { margin-top: 1rem; overflow-x: auto; }

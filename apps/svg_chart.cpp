@@ -13,7 +13,7 @@ namespace ab {
 namespace {
 
 constexpr double kWidth = 640, kHeight = 340;
-constexpr double kLeft = 66, kRight = 16, kTop = 14, kBottom = 46;
+constexpr double kLeft = 80, kRight = 16, kTop = 14, kBottom = 46;
 constexpr int kColours = 8;
 constexpr std::size_t kMaxPoints = 400;  // more than a pixel holds
 constexpr std::size_t kMaxHovers = 80;
@@ -23,6 +23,9 @@ bool finite(const Point& p) { return std::isfinite(p.x) && std::isfinite(p.y); }
 std::string colour_class(int colour) {
   return fmt::format("k{}{}", colour % kColours, colour >= kColours ? " dashed" : "");
 }
+
+/// Parts of a bar start elsewhere in the palette than curves, so that nobody takes a part for a run.
+int part_colour(std::size_t part) { return static_cast<int>(part) + 3; }
 
 /// A linear map from data to the page.
 struct Scale {
@@ -123,7 +126,7 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double step = power * (rough / power <= 1 ? 1 : rough / power <= 2 ? 2 : rough / power <= 5 ? 5 : 10);
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push_back(i * step);
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push_back(i * step + 0.0);  // + 0.0 turns -0 into 0
   return ticks;
 }
 
@@ -161,7 +164,7 @@ std::string draw(const BarChart& chart) {
   }
   if (!(longest > 0)) return figure(chart.title, "<p class=\"none\">Nothing was sent.</p>", 1, "");
   std::vector<std::pair<std::string, int>> entries;
-  for (std::size_t i = 0; i < chart.parts.size(); ++i) entries.emplace_back(chart.parts[i], static_cast<int>(i));
+  for (std::size_t i = 0; i < chart.parts.size(); ++i) entries.emplace_back(chart.parts[i], part_colour(i));
 
   const Scale x{0, longest * 1.02, kLabels, kWidth - kRight};
   const double bottom = kTop + kRow * static_cast<double>(chart.bars.size());
@@ -175,7 +178,7 @@ std::string draw(const BarChart& chart) {
       const double end = begin + bar.parts[i];
       if (bar.parts[i] > 0)
         svg += fmt::format("<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: {}</title></rect>",
-                           colour_class(static_cast<int>(i)), x(begin), top, x(end) - x(begin), kBarHeight,
+                           colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight,
                            escape_html(bar.label), escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
       begin = end;
     }
@@ -198,10 +201,10 @@ std::string draw(const BandChart& chart) {
       const double width = x(band.end) - x(band.begin);
       svg += fmt::format("<g><title>{}</title><rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill-opacity=\"{:.2f}\"/>",
                          escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
-                         0.12 + 0.75 * std::clamp(band.fraction, 0.0, 1.0));
+                         0.1 + 0.5 * std::clamp(band.fraction, 0.0, 1.0));
       if (width > kDigit * (text_width(band.text) + 1))
-        svg += fmt::format("<text class=\"{}\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                           band.fraction > 0.55 ? "in-dark" : "in-light", x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
+        svg += fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
+                           x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
       svg += "</g>";
     }
     top += kRow;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "layers/conv2d.h"
 
-#include "engine/ops/linear.h"
 #include "engine/ops/shape.h"
 #include "layers/execution_cost.h"
 #include "layers/init.h"
@@ -19,14 +18,10 @@ Conv2d::Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::
       options_(options) {}
 
 Var Conv2d::forward(const Var& x) {
-  if (!weight_.factored()) return conv2d(x, weight_.dense().value, bias_.value, options_);
-  const Var& outer = weight_.outer().value;
-  const Var& inner = weight_.inner().value;
-  const std::int64_t r = weight_.r();
-  if (run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_), weight_.execution()))
-    return conv2d(conv2d(x, inner, {}, options_), reshape(outer, {weight_.out(), 1, 1, r}), bias_.value, {});
-  const Var formed = matmul(outer, reshape(inner, {r, weight_.in()}));
-  return conv2d(x, reshape(formed, weight_.shape()), bias_.value, options_);
+  if (!run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_)))
+    return conv2d(x, weight_.formed(), bias_.value, options_);
+  const Var thin = conv2d(x, weight_.inner().value, {}, options_);
+  return conv2d(thin, reshape(weight_.outer().value, {weight_.out(), 1, 1, weight_.r()}), bias_.value, {});
 }
 
 void Conv2d::list(Inventory& inventory) {

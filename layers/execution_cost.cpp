@@ -12,13 +12,15 @@ bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double de
   return thin <= formed;
 }
 
-bool run_factors(const Weight& weight, std::int64_t rows, Execution execution) {
-  if (execution != Execution::automatic) return execution == Execution::factors;
+bool run_factors(const Weight& weight, std::int64_t rows) {
+  if (!weight.factored() || weight.rest().defined()) return false;
+  if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
   return factors_are_cheaper(weight, rows, 1.0);
 }
 
-bool run_factors(const Weight& weight, const Conv2dSpec& spec, Execution execution) {
-  if (execution != Execution::automatic) return execution == Execution::factors;
+bool run_factors(const Weight& weight, const Conv2dSpec& spec) {
+  if (!weight.factored() || weight.rest().defined()) return false;
+  if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
   // The thin filters keep Winograd too once they are as wide as a vector register.
   const bool dense_winograd = spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
   const bool thin_winograd = dense_winograd && weight.r() >= 64;

@@ -16,9 +16,10 @@ namespace ab {
 /// which thin filters of few channels cannot use.
 bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double dense_advantage);
 
-/// The choice for a linear layer over `rows` inputs.
-bool run_factors(const Weight& weight, std::int64_t rows, Execution execution);
-/// The choice for a convolution.
-bool run_factors(const Weight& weight, const Conv2dSpec& spec, Execution execution);
+/// Whether a linear layer over `rows` inputs runs its factors: never when dense or with a rest, which needs W;
+/// otherwise as weight.execution() says.
+bool run_factors(const Weight& weight, std::int64_t rows);
+/// The same for a convolution.
+bool run_factors(const Weight& weight, const Conv2dSpec& spec);
 
 }  // namespace ab

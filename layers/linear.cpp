@@ -13,12 +13,8 @@ Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const
             role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector} {}
 
 Var Linear::forward(const Var& x) {
-  if (!weight_.factored()) return linear(x, weight_.dense().value, bias_.value);
-  const Var& outer = weight_.outer().value;
-  const Var& inner = weight_.inner().value;
-  if (run_factors(weight_, x.shape()[0], weight_.execution()))
-    return linear(linear(x, inner, {}), outer, bias_.value);
-  return linear(x, matmul(outer, inner), bias_.value);
+  if (!run_factors(weight_, x.shape()[0])) return linear(x, weight_.formed(), bias_.value);
+  return linear(linear(x, weight_.inner().value, {}), weight_.outer().value, bias_.value);
 }
 
 void Linear::list(Inventory& inventory) {

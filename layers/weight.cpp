@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "layers/weight.h"
 
+#include "engine/ops/activation.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/shape.h"
+
 namespace ab {
 
 Weight::Weight(const std::string& name, Tensor value, ParamRole role)
@@ -9,7 +13,7 @@ Weight::Weight(const std::string& name, Tensor value, ParamRole role)
       a_{name + ".a", Var(Tensor()), ParamRole::factor_a},
       b_{name + ".b", Var(Tensor()), ParamRole::factor_b} {}
 
-void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode) {
+void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode, const Tensor& rest) {
   AB_CHECK(mode != Mode::full && outer_value.rank() == 2 && outer_value.dim(0) == out() &&
                inner_value.numel() == outer_value.dim(1) * in(),
            "{}: factors {} and {} do not make up a weight {}", name(), outer_value.shape().str(),
@@ -22,6 +26,7 @@ void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode) {
   b_.value.set_requires_grad(mode == Mode::train_b);
   dense_.value.set_value({});
   dense_.value.clear_grad();
+  rest_ = rest.defined() ? rest.view(shape_) : Tensor();
   mode_ = mode;
 }
 
@@ -32,7 +37,15 @@ void Weight::restore(Tensor dense) {
     factor->value.clear_grad();
     factor->value.set_requires_grad(false);
   }
+  rest_ = {};
   mode_ = Mode::full;
+}
+
+Var Weight::formed() const {
+  if (!factored()) return dense_.value;
+  const Var product = matmul(outer().value, reshape(inner().value, {r(), in()}));
+  const Var w = reshape(product, shape_);
+  return rest_.defined() ? add(w, Var(rest_)) : w;
 }
 
 void Weight::list(std::vector<Param*>& params) {

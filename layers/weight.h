@@ -8,6 +8,7 @@
 //   O <  K: W2ᵀ = A·B   A: [K, r]   B: [r, O], so W2 = Bᵀ·Aᵀ
 // In both orientations W2 = (O × r) · (r × K): r thin filters over the input, then a 1×1 map to the output.
 // The factors are stored in that form, ready to run: `outer()` [O, r] and `inner()` [r, ...].
+// On request the rest that the cut left over stays in the model as a frozen dense tensor: W2 = outer·inner + rest.
 
 #include <algorithm>
 
@@ -55,13 +56,20 @@ class Weight {
   const Param& outer() const { return transposed() ? b_ : a_; }
   const Param& inner() const { return transposed() ? a_ : b_; }
 
-  /// Replaces the dense tensor by factors in their stored form, outer [O, r] and inner [r, K] or [r, ...].
-  void factorise(Tensor outer, Tensor inner, Mode mode);
+  /// The frozen part of a factored weight, of shape(); undefined when there is none.
+  const Tensor& rest() const { return rest_; }
+
+  /// Replaces the dense tensor by factors in their stored form, outer [O, r] and inner [r, K] or [r, ...], and
+  /// a rest of O·K elements, which may be undefined.
+  void factorise(Tensor outer, Tensor inner, Mode mode, const Tensor& rest = {});
   /// Replaces the factors by a dense tensor of shape().
   void restore(Tensor dense);
 
   Execution execution() const { return execution_; }
   void set_execution(Execution execution) { execution_ = execution; }
+
+  /// W as the layer applies it, of shape(): the dense parameter, or outer·inner + rest, recorded for backward().
+  Var formed() const;
 
   /// The parameters that exist now: the dense one, or A and B.
   void list(std::vector<Param*>& params);
@@ -71,6 +79,7 @@ class Weight {
   Mode mode_ = Mode::full;
   Execution execution_ = Execution::automatic;
   Param dense_, a_, b_;
+  Tensor rest_;
 };
 
 }  // namespace ab

@@ -117,7 +117,7 @@ double tolerance(ConvAlgorithm algorithm, const Conv2dSpec& s, ConvDirection dir
                               : direction == ConvDirection::backward_data
                                   ? s.kernel_h * s.kernel_w * s.out_channels / s.groups
                                   : s.batch * s.out_height() * s.out_width();
-  const double digit = algorithm == ConvAlgorithm::winograd ? 10 : 1;
+  const double digit = algorithm == ConvAlgorithm::winograd || algorithm == ConvAlgorithm::winograd_onednn ? 10 : 1;
   return digit * 1e-6 * std::sqrt(static_cast<double>(length));
 }
 

@@ -72,7 +72,8 @@ BatchNormStats running_stats(const Tensor& x) {
   return stats;
 }
 
-OpCase batch_norm_case(const std::string& name, const Shape& x, bool training, Activation activation, bool residual) {
+OpCase batch_norm_case(const std::string& name, const Shape& x, bool training, Activation activation,
+                       bool residual) {
   const std::int64_t channels = x[x.rank() - 1];
   OpCase c{.op = "batch_norm", .name = "batch_norm/" + name, .inputs = {x, {channels}, {channels}}};
   if (residual) c.inputs.push_back(x);
@@ -99,7 +100,9 @@ OpCase layer_norm_case(const std::string& name, const Shape& x) {
   const Shape channels{x[x.rank() - 1]};
   OpCase c{.op = "layer_norm", .name = "layer_norm/" + name, .inputs = {x, channels, channels}};
   c.apply = [](const std::vector<Var>& in) { return layer_norm(in[0], in[1], in[2]); };
-  c.reference = [](const std::vector<Values>& in) { return reference::layer_norm(in[0], in[1], in[2], 1e-5f); };
+  c.reference = [](const std::vector<Values>& in) {
+    return reference::layer_norm(in[0], in[1], in[2], 1e-5f);
+  };
   c.work = numel(x);
   return c;
 }
@@ -123,9 +126,12 @@ OpCase avg_pool_case(const std::string& name, const Shape& x, Pool2dOptions o) {
 }
 
 OpCase adaptive_pool_case(const std::string& name, const Shape& x, std::int64_t out_h, std::int64_t out_w) {
-  OpCase c{.op = "adaptive_avg_pool2d", .name = "adaptive_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  OpCase c{
+      .op = "adaptive_avg_pool2d", .name = "adaptive_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
   c.apply = [=](const std::vector<Var>& in) { return adaptive_avg_pool2d(in[0], out_h, out_w); };
-  c.reference = [=](const std::vector<Values>& in) { return reference::adaptive_avg_pool2d(x, in[0], out_h, out_w); };
+  c.reference = [=](const std::vector<Values>& in) {
+    return reference::adaptive_avg_pool2d(x, in[0], out_h, out_w);
+  };
   return c;
 }
 
@@ -139,7 +145,8 @@ OpCase global_pool_case(const std::string& name, const Shape& x) {
 OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classes, float smoothing) {
   std::vector<std::int64_t> labels;
   for (std::int64_t i = 0; i < rows; ++i) labels.push_back((i * 7 + 3) % classes);
-  OpCase c{.op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
+  OpCase c{
+      .op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
   c.apply = [=](const std::vector<Var>& in) {
     return softmax_cross_entropy(in[0], Tensor::from(labels, Shape{rows}, in[0].value().device()), smoothing);
   };
@@ -165,33 +172,38 @@ OpCase elementwise_case(const std::string& op, const std::string& name, const st
 }
 
 OpCase relu_case(const std::string& name, const Shape& x) {
-  return elementwise_case("relu", name, {x}, [](const std::vector<Var>& in) { return relu(in[0]); },
-                          [](std::size_t i, const std::vector<Values>& in) { return std::fmax(in[0][i], 0.0); });
+  return elementwise_case(
+      "relu", name, {x}, [](const std::vector<Var>& in) { return relu(in[0]); },
+      [](std::size_t i, const std::vector<Values>& in) { return std::fmax(in[0][i], 0.0); });
 }
 
 OpCase gelu_case(const std::string& name, const Shape& x) {
-  return elementwise_case("gelu", name, {x}, [](const std::vector<Var>& in) { return gelu(in[0]); },
-                          [](std::size_t i, const std::vector<Values>& in) {
-                            return in[0][i] * 0.5 * std::erfc(-in[0][i] / std::sqrt(2.0));
-                          });
+  return elementwise_case(
+      "gelu", name, {x}, [](const std::vector<Var>& in) { return gelu(in[0]); },
+      [](std::size_t i, const std::vector<Values>& in) {
+        return in[0][i] * 0.5 * std::erfc(-in[0][i] / std::sqrt(2.0));
+      });
 }
 
 OpCase dropout_case(const std::string& name, const Shape& x, float p) {
   const Philox random{.seed = 3, .stream = 9};
-  return elementwise_case("dropout", name, {x}, [=](const std::vector<Var>& in) { return dropout(in[0], p, random); },
-                          [=](std::size_t i, const std::vector<Values>& in) {
-                            return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;
-                          });
+  return elementwise_case(
+      "dropout", name, {x}, [=](const std::vector<Var>& in) { return dropout(in[0], p, random); },
+      [=](std::size_t i, const std::vector<Values>& in) {
+        return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;
+      });
 }
 
 OpCase add_case(const std::string& name, const Shape& x) {
-  return elementwise_case("add", name, {x, x}, [](const std::vector<Var>& in) { return add(in[0], in[1]); },
-                          [](std::size_t i, const std::vector<Values>& in) { return in[0][i] + in[1][i]; });
+  return elementwise_case(
+      "add", name, {x, x}, [](const std::vector<Var>& in) { return add(in[0], in[1]); },
+      [](std::size_t i, const std::vector<Values>& in) { return in[0][i] + in[1][i]; });
 }
 
 OpCase reshape_case(const std::string& name, const Shape& x, std::function<Var(const Var&)> change) {
-  return elementwise_case("reshape", name, {x}, [=](const std::vector<Var>& in) { return change(in[0]); },
-                          [](std::size_t i, const std::vector<Values>& in) { return in[0][i]; });
+  return elementwise_case(
+      "reshape", name, {x}, [=](const std::vector<Var>& in) { return change(in[0]); },
+      [](std::size_t i, const std::vector<Values>& in) { return in[0][i]; });
 }
 
 }  // namespace
@@ -265,7 +277,10 @@ std::vector<OpCase> op_cases() {
       dropout_case("p0", {4, 33}, 0.0f),
       dropout_case("p50", {4, 33}, 0.5f),
       add_case("plain", {2, 3, 3, 5}),
-      reshape_case("reshape", {2, 6}, [](const Var& x) { return reshape(x, Shape{3, -1}); }),
+      reshape_case("reshape", {2, 6},
+                   [](const Var& x) {
+                     return reshape(x, Shape{3, -1});
+                   }),
       reshape_case("flatten", {2, 3, 2, 2}, [](const Var& x) { return flatten(x); }),
   };
 }

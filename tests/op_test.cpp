@@ -10,8 +10,11 @@
 #include <sstream>
 
 #include "engine/autograd/gradcheck.h"
+#include "engine/backend/backend.h"
+#include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
+#include "engine/kernels/reduce.h"
 #include "engine/ops/conv.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/loss.h"
@@ -53,7 +56,8 @@ std::vector<Values> run(const OpCase& c, const std::vector<Var>& inputs) {
   backward(record("probe", Tensor::zeros(Shape{1}, y.value().dtype(), y.value().device()), {y},
                   [dy](const Tensor&) { return Gradients{dy}; }));
   std::vector<Values> results{y.value().to_doubles()};
-  for (const Var& input : inputs) results.push_back(input.grad().defined() ? input.grad().to_doubles() : Values{});
+  for (const Var& input : inputs)
+    results.push_back(input.grad().defined() ? input.grad().to_doubles() : Values{});
   return results;
 }
 
@@ -69,12 +73,15 @@ TEST_P(OpTest, ForwardMatchesReference) {
 
   for (std::size_t k = 0; k < c.inputs.size(); ++k)
     inputs[k] = cases::input_values(c.inputs[k], DType::float64, k).to_doubles();
-  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float64)).value().to_doubles(), c.reference(inputs)), 1e-12);
+  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float64)).value().to_doubles(), c.reference(inputs)),
+            1e-12);
 }
 
 TEST_P(OpTest, GradientMatchesDifferences) {
+  set_compute_threads(1);  // many tiny calls
   const OpCase& c = GetParam();
   const GradcheckResult result = gradcheck(c.apply, make_inputs(c, DType::float64));
+  set_compute_threads(0);
   EXPECT_LT(result.worst, 1e-7) << result.str();
 }
 
@@ -82,12 +89,15 @@ TEST_P(OpTest, GradientMatchesDifferences) {
 TEST_P(OpTest, Float32GradientsMatchFloat64) {
   const OpCase& c = GetParam();
   std::vector<Var> wide;
-  for (const Var& input : make_inputs(c, DType::float32)) wide.emplace_back(cast(input.value(), DType::float64), true);
+  for (const Var& input : make_inputs(c, DType::float32))
+    wide.emplace_back(cast(input.value(), DType::float64), true);
   const auto got = run(c, make_inputs(c, DType::float32)), expected = run(c, wide);
-  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+  for (std::size_t k = 0; k < got.size(); ++k)
+    EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
 }
 
-// An operation keeps only what the needed gradients read: each must come out the same when it is the only one.
+// An operation keeps only what the needed gradients read: each must come out the same when it is the only
+// one.
 TEST_P(OpTest, EachGradientAloneIsTheSame) {
   const OpCase& c = GetParam();
   const auto all = run(c, make_inputs(c, DType::float32));
@@ -96,7 +106,8 @@ TEST_P(OpTest, EachGradientAloneIsTheSame) {
     for (std::size_t other = 0; other < inputs.size(); ++other) inputs[other].set_requires_grad(other == k);
     const auto alone = run(c, inputs);
     EXPECT_EQ(alone[k + 1], all[k + 1]) << "input " << k;
-    for (std::size_t other = 0; other < inputs.size(); ++other) EXPECT_EQ(alone[other + 1].empty(), other != k);
+    for (std::size_t other = 0; other < inputs.size(); ++other)
+      EXPECT_EQ(alone[other + 1].empty(), other != k);
   }
 }
 
@@ -117,8 +128,10 @@ TEST_P(OpTest, GpuMatchesCpu) {
     GTEST_SKIP() << "no GPU: " << error.what();
   }
   const OpCase& c = GetParam();
-  const auto got = run(c, make_inputs(c, DType::float32, gpu)), expected = run(c, make_inputs(c, DType::float32));
-  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+  const auto got = run(c, make_inputs(c, DType::float32, gpu)),
+             expected = run(c, make_inputs(c, DType::float32));
+  for (std::size_t k = 0; k < got.size(); ++k)
+    EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OpTest, testing::ValuesIn(cases::op_cases()), [](const auto& info) {
@@ -149,7 +162,8 @@ TEST(OpCases, CoverEveryRecordedOperation) {
     EXPECT_TRUE(names.insert(c.name).second) << c.name << " appears twice";
     covered.insert(c.op);
   }
-  for (const std::string& name : recorded) EXPECT_TRUE(covered.contains(name)) << name << " has no case in op_cases.cpp";
+  for (const std::string& name : recorded)
+    EXPECT_TRUE(covered.contains(name)) << name << " has no case in op_cases.cpp";
 }
 
 TEST(Gradcheck, SeesAWrongGradient) {
@@ -166,7 +180,8 @@ TEST(Gradcheck, SeesAWrongGradient) {
 }
 
 TEST(Linear, BackwardComputesOnlyWhatIsNeeded) {
-  const Tensor dy = cases::input_values({3, 4}, DType::float32, 0), x = cases::input_values({3, 5}, DType::float32, 1);
+  const Tensor dy = cases::input_values({3, 4}, DType::float32, 0),
+               x = cases::input_values({3, 5}, DType::float32, 1);
   const LinearGrads grads = linear_backward(dy, x, {}, {.dx = false, .dw = true, .db = false});
   EXPECT_TRUE(grads.dw.defined());
   EXPECT_FALSE(grads.dx.defined() || grads.db.defined());
@@ -181,6 +196,29 @@ TEST(BatchNorm, TrainingMovesTheRunningStatistics) {
   EXPECT_NEAR(stats.running_var.item(), 0.9 + 0.1 * 20.0 / 3.0, 1e-6);  // unbiased
   batch_norm(x, one, one, stats, false);
   EXPECT_NEAR(stats.running_mean.item(), 0.1 * 4, 1e-6);
+}
+
+// Sums are cut by shape, not by thread: a run gives the same bits on any number of cores.
+TEST(Threads, DoNotChangeResults) {
+  const auto results = [](int threads) {
+    set_compute_threads(threads);
+    const Var x(cases::input_values({8, 16, 16, 67}, DType::float32, 0), true);
+    const Var gamma(cases::input_values({67}, DType::float32, 1), true);
+    BatchNormStats stats{Tensor::zeros({67}), Tensor::zeros({67})};
+    const Var y = batch_norm(x, gamma, gamma, stats, true, Activation::relu, x);
+    backward(
+        record("probe", Tensor::zeros({1}), {y}, [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
+    const std::vector<Values> values{y.value().to_doubles(),
+                                     x.grad().to_doubles(),
+                                     gamma.grad().to_doubles(),
+                                     column_sums(x.value()).to_doubles(),
+                                     {sum_of_squares(x.value())}};
+    set_compute_threads(0);
+    return values;
+  };
+  const auto one = results(1);
+  EXPECT_EQ(results(2), one);
+  EXPECT_EQ(results(3), one);
 }
 
 TEST(BatchNorm, SurvivesALargeMean) {
@@ -198,9 +236,8 @@ TEST(BatchNorm, KeepsAffineParametersInFloat32ForBfloat16) {
   BatchNormStats stats{Tensor::zeros({5}), Tensor::zeros({5})};
   const Var y = batch_norm(x, gamma, gamma, stats, true);
   EXPECT_EQ(y.value().dtype(), DType::bfloat16);
-  backward(record("probe", Tensor::zeros({1}, DType::bfloat16), {y}, [dy = y.value()](const Tensor&) {
-    return Gradients{dy};
-  }));
+  backward(record("probe", Tensor::zeros({1}, DType::bfloat16), {y},
+                  [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
   EXPECT_EQ(x.grad().dtype(), DType::bfloat16);
   EXPECT_EQ(gamma.grad().dtype(), DType::float32);
 }
@@ -237,31 +274,83 @@ template <class F> std::string message_of(F&& f) {
 }
 
 TEST(OpErrors, SayWhatDoesNotFit) {
-  const auto t = [](const Shape& shape, DType type = DType::float32) { return Var(Tensor::zeros(shape, type)); };
-  const auto labels = [](std::int64_t label) { return Tensor::from(std::vector<std::int64_t>{label}, Shape{1}); };
+  const auto t = [](const Shape& shape, DType type = DType::float32) {
+    return Var(Tensor::zeros(shape, type));
+  };
+  const auto labels = [](std::int64_t label) {
+    return Tensor::from(std::vector<std::int64_t>{label}, Shape{1});
+  };
   BatchNormStats stats{Tensor::zeros({3}), Tensor::zeros({3})};
   const std::vector<std::pair<std::string, std::function<void()>>> calls{
-      {"linear: x [2, 3] does not fit w [4, 5]", [&] { linear(t({2, 3}), t({4, 5}), {}); }},
-      {"linear: b [3]", [&] { linear(t({2, 3}), t({4, 3}), t({3})); }},
-      {"linear: x is float32 but w is float64", [&] { linear(t({2, 3}), t({4, 3}, DType::float64), {}); }},
-      {"matmul: a [2, 3] does not fit", [&] { matmul(t({2, 3}), t({2, 3})); }},
-      {"conv2d: w [4, 3, 3, 2]", [&] { conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 2}), {}, {}); }},
-      {"conv2d: the kernel of w", [&] { conv2d(t({1, 2, 2, 3}), t({4, 3, 3, 3}), {}, {}); }},
-      {"conv2d: stride 0", [&] { conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 3}), {}, {.stride = 0}); }},
-      {"larger batch", [&] { batch_norm(t({1, 3}), t({3}), t({3}), stats, true); }},
-      {"one value per channel of x", [&] { batch_norm(t({4, 3}), t({2}), t({3}), stats, true); }},
-      {"running statistics must be", [&] { batch_norm(t({4, 5}), t({5}), t({5}), stats, true); }},
+      {"linear: x [2, 3] does not fit w [4, 5]",
+       [&] {
+         linear(t({2, 3}), t({4, 5}), {});
+       }},
+      {"linear: b [3]",
+       [&] {
+         linear(t({2, 3}), t({4, 3}), t({3}));
+       }},
+      {"linear: x is float32 but w is float64",
+       [&] {
+         linear(t({2, 3}), t({4, 3}, DType::float64), {});
+       }},
+      {"matmul: a [2, 3] does not fit",
+       [&] {
+         matmul(t({2, 3}), t({2, 3}));
+       }},
+      {"conv2d: w [4, 3, 3, 2]",
+       [&] {
+         conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 2}), {}, {});
+       }},
+      {"conv2d: the kernel of w",
+       [&] {
+         conv2d(t({1, 2, 2, 3}), t({4, 3, 3, 3}), {}, {});
+       }},
+      {"conv2d: stride 0",
+       [&] {
+         conv2d(t({1, 5, 5, 3}), t({4, 3, 3, 3}), {}, {.stride = 0});
+       }},
+      {"larger batch",
+       [&] {
+         batch_norm(t({1, 3}), t({3}), t({3}), stats, true);
+       }},
+      {"one value per channel of x",
+       [&] {
+         batch_norm(t({4, 3}), t({2}), t({3}), stats, true);
+       }},
+      {"running statistics must be",
+       [&] {
+         batch_norm(t({4, 5}), t({5}), t({5}), stats, true);
+       }},
       {"the residual [4, 2]",
-       [&] { batch_norm(t({4, 3}), t({3}), t({3}), stats, true, Activation::none, t({4, 2})); }},
-      {"kernel 3 is larger than", [&] { max_pool2d(t({1, 2, 2, 1}), {.kernel = 3}); }},
-      {"at most half the kernel", [&] { avg_pool2d(t({1, 4, 4, 1}), {.padding = 2}); }},
-      {"1 labels are not in [0, 3)", [&] { softmax_cross_entropy(t({1, 3}), labels(3)); }},
-      {"1 labels are not in [0, 3)", [&] { label_positions(t({1, 3}).value(), labels(-1)); }},
-      {"smoothing 1 is not in", [&] { softmax_cross_entropy(t({1, 3}), labels(0), 1.0f); }},
+       [&] {
+         batch_norm(t({4, 3}), t({3}), t({3}), stats, true, Activation::none, t({4, 2}));
+       }},
+      {"kernel 3 is larger than",
+       [&] {
+         max_pool2d(t({1, 2, 2, 1}), {.kernel = 3});
+       }},
+      {"at most half the kernel",
+       [&] {
+         avg_pool2d(t({1, 4, 4, 1}), {.padding = 2});
+       }},
+      {"1 labels are not in [0, 3)",
+       [&] {
+         softmax_cross_entropy(t({1, 3}), labels(3));
+       }},
+      {"1 labels are not in [0, 3)",
+       [&] {
+         label_positions(t({1, 3}).value(), labels(-1));
+       }},
+      {"smoothing 1 is not in",
+       [&] {
+         softmax_cross_entropy(t({1, 3}), labels(0), 1.0f);
+       }},
   };
   for (const auto& [expected, call] : calls) {
     const std::string message = message_of(call);
-    EXPECT_NE(message.find(expected), std::string::npos) << "expected: " << expected << "\n     got: " << message;
+    EXPECT_NE(message.find(expected), std::string::npos)
+        << "expected: " << expected << "\n     got: " << message;
   }
 }
 

@@ -111,8 +111,21 @@ TEST_F(ReportTest, SavingCountsAgainstTheFirstDenseRun) {
 
 TEST_F(ReportTest, TableShowsPercentAndBytes) {
   const std::string text = compare_text({read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))}, 100);
-  for (const char* part : {"75.12 %", "76.00 %", "1.00 MB", "400 kB", "60.00 %", "1.80", "12.5 s", "low-rank", "300 kB in 75"})
+  for (const char* part : {"75.12 %", "76.00 %", "1.00 MB", "400 kB", "60.00 %", "resnet20 on cifar10, 4 ranks", "1.80", "12.5 s", "low-rank", "300 kB in 75"})
     EXPECT_TRUE(contains(text, part)) << text;
+}
+
+TEST_F(ReportTest, PhasesComeInTheOrderOfTraining) {
+  std::vector<ab::Run> runs{read_run(make_run("ab", "ab", 4e5))};
+  runs[0].summary.wire_bytes_per_rank_by_phase["setup"] = 1;
+  runs[0].summary.wire_bytes_per_rank_by_phase["silent"] = 0;
+  EXPECT_EQ(phases_of(runs), (std::vector<std::string>{"setup", "warmup", "low-rank"}));
+}
+
+TEST_F(ReportTest, DifferentSetupsAreNamedInTheTable) {
+  std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))};
+  runs[1].summary.world_size = 8;
+  EXPECT_TRUE(contains(compare_text(runs, 100), "resnet20 on cifar10, 8 ranks"));
 }
 
 TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
@@ -151,6 +164,7 @@ TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
 
 TEST_F(ReportTest, AxesHaveRoundTicks) {
   EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_FALSE(std::signbit(axis_ticks(0, 10, 5).front()));
   EXPECT_EQ(axis_ticks(0.13, 0.52, 4).front(), 0.2);
   EXPECT_EQ(axis_ticks(3, 3, 5), (std::vector<double>{3}));
 }

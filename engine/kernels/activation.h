@@ -46,7 +46,9 @@ template <class T> struct ReluBackward {
 };
 
 /// Φ(v), the distribution function of the standard normal.
-template <class C> AB_HD C normal_cdf(C v) { return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440))); }
+template <class C> AB_HD C normal_cdf(C v) {
+  return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440)));
+}
 
 template <class T> struct Gelu {
   const T* x;
@@ -76,7 +78,8 @@ template <class T> struct Dropout {
   Philox random;
   AB_HD void operator()(std::int64_t i) const {
     using C = compute_t<T>;
-    const C kept = random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
+    const C kept =
+        random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
     y[i] = static_cast<T>(static_cast<C>(x[i]) * kept);
   }
 };

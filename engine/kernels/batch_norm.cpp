@@ -28,16 +28,20 @@ template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.dat
 
 /// Turns two run-time switches into compile-time ones: f.template operator()<first, second>().
 template <class F> void dispatch_flags(bool first, bool second, F&& f) {
-  if (first && second) f.template operator()<true, true>();
-  else if (first) f.template operator()<true, false>();
-  else if (second) f.template operator()<false, true>();
-  else f.template operator()<false, false>();
+  if (first && second)
+    f.template operator()<true, true>();
+  else if (first)
+    f.template operator()<true, false>();
+  else if (second)
+    f.template operator()<false, true>();
+  else
+    f.template operator()<false, false>();
 }
 
 }  // namespace
 
-BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean, const Tensor& running_var,
-                           double momentum) {
+BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
+                           const Tensor& running_var, double momentum) {
   const PixelTable table = pixel_table(x);
   return dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
@@ -47,10 +51,11 @@ BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& runnin
                                Tensor(per_channel, dtype_of<C>, x.device())};
     for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                  kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
-    for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
-                 kernels::MergeMoments<C>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), moments.mean.data<C>(),
-                                          moments.rstd.data<C>(), running_mean.data<C>(), running_var.data<C>(),
-                                          static_cast<C>(epsilon), static_cast<C>(momentum)});
+    for_each_row(
+        x.device(), blocks_of(x.device(), table.channels), table.strands(),
+        kernels::MergeMoments<C>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), moments.mean.data<C>(),
+                                 moments.rstd.data<C>(), running_mean.data<C>(), running_var.data<C>(),
+                                 static_cast<C>(epsilon), static_cast<C>(momentum)});
     return moments;
   });
 }
@@ -61,14 +66,15 @@ BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_v
                              Tensor(running_var.shape(), running_var.dtype(), running_var.device())};
   dispatch_float(running_var.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    for_each_index(running_var.device(), running_var.numel(),
-                   kernels::RunningRstd<C>{running_var.data<C>(), moments.rstd.data<C>(), static_cast<C>(epsilon)});
+    for_each_index(
+        running_var.device(), running_var.numel(),
+        kernels::RunningRstd<C>{running_var.data<C>(), moments.rstd.data<C>(), static_cast<C>(epsilon)});
   });
   return moments;
 }
 
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
-                          const Tensor& residual, bool relu) {
+Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
+                          const Tensor& beta, const Tensor& residual, bool relu) {
   const PixelTable table = pixel_table(x);
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
@@ -77,20 +83,22 @@ Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Te
     C* center = coefficients.data<C>();
     C* scale = center + table.columns();
     C* offset = scale + table.columns();
-    for_each_index(x.device(), table.columns(),
-                   kernels::ForwardCoefficients<C>{table.channels, moments.mean.data<C>(), moments.rstd.data<C>(),
-                                                   gamma.data<C>(), beta.data<C>(), center, scale, offset});
+    for_each_index(
+        x.device(), table.columns(),
+        kernels::ForwardCoefficients<C>{table.channels, moments.mean.data<C>(), moments.rstd.data<C>(),
+                                        gamma.data<C>(), beta.data<C>(), center, scale, offset});
     dispatch_flags(relu, residual.defined(), [&]<bool kRelu, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::Normalise<T, kRelu, kResidual>{table, x.data<T>(), data_or_null<T>(residual), center,
-                                                           scale, offset, y.data<T>()});
+                   kernels::Normalise<T, kRelu, kResidual>{table, x.data<T>(), data_or_null<T>(residual),
+                                                           center, scale, offset, y.data<T>()});
     });
   });
   return y;
 }
 
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
-                                   const Tensor& gamma, bool training, BatchNormNeeds needs) {
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
+                                   const BatchMoments& moments, const Tensor& gamma, bool training,
+                                   BatchNormNeeds needs) {
   const PixelTable table = pixel_table(x);
   const bool relu = y.defined();
   BatchNormGrads grads;
@@ -117,18 +125,17 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
                    kernels::ChunkGradSums<T, kRelu>{table, dy.data<T>(), x.data<T>(), data_or_null<T>(y),
                                                     center, sum_g, sum_gx});
       for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
-                   kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(), grads.dbeta.data<C>(),
-                                             grads.dgamma.data<C>()});
+                   kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(),
+                                             grads.dbeta.data<C>(), grads.dgamma.data<C>()});
       if (!grads.dx.defined()) return;
       for_each_index(x.device(), table.columns(),
                      kernels::BackwardCoefficients<C>{table.channels, per_pixel, moments.rstd.data<C>(),
                                                       gamma.data<C>(), grads.dgamma.data<C>(),
                                                       grads.dbeta.data<C>(), scale, offset, slope});
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::NormaliseBackward<T, kRelu, kResidual>{table, dy.data<T>(), x.data<T>(),
-                                                                   data_or_null<T>(y), center, scale, offset, slope,
-                                                                   grads.dx.data<T>(),
-                                                                   data_or_null<T>(grads.dresidual)});
+                   kernels::NormaliseBackward<T, kRelu, kResidual>{
+                       table, dy.data<T>(), x.data<T>(), data_or_null<T>(y), center, scale, offset, slope,
+                       grads.dx.data<T>(), data_or_null<T>(grads.dresidual)});
     });
   });
   return grads;

@@ -21,14 +21,14 @@ struct BatchMoments {
 
 /// Moments of x [..., C] over all but the last dimension. Moves `running_mean` and `running_var` [C], of the
 /// computing type, by `momentum` towards the batch (its unbiased variance). Needs at least two pixels.
-BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean, const Tensor& running_var,
-                           double momentum);
+BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
+                           const Tensor& running_var, double momentum);
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
 /// gamma, beta: [C] of the computing type; `residual` (shape and type of x) may be undefined.
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
-                          const Tensor& residual, bool relu);
+Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
+                          const Tensor& beta, const Tensor& residual, bool relu);
 
 struct BatchNormNeeds {
   bool dx = true, dresidual = false;
@@ -37,7 +37,8 @@ struct BatchNormGrads {
   Tensor dx, dgamma, dbeta, dresidual;  ///< dgamma and dbeta of the computing type
 };
 /// `y` is the forward result, or undefined when there was no ReLU. `training`: the moments came from x.
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
-                                   const Tensor& gamma, bool training, BatchNormNeeds needs);
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
+                                   const BatchMoments& moments, const Tensor& gamma, bool training,
+                                   BatchNormNeeds needs);
 
 }  // namespace ab

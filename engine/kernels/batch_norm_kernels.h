@@ -167,8 +167,8 @@ template <class T, bool kRelu> struct ChunkGradSums {
   const T* x;
   const T* y;
   const C* center;  // mean, per column
-  C* sum_g;   // [chunks, columns]
-  C* sum_gx;  // [chunks, columns]
+  C* sum_g;         // [chunks, columns]
+  C* sum_gx;        // [chunks, columns]
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     const std::int64_t columns = table.columns(), rows = table.rows_in(chunk);
@@ -264,7 +264,8 @@ template <class T, bool kRelu, bool kResidual> struct NormaliseBackward {
         for (int j = 0; j < count; ++j) {
           C g = static_cast<C>(dy[at + j]);
           if constexpr (kRelu) g = static_cast<C>(y[at + j]) > 0 ? g : C{0};
-          const C through_moments = offset[c + j] + (static_cast<C>(x[at + j]) - center[c + j]) * slope[c + j];
+          const C through_moments =
+              offset[c + j] + (static_cast<C>(x[at + j]) - center[c + j]) * slope[c + j];
           dx[at + j] = static_cast<T>(scale[c + j] * (g - through_moments));
           if constexpr (kResidual) dresidual[at + j] = static_cast<T>(g);
         }

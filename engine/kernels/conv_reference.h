@@ -11,7 +11,8 @@ namespace ab::reference {
 
 using Values = std::vector<double>;
 
-/// y[n, oy, ox, o] = b[o] + Σ x[n, oy·stride − padding + ky·dilation, …, i] · w[o, ky, kx, i]; `b` may be empty.
+/// y[n, oy, ox, o] = b[o] + Σ x[n, oy·stride − padding + ky·dilation, …, i] · w[o, ky, kx, i]; `b` may be
+/// empty.
 inline Values conv2d(const Conv2dSpec& s, const Values& x, const Values& w, const Values& b) {
   const std::int64_t in_group = s.in_channels / s.groups, out_group = s.out_channels / s.groups;
   Values y;
@@ -26,8 +27,9 @@ inline Values conv2d(const Conv2dSpec& s, const Values& x, const Values& w, cons
               const std::int64_t ix = ox * s.stride - s.padding + kx * s.dilation;
               if (iy < 0 || iy >= s.height || ix < 0 || ix >= s.width) continue;
               for (std::int64_t i = 0; i < in_group; ++i)
-                sum += x[((n * s.height + iy) * s.width + ix) * s.in_channels + o / out_group * in_group + i] *
-                       w[((o * s.kernel_h + ky) * s.kernel_w + kx) * in_group + i];
+                sum +=
+                    x[((n * s.height + iy) * s.width + ix) * s.in_channels + o / out_group * in_group + i] *
+                    w[((o * s.kernel_h + ky) * s.kernel_w + kx) * in_group + i];
             }
           y.push_back(sum);
         }

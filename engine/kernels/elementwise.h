@@ -51,7 +51,9 @@ template <class T> struct Axpy {
 template <class T> struct Scale {
   compute_t<T> factor;
   T* t;
-  AB_HD void operator()(std::int64_t i) const { t[i] = static_cast<T>(factor * static_cast<compute_t<T>>(t[i])); }
+  AB_HD void operator()(std::int64_t i) const {
+    t[i] = static_cast<T>(factor * static_cast<compute_t<T>>(t[i]));
+  }
 };
 
 template <class T> struct Square {

@@ -16,7 +16,8 @@ template <class Team> inline constexpr int kLaneWidth = std::is_same_v<Team, Ser
 
 /// body(begin, count) for every block of this lane in [0, n), in ascending order. `count` converts to int; it
 /// is a compile-time constant except for the last few elements, so take it as `auto`.
-template <class Team, class Body> AB_HD void for_each_block(const Team& team, std::int64_t n, const Body& body) {
+template <class Team, class Body>
+AB_HD void for_each_block(const Team& team, std::int64_t n, const Body& body) {
   constexpr int width = kLaneWidth<Team>;
   if constexpr (width == 1) {
     for (std::int64_t i = team.lane(); i < n; i += team.size()) body(i, std::integral_constant<int, 1>{});
@@ -28,8 +29,8 @@ template <class Team, class Body> AB_HD void for_each_block(const Team& team, st
   }
 }
 
-/// body(row, begin, count) for every block of this lane in a [rows, n] table: for_each_block over each row, but
-/// short rows are shared out too, so that a wide team is busy even when n is small.
+/// body(row, begin, count) for every block of this lane in a [rows, n] table: for_each_block over each row,
+/// but short rows are shared out too, so that a wide team is busy even when n is small.
 template <class Team, class Body>
 AB_HD void for_each_block(const Team& team, std::int64_t rows, std::int64_t n, const Body& body) {
   if constexpr (kLaneWidth<Team> == 1) {
@@ -48,11 +49,14 @@ inline std::int64_t blocks_of(Device device, std::int64_t n) {
   const std::int64_t width = device.kind == DeviceKind::cpu ? kLaneWidth<SerialTeam> : 1;
   return (n + width - 1) / width;
 }
-template <class Team, class Body> AB_HD void with_block(std::int64_t n, std::int64_t block, const Body& body) {
+template <class Team, class Body>
+AB_HD void with_block(std::int64_t n, std::int64_t block, const Body& body) {
   constexpr int width = kLaneWidth<Team>;
   const std::int64_t begin = block * width;
-  if (n - begin >= width) body(begin, std::integral_constant<int, width>{});
-  else body(begin, static_cast<int>(n - begin));
+  if (n - begin >= width)
+    body(begin, std::integral_constant<int, width>{});
+  else
+    body(begin, static_cast<int>(n - begin));
 }
 
 /// Σ f(i) for i in [0, n), known to every lane. All lanes must call it.
@@ -68,7 +72,8 @@ template <class V, class Team, class F> AB_HD V lane_sum(const Team& team, std::
 }
 
 /// max(lowest, max f(i) for i in [0, n)), known to every lane. All lanes must call it.
-template <class V, class Team, class F> AB_HD V lane_max(const Team& team, std::int64_t n, V lowest, const F& f) {
+template <class V, class Team, class F>
+AB_HD V lane_max(const Team& team, std::int64_t n, V lowest, const F& f) {
   constexpr int width = kLaneWidth<Team>;
   V best[width];
   for (int j = 0; j < width; ++j) best[j] = lowest;

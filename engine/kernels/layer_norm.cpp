@@ -38,9 +38,9 @@ LayerNormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tens
       const Tensor sum_dy(Shape{chunks, channels}, dtype_of<C>, x.device());
       const Tensor sum_dyhat(Shape{chunks, channels}, dtype_of<C>, x.device());
       for_each_row(x.device(), chunks, chunk_rows * channels,
-                   kernels::LayerNormChunkGradSums<T>{dy.data<T>(), x.data<T>(), mean.data<C>(), rstd.data<C>(),
-                                                      sum_dy.data<C>(), sum_dyhat.data<C>(), rows, channels,
-                                                      chunk_rows});
+                   kernels::LayerNormChunkGradSums<T>{dy.data<T>(), x.data<T>(), mean.data<C>(),
+                                                      rstd.data<C>(), sum_dy.data<C>(), sum_dyhat.data<C>(),
+                                                      rows, channels, chunk_rows});
       grads.dbeta = column_sums(sum_dy);
       grads.dgamma = column_sums(sum_dyhat);
     }

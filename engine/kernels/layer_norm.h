@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Layer normalisation over the last dimension (Ba et al. 2016).   x: [rows, C], gamma, beta: [C]
-//   y = gamma · xhat + beta,  xhat = (x − mean) · rstd,  rstd = 1 / sqrt(var + eps),  one mean and var per row
-//   dx = rstd · (h − mean(h) − xhat · mean(h · xhat)),  h = gamma · dy
-//   dgamma = Σ_rows dy · xhat     dbeta = Σ_rows dy
+//   y = gamma · xhat + beta,  xhat = (x − mean) · rstd,  rstd = 1 / sqrt(var + eps),  one mean and var per
+//   row dx = rstd · (h − mean(h) − xhat · mean(h · xhat)),  h = gamma · dy dgamma = Σ_rows dy · xhat dbeta =
+//   Σ_rows dy
 
 #include <cmath>
 
@@ -76,12 +76,15 @@ template <class T> struct LayerNormBackward {
     const C* weight = gamma;
     const C center = mean[row], inverse = rstd[row];
     const auto n = static_cast<C>(channels);
-    const C mean_h = lane_sum<C>(team, channels, [=](std::int64_t c) {
-      return static_cast<C>(dy_row[c]) * weight[c];
-    }) / n;
-    const C mean_hx = lane_sum<C>(team, channels, [=](std::int64_t c) {
-      return static_cast<C>(dy_row[c]) * weight[c] * (static_cast<C>(x_row[c]) - center) * inverse;
-    }) / n;
+    const C mean_h =
+        lane_sum<C>(team, channels, [=](std::int64_t c) { return static_cast<C>(dy_row[c]) * weight[c]; }) /
+        n;
+    const C mean_hx = lane_sum<C>(team, channels,
+                                  [=](std::int64_t c) {
+                                    return static_cast<C>(dy_row[c]) * weight[c] *
+                                           (static_cast<C>(x_row[c]) - center) * inverse;
+                                  }) /
+                      n;
     for (std::int64_t c = team.lane(); c < channels; c += team.size()) {
       const C xhat = (static_cast<C>(x_row[c]) - center) * inverse;
       to[c] = static_cast<T>(inverse * (static_cast<C>(dy_row[c]) * weight[c] - mean_h - xhat * mean_hx));

@@ -3,17 +3,20 @@
 
 namespace ab {
 
-SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels, float smoothing) {
+SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels,
+                                                        float smoothing) {
   const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
   return dispatch_float(logits.dtype(), "softmax_cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     const Tensor row_loss(Shape{rows}, dtype_of<C>, logits.device());
     const SoftmaxCrossEntropyResult result{Tensor(Shape{1}, dtype_of<C>, logits.device()),
                                            Tensor(Shape{rows}, dtype_of<C>, logits.device())};
-    for_each_row(logits.device(), rows, 8 * classes,
-                 kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), labels.data<std::int64_t>(), row_loss.data<C>(),
-                                                 result.lse.data<C>(), classes, static_cast<C>(smoothing)});
-    for_each_row(logits.device(), 1, rows, kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
+    for_each_row(
+        logits.device(), rows, 8 * classes,
+        kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), labels.data<std::int64_t>(), row_loss.data<C>(),
+                                        result.lse.data<C>(), classes, static_cast<C>(smoothing)});
+    for_each_row(logits.device(), 1, rows,
+                 kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
     return result;
   });
 }
@@ -25,9 +28,9 @@ Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits,
   dispatch_float(logits.dtype(), "softmax_cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     for_each_row(logits.device(), rows, 8 * classes,
-                 kernels::SoftmaxCrossEntropyBackward<T>{dloss.data<C>(), logits.data<T>(),
-                                                         labels.data<std::int64_t>(), lse.data<C>(),
-                                                         dlogits.data<T>(), rows, classes, static_cast<C>(smoothing)});
+                 kernels::SoftmaxCrossEntropyBackward<T>{
+                     dloss.data<C>(), logits.data<T>(), labels.data<std::int64_t>(), lse.data<C>(),
+                     dlogits.data<T>(), rows, classes, static_cast<C>(smoothing)});
   });
   return dlogits;
 }
@@ -46,7 +49,8 @@ Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels) {
 std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes) {
   const Tensor bad(Shape{1}, DType::int64, labels.device());
   for_each_row(labels.device(), 1, labels.numel(),
-               kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(), classes});
+               kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(),
+                                       classes});
   return static_cast<std::int64_t>(bad.item());
 }
 

@@ -18,7 +18,8 @@ struct SoftmaxCrossEntropyResult {
   Tensor loss;  ///< [1], computing type
   Tensor lse;   ///< [N], computing type
 };
-SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels, float smoothing);
+SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels,
+                                                        float smoothing);
 /// `dloss`: [1] of the computing type.
 Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const Tensor& labels,
                                       const Tensor& lse, float smoothing);
@@ -45,9 +46,11 @@ template <class T> struct SoftmaxCrossEntropy {
     const T* z = logits + row * classes;
     const C largest = lane_max<C>(team, classes, -std::numeric_limits<C>::infinity(),
                                   [=](std::int64_t c) { return static_cast<C>(z[c]); });
-    const C sum_exp = lane_sum<C>(team, classes, [=](std::int64_t c) { return std::exp(static_cast<C>(z[c]) - largest); });
-    const C sum = smoothing == 0 ? C{0}
-                                 : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
+    const C sum_exp =
+        lane_sum<C>(team, classes, [=](std::int64_t c) { return std::exp(static_cast<C>(z[c]) - largest); });
+    const C sum = smoothing == 0
+                      ? C{0}
+                      : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
     if (team.lane() != 0) return;
     const C of_label = static_cast<C>(z[labels[row]]);
     lse[row] = largest + std::log(sum_exp);
@@ -69,7 +72,8 @@ template <class T> struct SoftmaxCrossEntropyBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
     T* dz = dlogits + row * classes;
-    const C scale = *dloss / static_cast<C>(rows), shift = lse[row], spread = smoothing / static_cast<C>(classes);
+    const C scale = *dloss / static_cast<C>(rows), shift = lse[row],
+            spread = smoothing / static_cast<C>(classes);
     for (std::int64_t c = team.lane(); c < classes; c += team.size()) {
       const C target = spread + (c == labels[row] ? C{1} - smoothing : C{0});
       dz[c] = static_cast<T>(scale * (std::exp(static_cast<C>(z[c]) - shift) - target));
@@ -84,7 +88,8 @@ template <class C> struct MeanLoss {
   std::int64_t rows;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
     const C* from = row_loss;
-    const double sum = lane_sum<double>(team, rows, [=](std::int64_t i) { return static_cast<double>(from[i]); });
+    const double sum =
+        lane_sum<double>(team, rows, [=](std::int64_t i) { return static_cast<double>(from[i]); });
     if (team.lane() == 0) *loss = static_cast<C>(sum / static_cast<double>(rows));
   }
 };
@@ -97,13 +102,14 @@ struct CountBadLabels {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
     const std::int64_t* from = labels;
     const std::int64_t limit = classes;
-    const int count = lane_sum<int>(team, n, [=](std::int64_t i) { return from[i] < 0 || from[i] >= limit ? 1 : 0; });
+    const int count =
+        lane_sum<int>(team, n, [=](std::int64_t i) { return from[i] < 0 || from[i] >= limit ? 1 : 0; });
     if (team.lane() == 0) *bad = count;
   }
 };
 
-/// One row per team: how many logits stand before that of the label. NaN stands before every number, so that a
-/// diverged model scores no hits.
+/// One row per team: how many logits stand before that of the label. NaN stands before every number, so that
+/// a diverged model scores no hits.
 template <class T> struct LabelPosition {
   using C = compute_t<T>;
   const T* logits;

@@ -12,7 +12,8 @@ namespace ab::reference {
 using Values = std::vector<double>;
 
 /// mean over rows of −Σ_c q_c log softmax(z)_c,  q = (1 − smoothing)·onehot(label) + smoothing / C
-inline double softmax_cross_entropy(const Values& logits, const std::vector<std::int64_t>& labels, double smoothing) {
+inline double softmax_cross_entropy(const Values& logits, const std::vector<std::int64_t>& labels,
+                                    double smoothing) {
   const std::size_t classes = logits.size() / labels.size();
   double loss = 0;
   for (std::size_t row = 0; row < labels.size(); ++row) {

@@ -16,7 +16,8 @@ struct PoolWindows {
   std::int64_t in = 0, out = 0;
   std::int64_t kernel = 0, stride = 1, padding = 0;  ///< kernel 0: adaptive
 
-  static PoolWindows regular(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  static PoolWindows regular(std::int64_t in, std::int64_t kernel, std::int64_t stride,
+                             std::int64_t padding) {
     return {in, (in + 2 * padding - kernel) / stride + 1, kernel, stride, padding};
   }
   static PoolWindows adaptive(std::int64_t in, std::int64_t out) { return {in, out}; }
@@ -79,7 +80,8 @@ template <class T> struct MaxPool {
       int at[kLaneWidth<Team>];
       const std::int64_t top = rows.begin(oy), left = columns.begin(ox);
       const T* corner = x + ((n * rows.in + top) * columns.in + left) * spec.channels + c;
-      const auto corner_offset = static_cast<int>((top - rows.start(oy)) * columns.kernel + left - columns.start(ox));
+      const auto corner_offset =
+          static_cast<int>((top - rows.start(oy)) * columns.kernel + left - columns.start(ox));
       for (int j = 0; j < count; ++j) {
         best[j] = static_cast<C>(corner[j]);
         at[j] = corner_offset;
@@ -87,7 +89,8 @@ template <class T> struct MaxPool {
       for (std::int64_t iy = top; iy < rows.end(oy); ++iy)
         for (std::int64_t ix = left; ix < columns.end(ox); ++ix) {
           const T* from = x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c;
-          const auto offset = static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
+          const auto offset =
+              static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
           for (int j = 0; j < count; ++j) {
             const auto v = static_cast<C>(from[j]);
             const bool wins = (v > best[j]) | (v != v);
@@ -119,7 +122,8 @@ template <class T> struct MaxPoolBackward {
       for (std::int64_t oy = rows.first_cover(iy); oy <= rows.last_cover(iy); ++oy)
         for (std::int64_t ox = columns.first_cover(ix); ox <= columns.last_cover(ix); ++ox) {
           const std::int64_t from = ((n * rows.out + oy) * columns.out + ox) * spec.channels + c;
-          const auto offset = static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
+          const auto offset =
+              static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
           for (int j = 0; j < count; ++j)
             sum[j] += winner[from + j] == offset ? static_cast<C>(dy[from + j]) : C{0};
         }

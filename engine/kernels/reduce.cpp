@@ -15,7 +15,8 @@ template <template <class> class ChunkKernel> double sum_chunks(std::string_view
                  ChunkKernel<T>{t.data<T>(), partial.data<double>(), n});
   });
   Tensor total(Shape{1}, DType::float64, t.device());
-  for_each_row(t.device(), 1, chunks, kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
+  for_each_row(t.device(), 1, chunks,
+               kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
   return total.item();
 }
 

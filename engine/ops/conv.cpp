@@ -10,17 +10,26 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
   AB_CHECK(x.rank() == 4 && w.rank() == 4,
            "conv2d: expected x [N, H, W, I] and w [O, kh, kw, I/groups], got {} and {}", x.str(), w.str());
   AB_CHECK(options.stride > 0 && options.dilation > 0 && options.padding >= 0 && options.groups > 0,
-           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative", options.stride,
-           options.dilation, options.groups, options.padding);
+           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative",
+           options.stride, options.dilation, options.groups, options.padding);
   AB_CHECK(w[3] * options.groups == x[3] && w[0] % options.groups == 0,
-           "conv2d: w {} with {} groups does not fit the {} channels of x {}", w.str(), options.groups, x[3], x.str());
-  const Conv2dSpec spec{.batch = x[0], .height = x[1], .width = x[2], .in_channels = x[3], .out_channels = w[0],
-                        .kernel_h = w[1], .kernel_w = w[2], .stride = options.stride, .padding = options.padding,
-                        .dilation = options.dilation, .groups = options.groups};
+           "conv2d: w {} with {} groups does not fit the {} channels of x {}", w.str(), options.groups, x[3],
+           x.str());
+  const Conv2dSpec spec{.batch = x[0],
+                        .height = x[1],
+                        .width = x[2],
+                        .in_channels = x[3],
+                        .out_channels = w[0],
+                        .kernel_h = w[1],
+                        .kernel_w = w[2],
+                        .stride = options.stride,
+                        .padding = options.padding,
+                        .dilation = options.dilation,
+                        .groups = options.groups};
   const auto reach = [&](std::int64_t kernel) { return options.dilation * (kernel - 1) + 1; };
   AB_CHECK(x[1] + 2 * options.padding >= reach(w[1]) && x[2] + 2 * options.padding >= reach(w[2]),
-           "conv2d: the kernel of w {} is larger than the padded image of x {}; pad more or drop the layer", w.str(),
-           x.str());
+           "conv2d: the kernel of w {} is larger than the padded image of x {}; pad more or drop the layer",
+           w.str(), x.str());
   return spec;
 }
 
@@ -28,11 +37,13 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   check_alike("conv2d", x, "w", w);
   if (b.defined()) {
-    AB_CHECK(b.numel() == spec.out_channels, "conv2d: b {} does not fit w {}; expected one value per output channel",
-             b.shape().str(), w.shape().str());
+    AB_CHECK(b.numel() == spec.out_channels,
+             "conv2d: b {} does not fit w {}; expected one value per output channel", b.shape().str(),
+             w.shape().str());
     check_alike("conv2d", x, "b", b);
   }
-  const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(), x.device());
+  const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(),
+                 x.device());
   backend(x.device()).conv2d_forward(spec, x, w, b, y);
   return y;
 }
@@ -58,10 +69,11 @@ Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& option
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  return record("conv2d", conv2d_forward(x.value(), w.value(), b.value(), options), {x, w, b}, [=](const Tensor& dy) {
-    Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs);
-    return Gradients{grads.dx, grads.dw, grads.db};
-  });
+  return record("conv2d", conv2d_forward(x.value(), w.value(), b.value(), options), {x, w, b},
+                [=](const Tensor& dy) {
+                  Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs);
+                  return Gradients{grads.dx, grads.dw, grads.db};
+                });
 }
 
 }  // namespace ab

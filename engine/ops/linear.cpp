@@ -15,8 +15,8 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Tensor y(Shape{x.dim(0), w.dim(0)}, x.dtype(), x.device());
   backend(x.device()).gemm({.transpose_b = true}, x, w, y);
   if (b.defined()) {
-    AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]", b.shape().str(),
-             w.shape().str());
+    AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]",
+             b.shape().str(), w.shape().str());
     check_alike("linear", x, "b", b);
     add_row_in_place(y, b);
   }

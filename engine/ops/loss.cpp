@@ -12,18 +12,20 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
   AB_CHECK(labels.dtype() == DType::int64 && labels.numel() == logits.dim(0),
            "{}: expected {} int64 labels, one per row of logits {}, got {} {}", operation, logits.dim(0),
            logits.shape().str(), name_of(labels.dtype()), labels.shape().str());
-  AB_CHECK(labels.device() == logits.device(), "{}: labels must be on the device of logits; move them with to()",
-           operation);
+  AB_CHECK(labels.device() == logits.device(),
+           "{}: labels must be on the device of logits; move them with to()", operation);
   const std::int64_t bad = count_bad_labels(labels, logits.dim(1));
-  AB_CHECK_KIND(data, bad == 0, "{}: {} labels are not in [0, {}); the data set has more classes than the model",
-                operation, bad, logits.dim(1));
+  AB_CHECK_KIND(data, bad == 0,
+                "{}: {} labels are not in [0, {}); the data set has more classes than the model", operation,
+                bad, logits.dim(1));
 }
 
 }  // namespace
 
 Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing) {
   check_labels("softmax_cross_entropy", logits.value(), labels);
-  AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)", smoothing);
+  AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)",
+           smoothing);
   const Tensor z = logits.value();
   const SoftmaxCrossEntropyResult result = softmax_cross_entropy_forward(z, labels, smoothing);
   return record("softmax_cross_entropy", result.loss, {logits}, [=, lse = result.lse](const Tensor& dloss) {

@@ -10,11 +10,13 @@ namespace ab {
 namespace {
 
 /// Statistics and affine parameters take part in this type: bfloat16 activations are normalised in float32.
-DType computing_type(const Tensor& x) { return x.dtype() == DType::float64 ? DType::float64 : DType::float32; }
+DType computing_type(const Tensor& x) {
+  return x.dtype() == DType::float64 ? DType::float64 : DType::float32;
+}
 
 void check_affine(std::string_view operation, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
-  AB_CHECK(x.rank() >= 2 && x.numel() > 0, "{}: x {} must have at least two dimensions and not be empty", operation,
-           x.shape().str());
+  AB_CHECK(x.rank() >= 2 && x.numel() > 0, "{}: x {} must have at least two dimensions and not be empty",
+           operation, x.shape().str());
   AB_CHECK(gamma.numel() == x.dim(-1) && beta.numel() == x.dim(-1),
            "{}: gamma {} and beta {} must have one value per channel of x {}", operation, gamma.shape().str(),
            beta.shape().str(), x.shape().str());
@@ -25,11 +27,13 @@ void check_affine(std::string_view operation, const Tensor& x, const Tensor& gam
 void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool training, const Tensor& residual) {
   const std::int64_t channels = x.dim(-1);
   for (const Tensor* t : {&stats.running_mean, &stats.running_var})
-    AB_CHECK(t->defined() && t->numel() == channels && t->dtype() == computing_type(x) && t->device() == x.device(),
-             "batch_norm: the running statistics must be {} [{}] on the device of x", name_of(computing_type(x)),
-             channels);
+    AB_CHECK(t->defined() && t->numel() == channels && t->dtype() == computing_type(x) &&
+                 t->device() == x.device(),
+             "batch_norm: the running statistics must be {} [{}] on the device of x",
+             name_of(computing_type(x)), channels);
   AB_CHECK(!training || x.numel() > channels,
-           "batch_norm: x {} has one value per channel, which has no variance; use a larger batch", x.shape().str());
+           "batch_norm: x {} has one value per channel, which has no variance; use a larger batch",
+           x.shape().str());
   if (!residual.defined()) return;
   AB_CHECK(residual.shape() == x.shape(), "batch_norm: the residual {} must have the shape of x {}",
            residual.shape().str(), x.shape().str());
@@ -67,11 +71,13 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon) {
 
   const bool needs_dx = x.requires_grad(), needs_affine = gamma.requires_grad() || beta.requires_grad();
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
-  return record("layer_norm", result.y, {x, gamma, beta}, [=, mean = result.mean, rstd = result.rstd](const Tensor& dy) {
-    const LayerNormGrads grads = layer_norm_backward(dy, input, mean, rstd, weight, needs_dx, needs_affine);
-    if (!needs_affine) return Gradients{grads.dx, {}, {}};
-    return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type)};
-  });
+  return record("layer_norm", result.y, {x, gamma, beta},
+                [=, mean = result.mean, rstd = result.rstd](const Tensor& dy) {
+                  const LayerNormGrads grads =
+                      layer_norm_backward(dy, input, mean, rstd, weight, needs_dx, needs_affine);
+                  if (!needs_affine) return Gradients{grads.dx, {}, {}};
+                  return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type)};
+                });
 }
 
 }  // namespace ab

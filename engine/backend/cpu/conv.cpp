@@ -2,6 +2,7 @@
 #include "engine/backend/cpu/conv.h"
 
 #include "engine/backend/cpu/conv_gemm.h"
+#include "engine/backend/cpu/conv_winograd.h"
 #include "engine/backend/cpu/thread_context.h"
 #include "engine/core/threads.h"
 
@@ -21,6 +22,7 @@ std::string_view name_of(ConvAlgorithm algorithm) {
   switch (algorithm) {
     case ConvAlgorithm::direct: return "direct";
     case ConvAlgorithm::winograd: return "winograd";
+    case ConvAlgorithm::winograd_onednn: return "winograd_onednn";
     case ConvAlgorithm::pointwise: return "pointwise";
     case ConvAlgorithm::im2col: return "im2col";
     case ConvAlgorithm::image_matrix: return "image_matrix";
@@ -31,7 +33,8 @@ std::string_view name_of(ConvAlgorithm algorithm) {
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
   switch (algorithm) {
     case ConvAlgorithm::direct: return conv_onednn(OneDnnKernel::direct, spec, direction, t);
-    case ConvAlgorithm::winograd: return conv_onednn(OneDnnKernel::winograd, spec, direction, t);
+    case ConvAlgorithm::winograd: return conv_winograd(spec, direction, t);
+    case ConvAlgorithm::winograd_onednn: return conv_onednn(OneDnnKernel::winograd, spec, direction, t);
     case ConvAlgorithm::pointwise: return conv_pointwise(spec, direction, t);
     case ConvAlgorithm::im2col: return conv_im2col(spec, direction, t);
     case ConvAlgorithm::image_matrix: return conv_image_matrix(spec, direction, t);

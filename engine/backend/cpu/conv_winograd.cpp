@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cpu/conv_winograd.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/backend/cpu/thread_context.h"
+#include "engine/backend/exec.h"
+#include "engine/core/threads.h"
+
+namespace ab::cpu {
+namespace {
+
+constexpr std::int64_t kWidth = 16;   // channels per vector
+constexpr std::int64_t kPlaces = 36;  // elements of a transformed tile
+constexpr std::int64_t kRows = 8;     // rows of a product that are kept in registers at once
+// Transformed tiles are processed in chunks that stay near the core, but never so few that reading the
+// transformed weights again for each chunk would show.
+constexpr std::int64_t kChunkBytesPerThread = 768 << 10;
+constexpr std::int64_t kMinChunkTiles = 64;
+
+using Vector [[gnu::vector_size(kWidth * sizeof(float))]] = float;
+
+inline Vector load(const float* p) {
+  Vector v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+
+// --- the transforms of one row or column ------------------------------------------------------------------
+
+/// Bᵀ d
+inline void input_transform(const Vector d[6], Vector v[6]) {
+  const Vector p = d[4] - 4.0f * d[2], q = d[3] - 4.0f * d[1], r = d[4] - d[2], s = 2.0f * (d[3] - d[1]);
+  v[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
+  v[1] = p + q;
+  v[2] = p - q;
+  v[3] = r + s;
+  v[4] = r - s;
+  v[5] = 4.0f * d[1] - 5.0f * d[3] + d[5];
+}
+
+/// Aᵀ m
+inline void output_transform(const Vector m[6], Vector y[4]) {
+  const Vector p = m[1] + m[2], q = m[1] - m[2], r = m[3] + m[4], s = m[3] - m[4];
+  y[0] = m[0] + p + r;
+  y[1] = q + 2.0f * s;
+  y[2] = p + 4.0f * r;
+  y[3] = q + 8.0f * s + m[5];
+}
+
+/// A dy
+inline void output_gradient_transform(const Vector y[4], Vector p[6]) {
+  const Vector even = y[0] + y[2], odd = y[1] + y[3], far_even = y[0] + 4.0f * y[2], far_odd = 2.0f * y[1] + 8.0f * y[3];
+  p[0] = y[0];
+  p[1] = even + odd;
+  p[2] = even - odd;
+  p[3] = far_even + far_odd;
+  p[4] = far_even - far_odd;
+  p[5] = y[3];
+}
+
+/// G w
+inline void weight_transform(const Vector w[3], Vector u[6]) {
+  const Vector sum = w[0] + w[2], far = w[0] + 4.0f * w[2];
+  u[0] = 0.25f * w[0];
+  u[1] = (-1.0f / 6.0f) * (sum + w[1]);
+  u[2] = (-1.0f / 6.0f) * (sum - w[1]);
+  u[3] = (1.0f / 24.0f) * (far + 2.0f * w[1]);
+  u[4] = (1.0f / 24.0f) * (far - 2.0f * w[1]);
+  u[5] = w[2];
+}
+
+/// Gᵀ du
+inline void weight_gradient_transform(const Vector u[6], Vector w[3]) {
+  const Vector p = u[1] + u[2], r = u[3] + u[4];
+  w[0] = 0.25f * u[0] - (1.0f / 6.0f) * p + (1.0f / 24.0f) * r;
+  w[1] = (1.0f / 6.0f) * (u[2] - u[1]) + (1.0f / 12.0f) * (u[3] - u[4]);
+  w[2] = (1.0f / 6.0f) * (r - p) + u[5];
+}
+
+/// out = T in Tᵀ for a transform T of `From` elements to `To`.
+template <int From, int To, class F>
+inline void transform_both(const F& transform, const Vector in[From][From], Vector out[To][To]) {
+  Vector half[From][To];  // half[j] = T applied to column j
+  for (int j = 0; j < From; ++j) {
+    Vector column[From];
+    for (int i = 0; i < From; ++i) column[i] = in[i][j];
+    transform(column, half[j]);
+  }
+  for (int i = 0; i < To; ++i) {
+    Vector row[From];
+    for (int j = 0; j < From; ++j) row[j] = half[j][i];
+    transform(row, out[i]);
+  }
+}
+
+// --- tiles ------------------------------------------------------------------------------------------------
+
+/// One image side of a convolution, cut into tiles of the result.
+struct Tiling {
+  std::int64_t batch, height, width, channels;  ///< of the activations that are read or written
+  std::int64_t down, across;                    ///< tiles per image
+
+  struct Place {
+    std::int64_t image, row, column;  ///< the first element of the tile in the result
+  };
+  Place place(std::int64_t tile) const {
+    return {tile / (down * across), tile / across % down * 4, tile % across * 4};
+  }
+  std::int64_t offset(std::int64_t image, std::int64_t h, std::int64_t w) const {
+    return ((image * height + h) * width + w) * channels;
+  }
+};
+
+/// Transformed tiles: 36 matrices of [tiles, channels], each cut into panels of 16 or 32 channels so that a
+/// product runs through memory in order: [36][channels / panel][tiles][panel].
+struct Transformed {
+  float* data;
+  std::int64_t tiles, channels, panel;
+
+  float* at(std::int64_t e, std::int64_t tile, std::int64_t channel) const {
+    return data + ((e * (channels / panel) + channel / panel) * tiles + tile) * panel + channel % panel;
+  }
+  float* matrix(std::int64_t e, std::int64_t panel_index) const {
+    return data + (e * (channels / panel) + panel_index) * tiles * panel;
+  }
+  /// Distance between the same element of two places.
+  std::int64_t place_step() const { return tiles * channels; }
+};
+
+std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
+
+/// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
+void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first, std::int64_t count,
+                     const Transformed& v) {
+  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
+    const auto [image, row, column] = g.place(first + t);
+    for (std::int64_t c = 0; c < g.channels; c += kWidth) {
+      Vector d[6][6], out[6][6];
+      for (std::int64_t i = 0; i < 6; ++i)
+        for (std::int64_t j = 0; j < 6; ++j) {
+          const std::int64_t h = row + i - padding, w = column + j - padding;
+          const bool inside = h >= 0 && h < g.height && w >= 0 && w < g.width;
+          d[i][j] = inside ? load(x + g.offset(image, h, w) + c) : Vector{};
+        }
+      transform_both<6, 6>(input_transform, d, out);
+      float* to = v.at(0, t, c);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * v.place_step(), out[e / 6][e % 6]);
+    }
+  });
+}
+
+/// p[e][t] = A dy Aᵀ; elements of the tile outside the result are zero.
+void transform_output_gradient(const Tiling& g, const float* dy, std::int64_t first, std::int64_t count,
+                               const Transformed& p) {
+  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &p](auto&, std::int64_t t) {
+    const auto [image, row, column] = g.place(first + t);
+    for (std::int64_t c = 0; c < g.channels; c += kWidth) {
+      Vector d[4][4], out[6][6];
+      for (std::int64_t i = 0; i < 4; ++i)
+        for (std::int64_t j = 0; j < 4; ++j) {
+          const bool inside = row + i < g.height && column + j < g.width;
+          d[i][j] = inside ? load(dy + g.offset(image, row + i, column + j) + c) : Vector{};
+        }
+      transform_both<4, 6>(output_gradient_transform, d, out);
+      float* to = p.at(0, t, c);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * p.place_step(), out[e / 6][e % 6]);
+    }
+  });
+}
+
+/// y = Aᵀ m A + bias
+void transform_output(const Tiling& g, const Transformed& m, const float* bias, std::int64_t first,
+                      std::int64_t count, float* y) {
+  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &m](auto&, std::int64_t t) {
+    const auto [image, row, column] = g.place(first + t);
+    for (std::int64_t k = 0; k < g.channels; k += kWidth) {
+      Vector in[6][6], out[4][4];
+      const float* from = m.at(0, t, k);
+      for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * m.place_step());
+      transform_both<6, 4>(output_transform, in, out);
+      const Vector b = bias ? load(bias + k) : Vector{};
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(4, g.height - row); ++i)
+        for (std::int64_t j = 0; j < std::min<std::int64_t>(4, g.width - column); ++j)
+          store(y + g.offset(image, row + i, column + j) + k, out[i][j] + b);
+    }
+  });
+}
+
+/// u = G w Gᵀ for the forward convolution: u[36][K / panel][C][panel]. Vectors hold 16 output channels, gathered.
+void transform_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
+  const std::int64_t c_count = s.in_channels, k_step = 9 * c_count;
+  for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4, [=, &u](auto&, std::int64_t row) {
+    const std::int64_t k = row * kWidth;
+    for (std::int64_t c = 0; c < c_count; ++c) {
+      Vector kernel[3][3], out[6][6];
+      for (std::int64_t tap = 0; tap < 9; ++tap)
+        for (std::int64_t lane = 0; lane < kWidth; ++lane)
+          kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
+      transform_both<3, 6>(weight_transform, kernel, out);
+      float* to = u.at(0, c, k);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
+    }
+  });
+}
+
+/// The same with the kernel turned by 180° and the channels exchanged, for dx: u[36][C / panel][K][panel].
+void transform_turned_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
+  const std::int64_t c_count = s.in_channels;
+  for_each_row(Device{}, s.out_channels, kPlaces * c_count * 4, [=, &u](auto&, std::int64_t k) {
+    for (std::int64_t c = 0; c < c_count; c += kWidth) {
+      Vector kernel[3][3], out[6][6];
+      for (std::int64_t tap = 0; tap < 9; ++tap)
+        kernel[tap / 3][tap % 3] = load(w + (k * 9 + 8 - tap) * c_count + c);
+      transform_both<3, 6>(weight_transform, kernel, out);
+      float* to = u.at(0, k, c);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
+    }
+  });
+}
+
+// --- products ---------------------------------------------------------------------------------------------
+
+/// c[r][n] (+)= Σ_l a[r, l] · b[l][n]   for 8 rows r and the `Vectors`·16 columns n of one panel.
+/// The inner dimension is cut into `blocks` of `depth`: a[r, l] lies at a + block·a_block + r·a_row + l·a_step.
+struct Product {
+  std::int64_t blocks, depth;
+  std::int64_t a_block, a_row, a_step;
+  bool accumulate;
+};
+
+template <int Vectors>
+void multiply(const Product& p, const float* a, const float* b, float* c) {
+  constexpr std::int64_t kPanel = Vectors * kWidth;
+  Vector sum[kRows][Vectors] = {};
+  for (std::int64_t block = 0; block < p.blocks; ++block, a += p.a_block)
+    for (std::int64_t l = 0; l < p.depth; ++l, b += kPanel) {
+      Vector columns[Vectors];
+      for (int v = 0; v < Vectors; ++v) columns[v] = load(b + v * kWidth);
+      for (std::int64_t r = 0; r < kRows; ++r)
+        for (int v = 0; v < Vectors; ++v) sum[r][v] += a[r * p.a_row + l * p.a_step] * columns[v];
+    }
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (int v = 0; v < Vectors; ++v) {
+      float* to = c + r * kPanel + v * kWidth;
+      store(to, p.accumulate ? load(to) + sum[r][v] : sum[r][v]);
+    }
+}
+
+void multiply(const Product& p, std::int64_t panel, const float* a, const float* b, float* c) {
+  if (panel == kWidth) multiply<1>(p, a, b, c);
+  else multiply<2>(p, a, b, c);
+}
+
+/// m[e] = v[e] · u[e] for all 36 places
+void multiply_tiles(const Transformed& v, const Transformed& u, const Transformed& m) {
+  const std::int64_t panels = m.channels / m.panel;
+  const Product p{.blocks = v.channels / v.panel, .depth = v.panel, .a_block = v.tiles * v.panel, .a_row = v.panel,
+                  .a_step = 1, .accumulate = false};
+  for_each_row(Device{}, kPlaces * panels, v.tiles * v.channels * m.panel, [=](auto&, std::int64_t row) {
+    const std::int64_t e = row / panels, panel = row % panels;
+    for (std::int64_t t = 0; t < v.tiles; t += kRows)
+      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel), m.matrix(e, panel) + t * m.panel);
+  });
+}
+
+/// du[e] (+)= p[e]ᵀ · v[e] for all 36 places, over `count` tiles.   du: [36][C / panel][K][panel]
+void multiply_gradients(const Transformed& p, const Transformed& v, std::int64_t count, bool accumulate,
+                        const Transformed& du) {
+  const std::int64_t panels = v.channels / v.panel;
+  const Product product{.blocks = 1, .depth = count, .a_block = 0, .a_row = 1, .a_step = p.panel,
+                        .accumulate = accumulate};
+  for_each_row(Device{}, kPlaces * panels, count * p.channels * v.panel, [=](auto&, std::int64_t row) {
+    const std::int64_t e = row / panels, panel = row % panels;
+    for (std::int64_t k = 0; k < p.channels; k += kRows)
+      multiply(product, v.panel, p.at(e, 0, k), v.matrix(e, panel), du.matrix(e, panel) + k * v.panel);
+  });
+}
+
+/// dw = Gᵀ dU G
+void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float* dw) {
+  for_each_row(Device{}, s.out_channels, kPlaces * s.in_channels * 4, [=, &s, &du](auto&, std::int64_t k) {
+    for (std::int64_t c = 0; c < s.in_channels; c += kWidth) {
+      Vector in[6][6], out[3][3];
+      const float* from = du.at(0, k, c);
+      for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * du.place_step());
+      transform_both<6, 3>(weight_gradient_transform, in, out);
+      for (std::int64_t tap = 0; tap < 9; ++tap) store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
+    }
+  });
+}
+
+// --- directions -------------------------------------------------------------------------------------------
+
+std::int64_t chunk_tiles(std::int64_t tiles, std::int64_t channels) {
+  const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
+  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
+  return (std::min(fitting, tiles) + kRows - 1) / kRows * kRows;
+}
+
+/// The scratch buffer of this thread, handed out in three parts.
+struct Workspace {
+  Transformed v, u, m;
+  Workspace(std::int64_t tiles, std::int64_t v_channels, std::int64_t u_rows, std::int64_t u_channels,
+            std::int64_t m_channels)
+      : v{nullptr, tiles, v_channels, panel_of(v_channels)},
+        u{nullptr, u_rows, u_channels, panel_of(u_channels)},
+        m{nullptr, tiles, m_channels, panel_of(m_channels)} {
+    const std::int64_t v_size = kPlaces * tiles * v_channels, u_size = kPlaces * u_rows * u_channels;
+    const std::int64_t total = v_size + u_size + kPlaces * tiles * m_channels;
+    v.data = reinterpret_cast<float*>(
+        ThreadContext::current().scratch(static_cast<std::size_t>(total) * sizeof(float)));
+    u.data = v.data + v_size;
+    m.data = u.data + u_size;
+  }
+};
+
+/// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward one.
+void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, std::int64_t padding,
+              const float* in, const float* w, const float* bias, float* out) {
+  const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
+  const Workspace work(chunk, from.channels, from.channels, to.channels, to.channels);
+  if (turned) transform_turned_weights(s, w, work.u);
+  else transform_weights(s, w, work.u);
+  for (std::int64_t first = 0; first < tiles; first += chunk) {
+    const std::int64_t count = std::min(chunk, tiles - first);
+    transform_input(from, padding, in, first, count, work.v);
+    multiply_tiles(work.v, work.u, work.m);
+    transform_output(to, work.m, bias, first, count, out);
+  }
+}
+
+void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const ConvTensors& t) {
+  const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
+  const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
+  const Workspace work(chunk, s.in_channels, s.out_channels, s.in_channels, s.out_channels);
+  for (std::int64_t first = 0; first < tiles; first += chunk) {
+    const std::int64_t count = std::min(chunk, tiles - first);
+    transform_input(x_tiles, s.padding, t.x, first, count, work.v);
+    transform_output_gradient(y_tiles, t.y, first, count, work.m);
+    multiply_gradients(work.m, work.v, count, first > 0, work.u);
+  }
+  transform_weight_gradient(s, work.u, t.w);
+}
+
+}  // namespace
+
+bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding > 2 ||
+      s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
+    return false;
+  const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
+  const bool data = direction == ConvDirection::backward_data;
+  const std::int64_t down = cut(data ? s.height : s.out_height()), across = cut(data ? s.width : s.out_width());
+  const Tiling x{s.batch, s.height, s.width, s.in_channels, down, across};
+  const Tiling y{s.batch, s.out_height(), s.out_width(), s.out_channels, down, across};
+  if (direction == ConvDirection::forward) convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
+  else if (data) convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
+  else backward_weight(s, x, y, t);
+  return true;
+}
+
+}  // namespace ab::cpu
