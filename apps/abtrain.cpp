@@ -83,8 +83,9 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->required();
   parser->add_option("--dataset", config.dataset, "cifar10, cifar100 or synthetic; as trained when not given")
       ->check(CLI::IsMember({"cifar10", "cifar100", "synthetic"}));
-  parser->add_option("--data-dir", config.data_dir,
-                     "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given)");
+  parser->add_option(
+      "--data-dir", config.data_dir,
+      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given)");
   parser->add_option("--val-samples", config.val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
@@ -99,8 +100,10 @@ Command add_inspect(CLI::App& app, std::string& file) {
 
 Command add_compare(CLI::App& app, ab::CompareConfig& config) {
   CLI::App* parser = app.add_subcommand("compare", "accuracy, bytes and time of several runs side by side");
-  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")->required();
-  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")->type_name("FILE");
+  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")
+      ->required();
+  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")
+      ->type_name("FILE");
   return {parser, [&config] { return ab::run_compare(config); }};
 }
 
@@ -124,9 +127,10 @@ void refuse_unknown_command(const std::string& word, const std::vector<Command>&
   for (const Command& command : commands) names.push_back(command.parser->get_name());
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return;
   const std::string nearest = ab::nearest_name(word, names);
-  throw ab::Error(ab::ErrorKind::config, fmt::format("there is no command '{}'; {}", word,
-                                                     nearest.empty() ? fmt::format("choose {}", fmt::join(names, ", "))
-                                                                     : "did you mean " + nearest + "?"));
+  throw ab::Error(ab::ErrorKind::config,
+                  fmt::format("there is no command '{}'; {}", word,
+                              nearest.empty() ? fmt::format("choose {}", fmt::join(names, ", "))
+                                              : "did you mean " + nearest + "?"));
 }
 
 int dispatch(int argc, char** argv) {
@@ -139,8 +143,8 @@ int dispatch(int argc, char** argv) {
   std::string config_file, inspected;
   ab::EvalConfig eval;
   ab::CompareConfig compare;
-  const std::vector<Command> commands{add_train(app, config_file), add_eval(app, eval), add_inspect(app, inspected),
-                                      add_compare(app, compare)};
+  const std::vector<Command> commands{add_train(app, config_file), add_eval(app, eval),
+                                      add_inspect(app, inspected), add_compare(app, compare)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
   try {
@@ -153,12 +157,14 @@ int dispatch(int argc, char** argv) {
     refuse_unknown(*command.parser);
     return command.run();
   }
-  throw ab::Error(ab::ErrorKind::config, "there is no command; give train, eval, inspect or compare, or --help");
+  throw ab::Error(ab::ErrorKind::config,
+                  "there is no command; give train, eval, inspect or compare, or --help");
 }
 
 /// One line, whatever the message contains.
 int fail(std::string message, int exit_code) {
-  std::replace_if(message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   std::fprintf(stderr, "abtrain: %s\n", message.c_str());
   return exit_code;
 }
@@ -176,7 +182,8 @@ int main(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& error) {
     return fail(error.what(), kConfigError);
   } catch (const std::bad_alloc&) {
-    return fail("out of memory; lower --batch-size or --ranks", static_cast<int>(ab::ErrorKind::communication));
+    return fail("out of memory; lower --batch-size or --ranks",
+                static_cast<int>(ab::ErrorKind::communication));
   } catch (const std::exception& error) {
     return fail(error.what(), kInternalError);
   }

@@ -21,7 +21,8 @@ namespace {
 /// Runs are told apart by as much of their path as that needs.
 void make_labels_unique(std::vector<Run>& runs) {
   std::set<std::string> seen;
-  const bool unique = std::all_of(runs.begin(), runs.end(), [&](const Run& r) { return seen.insert(r.label).second; });
+  const bool unique =
+      std::all_of(runs.begin(), runs.end(), [&](const Run& r) { return seen.insert(r.label).second; });
   if (unique) return;
   for (Run& run : runs) run.label = run.folder;
 }
@@ -55,12 +56,15 @@ std::string phase_table(const std::vector<Run>& runs, int name_width) {
 }  // namespace
 
 const Run* dense_baseline(const std::vector<Run>& runs) {
-  const auto at = std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == "dense"; });
+  const auto at =
+      std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == "dense"; });
   return at == runs.end() ? nullptr : &*at;
 }
 
 double wire_saving(const Run& run, const Run* baseline) {
-  const auto per_step = [](const Summary& s) { return s.wire_bytes_per_rank_total / static_cast<double>(s.steps); };
+  const auto per_step = [](const Summary& s) {
+    return s.wire_bytes_per_rank_total / static_cast<double>(s.steps);
+  };
   const bool comparable = baseline && baseline != &run && run.summary.model == baseline->summary.model &&
                           run.summary.world_size == baseline->summary.world_size && run.summary.steps > 0 &&
                           baseline->summary.steps > 0 && baseline->summary.wire_bytes_per_rank_total > 0;
@@ -95,17 +99,24 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
     const Summary& s = run.summary;
     return fmt::format("{} on {}, {} ranks", s.model, s.dataset, s.world_size);
   };
-  const bool one_setup = std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
-  std::vector<std::string> headings{"run", "method", "steps", "top-1", "best", "wire/rank", "saved", "compr.", "time", "images/s"};
+  const bool one_setup =
+      std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
+  std::vector<std::string> headings{"run",       "method", "steps",  "top-1", "best",
+                                    "wire/rank", "saved",  "compr.", "time",  "images/s"};
   if (!one_setup) headings.push_back("setup");
   const int name_width = std::max(20, width - 80);
   TextTable table(headings, {1, headings.size() - (one_setup ? 0 : 1)});
   for (const Run& run : runs) {
     const Summary& s = run.summary;
-    std::vector<std::string> cells{shorten(run.label, name_width), s.method, std::to_string(s.steps),
-                                   percent(s.final_val_top1), percent(s.best_val_top1),
-                                   human_bytes(s.wire_bytes_per_rank_total), percent(wire_saving(run, baseline)),
-                                   fmt::format("{:.2f}", s.compression_ratio), human_seconds(s.train_seconds),
+    std::vector<std::string> cells{shorten(run.label, name_width),
+                                   s.method,
+                                   std::to_string(s.steps),
+                                   percent(s.final_val_top1),
+                                   percent(s.best_val_top1),
+                                   human_bytes(s.wire_bytes_per_rank_total),
+                                   percent(wire_saving(run, baseline)),
+                                   fmt::format("{:.2f}", s.compression_ratio),
+                                   human_seconds(s.train_seconds),
                                    fmt::format("{:.0f}", s.images_per_second)};
     if (!one_setup) cells.push_back(setup(run));
     table.add(std::move(cells));
@@ -122,8 +133,8 @@ int run_compare(const CompareConfig& config) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (config.report.empty()) return 0;
   const std::string folder = std::filesystem::path(config.report).parent_path().string();
-  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
-           config.report, folder);
+  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder),
+           "--out {} cannot be written: there is no folder {}", config.report, folder);
   write_file_atomically(config.report, report_html(runs));
   std::printf("\nreport: %s\n", config.report.c_str());
   return 0;

@@ -77,7 +77,8 @@ std::vector<GivenValue> read_config_file(const std::string& file) {
   try {
     collect(toml::parse(text, file), "", file, values);
   } catch (const toml::parse_error& problem) {
-    throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
+    throw Error(ErrorKind::config,
+                fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }
   return values;
 }
@@ -93,7 +94,8 @@ std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
 }
 
 const GivenValue* find_value(const std::vector<GivenValue>& values, const std::string& key) {
-  const auto at = std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
+  const auto at =
+      std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
   return at == values.end() ? nullptr : &*at;
 }
 
@@ -126,7 +128,8 @@ void fill_in(TrainConfig& config) {
 void check_together(const TrainConfig& config) {
   AB_CHECK(!config.data_dir.empty() || config.dataset == "synthetic",
            "dataset {} needs --data-dir (for cifar10 also the environment variable ABTRAIN_DATA_DIR); "
-           "--dataset synthetic works without any files", config.dataset);
+           "--dataset synthetic works without any files",
+           config.dataset);
   AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
   const AbConfig& ab = config.ab;
   if (config.method != "ab") return;
@@ -140,7 +143,8 @@ void check_together(const TrainConfig& config) {
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file) {
   const std::vector<GivenValue> from_flags = read_flags(flags);
-  const std::vector<GivenValue> from_file = config_file.empty() ? std::vector<GivenValue>{} : read_config_file(config_file);
+  const std::vector<GivenValue> from_file =
+      config_file.empty() ? std::vector<GivenValue>{} : read_config_file(config_file);
   TrainConfig config;
   for (const std::vector<GivenValue>* layer : {&from_file, &from_flags})
     if (const GivenValue* preset = find_value(*layer, "ab.preset"))
@@ -212,7 +216,8 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : known)
-    if (const std::size_t d = distance(name, candidate); d < best_distance) best = candidate, best_distance = d;
+    if (const std::size_t d = distance(name, candidate); d < best_distance)
+      best = candidate, best_distance = d;
   return best;
 }
 

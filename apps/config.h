@@ -17,31 +17,32 @@ namespace ab {
 struct AbConfig {
   std::string preset = "default";  ///< default | paper: replaces the defaults of the settings below
 
-  std::int64_t warmup_steps = 400;      ///< W: full-rank steps before the first split
-  std::int64_t cycle_steps = 100;       ///< S: steps from one synchronisation to the next
-  std::int64_t full_rank_steps = 20;    ///< D: of those, full-rank steps after the synchronisation
-  std::int64_t lr_rebound_steps = 10;   ///< R: linear ramp of the rate after every transition
-  bool paper_schedule = false;          ///< order of transitions as in the authors' release, step for step
+  std::int64_t warmup_steps = 400;     ///< W: full-rank steps before the first split
+  std::int64_t cycle_steps = 100;      ///< S: steps from one synchronisation to the next
+  std::int64_t full_rank_steps = 20;   ///< D: of those, full-rank steps after the synchronisation
+  std::int64_t lr_rebound_steps = 10;  ///< R: linear ramp of the rate after every transition
+  bool paper_schedule = false;         ///< order of transitions as in the authors' release, step for step
 
-  std::string sync = "tangent";         ///< full | with-stale | only-learned | only-b | tangent
-  std::string setup = "groups";         ///< groups | individual: who averages factor gradients
-  int group_size = -1;                  ///< ranks per group; -1: two halves of the world
-  std::string gauge = "orthonormal";    ///< split-sigma | orthonormal: where the singular values go
+  std::string sync = "tangent";       ///< full | with-stale | only-learned | only-b | tangent
+  std::string setup = "groups";       ///< groups | individual: who averages factor gradients
+  int group_size = -1;                ///< ranks per group; -1: two halves of the world
+  std::string gauge = "orthonormal";  ///< split-sigma | orthonormal: where the singular values go
 
-  bool cut_at_warmup = true;            ///< cut ranks at the first split as well
-  std::string rank_policy = "ratio";    ///< sigma-cutoff | ratio | energy | fixed
-  double sigma_cutoff = 0.15;           ///< keep sigma_i > c * sigma_1
-  double ratio = 0.5;                   ///< keep r = ratio * min(m, n)
-  double energy = 0.9;                  ///< keep this fraction of the sum of sigma_i^2
-  std::int64_t fixed_rank = 16;         ///< keep r = fixed_rank
-  std::int64_t rank_multiple = 1;       ///< round r up to a multiple of this
+  bool cut_at_warmup = true;          ///< cut ranks at the first split as well
+  std::string rank_policy = "ratio";  ///< sigma-cutoff | ratio | energy | fixed
+  double sigma_cutoff = 0.15;         ///< keep sigma_i > c * sigma_1
+  double ratio = 0.5;                 ///< keep r = ratio * min(m, n)
+  double energy = 0.9;                ///< keep this fraction of the sum of sigma_i^2
+  std::int64_t fixed_rank = 16;       ///< keep r = fixed_rank
+  std::int64_t rank_multiple = 1;     ///< round r up to a multiple of this
 
   std::string rest = "drop";            ///< drop | keep: what the cut leaves over
   std::string moments = "project";      ///< project | reset | truncate: optimizer state at a split
   std::string execution = "auto";       ///< auto | factors | form-w: how a factored layer computes
   std::string svd = "gram";             ///< gram | direct
   std::string final_model = "factors";  ///< factors | dense: what a run that ends in a low-rank phase leaves
-  std::vector<std::string> always_sync; ///< parameters that are never factorised; empty: the model's own list
+  std::vector<std::string>
+      always_sync;  ///< parameters that are never factorised; empty: the model's own list
 
   bool operator==(const AbConfig&) const = default;
 };
@@ -49,8 +50,8 @@ struct AbConfig {
 struct TrainConfig {
   std::string model = "resnet20";     ///< mlp | resnet20 | resnet56 | vgg11_bn | vgg16_bn
   std::string dataset = "synthetic";  ///< cifar10 | cifar100 | synthetic
-  std::string data_dir;               ///< folder of the binary files; for synthetic: of the cache (may be empty)
-  std::int64_t train_samples = 0;     ///< use the first N images; 0: all
+  std::string data_dir;            ///< folder of the binary files; for synthetic: of the cache (may be empty)
+  std::int64_t train_samples = 0;  ///< use the first N images; 0: all
   std::int64_t val_samples = 0;
   bool augment = true;
 
@@ -61,9 +62,9 @@ struct TrainConfig {
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
 
-  std::int64_t epochs = 0;       ///< exactly one of epochs and steps is above 0
+  std::int64_t epochs = 0;  ///< exactly one of epochs and steps is above 0
   std::int64_t steps = 0;
-  std::int64_t batch_size = 128; ///< per rank
+  std::int64_t batch_size = 128;  ///< per rank
   std::uint64_t seed = 0;
 
   std::string optimizer = "sgd";  ///< sgd | adamw
@@ -72,20 +73,20 @@ struct TrainConfig {
   bool nesterov = false;
   double weight_decay = 5e-4;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double max_grad_norm = 0.0;     ///< 0: no clipping
+  double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;
 
   std::string schedule = "cosine";  ///< constant | step | cosine
   double warmup_epochs = 0.0;       ///< linear warm-up of the rate; at most one of the two is above 0
   std::int64_t warmup_steps = 0;
-  double min_lr = 0.0;              ///< start of the warm-up and end of the cosine
-  double lr_step_epochs = 30.0;     ///< schedule step: multiply by the factor every so many epochs
+  double min_lr = 0.0;           ///< start of the warm-up and end of the cosine
+  double lr_step_epochs = 30.0;  ///< schedule step: multiply by the factor every so many epochs
   double lr_step_factor = 0.1;
 
-  std::string out;                 ///< run folder; runs/<model>_<method> when not given
-  bool overwrite = false;          ///< replace a run that is there already (a flag only, never saved)
-  std::int64_t eval_every = 1;     ///< epochs between validations; 0: only at the end
-  std::int64_t log_every = 10;     ///< steps between lines of metrics.jsonl
+  std::string out;              ///< run folder; runs/<model>_<method> when not given
+  bool overwrite = false;       ///< replace a run that is there already (a flag only, never saved)
+  std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
+  std::int64_t log_every = 10;  ///< steps between lines of metrics.jsonl
 
   AbConfig ab;
 

@@ -16,7 +16,8 @@ template <class T> FieldOf<T> at(T AbConfig::*member) {
 /// Collects settings under one heading.
 class Section {
  public:
-  Section(std::vector<Setting>& settings, std::string title) : settings_(settings), title_(std::move(title)) {}
+  Section(std::vector<Setting>& settings, std::string title)
+      : settings_(settings), title_(std::move(title)) {}
 
   template <class Member> Setting& value(const char* key, Member member, const char* help) {
     Setting setting;
@@ -32,7 +33,8 @@ class Section {
     setting.words = std::move(words);
     return setting;
   }
-  template <class Member> Setting& number(const char* key, Member member, double low, double high, const char* help) {
+  template <class Member>
+  Setting& number(const char* key, Member member, double low, double high, const char* help) {
     Setting& setting = value(key, member, help);
     setting.low = low;
     setting.high = high;
@@ -52,9 +54,10 @@ void declare_data(std::vector<Setting>& all) {
   s.choice("model", &T::model, {"mlp", "resnet20", "resnet56", "vgg11_bn", "vgg16_bn"}, "network to train");
   s.choice("dataset", &T::dataset, {"cifar10", "cifar100", "synthetic"},
            "images to train on; synthetic ones are drawn on first use and cached");
-  s.value("data_dir", &T::data_dir,
-         "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), or of the "
-         "synthetic set's cache");
+  s.value(
+      "data_dir", &T::data_dir,
+      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), or of the "
+      "synthetic set's cache");
   s.number("train_samples", &T::train_samples, 0, 1e9, "train on the first N images only; 0: all");
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on the first N images only; 0: all");
   s.value("augment", &T::augment, "random crops and flips of the training images");
@@ -63,23 +66,28 @@ void declare_data(std::vector<Setting>& all) {
 void declare_ranks(std::vector<Setting>& all) {
   Section s(all, "Ranks");
   s.choice("method", &T::method, {"dense", "ab"}, "how ranks keep their models together");
-  s.number("ranks", &T::ranks, 1, 1024, "ranks inside this process; under mpirun or srun the launcher decides");
+  s.number("ranks", &T::ranks, 1, 1024,
+           "ranks inside this process; under mpirun or srun the launcher decides");
   s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
            "count traffic as if every N ranks shared a node; 0: all ranks on one node");
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks");
-  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB").above_low = true;
-  s.number("timeout_s", &T::timeout_s, 1, 86400, "seconds a collective waits for a peer before all ranks stop");
+  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
+      .above_low = true;
+  s.number("timeout_s", &T::timeout_s, 1, 86400,
+           "seconds a collective waits for a peer before all ranks stop");
 }
 
 void declare_run(std::vector<Setting>& all) {
   Section s(all, "Run");
-  s.number("epochs", &T::epochs, 1, 1e6, "passes over the training images (10 when neither this nor steps is given)")
+  s.number("epochs", &T::epochs, 1, 1e6,
+           "passes over the training images (10 when neither this nor steps is given)")
       .unset_at_zero = true;
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
-  s.value("out", &T::out, "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
-                         "(runs/MODEL_METHOD when not given)");
+  s.value("out", &T::out,
+          "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
+          "(runs/MODEL_METHOD when not given)");
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl");
@@ -95,41 +103,50 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("beta1", &T::beta1, 0, 1, "of adamw");
   s.number("beta2", &T::beta2, 0, 1, "of adamw");
   s.number("epsilon", &T::epsilon, 0, 1, "of adamw").above_low = true;
-  s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
+  s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9,
+           "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
   s.choice("schedule", &T::schedule, {"constant", "step", "cosine"}, "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
-  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate").above_low =
-      true;
+  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate")
+      .above_low = true;
   s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut");
 }
 
 void declare_ab(std::vector<Setting>& all) {
   Section s(all, "AB-training (method ab)");
   s.choice("ab.preset", &A::preset, {"default", "paper"},
-           "where the other ab settings start from: our own choice, or those that the authors released for VGG16 on "
+           "where the other ab settings start from: our own choice, or those that the authors released for "
+           "VGG16 on "
            "CIFAR-10; 'paper' in this list tells where the two differ");
   s.number("ab.warmup_steps", &A::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
   s.number("ab.cycle_steps", &A::cycle_steps, 2, kMany, "S: steps from one synchronisation to the next");
-  s.number("ab.full_rank_steps", &A::full_rank_steps, 1, kMany, "D: of those, full-rank steps after the synchronisation");
-  s.number("ab.lr_rebound_steps", &A::lr_rebound_steps, 0, kMany, "R: ramp of the learning rate after every transition");
+  s.number("ab.full_rank_steps", &A::full_rank_steps, 1, kMany,
+           "D: of those, full-rank steps after the synchronisation");
+  s.number("ab.lr_rebound_steps", &A::lr_rebound_steps, 0, kMany,
+           "R: ramp of the learning rate after every transition");
   s.value("ab.paper_schedule", &A::paper_schedule,
-           "take transitions in the order of the authors' release, which counts cycles from step 0 and may split twice");
+          "take transitions in the order of the authors' release, which counts cycles from step 0 and may "
+          "split twice");
   s.choice("ab.sync", &A::sync, {"full", "with-stale", "only-learned", "only-b", "tangent"},
-           "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or only B; or "
+           "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or "
+           "only B; or "
            "add both updates in full and count what they share once");
   s.choice("ab.setup", &A::setup, {"groups", "individual"},
            "average factor gradients inside the group, or leave every rank to itself");
   s.number("ab.group_size", &A::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
   s.choice("ab.gauge", &A::gauge, {"split-sigma", "orthonormal"},
            "singular values go half to each factor, or all to the trained one");
-  s.value("ab.cut_at_warmup", &A::cut_at_warmup, "cut the rank at the first split as well, not only at later ones");
-  s.choice("ab.rank_policy", &A::rank_policy, {"sigma-cutoff", "ratio", "energy", "fixed"}, "how r is chosen per layer");
+  s.value("ab.cut_at_warmup", &A::cut_at_warmup,
+          "cut the rank at the first split as well, not only at later ones");
+  s.choice("ab.rank_policy", &A::rank_policy, {"sigma-cutoff", "ratio", "energy", "fixed"},
+           "how r is chosen per layer");
   s.number("ab.sigma_cutoff", &A::sigma_cutoff, 0, 1, "keep singular values above this share of the largest");
   s.number("ab.ratio", &A::ratio, 0, 1, "keep this share of all singular values").above_low = true;
-  s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low = true;
+  s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low =
+      true;
   s.number("ab.fixed_rank", &A::fixed_rank, 1, 65536, "keep so many singular values");
   s.number("ab.rank_multiple", &A::rank_multiple, 1, 1024, "round r up to a multiple of this");
   s.choice("ab.rest", &A::rest, {"drop", "keep"},
@@ -138,7 +155,8 @@ void declare_ab(std::vector<Setting>& all) {
            "optimizer state at a split: project onto the new factors, forget, or cut and pad");
   s.choice("ab.execution", &A::execution, {"auto", "factors", "form-w"},
            "compute with two thin operations, with W = A*B, or with the cheaper of them");
-  s.choice("ab.svd", &A::svd, {"gram", "direct"}, "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
+  s.choice("ab.svd", &A::svd, {"gram", "direct"},
+           "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
   s.choice("ab.final_model", &A::final_model, {"factors", "dense"},
            "what a run that ends in a low-rank phase saves");
   s.value("ab.always_sync", &A::always_sync,

@@ -19,10 +19,10 @@ using Field = std::variant<FieldOf<std::string>, FieldOf<bool>, FieldOf<int>, Fi
                            FieldOf<std::uint64_t>, FieldOf<double>, FieldOf<std::vector<std::string>>>;
 
 struct Setting {
-  std::string key;      ///< TOML: "batch_size", "ab.cycle_steps"
+  std::string key;  ///< TOML: "batch_size", "ab.cycle_steps"
   Field field;
   std::string help;
-  std::string section;  ///< heading in --help and in config.toml
+  std::string section;             ///< heading in --help and in config.toml
   double low = 0, high = 0;        ///< of numbers
   bool above_low = false;          ///< low itself is not allowed
   bool unset_at_zero = false;      ///< zero means "not given" and is not saved

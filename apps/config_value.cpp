@@ -15,7 +15,6 @@ namespace {
 
 template <class F> using TypeOf = std::remove_reference_t<typename F::result_type>;
 
-
 /// Adds the ".0" that tells a TOML reader's eye a real number from an integer.
 std::string real_text(double value) {
   std::string text = fmt::format("{}", value);
@@ -35,22 +34,30 @@ std::string toml_string(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) quoted += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else quoted += c;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      quoted += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else
+      quoted += c;
   }
   return quoted + '"';
 }
 
 std::string shown(const Value& value) {
-  return std::visit([]<class V>(const V& v) -> std::string {
-    if constexpr (std::is_same_v<V, std::vector<std::string>>) return fmt::format("[{}]", fmt::join(v, ", "));
-    else if constexpr (std::is_same_v<V, std::string>) return fmt::format("'{}'", v);
-    else return fmt::format("{}", v);
-  }, value);
+  return std::visit(
+      []<class V>(const V& v) -> std::string {
+        if constexpr (std::is_same_v<V, std::vector<std::string>>)
+          return fmt::format("[{}]", fmt::join(v, ", "));
+        else if constexpr (std::is_same_v<V, std::string>)
+          return fmt::format("'{}'", v);
+        else
+          return fmt::format("{}", v);
+      },
+      value);
 }
 
 [[noreturn]] void reject(const Setting& setting, const Value& value, const std::string& where) {
-  throw Error(ErrorKind::config, fmt::format("{} cannot be {}; allowed is {}", where, shown(value), setting.allowed()));
+  throw Error(ErrorKind::config,
+              fmt::format("{} cannot be {}; allowed is {}", where, shown(value), setting.allowed()));
 }
 
 bool in_range(const Setting& setting, double number) {
@@ -77,14 +84,21 @@ std::string Setting::flag() const {
 }
 
 std::string Setting::kind() const {
-  return std::visit([this]<class F>(const F&) -> std::string {
-    using V = TypeOf<F>;
-    if constexpr (std::is_same_v<V, bool>) return "";
-    else if constexpr (std::is_same_v<V, std::string>) return words.empty() ? "TEXT" : "WORD";
-    else if constexpr (std::is_same_v<V, std::vector<std::string>>) return "LIST";
-    else if constexpr (std::is_same_v<V, double>) return "NUM";
-    else return "INT";
-  }, field);
+  return std::visit(
+      [this]<class F>(const F&) -> std::string {
+        using V = TypeOf<F>;
+        if constexpr (std::is_same_v<V, bool>)
+          return "";
+        else if constexpr (std::is_same_v<V, std::string>)
+          return words.empty() ? "TEXT" : "WORD";
+        else if constexpr (std::is_same_v<V, std::vector<std::string>>)
+          return "LIST";
+        else if constexpr (std::is_same_v<V, double>)
+          return "NUM";
+        else
+          return "INT";
+      },
+      field);
 }
 
 std::string Setting::range() const {
@@ -106,64 +120,72 @@ std::string Setting::allowed() const {
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {
-  return std::visit([&]<class F>(const F&) -> Value {
-    using V = TypeOf<F>;
-    if constexpr (std::is_same_v<V, std::string>) {
-      return text;
-    } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-      return split_at_commas(text);
-    } else if constexpr (std::is_same_v<V, bool>) {
-      if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
-      if (text == "false" || text == "0" || text == "off" || text == "no") return false;
-      reject(setting, text, where);
-    } else {
-      std::conditional_t<std::is_same_v<V, double>, double, std::int64_t> number{};
-      const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-      if (problem != std::errc() || end != text.data() + text.size()) reject(setting, text, where);
-      return number;
-    }
-  }, setting.field);
+  return std::visit(
+      [&]<class F>(const F&) -> Value {
+        using V = TypeOf<F>;
+        if constexpr (std::is_same_v<V, std::string>) {
+          return text;
+        } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
+          return split_at_commas(text);
+        } else if constexpr (std::is_same_v<V, bool>) {
+          if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
+          if (text == "false" || text == "0" || text == "off" || text == "no") return false;
+          reject(setting, text, where);
+        } else {
+          std::conditional_t<std::is_same_v<V, double>, double, std::int64_t> number{};
+          const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+          if (problem != std::errc() || end != text.data() + text.size()) reject(setting, text, where);
+          return number;
+        }
+      },
+      setting.field);
 }
 
 void assign(const Setting& setting, TrainConfig& config, const Value& value, const std::string& where) {
-  std::visit([&]<class F>(const F& field) {
-    using V = TypeOf<F>;
-    if constexpr (std::is_arithmetic_v<V> && !std::is_same_v<V, bool>) {
-      const auto* integer = std::get_if<std::int64_t>(&value);
-      const auto* real = std::get_if<double>(&value);
-      if (!integer && !(real && std::is_same_v<V, double>)) reject(setting, value, where);
-      if (!in_range(setting, integer ? static_cast<double>(*integer) : *real)) reject(setting, value, where);
-      field(config) = integer ? static_cast<V>(*integer) : static_cast<V>(*real);
-    } else {
-      const V* same = std::get_if<V>(&value);
-      if (!same) reject(setting, value, where);
-      if constexpr (std::is_same_v<V, std::string>) {
-        const bool free_text = setting.words.empty();
-        if (!free_text && std::find(setting.words.begin(), setting.words.end(), *same) == setting.words.end())
-          reject(setting, value, where);
-      }
-      field(config) = *same;
-    }
-  }, setting.field);
+  std::visit(
+      [&]<class F>(const F& field) {
+        using V = TypeOf<F>;
+        if constexpr (std::is_arithmetic_v<V> && !std::is_same_v<V, bool>) {
+          const auto* integer = std::get_if<std::int64_t>(&value);
+          const auto* real = std::get_if<double>(&value);
+          if (!integer && !(real && std::is_same_v<V, double>)) reject(setting, value, where);
+          if (!in_range(setting, integer ? static_cast<double>(*integer) : *real))
+            reject(setting, value, where);
+          field(config) = integer ? static_cast<V>(*integer) : static_cast<V>(*real);
+        } else {
+          const V* same = std::get_if<V>(&value);
+          if (!same) reject(setting, value, where);
+          if constexpr (std::is_same_v<V, std::string>) {
+            const bool free_text = setting.words.empty();
+            if (!free_text &&
+                std::find(setting.words.begin(), setting.words.end(), *same) == setting.words.end())
+              reject(setting, value, where);
+          }
+          field(config) = *same;
+        }
+      },
+      setting.field);
 }
 
 std::string toml_text(const Setting& setting, const TrainConfig& config) {
   TrainConfig copy = config;
-  return std::visit([&]<class F>(const F& field) -> std::string {
-    using V = TypeOf<F>;
-    const V& value = field(copy);
-    if constexpr (std::is_same_v<V, std::string>) {
-      return toml_string(value);
-    } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-      std::vector<std::string> quoted;
-      std::transform(value.begin(), value.end(), std::back_inserter(quoted), toml_string);
-      return fmt::format("[{}]", fmt::join(quoted, ", "));
-    } else if constexpr (std::is_same_v<V, double>) {
-      return real_text(value);
-    } else {
-      return fmt::format("{}", value);
-    }
-  }, setting.field);
+  return std::visit(
+      [&]<class F>(const F& field) -> std::string {
+        using V = TypeOf<F>;
+        const V& value = field(copy);
+        if constexpr (std::is_same_v<V, std::string>) {
+          return toml_string(value);
+        } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
+          std::vector<std::string> quoted;
+          std::transform(value.begin(), value.end(), std::back_inserter(quoted), toml_string);
+          return fmt::format("[{}]", fmt::join(quoted, ", "));
+        } else if constexpr (std::is_same_v<V, double>) {
+          return real_text(value);
+        } else {
+          return fmt::format("{}", value);
+        }
+      },
+      setting.field);
 }
 
 }  // namespace ab

@@ -7,8 +7,8 @@
 namespace ab {
 
 struct EvalConfig {
-  std::string model_file;        ///< model.safetensors, or the run folder that holds it
-  std::string dataset;           ///< as trained when empty
+  std::string model_file;  ///< model.safetensors, or the run folder that holds it
+  std::string dataset;     ///< as trained when empty
   std::string data_dir;
   std::int64_t val_samples = 0;  ///< the first N test images; 0: all
   int threads = 0;               ///< 0: all cores

@@ -15,16 +15,17 @@
 namespace ab {
 namespace {
 
-constexpr int kSpectrumBars = 16;
+constexpr int kSpectrumBars = 12;
 
-/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b and perhaps NAME.rest.
+/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b and perhaps
+/// NAME.rest.
 struct StoredLayer {
   std::string name;
-  Shape shape;                ///< of W
+  Shape shape;  ///< of W
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
-  Tensor outer, inner;        ///< factored: W2 = outer · inner + dense (layers/weight.h)
-  Tensor dense;               ///< the weight itself, or the rest beside its factors; undefined when there is none
+  Tensor outer, inner;            ///< factored: W2 = outer · inner + dense (layers/weight.h)
+  Tensor dense;  ///< the weight itself, or the rest beside its factors; undefined when there is none
 
   std::int64_t rows() const { return shape[0]; }
   std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
@@ -76,8 +77,10 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, std::int64_t& othe
         continue;
       }
     }
-    if (value.rank() >= 2 && value.numel() > 0) layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
-    else other_parameters += value.numel();
+    if (value.rank() >= 2 && value.numel() > 0)
+      layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
+    else
+      other_parameters += value.numel();
   }
   return layers;
 }
@@ -103,7 +106,14 @@ std::vector<double> singular_values(const StoredLayer& layer) {
   }
 }
 
-std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×")); }
+/// Nearly every layer's name ends in .weight; leaving that out leaves room for the rest.
+std::string short_name(const std::string& name) {
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+std::string shape_text(const Shape& shape) {
+  return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×"));
+}
 
 std::string spectrum_text(std::vector<double> sigma) {
   if (sigma.empty()) return "not finite";
@@ -111,11 +121,13 @@ std::string spectrum_text(std::vector<double> sigma) {
   // Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
   std::vector<double> sampled;
   const std::size_t bars = std::min<std::size_t>(kSpectrumBars, sigma.size());
-  for (std::size_t i = 0; i < bars; ++i) sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
+  for (std::size_t i = 0; i < bars; ++i)
+    sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
   std::string text = spark_bars(sampled);
   for (int i = text_width(text); i < kSpectrumBars; ++i) text += ' ';
   text += fmt::format("  {:.3g}", largest);
-  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i) text += fmt::format(" {:.3g}", sigma[i]);
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i)
+    text += fmt::format(" {:.3g}", sigma[i]);
   return text;
 }
 
@@ -134,24 +146,28 @@ std::string inspect_text(const std::string& file, int width) {
 
   std::string text = shorten(file, width) + "\n";
   for (const auto& [key, value] : content.metadata)
-    if (!value.empty() && key != "factored") text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", key, value);
+    if (!value.empty() && key != "factored")
+      text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", key, value);
   if (!text.ends_with('\n')) text += '\n';
   text += '\n';
 
-  const int name_width = std::clamp(width - 84, 16, 48);
-  TextTable table({"layer", "shape", "r", "parameters", "share", "", "singular values: first to last, leading three"}, {1, 5, 6});
+  const int name_width = std::clamp(width - 76, 20, 48);
+  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"},
+                  {1, 5, 6});
   for (const StoredLayer& layer : layers) {
-    const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
+    const double share =
+        static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
     const std::int64_t n = std::min(layer.rows(), layer.columns());
-    table.add({shorten(layer.name, name_width), shape_text(layer.shape),
-               layer.r ? fmt::format("{}/{}", *layer.r, n) : fmt::format("full {}", n),
+    table.add({shorten(short_name(layer.name), name_width), shape_text(layer.shape),
+               layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
                human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
-               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 6),
+               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5),
                spectrum_text(singular_values(layer))});
   }
   text += table.str();
-  text += fmt::format("\n{} parameters in {} layers, {} in vectors and statistics", human_count(static_cast<double>(stored - other)),
-                      layers.size(), human_count(static_cast<double>(other)));
+  text += fmt::format("\n{} parameters in {} layers, {} in vectors and statistics",
+                      human_count(static_cast<double>(stored - other)), layers.size(),
+                      human_count(static_cast<double>(other)));
   if (full > stored)
     text += fmt::format("; at full rank {}: compressed {:.2f} : 1", human_count(static_cast<double>(full)),
                         static_cast<double>(full) / static_cast<double>(stored));

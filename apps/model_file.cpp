@@ -25,7 +25,8 @@ std::int64_t metadata_integer(const TensorFile& content, const char* key, const 
   const std::string& text = metadata_value(content, key, file);
   std::int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  AB_CHECK_KIND(checkpoint, problem == std::errc() && end == text.data() + text.size() && value > 0 && value < 65536,
+  AB_CHECK_KIND(checkpoint,
+                problem == std::errc() && end == text.data() + text.size() && value > 0 && value < 65536,
                 "{}: \"{}\" in its __metadata__ is '{}', not a sensible number", file, key, text);
   return value;
 }
@@ -47,8 +48,9 @@ void shape_factors(Inventory& inventory, const std::set<std::string>& factored, 
     if (!factored.contains(weight->name())) continue;
     ++found;
     const Tensor* outer = content.find(weight->outer().name);
-    AB_CHECK_KIND(checkpoint, outer && outer->rank() == 2 && outer->dim(0) == weight->out() && outer->dim(1) >= 1 &&
-                                  outer->dim(1) <= weight->n(),
+    AB_CHECK_KIND(checkpoint,
+                  outer && outer->rank() == 2 && outer->dim(0) == weight->out() && outer->dim(1) >= 1 &&
+                      outer->dim(1) <= weight->n(),
                   "{}: the factors of {} are missing or do not fit its shape {}", file, weight->name(),
                   weight->shape().str());
     const std::int64_t r = outer->dim(1);
@@ -57,8 +59,8 @@ void shape_factors(Inventory& inventory, const std::set<std::string>& factored, 
                       Tensor({r, weight->in()}, DType::float32, device), Weight::Mode::train_a,
                       has_rest ? Tensor(weight->shape(), DType::float32, device) : Tensor());
   }
-  AB_CHECK_KIND(checkpoint, found == factored.size(), "{}: it names factored weights that its model does not have",
-                file);
+  AB_CHECK_KIND(checkpoint, found == factored.size(),
+                "{}: it names factored weights that its model does not have", file);
 }
 
 std::vector<NamedTensor> tensors_of(Layer& model) {
@@ -94,8 +96,8 @@ LoadedModel model_from_file(const TensorFile& content, const std::string& file, 
                 "{}: its format is '{}', expected '{}'", file, content.metadata.at("format"), kFormat);
   const std::int64_t version = metadata_integer(content, "format_version", file);
   AB_CHECK_KIND(checkpoint, version <= kFormatVersion,
-                "{}: it has format version {}, this program reads up to {}; use a newer abtrain", file, version,
-                kFormatVersion);
+                "{}: it has format version {}, this program reads up to {}; use a newer abtrain", file,
+                version, kFormatVersion);
   LoadedModel loaded;
   loaded.info = {metadata_value(content, "model", file), metadata_value(content, "dataset", file),
                  metadata_integer(content, "classes", file)};
@@ -111,11 +113,14 @@ LoadedModel model_from_file(const TensorFile& content, const std::string& file, 
   for (const NamedTensor& tensor : tensors_of(*loaded.model)) {
     wanted.insert(tensor.name);
     const Tensor* stored = content.find(tensor.name);
-    if (!stored) problems.push_back(fmt::format("{} is missing", tensor.name));
+    if (!stored)
+      problems.push_back(fmt::format("{} is missing", tensor.name));
     else if (stored->shape() != tensor.value.shape() || stored->dtype() != tensor.value.dtype())
       problems.push_back(fmt::format("{} is {} {}, expected {} {}", tensor.name, name_of(stored->dtype()),
-                                     stored->shape().str(), name_of(tensor.value.dtype()), tensor.value.shape().str()));
-    else tensor.value.copy_from(*stored);
+                                     stored->shape().str(), name_of(tensor.value.dtype()),
+                                     tensor.value.shape().str()));
+    else
+      tensor.value.copy_from(*stored);
   }
   for (const NamedTensor& stored : content.tensors)
     if (!wanted.contains(stored.name)) problems.push_back(fmt::format("{} is not part of it", stored.name));

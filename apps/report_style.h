@@ -46,8 +46,8 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 .k0 { color: var(--c0); } .k1 { color: var(--c1); } .k2 { color: var(--c2); } .k3 { color: var(--c3); }
 .k4 { color: var(--c4); } .k5 { color: var(--c5); } .k6 { color: var(--c6); } .k7 { color: var(--c7); }
 .wide { margin-top: 1rem; overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .5rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .5rem .65rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; } tr:last-child td { border-bottom: 0; }
 th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; }
 @media print { body { max-width: none; } figure, article { break-inside: avoid; } }

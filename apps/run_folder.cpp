@@ -33,8 +33,9 @@ std::int64_t integer(const Json& line, const char* key) {
 void add_line(const Json& line, Run& run) {
   const std::string kind = line.value("kind", "");
   if (kind == "step") {
-    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""), number(line, "loss"),
-                         number(line, "lr"), number(line, "images_per_second"), number(line, "wire_bytes")});
+    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""),
+                         number(line, "loss"), number(line, "lr"), number(line, "images_per_second"),
+                         number(line, "wire_bytes")});
   } else if (kind == "epoch") {
     run.epochs.push_back({integer(line, "epoch"), integer(line, "step"), number(line, "val_loss"),
                           number(line, "val_top1"), number(line, "val_top5")});
@@ -58,19 +59,22 @@ void read_metrics(const std::string& path, Run& run) {
       ++broken;
     }
   }
-  AB_CHECK_KIND(data, readable > 0 || broken == 0, "{} holds no metrics: none of its {} lines can be read", path, broken);
+  AB_CHECK_KIND(data, readable > 0 || broken == 0, "{} holds no metrics: none of its {} lines can be read",
+                path, broken);
 }
 
 }  // namespace
 
-std::string in_folder(const std::string& folder, const char* file) { return (fs::path(folder) / file).string(); }
+std::string in_folder(const std::string& folder, const char* file) {
+  return (fs::path(folder) / file).string();
+}
 
 void check_run_folder(const TrainConfig& config) {
   std::error_code ignored;
   for (const char* file : {kMetricsFile, kSummaryFile, kModelFile})
     AB_CHECK(config.overwrite || !fs::exists(in_folder(config.out, file), ignored),
-             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
-             file);
+             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite",
+             config.out, file);
   fs::path existing = fs::absolute(config.out);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
@@ -86,7 +90,8 @@ void create_run_folder(const TrainConfig& config) {
   AB_CHECK(!problem, "--out {} cannot be created: {}", config.out, problem.message());
   for (const char* file : {kMetricsFile, kSummaryFile, kModelFile}) {
     fs::remove(in_folder(config.out, file), problem);
-    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file, problem.message());
+    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file,
+             problem.message());
   }
   write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
 }

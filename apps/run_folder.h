@@ -37,8 +37,8 @@ struct Run {
   std::vector<SplitMetrics> splits;
 };
 
-/// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one sentence
-/// when the folder holds no finished run.
+/// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one
+/// sentence when the folder holds no finished run.
 Run read_run(const std::string& folder);
 
 }  // namespace ab

@@ -21,9 +21,9 @@ struct Summary {
   double train_seconds = 0, images_per_second = 0;
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   std::int64_t val_samples = 0;
-  std::int64_t parameters_full = 0;   ///< of the dense model
-  std::int64_t parameters_final = 0;  ///< as the run left it, factors counted instead of their product
-  double compression_ratio = 1;       ///< parameters_full / parameters_final
+  std::int64_t parameters_full = 0;      ///< of the dense model
+  std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
+  double compression_ratio = 1;          ///< parameters_full / parameters_final
   double wire_bytes_per_rank_total = 0;  ///< mean over ranks
   std::vector<double> wire_bytes_by_rank;
   std::map<std::string, double> wire_bytes_per_rank_by_phase;

@@ -49,9 +49,11 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return means;
 }
 
-std::string figure(const std::string& title, const std::string& legend, double height, const std::string& body) {
+std::string figure(const std::string& title, const std::string& legend, double height,
+                   const std::string& body) {
   return fmt::format(
-      "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg></figure>\n",
+      "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-label=\"{}\">{}</svg></figure>\n",
       escape_html(title), legend, kWidth, height, escape_html(title), body);
 }
 
@@ -65,9 +67,10 @@ std::string legend_of(const std::vector<std::pair<std::string, int>>& entries) {
 std::string x_axis(const Scale& x, double bottom, NumberStyle style, const std::string& label) {
   std::string svg;
   for (const double tick : axis_ticks(x.low, x.high, 6))
-    svg += fmt::format("<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
-                       "<text class=\"tick\" text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3}\">{4}</text>",
-                       x(tick), kTop, bottom, bottom + 17, number_text(tick, style));
+    svg += fmt::format(
+        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
+        "<text class=\"tick\" text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3}\">{4}</text>",
+        x(tick), kTop, bottom, bottom + 17, number_text(tick, style));
   return svg + fmt::format("<text class=\"axis\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{}\">{}</text>",
                            (x.from + x.to) / 2, bottom + 37, escape_html(label));
 }
@@ -75,26 +78,32 @@ std::string x_axis(const Scale& x, double bottom, NumberStyle style, const std::
 std::string y_axis(const Scale& y, NumberStyle style, const std::string& label) {
   std::string svg;
   for (const double tick : axis_ticks(y.low, y.high, 5))
-    svg += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-                       "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}</text>",
-                       kLeft, kWidth - kRight, y(tick), y(tick), kLeft - 7, y(tick) + 4, number_text(tick, style));
-  return svg + fmt::format("<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(14 {:.1f}) rotate(-90)\">{}</text>",
-                           (y.from + y.to) / 2, escape_html(label));
+    svg += fmt::format(
+        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}</text>",
+        kLeft, kWidth - kRight, y(tick), y(tick), kLeft - 7, y(tick) + 4, number_text(tick, style));
+  return svg + fmt::format(
+                   "<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(14 {:.1f}) "
+                   "rotate(-90)\">{}</text>",
+                   (y.from + y.to) / 2, escape_html(label));
 }
 
 std::string draw_curve(const Curve& curve, const LineChart& chart, const Scale& x, const Scale& y) {
   const std::vector<Point> points = thinned(curve.points);
   std::string path;
   for (const Point& p : points) path += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
-  std::string svg = fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>", colour_class(curve.colour), path);
+  std::string svg =
+      fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>", colour_class(curve.colour), path);
   const std::size_t stride = std::max<std::size_t>(1, points.size() / kMaxHovers);
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (i % stride != 0 && i + 1 != points.size()) continue;
-    svg += fmt::format("<g class=\"point\"><title>{}: {} at {} {}</title><circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>"
-                       "<circle class=\"dot {}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/></g>",
-                       escape_html(curve.label), number_text(points[i].y, chart.y_style),
-                       escape_html(chart.x_label), number_text(points[i].x, chart.x_style), x(points[i].x), y(points[i].y),
-                       colour_class(curve.colour), curve.marked ? " shown" : "", x(points[i].x), y(points[i].y));
+    svg += fmt::format(
+        "<g class=\"point\"><title>{}: {} at {} {}</title><circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" "
+        "r=\"8\"/>"
+        "<circle class=\"dot {}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/></g>",
+        escape_html(curve.label), number_text(points[i].y, chart.y_style), escape_html(chart.x_label),
+        number_text(points[i].x, chart.x_style), x(points[i].x), y(points[i].y), colour_class(curve.colour),
+        curve.marked ? " shown" : "", x(points[i].x), y(points[i].y));
   }
   return svg;
 }
@@ -111,11 +120,16 @@ std::string number_text(double value, NumberStyle style) {
 std::string escape_html(const std::string& text) {
   std::string safe;
   for (const char c : text) {
-    if (c == '&') safe += "&amp;";
-    else if (c == '<') safe += "&lt;";
-    else if (c == '>') safe += "&gt;";
-    else if (c == '"') safe += "&quot;";
-    else safe += c;
+    if (c == '&')
+      safe += "&amp;";
+    else if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '"')
+      safe += "&quot;";
+    else
+      safe += c;
   }
   return safe;
 }
@@ -126,7 +140,8 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double step = power * (rough / power <= 1 ? 1 : rough / power <= 2 ? 2 : rough / power <= 5 ? 5 : 10);
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push_back(i * step + 0.0);  // + 0.0 turns -0 into 0
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
+    ticks.push_back(i * step + 0.0);  // + 0.0 turns -0 into 0
   return ticks;
 }
 
@@ -149,7 +164,8 @@ std::string draw(const LineChart& chart) {
   const Scale x{x_low, x_high, kLeft, kWidth - kRight};
   const Scale y{chart.y_from_zero ? y_low : y_low - margin, y_high + margin, kHeight - kBottom, kTop};
 
-  std::string svg = x_axis(x, kHeight - kBottom, chart.x_style, chart.x_label) + y_axis(y, chart.y_style, chart.y_label);
+  std::string svg =
+      x_axis(x, kHeight - kBottom, chart.x_style, chart.x_label) + y_axis(y, chart.y_style, chart.y_label);
   for (const Curve& curve : chart.curves) svg += draw_curve(curve, chart, x, y);
   return figure(chart.title, legend_of(entries), kHeight, svg);
 }
@@ -171,15 +187,18 @@ std::string draw(const BarChart& chart) {
   std::string svg = x_axis(x, bottom, chart.style, chart.x_label);
   double top = kTop + (kRow - kBarHeight) / 2;
   for (const StackedBar& bar : chart.bars) {
-    svg += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-                       kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 22)), escape_html(bar.label));
+    svg += fmt::format(
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+        kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 22)), escape_html(bar.label));
     double begin = 0;
     for (std::size_t i = 0; i < bar.parts.size(); ++i) {
       const double end = begin + bar.parts[i];
       if (bar.parts[i] > 0)
-        svg += fmt::format("<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: {}</title></rect>",
-                           colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight,
-                           escape_html(bar.label), escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
+        svg += fmt::format(
+            "<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: "
+            "{}</title></rect>",
+            colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight,
+            escape_html(bar.label), escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
       begin = end;
     }
     top += kRow;
@@ -195,16 +214,20 @@ std::string draw(const BandChart& chart) {
   std::string svg = x_axis(x, bottom, NumberStyle::plain, chart.x_label);
   double top = kTop;
   for (const BandRow& row : chart.rows) {
-    svg += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-                       kLabels - 8, top + 13, escape_html(shorten(row.label, 29)), escape_html(row.label));
+    svg += fmt::format(
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+        kLabels - 8, top + 13, escape_html(shorten(row.label, 29)), escape_html(row.label));
     for (const BandRow::Band& band : row.bands) {
       const double width = x(band.end) - x(band.begin);
-      svg += fmt::format("<g><title>{}</title><rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill-opacity=\"{:.2f}\"/>",
-                         escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
-                         0.1 + 0.5 * std::clamp(band.fraction, 0.0, 1.0));
+      svg += fmt::format(
+          "<g><title>{}</title><rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" "
+          "fill-opacity=\"{:.2f}\"/>",
+          escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
+          0.1 + 0.5 * std::clamp(band.fraction, 0.0, 1.0));
       if (width > kDigit * (text_width(band.text) + 1))
-        svg += fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                           x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
+        svg +=
+            fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
+                        x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
       svg += "</g>";
     }
     top += kRow;

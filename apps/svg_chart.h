@@ -26,7 +26,7 @@ struct Curve {
   std::string label;
   std::vector<Point> points;  ///< by ascending x; points that are not finite are left out
   int colour = 0;
-  bool marked = false;        ///< a dot at every point
+  bool marked = false;  ///< a dot at every point
 };
 
 struct LineChart {
@@ -56,7 +56,7 @@ struct BandRow {
   std::string label;
   struct Band {
     double begin = 0, end = 0;
-    double fraction = 0;   ///< 0 to 1
+    double fraction = 0;  ///< 0 to 1
     std::string text, hover;
   };
   std::vector<Band> bands;

@@ -29,9 +29,9 @@ std::string scaled(double value, std::initializer_list<const char*> units) {
   auto unit = units.begin();
   while (std::abs(value) >= 999.5 && unit + 1 != units.end()) value /= 1000, ++unit;
   const int decimals = value == std::floor(value) && unit == units.begin() ? 0
-                       : std::abs(value) < 9.995                            ? 2
-                       : std::abs(value) < 99.95                            ? 1
-                                                                            : 0;
+                       : std::abs(value) < 9.995                           ? 2
+                       : std::abs(value) < 99.95                           ? 1
+                                                                           : 0;
   const std::string number = fmt::format("{:.{}f}", value, decimals);
   return **unit == '\0' ? number : number + " " + *unit;
 }
@@ -40,7 +40,8 @@ std::string scaled(double value, std::initializer_list<const char*> units) {
 
 int terminal_width() {
   winsize size{};
-  const bool known = ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const bool known =
+      ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? std::clamp<int>(size.ws_col, 60, 200) : kWidthElsewhere;
 }
 
@@ -100,7 +101,8 @@ std::string bar(double fraction, int width) {
   return text + std::string(static_cast<std::size_t>(std::max(0, width - (eighths + 7) / 8)), ' ');
 }
 
-TextTable::TextTable(std::vector<std::string> headings, std::vector<std::size_t> left) : left_(std::move(left)) {
+TextTable::TextTable(std::vector<std::string> headings, std::vector<std::size_t> left)
+    : left_(std::move(left)) {
   left_.push_back(0);
   rows_.push_back(std::move(headings));
 }

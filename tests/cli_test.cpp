@@ -29,7 +29,9 @@ struct Outcome {
 
 class CliTest : public ::testing::Test {
  protected:
-  CliTest() : folder_(::testing::TempDir() + "abtrain_cli_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  CliTest()
+      : folder_(::testing::TempDir() + "abtrain_cli_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -39,8 +41,9 @@ class CliTest : public ::testing::Test {
 
   /// Runs the program with `arguments`, words separated by blanks as in a shell.
   Outcome run(const std::string& arguments) const {
-    const std::string command = fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} >{} 2>{} </dev/null",
-                                            AB_PROGRAM, arguments, path("stdout"), path("stderr"));
+    const std::string command =
+        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} >{} 2>{} </dev/null", AB_PROGRAM,
+                    arguments, path("stdout"), path("stderr"));
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("stdout"), ErrorKind::data),
             read_file(path("stderr"), ErrorKind::data)};
@@ -61,7 +64,8 @@ class CliTest : public ::testing::Test {
     fs::create_directories(folder);
     const Philox random{1, 2};
     std::uint64_t index = 0;
-    for (const char* name : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    for (const char* name :
+         {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
       std::string records;
       for (int i = 0; i < (std::string(name) == "test_batch" ? 16 : 8); ++i) {
         records += static_cast<char>(random.below(index++, 10));
@@ -77,8 +81,10 @@ class CliTest : public ::testing::Test {
 
   /// Flags of a run of an instant: 4 steps of a small network.
   std::string tiny_train(const std::string& out, const std::string& more = "") const {
-    return fmt::format("train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 4 --lr 0.01 "
-                       "--log-every 1 --out {} {}", small_cifar(), path(out), more);
+    return fmt::format(
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 4 --lr 0.01 "
+        "--log-every 1 --out {} {}",
+        small_cifar(), path(out), more);
   }
 
   std::string folder_;
@@ -95,7 +101,8 @@ TEST_F(CliTest, HelpAndVersion) {
   const Outcome train = run("train --help");
   EXPECT_EQ(train.exit_code, 0);
   for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(train.out, line.flag));
-  for (const char* command : {"eval --help", "inspect --help", "compare --help"}) EXPECT_EQ(run(command).exit_code, 0);
+  for (const char* command : {"eval --help", "inspect --help", "compare --help"})
+    EXPECT_EQ(run(command).exit_code, 0);
 }
 
 TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
@@ -115,7 +122,8 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
 }
 
 TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
-  expect_failure("train --lr nan --out " + path("o"), 2, "--lr cannot be nan; allowed is a number, 0 to 1000");
+  expect_failure("train --lr nan --out " + path("o"), 2,
+                 "--lr cannot be nan; allowed is a number, 0 to 1000");
   expect_failure("train --lr=-1 --out " + path("o"), 2, "--lr cannot be -1");
   expect_failure("train --lr 1e999 --out " + path("o"), 2, "--lr cannot be '1e999'");
   expect_failure("train --epochs 99999999999 --out " + path("o"), 2, "--epochs cannot be 99999999999");
@@ -123,20 +131,24 @@ TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
   expect_failure("train --method abc --out " + path("o"), 2, "allowed is dense or ab");
   expect_failure("train --config " + path("none.toml"), 2, "No such file");
   write_file_atomically(path("c.toml"), "lr = 0.1\n\nbatchsize = 3\n");
-  expect_failure("train --config " + path("c.toml"), 2, "c.toml:3: batchsize is not a setting; did you mean batch_size?");
+  expect_failure("train --config " + path("c.toml"), 2,
+                 "c.toml:3: batchsize is not a setting; did you mean batch_size?");
   expect_failure("train --dataset cifar10 --out " + path("o"), 2, "needs --data-dir");
   EXPECT_FALSE(fs::exists(path("o")));
 }
 
 TEST_F(CliTest, BrokenDataIsExitThree) {
-  const std::string train = "train --model mlp --dataset cifar10 --steps 1 --batch-size 2 --out " + path("o") + " --data-dir ";
+  const std::string train =
+      "train --model mlp --dataset cifar10 --steps 1 --batch-size 2 --out " + path("o") + " --data-dir ";
   expect_failure(train + path("missing"), 3, path("missing"));
   const std::string data = small_cifar();
   const std::string file = data + "/data_batch_3.bin";
   fs::resize_file(file, 3073 * 8 - 100);
   expect_failure(train + data, 3, "data_batch_3.bin");
   fs::resize_file(file, 3073 * 8);
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(3073 * 2).put(static_cast<char>(200));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(3073 * 2)
+      .put(static_cast<char>(200));
   expect_failure(train + data, 3, "200");
   EXPECT_FALSE(fs::exists(path("o")));
 }
@@ -157,13 +169,16 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   expect_failure(tiny_train("dense", "--ranks 2"), 2, "already holds a run");
 
   // The saved configuration gives the same run again, byte for byte in the model.
-  const Outcome again = run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
+  const Outcome again =
+      run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(read_file(path("dense/model.safetensors"), ErrorKind::data), read_file(path("again/model.safetensors"), ErrorKind::data));
+  EXPECT_EQ(read_file(path("dense/model.safetensors"), ErrorKind::data),
+            read_file(path("again/model.safetensors"), ErrorKind::data));
   EXPECT_EQ(run(tiny_train("dense", "--ranks 2 --overwrite")).exit_code, 0);
 
-  const Outcome low_rank = run(tiny_train("ab", "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
-                                                "--ab.full-rank-steps 1 --ab.ratio 0.25"));
+  const Outcome low_rank = run(tiny_train("ab",
+                                          "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
+                                          "--ab.full-rank-steps 1 --ab.ratio 0.25"));
   ASSERT_EQ(low_rank.exit_code, 0) << low_rank.err;
 
   for (const char* name : {"dense", "ab"}) {
@@ -173,7 +188,8 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
     EXPECT_EQ(summary.val_samples, 16);
     const Outcome eval = run(fmt::format("eval --model-file {} --data-dir {}", path(name), path("data")));
     EXPECT_EQ(eval.exit_code, 0) << eval.err;
-    EXPECT_TRUE(contains(eval.out, fmt::format("loss {:.4f}   top-1 {:.2f} %", summary.final_val_loss, 100 * summary.final_val_top1)));
+    EXPECT_TRUE(contains(eval.out, fmt::format("loss {:.4f}   top-1 {:.2f} %", summary.final_val_loss,
+                                               100 * summary.final_val_top1)));
     EXPECT_TRUE(contains(eval.out, "16 test images"));
   }
 
@@ -182,7 +198,8 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_TRUE(contains(inspect.out, "/512"));  // r of a factored 512-wide layer
   EXPECT_EQ(inspect.out.find('\x1b'), std::string::npos) << "colours without a terminal";
 
-  const Outcome compare = run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
+  const Outcome compare =
+      run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
   EXPECT_EQ(compare.exit_code, 0) << compare.err;
   EXPECT_TRUE(contains(compare.out, "dense"));
   EXPECT_TRUE(contains(compare.out, "saved"));
@@ -200,8 +217,8 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};
   write_safetensors(path("newer"), content);
   expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads up to 1");
-  content.metadata = {{"format", "abtrain"}, {"format_version", "1"}, {"model", "mlp"},
-                      {"dataset", "synthetic"}, {"classes", "10"}, {"factored", ""}};
+  content.metadata = {{"format", "abtrain"},    {"format_version", "1"}, {"model", "mlp"},
+                      {"dataset", "synthetic"}, {"classes", "10"},       {"factored", ""}};
   content.tensors = {{"extra.weight", Tensor::zeros({2})}};
   write_safetensors(path("other"), content);
   expect_failure("eval --model-file " + path("other"), 4, "extra.weight is not part of it");
@@ -222,7 +239,8 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
 }
 
 TEST_F(CliTest, AClosedPipeDoesNotKill) {
-  const std::string command = fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", AB_PROGRAM);
+  const std::string command =
+      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", AB_PROGRAM);
   const int status = std::system((command + " >/dev/null").c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }

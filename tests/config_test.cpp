@@ -22,7 +22,9 @@ namespace {
 
 class ConfigTest : public ::testing::Test {
  protected:
-  ConfigTest() : file_(::testing::TempDir() + "abtrain_config_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml") {
+  ConfigTest()
+      : file_(::testing::TempDir() + "abtrain_config_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml") {
     ::unsetenv("ABTRAIN_DATA_DIR");
   }
   ~ConfigTest() override { fs::remove(file_); }
@@ -55,7 +57,8 @@ TEST_F(ConfigTest, EveryDefaultIsAllowed) {
       const std::string text = toml_text(setting, config);
       const bool quoted = text.size() >= 2 && (text[0] == '"' || text[0] == '[');
       const std::string bare = quoted ? text.substr(1, text.size() - 2) : text;
-      EXPECT_NO_THROW(assign(setting, config, value_from_text(setting, bare, setting.flag()), setting.flag())) << setting.key;
+      EXPECT_NO_THROW(assign(setting, config, value_from_text(setting, bare, setting.flag()), setting.flag()))
+          << setting.key;
     }
   EXPECT_EQ(config, TrainConfig{});
 }
@@ -75,12 +78,15 @@ struct Anything {
   template <class T> operator T() const;
 };
 template <class T, class... Fields> constexpr std::size_t field_count() {
-  if constexpr (requires { T{Fields{}..., Anything{}}; }) return field_count<T, Fields..., Anything>();
-  else return sizeof...(Fields);
+  if constexpr (requires { T{Fields{}..., Anything{}}; })
+    return field_count<T, Fields..., Anything>();
+  else
+    return sizeof...(Fields);
 }
 
 TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
-  const std::size_t fields = field_count<TrainConfig>() - 1 + field_count<AbConfig>();  // TrainConfig::ab is no setting
+  const std::size_t fields =
+      field_count<TrainConfig>() - 1 + field_count<AbConfig>();  // TrainConfig::ab is no setting
   EXPECT_GT(field_count<AbConfig>(), 10u);
   EXPECT_EQ(train_settings().size(), fields);
 }
@@ -103,11 +109,20 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
     const std::string where = setting.key;
     if (std::holds_alternative<FieldOf<bool>>(setting.field))
       assign(setting, config, toml_text(setting, config) == "false", where);
-    else if (!setting.words.empty()) assign(setting, config, setting.words.back() == std::get<FieldOf<std::string>>(setting.field)(config) ? setting.words.front() : setting.words.back(), where);
-    else if (std::holds_alternative<FieldOf<std::string>>(setting.field)) assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
-    else if (std::holds_alternative<FieldOf<std::vector<std::string>>>(setting.field)) assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
-    else if (std::holds_alternative<FieldOf<double>>(setting.field)) assign(setting, config, 0.1234567890123456, where);
-    else assign(setting, config, std::int64_t{7}, where);
+    else if (!setting.words.empty())
+      assign(setting, config,
+             setting.words.back() == std::get<FieldOf<std::string>>(setting.field)(config)
+                 ? setting.words.front()
+                 : setting.words.back(),
+             where);
+    else if (std::holds_alternative<FieldOf<std::string>>(setting.field))
+      assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
+    else if (std::holds_alternative<FieldOf<std::vector<std::string>>>(setting.field))
+      assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
+    else if (std::holds_alternative<FieldOf<double>>(setting.field))
+      assign(setting, config, 0.1234567890123456, where);
+    else
+      assign(setting, config, std::int64_t{7}, where);
   }
   config.lr = 0.2;
   config.ab.full_rank_steps = 5;
@@ -128,8 +143,10 @@ TEST_F(ConfigTest, OverwriteIsNeverSaved) {
 }
 
 TEST_F(ConfigTest, UnknownKeysAreErrorsWithPlaceAndNearestName) {
-  EXPECT_TRUE(contains(refused_toml("lr = 0.1\nbacth_size = 3\n"), file_ + ":2: bacth_size is not a setting; did you mean batch_size?"));
-  EXPECT_TRUE(contains(refused_toml("[ab]\ncycle_step = 3\n"), ":2: ab.cycle_step is not a setting; did you mean ab.cycle_steps?"));
+  EXPECT_TRUE(contains(refused_toml("lr = 0.1\nbacth_size = 3\n"),
+                       file_ + ":2: bacth_size is not a setting; did you mean batch_size?"));
+  EXPECT_TRUE(contains(refused_toml("[ab]\ncycle_step = 3\n"),
+                       ":2: ab.cycle_step is not a setting; did you mean ab.cycle_steps?"));
   EXPECT_TRUE(contains(refused_toml("[training]\nlr = 3\n"), ":1: training is not a setting"));
   EXPECT_FALSE(contains(refused_toml("zzzzzzzzzzzz = 3\n"), "did you mean"));
 }
@@ -143,17 +160,21 @@ TEST_F(ConfigTest, BrokenTomlNamesTheLine) {
 }
 
 TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
-  for (const char* value : {"nan", "-nan", "inf", "-inf", "-1", "1e999", "1001", "", "x", "0.1x", " 0.1", "0,1"})
+  for (const char* value :
+       {"nan", "-nan", "inf", "-inf", "-1", "1e999", "1001", "", "x", "0.1x", " 0.1", "0,1"})
     EXPECT_TRUE(contains(refused("lr", value), "allowed is a number, 0 to 1000")) << value;
   for (const char* value : {"0", "-5", "65537", "99999999999999999999", "1.5", "1e3", "nan", "0x10", ""})
     EXPECT_TRUE(contains(refused("batch_size", value), "--batch-size cannot be")) << value;
   EXPECT_TRUE(contains(refused("epochs", "99999999999"), "allowed is an integer, 1 to 1e6"));
   EXPECT_TRUE(contains(refused("epochs", "0"), "--epochs cannot be 0"));
-  EXPECT_TRUE(contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
+  EXPECT_TRUE(
+      contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
   EXPECT_TRUE(contains(refused("ab.group_size", "-2"), "an integer, -1 to 65536"));
-  EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
+  EXPECT_TRUE(
+      contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
   EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
-  EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
+  EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"),
+                       "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
 }
 
 TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
@@ -168,16 +189,22 @@ TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
 }
 
 TEST_F(ConfigTest, WordsOutsideTheListAreRefusedWithTheList) {
-  EXPECT_TRUE(contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd or adamw"));
-  EXPECT_TRUE(contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
+  EXPECT_TRUE(
+      contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd or adamw"));
+  EXPECT_TRUE(
+      contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
   EXPECT_TRUE(contains(refused("nesterov", "maybe"), "allowed is true or false"));
 }
 
 TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
   EXPECT_TRUE(contains(refused_toml("epochs = 3\nsteps = 10\n"), "exclude each other"));
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] { resolve_train_config({{"epochs", "1"}, {"steps", "1"}}, ""); }),
+  EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                  [] {
+                                    resolve_train_config({{"epochs", "1"}, {"steps", "1"}}, "");
+                                  }),
                        "--epochs and --steps exclude each other"));
-  const TrainConfig config = from_toml("epochs = 3\nwarmup_epochs = 0.5\n", {{"steps", "10"}, {"warmup_steps", "2"}});
+  const TrainConfig config =
+      from_toml("epochs = 3\nwarmup_epochs = 0.5\n", {{"steps", "10"}, {"warmup_steps", "2"}});
   EXPECT_EQ(config.epochs, 0);
   EXPECT_EQ(config.steps, 10);
   EXPECT_EQ(config.warmup_epochs, 0);
@@ -185,9 +212,13 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
 }
 
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] {
-    resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
-  }), "leaves no step for the factors"));
+  EXPECT_TRUE(contains(
+      message_of(ErrorKind::config,
+                 [] {
+                   resolve_train_config(
+                       {{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
+                 }),
+      "leaves no step for the factors"));
   EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
   EXPECT_TRUE(contains(refused("min_lr", "0.5"), "--min-lr 0.5 is above --lr 0.1"));
 }
@@ -201,7 +232,8 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(paper.ab.sync, "only-b");
   EXPECT_EQ(paper.ab.sigma_cutoff, 0.15);
   EXPECT_FALSE(paper.ab.cut_at_warmup);
-  const TrainConfig changed = from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
+  const TrainConfig changed =
+      from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
   EXPECT_EQ(changed.ab.cycle_steps, 100);
   EXPECT_EQ(changed.ab.warmup_steps, 4330);
   EXPECT_TRUE(changed.ab.cut_at_warmup);
@@ -231,7 +263,8 @@ TEST_F(ConfigTest, TheEnvironmentNamesTheCifar10Folder) {
 TEST_F(ConfigTest, ListsOfNamesComeFromFlagsAndFiles) {
   const std::vector<std::string> names{"conv1.weight", "fc.weight"};
   EXPECT_EQ(resolve_train_config({{"ab.always_sync", "conv1.weight,fc.weight"}}, "").ab.always_sync, names);
-  EXPECT_EQ(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n").ab.always_sync, names);
+  EXPECT_EQ(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n").ab.always_sync,
+            names);
 }
 
 TEST_F(ConfigTest, NearestNameWantsToBeNear) {

@@ -27,7 +27,9 @@ namespace {
 /// A folder of its own for each test, removed with it.
 class IoTest : public ::testing::Test {
  protected:
-  IoTest() : folder_(::testing::TempDir() + "abtrain_io_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  IoTest()
+      : folder_(::testing::TempDir() + "abtrain_io_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -92,8 +94,10 @@ TEST_F(SafetensorsTest, EveryTypeComesBackBitForBit) {
 }
 
 TEST_F(SafetensorsTest, WrittenFilesFollowTheFormat) {
-  write_safetensors(path("m.safetensors"), {{{"format", "x"}}, {{"b", Tensor::zeros({2})}, {"a", Tensor::zeros({1})},
-                                            {"d", Tensor::zeros({1}, DType::float64)}}});
+  write_safetensors(
+      path("m.safetensors"),
+      {{{"format", "x"}},
+       {{"b", Tensor::zeros({2})}, {"a", Tensor::zeros({1})}, {"d", Tensor::zeros({1}, DType::float64)}}});
   const std::string bytes = read_file(path("m.safetensors"), ErrorKind::checkpoint);
   std::uint64_t json_bytes;
   std::memcpy(&json_bytes, bytes.data(), 8);
@@ -108,7 +112,8 @@ TEST_F(SafetensorsTest, WrittenFilesFollowTheFormat) {
 
 TEST_F(SafetensorsTest, RefusesToWriteANameTwice) {
   const TensorFile content{{}, {{"w", Tensor::zeros({1})}, {"w", Tensor::zeros({1})}}};
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { write_safetensors(path("m"), content); }), "twice"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::config, [&] { write_safetensors(path("m"), content); }), "twice"));
   EXPECT_EQ(files(), 0u);
 }
 
@@ -122,9 +127,9 @@ TEST_F(SafetensorsTest, AcceptsWhatTheFormatAllows) {
 
 TEST_F(SafetensorsTest, RefusesBrokenPrefixes) {
   for (std::size_t size = 0; size < 8; ++size)
-    EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] {
-      parse_safetensors(std::vector<std::uint8_t>(size), "short");
-    }), "short is not a safetensors file"));
+    EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint,
+                                    [&] { parse_safetensors(std::vector<std::uint8_t>(size), "short"); }),
+                         "short is not a safetensors file"));
   const auto announced = [](std::uint64_t json_bytes) {
     std::vector<std::uint8_t> bytes(64);
     std::memcpy(bytes.data(), &json_bytes, 8);
@@ -200,12 +205,14 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   }
   EXPECT_TRUE(contains(refusal(tensor("\"F32\"", "[2]", "[0,8]"), 9), "1 bytes follow the last tensor"));
   EXPECT_TRUE(contains(refusal("{}", 5), "5 bytes follow the last tensor"));
-  EXPECT_TRUE(contains(refusal(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "lacks the field \"data_offsets\""));
+  EXPECT_TRUE(
+      contains(refusal(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "lacks the field \"data_offsets\""));
   EXPECT_TRUE(contains(refusal(R"({"w":{"kind":1}})", 8), "unknown field \"kind\""));
   EXPECT_TRUE(contains(refusal(R"({"w":3})", 8), "is a number instead of an object"));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":{"a":1}})", 0), "only strings"));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":[]})", 0), "only strings"));
-  EXPECT_TRUE(contains(refusal(R"({"a\nb":{"kind":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output
+  EXPECT_TRUE(
+      contains(refusal(R"({"a\nb":{"kind":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output
 }
 
 TEST_F(SafetensorsTest, RefusesHolesAndOverlapsBetweenTensors) {
@@ -216,7 +223,8 @@ TEST_F(SafetensorsTest, RefusesHolesAndOverlapsBetweenTensors) {
   EXPECT_EQ(parse(two("[8,16]", "[0,8]"), 16).tensors[0].name, "b");
   EXPECT_TRUE(contains(refusal(two("[0,8]", "[4,12]"), 12), "expected 8 (an overlap)"));
   EXPECT_TRUE(contains(refusal(two("[0,8]", "[0,8]"), 8), "an overlap"));
-  EXPECT_TRUE(contains(refusal(two("[0,8]", "[12,20]"), 20), "tensor \"b\" begins at byte 12 of the data, expected 8 (a hole)"));
+  EXPECT_TRUE(contains(refusal(two("[0,8]", "[12,20]"), 20),
+                       "tensor \"b\" begins at byte 12 of the data, expected 8 (a hole)"));
 }
 
 TEST_F(SafetensorsTest, RefusesTruncatedAndMissingFiles) {
@@ -227,12 +235,14 @@ TEST_F(SafetensorsTest, RefusesTruncatedAndMissingFiles) {
     fs::resize_file(path("cut"), size);
     message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("cut")); });
   }
-  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("none")); }), "No such file"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("none")); }), "No such file"));
   EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(folder_); }), "not a file"));
 }
 
 TEST_F(SafetensorsTest, SurvivesRandomDamage) {
-  TensorFile content{{{"k", "v"}}, {{"a.weight", Tensor::zeros({3, 4})}, {"b", Tensor::zeros({5}, DType::int64)}}};
+  TensorFile content{{{"k", "v"}},
+                     {{"a.weight", Tensor::zeros({3, 4})}, {"b", Tensor::zeros({5}, DType::int64)}}};
   write_safetensors(path("m"), content);
   const std::string text = read_file(path("m"), ErrorKind::checkpoint);
   const std::vector<std::uint8_t> whole(text.begin(), text.end());
@@ -241,7 +251,8 @@ TEST_F(SafetensorsTest, SurvivesRandomDamage) {
   for (std::uint64_t i = 0; i < 5000; ++i) {
     std::vector<std::uint8_t> bytes = whole;
     for (std::uint64_t flips = 0; flips <= random.below(4 * i, 3); ++flips)
-      bytes[random.below(4 * i + 1 + flips, bytes.size())] = static_cast<std::uint8_t>(random.bits(i + 1'000'000 * flips));
+      bytes[random.below(4 * i + 1 + flips, bytes.size())] =
+          static_cast<std::uint8_t>(random.bits(i + 1'000'000 * flips));
     try {
       parse_safetensors(bytes, "damaged");
     } catch (const Error& error) {
@@ -268,10 +279,13 @@ TEST_F(AtomicFileTest, ReplacesOrLeavesAlone) {
 }
 
 TEST_F(AtomicFileTest, ReportsWhatFails) {
-  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("no/f"), ""); }), "No such file"));
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("none"), ErrorKind::data); }), "cannot read"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("no/f"), ""); }),
+                       "No such file"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("none"), ErrorKind::data); }),
+                       "cannot read"));
   write_file_atomically(path("f"), std::string(100, 'x'));
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("f"), ErrorKind::data, 99); }), "larger than 99"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("f"), ErrorKind::data, 99); }),
+                       "larger than 99"));
   fs::create_directories(path("folder/inside"));
   message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("folder"), "x"); });
   EXPECT_EQ(files(), 2u);  // no temporary file is left
@@ -334,12 +348,14 @@ TEST_F(MetricsLogTest, AHalfWrittenLineDoesNotSpoilTheNext) {
   std::istringstream lines(read_file(path("m.jsonl"), ErrorKind::data));
   std::vector<std::int64_t> whole;
   for (std::string line; std::getline(lines, line);)
-    if (const auto json = nlohmann::json::parse(line, nullptr, false); json.is_object()) whole.push_back(json["epoch"]);
+    if (const auto json = nlohmann::json::parse(line, nullptr, false); json.is_object())
+      whole.push_back(json["epoch"]);
   EXPECT_EQ(whole, (std::vector<std::int64_t>{1, 4}));
 }
 
 TEST_F(MetricsLogTest, ReportsAFileThatCannotBeCreated) {
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { MetricsLog log(path("no/m.jsonl")); }), "cannot create"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::config, [&] { MetricsLog log(path("no/m.jsonl")); }), "cannot create"));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ seconds = []
 cpu_begin, wall_begin = time.process_time(), time.perf_counter()
 for step in range(args.steps):
     begin = time.perf_counter()
-    last_loss = train_step(args.warmup + step)
+    loss = train_step(args.warmup + step)
     seconds.append(time.perf_counter() - begin)
 busy_threads = (time.process_time() - cpu_begin) / (time.perf_counter() - wall_begin)
 
@@ -84,5 +84,5 @@ print(json.dumps({
     "ms_per_step_median": round(1e3 * median, 2),
     "ms_per_step_min": round(1e3 * min(seconds), 2),
     "busy_threads": round(busy_threads, 2),  # CPU time over wall time: well below `threads` on a loaded machine
-    "last_loss": round(last_loss, 4),
+    "loss": round(loss, 4),
 }))

@@ -23,7 +23,8 @@ std::string folder_of(const std::string& path) {
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   AB_CHECK_KIND(checkpoint, descriptor >= 0, "cannot open folder {}: {}", folder, system_reason());
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
+  const bool synced =
+      ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
   const std::string reason = system_reason();
   ::close(descriptor);
   AB_CHECK_KIND(checkpoint, synced, "cannot sync folder {}: {}", folder, reason);
@@ -35,7 +36,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     temporary_ = fmt::format("{}.{}.{}.tmp", path_, ::getpid(), attempt);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_, system_reason());
+    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_,
+                  system_reason());
   }
 }
 
@@ -72,7 +74,9 @@ void write_file_atomically(const std::string& path, std::string_view text) {
 }
 
 std::string read_file(const std::string& path, ErrorKind kind, std::uint64_t max_bytes) {
-  const auto fail = [&](const std::string& reason) { throw Error(kind, fmt::format("cannot read {}: {}", path, reason)); };
+  const auto fail = [&](const std::string& reason) {
+    throw Error(kind, fmt::format("cannot read {}: {}", path, reason));
+  };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) fail(system_reason());
   std::string text;

@@ -69,8 +69,8 @@ void MetricsLog::append(std::string line) {
   }
   inside_line_ = inside_line_ || done > 0;
   if (lost_lines_++ == 0)
-    std::fprintf(stderr, "warning: cannot write %s (%s); training goes on, metrics may be lost\n", path_.c_str(),
-                 std::strerror(errno));
+    std::fprintf(stderr, "warning: cannot write %s (%s); training goes on, metrics may be lost\n",
+                 path_.c_str(), std::strerror(errno));
 }
 
 }  // namespace ab

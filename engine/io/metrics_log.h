@@ -3,7 +3,8 @@
 //
 // metrics.jsonl: what happened in a run, one JSON object a line, each flushed at once, so that a run can be
 // watched while it goes and a killed one loses nothing. Accuracies are fractions from 0 to 1.
-//   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,"wire_bytes":1e6}
+//   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
+//    "wire_bytes":1e6}
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
 // A number that JSON has no word for (NaN, infinity) is written as null.

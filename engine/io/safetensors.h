@@ -3,7 +3,8 @@
 //
 // safetensors, the file format of model weights (https://github.com/huggingface/safetensors):
 //   u64 little-endian N · N bytes of JSON · data
-//   JSON: {"__metadata__": {string: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}}
+//   JSON: {"__metadata__": {string: string}, name: {"dtype": "F32", "shape": [..], "data_offsets": [begin,
+//   end]}}
 // Offsets count from the start of the data; tensors lie there in C order without a hole or an overlap.
 // A file comes from anywhere, so nothing in it is believed: the header is checked completely before a tensor
 // is allocated, every product is checked for overflow, and the file is read, never mapped.

@@ -16,11 +16,26 @@ struct DTypeName {
 };
 
 constexpr DTypeName kDTypes[] = {
-    {"F32", DType::float32}, {"F64", DType::float64}, {"BF16", DType::bfloat16}, {"I64", DType::int64},
-    {"U8", DType::uint8},    {"F16", {}},             {"I32", {}},               {"U32", {}},
-    {"U64", {}},             {"I16", {}},             {"U16", {}},               {"I8", {}},
-    {"BOOL", {}},            {"C64", {}},             {"F8_E4M3", {}},           {"F8_E5M2", {}},
-    {"F8_E8M0", {}},         {"F6_E2M3", {}},         {"F6_E3M2", {}},           {"F4", {}},
+    {"F32", DType::float32},
+    {"F64", DType::float64},
+    {"BF16", DType::bfloat16},
+    {"I64", DType::int64},
+    {"U8", DType::uint8},
+    {"F16", {}},
+    {"I32", {}},
+    {"U32", {}},
+    {"U64", {}},
+    {"I16", {}},
+    {"U16", {}},
+    {"I8", {}},
+    {"BOOL", {}},
+    {"C64", {}},
+    {"F8_E4M3", {}},
+    {"F8_E5M2", {}},
+    {"F8_E8M0", {}},
+    {"F6_E2M3", {}},
+    {"F6_E3M2", {}},
+    {"F4", {}},
 };
 
 /// A name from the file, safe to print: escaped and of bounded length.
@@ -139,8 +154,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                     [&](const DTypeName& d) { return d.name == fields_.dtype; });
     check_tensor(known != std::end(kDTypes), fmt::format("has the unknown dtype {}", quoted(fields_.dtype)));
-    check_tensor(known->dtype.has_value(),
-                 fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
+    check_tensor(
+        known->dtype.has_value(),
+        fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
     check_tensor(fields_.shape.size() <= Shape::kMaxRank,
                  fmt::format("has {} dimensions, more than {}", fields_.shape.size(), int{Shape::kMaxRank}));
     check_tensor(fields_.offsets.size() == 2, "needs exactly two numbers in \"data_offsets\"");
@@ -150,12 +166,14 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     entry.dtype = *known->dtype;
     entry.begin = fields_.offsets[0];
     entry.end = fields_.offsets[1];
-    check_tensor(entry.begin <= entry.end, fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
+    check_tensor(entry.begin <= entry.end,
+                 fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
     std::uint64_t bytes = size_of(entry.dtype);
     std::vector<std::int64_t> dims;
     for (const std::uint64_t dim : fields_.shape) {
       const bool wraps = __builtin_mul_overflow(bytes, dim, &bytes);
-      check_tensor(!wraps && dim <= std::numeric_limits<std::int64_t>::max(), "has a shape whose size overflows 64 bits");
+      check_tensor(!wraps && dim <= std::numeric_limits<std::int64_t>::max(),
+                   "has a shape whose size overflows 64 bits");
       dims.push_back(static_cast<std::int64_t>(dim));
     }
     entry.shape = Shape(std::span<const std::int64_t>(dims));
@@ -181,14 +199,16 @@ void check_coverage(std::vector<TensorEntry>& entries, std::uint64_t data_bytes,
   });
   std::uint64_t expected = 0;
   for (const TensorEntry& entry : entries) {
-    AB_CHECK_KIND(checkpoint, entry.begin == expected, "{}: tensor {} begins at byte {} of the data, expected {} ({})",
-                  file, quoted(entry.name), entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
+    AB_CHECK_KIND(checkpoint, entry.begin == expected,
+                  "{}: tensor {} begins at byte {} of the data, expected {} ({})", file, quoted(entry.name),
+                  entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
     AB_CHECK_KIND(checkpoint, entry.end <= data_bytes,
-                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated", file,
-                  quoted(entry.name), entry.end, data_bytes);
+                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated",
+                  file, quoted(entry.name), entry.end, data_bytes);
     expected = entry.end;
   }
-  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file, data_bytes - expected);
+  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file,
+                data_bytes - expected);
 }
 
 }  // namespace

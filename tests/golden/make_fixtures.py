@@ -5,7 +5,7 @@
 Inputs are float32; PyTorch computes on them in float64, and the results are rounded to float32 once, so that
 a fixture is as good as the exact answer. Everything is stored in abtrain's layouts: NHWC and KRSC.
 
-    pip install torch numpy safetensors
+    pip install torch numpy
     python tests/golden/make_fixtures.py
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -40,9 +39,19 @@ class Fixtures:
             self.tensors[f"{case}/{name}"] = np.ascontiguousarray(a.astype(dtype))
 
     def write(self, file: str) -> None:
-        save_file(self.tensors, FOLDER / file, metadata=self.metadata)
-        (FOLDER / file).chmod(0o644)
-        print(f"{file}: {len(self.metadata) - 1} cases, {(FOLDER / file).stat().st_size} bytes")
+        """The safetensors format in a fixed order (its own package shuffles), so that equal fixtures are equal files."""
+        header, offset = {"__metadata__": dict(sorted(self.metadata.items()))}, 0
+        names = sorted(self.tensors, key=lambda n: (-self.tensors[n].itemsize, n))
+        for name in names:
+            t = self.tensors[name]
+            dtype = "I64" if t.dtype == np.int64 else "F32"
+            header[name] = {"dtype": dtype, "shape": t.shape, "data_offsets": [offset, offset + t.nbytes]}
+            offset += t.nbytes
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        data = b"".join(self.tensors[name].tobytes() for name in names)
+        (FOLDER / file).write_bytes(len(text).to_bytes(8, "little") + text + data)
+        print(f"{file}: {len(self.metadata) - 1} cases, {8 + len(text) + len(data)} bytes")
 
 
 def randn(*shape) -> torch.Tensor:
@@ -181,7 +190,9 @@ def pool_cases(out: Fixtures) -> None:
             y = pool(x, o["kernel"], o["stride"], o["padding"])
             dy = backward(y)
             out.add(f"{name}/{case}", o, x=nhwc(x), y=nhwc(y), dy=nhwc(dy), dx=nhwc(x.grad))
-    for case, o in {"all_negative": dict(kernel=3, stride=2, padding=1), "ties": dict(kernel=2, stride=2, padding=0)}.items():
+    for case, o in {
+        "all_negative": dict(kernel=3, stride=2, padding=1), "ties": dict(kernel=2, stride=2, padding=0),
+    }.items():
         values = -torch.rand(2, 4, 6, 6) - 1 if case == "all_negative" else torch.randint(0, 2, (2, 4, 6, 6))
         x = values.double().requires_grad_()
         y = F.max_pool2d(x, o["kernel"], o["stride"], o["padding"])
@@ -238,7 +249,7 @@ def loss_cases(out: Fixtures) -> None:
 
 
 def optimizer_cases(out: Fixtures) -> None:
-    """Two parameters, six updates with a changing learning rate; gradients grow so that clipping sets in midway."""
+    """Two parameters, six updates, a changing learning rate; gradients grow, so that clipping sets in midway."""
     sgd, adamw, steps = torch.optim.SGD, torch.optim.AdamW, 6
     for case, (kind, options, max_norm) in {
         "sgd/plain": (sgd, dict(momentum=0.0, weight_decay=0.0, nesterov=False), 0.0),

@@ -15,7 +15,8 @@ def main() -> None:
     print(f"PyTorch {torch.__version__}")
     for name in LEARNING_RATE:
         exact = run(name, torch.float64)
-        print(f"\n{name}, float64 losses: " + " ".join(f"{x:.5f}" for x in exact.losses) + f" eval {exact.evaluation_loss:.5f}\n")
+        losses = " ".join(f"{x:.5f}" for x in exact.losses)
+        print(f"\n{name}: losses in float64 {losses}, evaluation {exact.evaluation_loss:.5f}\n")
         print("| float32 run | step 0 | largest of steps 1-10 | step 10 | evaluation | gradient norms at step 0 |")
         print("|---|---|---|---|---|---|")
         for threads in [1, 2]:
@@ -25,12 +26,13 @@ def main() -> None:
                     with torch.backends.mkldnn.flags(enabled=mkldnn):
                         r = run(name, torch.float32, channels_last)
                     drift = [relative(a, b) for a, b in zip(r.losses, exact.losses)]
+                    evaluation = relative(r.evaluation_loss, exact.evaluation_loss)
                     norms = max(relative(r.grad_norms[n], exact.grad_norms[n])
                                 for n in r.grad_norms if exact.grad_norms[n] > 1e-9)
                     layout = "channels_last" if channels_last else "contiguous"
                     kernels = "oneDNN" if mkldnn else "native"
                     print(f"| {threads} thread{'s' if threads > 1 else ''}, {layout}, {kernels} | {drift[0]:.1e} | "
-                          f"{max(drift[1:]):.1e} | {drift[-1]:.1e} | {relative(r.evaluation_loss, exact.evaluation_loss):.1e} | "
+                          f"{max(drift[1:]):.1e} | {drift[-1]:.1e} | {evaluation:.1e} | "
                           f"{norms:.1e} |", flush=True)
 
 

@@ -28,7 +28,9 @@ def run(name: str, dtype: torch.dtype = torch.float32, channels_last: bool = Fal
     model = model.to(dtype=dtype, memory_format=memory_format).train()
     images = formula_init.images(BATCH).to(dtype).contiguous(memory_format=memory_format)
     labels = formula_init.labels(BATCH, CLASSES)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE[name], momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=LEARNING_RATE[name], momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
+    )
 
     losses, grad_norms = [], {}
     for step in range(UPDATES + 1):

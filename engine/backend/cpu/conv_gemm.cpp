@@ -20,7 +20,8 @@ float start_output(std::int64_t rows, std::int64_t k, const float* bias, float* 
   return 1.0f;
 }
 
-/// The input row (or column) under output position p and kernel position r; outside the image when in padding.
+/// The input row (or column) under output position p and kernel position r; outside the image when in
+/// padding.
 std::int64_t input_position(const Conv2dSpec& s, std::int64_t p, std::int64_t r) {
   return p * s.stride + r * s.dilation - s.padding;
 }
@@ -45,8 +46,10 @@ void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, fl
         const bool row_inside = h >= 0 && h < s.height;
         for (std::int64_t t = 0; t < s.kernel_w; ++t, to += c) {
           const std::int64_t v = input_position(s, q, t);
-          if (row_inside && v >= 0 && v < s.width) std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
-          else std::fill_n(to, c, 0.0f);
+          if (row_inside && v >= 0 && v < s.width)
+            std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
+          else
+            std::fill_n(to, c, 0.0f);
         }
       }
   });
@@ -92,9 +95,35 @@ void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
   const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
   for_each_row(Device{}, k_count, out_pixels * in_pixels * c, [=, &s](auto&, std::int64_t k) {
-    for (std::int64_t p = 0; p < out_pixels; ++p) std::fill_n(e + (p * k_count + k) * in_pixels * c, in_pixels * c, 0.0f);
+    for (std::int64_t p = 0; p < out_pixels; ++p)
+      std::fill_n(e + (p * k_count + k) * in_pixels * c, in_pixels * c, 0.0f);
     for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
       std::copy_n(w + (k * taps + tap) * c, c, e + ((p * k_count + k) * in_pixels + q) * c);
+    });
+  });
+}
+
+/// Eᵀ, which lets the forward product read both matrices in row order (up to twice as fast on two threads).
+/// `turned` is room for the weights as [tap, c, k].
+void expand_weights_transposed(const Conv2dSpec& s, const float* w, float* turned, float* et) {
+  const std::int64_t c_count = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
+  constexpr std::int64_t kTile = 16;  // rows and columns of the transposition that stay in cache together
+  for_each_row(Device{}, (c_count + kTile - 1) / kTile, kTile * taps * k_count,
+               [=](auto&, std::int64_t tile) {
+                 const std::int64_t begin = tile * kTile, end = std::min(begin + kTile, c_count);
+                 for (std::int64_t tap = 0; tap < taps; ++tap)
+                   for (std::int64_t k0 = 0; k0 < k_count; k0 += kTile)
+                     for (std::int64_t c = begin; c < end; ++c)
+                       for (std::int64_t k = k0; k < std::min(k0 + kTile, k_count); ++k)
+                         turned[(tap * c_count + c) * k_count + k] = w[(k * taps + tap) * c_count + c];
+               });
+  const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
+  for_each_row(Device{}, c_count, out_pixels * in_pixels * k_count, [=, &s](auto&, std::int64_t c) {
+    const std::int64_t length = out_pixels * k_count;
+    for (std::int64_t q = 0; q < in_pixels; ++q) std::fill_n(et + (q * c_count + c) * length, length, 0.0f);
+    for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
+      std::copy_n(turned + (tap * c_count + c) * k_count, k_count,
+                  et + (q * c_count + c) * length + p * k_count);
     });
   });
 }
@@ -103,14 +132,15 @@ void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
 void fold_weights(const Conv2dSpec& s, const float* de, float* dw) {
   const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   const std::int64_t in_pixels = s.height * s.width;
-  for_each_row(Device{}, k_count, s.out_height() * s.out_width() * in_pixels * c, [=, &s](auto&, std::int64_t k) {
-    std::fill_n(dw + k * taps * c, taps * c, 0.0f);
-    for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
-      float* to = dw + (k * taps + tap) * c;
-      const float* from = de + ((p * k_count + k) * in_pixels + q) * c;
-      for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
-    });
-  });
+  for_each_row(Device{}, k_count, s.out_height() * s.out_width() * in_pixels * c,
+               [=, &s](auto&, std::int64_t k) {
+                 std::fill_n(dw + k * taps * c, taps * c, 0.0f);
+                 for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
+                   float* to = dw + (k * taps + tap) * c;
+                   const float* from = de + ((p * k_count + k) * in_pixels + q) * c;
+                   for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
+                 });
+               });
 }
 
 }  // namespace
@@ -132,11 +162,12 @@ bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTens
 bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.groups != 1) return false;
   const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
-  const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
+  const std::int64_t out_pixels = s.out_height() * s.out_width(),
+                     in_size = s.height * s.width * s.in_channels;
   const std::int64_t image_bytes = out_pixels * length * std::int64_t{sizeof(float)};
   const std::int64_t chunk = std::clamp<std::int64_t>(kPatchBytes / image_bytes, 1, s.batch);
-  auto* patches =
-      reinterpret_cast<float*>(ThreadContext::current().scratch(static_cast<std::size_t>(chunk * image_bytes)));
+  auto* patches = reinterpret_cast<float*>(
+      ThreadContext::current().scratch(static_cast<std::size_t>(chunk * image_bytes)));
   for (std::int64_t n = 0; n < s.batch; n += chunk) {
     const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
     float *x = t.x + n * in_size, *y = t.y + n * out_pixels * k;
@@ -160,19 +191,19 @@ bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvT
   if (s.groups != 1) return false;
   const std::int64_t in = s.height * s.width * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
+  const std::int64_t weights = s.out_channels * s.kernel_h * s.kernel_w * s.in_channels;
   auto* e = reinterpret_cast<float*>(
-      ThreadContext::current().scratch(static_cast<std::size_t>(in * out) * sizeof(float)));
-  if (direction == ConvDirection::backward_weight) {
+      ThreadContext::current().scratch(static_cast<std::size_t>(in * out + weights) * sizeof(float)));
+  if (direction == ConvDirection::forward) {
+    expand_weights_transposed(s, t.w, e + in * out, e);
+    const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);
+    sgemm(false, false, s.batch, out, in, 1.0f, t.x, e, beta, t.y);
+  } else if (direction == ConvDirection::backward_data) {
+    expand_weights(s, t.w, e);
+    sgemm(false, false, s.batch, in, out, 1.0f, t.y, e, 0.0f, t.x);
+  } else {
     sgemm(true, false, out, in, s.batch, 1.0f, t.y, t.x, 0.0f, e);
     fold_weights(s, e, t.w);
-    return true;
-  }
-  expand_weights(s, t.w, e);
-  if (direction == ConvDirection::forward) {
-    const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);
-    sgemm(false, true, s.batch, out, in, 1.0f, t.x, e, beta, t.y);
-  } else {
-    sgemm(false, false, s.batch, in, out, 1.0f, t.y, e, 0.0f, t.x);
   }
   return true;
 }

@@ -6,8 +6,9 @@
 namespace ab::cpu {
 namespace {
 
-/// Calls f(x_offset, w_offset, y_offset, channels) for every pair of an input pixel of one group and an output
-/// element of image n that the kernel connects; `channels` consecutive elements of x and w belong together.
+/// Calls f(x_offset, w_offset, y_offset, channels) for every pair of an input pixel of one group and an
+/// output element of image n that the kernel connects; `channels` consecutive elements of x and w belong
+/// together.
 template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::int64_t k, const F& f) {
   const std::int64_t channels = s.in_channels / s.groups;
   const std::int64_t group = k / (s.out_channels / s.groups);
@@ -27,7 +28,8 @@ template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::i
 
 }  // namespace
 
-void conv2d_forward_loops(const Conv2dSpec& s, const double* x, const double* w, const double* bias, double* y) {
+void conv2d_forward_loops(const Conv2dSpec& s, const double* x, const double* w, const double* bias,
+                          double* y) {
   const std::int64_t pixels = s.batch * s.out_height() * s.out_width();
   for (std::int64_t i = 0; i < pixels; ++i)
     for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : 0.0;

@@ -10,7 +10,8 @@
 namespace ab::cpu {
 
 /// `bias` may be null.
-void conv2d_forward_loops(const Conv2dSpec& spec, const double* x, const double* w, const double* bias, double* y);
+void conv2d_forward_loops(const Conv2dSpec& spec, const double* x, const double* w, const double* bias,
+                          double* y);
 void conv2d_backward_data_loops(const Conv2dSpec& spec, const double* dy, const double* w, double* dx);
 void conv2d_backward_weight_loops(const Conv2dSpec& spec, const double* dy, const double* x, double* dw);
 

@@ -3,23 +3,44 @@
 
 #include <algorithm>
 
+#include "engine/backend/cpu/conv_winograd.h"
+
 namespace ab::cpu {
 namespace {
 
-// Winograd saves three multiplications of four but transforms and reorders both activations, which the channels
-// have to pay for: with 16 it is even (1.2 ms against 1.3 for 16→16 on 32×32), from 32 on it gains (0.75 against
-// 1.24 on 16×16), from 128 on it more than halves the time.
+// Milliseconds of float32 on one thread of an AMD EPYC (Zen 4, 3.7 GHz, AVX-512) with oneDNN 2.6.3, batch 128
+// (32 from 16→16 on), forward / backward data / backward weight. conv_bench prints this for any machine.
+//
+//                   direct              winograd            im2col           image_matrix
+//    3→64  @32       4.7 /   – /  4.9     –                  9.2 /   – / 11     –
+//   64→64  @32        83 /  87 /  91     38 /  38 /  39      105 / 133 /  94    –
+//  128→128 @16        79 /  79 /  84     30 /  30 /  33       96 / 110 /  89    –
+//  256→256 @8         72 /  78 /  79     28 /  28 /  30       97 / 100 /  89    –
+//  512→512 @4         76 /  64 /  93     38 /  35 /  37       95 /  92 /  90    –
+//  512→512 @2         22 /  18 /  27     37 /  34 /  36       25 /  22 /  23   15.8 / 13 / 10.6
+//   16→16  @32      1.32 / 1.25 / 1.26  0.97 / 1.02 / 0.95   2.9 / 3.4 / 2.3    –
+//   32→32  @16      1.24 / 1.19 / 1.24  0.68 / 0.68 / 0.65   1.7 / 1.9 / 1.6    –
+//   64→64  @8       1.11 / 1.10 / 1.17  0.55 / 0.53 / 0.53   1.6 / 1.5 / 1.4    –
+//
+// On two threads the order is the same and the times are half as long.
+
+// Winograd needs a quarter of the multiplications but transforms both activations, which the channels have to
+// pay for (from 16 on they do), and the weights, which the tiles have to pay for (with 8 tiles, 512→512 takes
+// twice as long as direct). Images that fill less than half of their 4×4 tiles waste what it saves.
 bool winograd_pays(const Conv2dSpec& s) {
-  const bool applies = s.kernel_h == 3 && s.kernel_w == 3 && s.stride == 1 && s.padding == 1 && s.dilation == 1 &&
-                       s.groups == 1 && s.height >= 4 && s.width >= 4;
-  return applies && std::min(s.in_channels, s.out_channels) >= 16;
+  const auto covered = [](std::int64_t size) { return (size + 3) / 4 * 4; };
+  const std::int64_t h = s.out_height(), w = s.out_width();
+  return kWinogradIsFast && s.kernel_h == 3 && s.kernel_w == 3 && s.stride == 1 && s.padding <= 2 &&
+         s.dilation == 1 && s.groups == 1 && s.in_channels % 16 == 0 && s.out_channels % 16 == 0 &&
+         covered(h) * covered(w) <= 2 * h * w && s.batch * covered(h) * covered(w) >= 32 * 16;
 }
 
-// One matrix over whole images multiplies (H·W)² pixel pairs where im2col multiplies 9·H·W: up to 2×2 that is less.
-// It writes the expanded weights once per call, which a batch has to pay for.
-bool image_matrix_pays(const Conv2dSpec& s) {
-  return s.groups == 1 && s.kernel_h == 3 && s.kernel_w == 3 && s.height * s.width <= 4 && s.in_channels >= 64 &&
-         s.out_channels >= 64 && s.batch >= 32;
+// One matrix over whole images multiplies (H·W)² pixel pairs where im2col multiplies 9·H·W: up to 2×2 that is
+// less. It writes the expanded weights once per call, which a batch has to pay for.
+bool image_matrix_pays(const Conv2dSpec& s, ConvDirection direction) {
+  return s.groups == 1 && s.kernel_h == 3 && s.kernel_w == 3 && s.height * s.width <= 4 &&
+         s.in_channels >= 64 && s.out_channels >= 64 &&
+         s.batch >= (direction == ConvDirection::forward ? 64 : 32);
 }
 
 // oneDNN's direct 1×1 kernel is as fast as the matrix product while both channel counts are small.
@@ -37,7 +58,7 @@ bool im2col_pays(const Conv2dSpec& s, ConvDirection direction) {
 }  // namespace
 
 ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction) {
-  if (image_matrix_pays(spec)) return ConvAlgorithm::image_matrix;
+  if (image_matrix_pays(spec, direction)) return ConvAlgorithm::image_matrix;
   if (winograd_pays(spec)) return ConvAlgorithm::winograd;
   if (pointwise_pays(spec)) return ConvAlgorithm::pointwise;
   if (im2col_pays(spec, direction)) return ConvAlgorithm::im2col;

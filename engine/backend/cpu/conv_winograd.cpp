@@ -11,9 +11,15 @@
 namespace ab::cpu {
 namespace {
 
-constexpr std::int64_t kWidth = 16;   // channels per vector
+// Channels per vector, and the rows of a product that are kept in registers at once with two vectors each.
+#if defined(__AVX512F__)
+constexpr std::int64_t kWidth = 16, kRows = 8;
+#elif defined(__AVX2__)
+constexpr std::int64_t kWidth = 8, kRows = 4;
+#else
+constexpr std::int64_t kWidth = 4, kRows = 4;
+#endif
 constexpr std::int64_t kPlaces = 36;  // elements of a transformed tile
-constexpr std::int64_t kRows = 8;     // rows of a product that are kept in registers at once
 // Transformed tiles are processed in chunks that stay near the core, but never so few that reading the
 // transformed weights again for each chunk would show.
 constexpr std::int64_t kChunkBytesPerThread = 768 << 10;
@@ -52,7 +58,8 @@ inline void output_transform(const Vector m[6], Vector y[4]) {
 
 /// A dy
 inline void output_gradient_transform(const Vector y[4], Vector p[6]) {
-  const Vector even = y[0] + y[2], odd = y[1] + y[3], far_even = y[0] + 4.0f * y[2], far_odd = 2.0f * y[1] + 8.0f * y[3];
+  const Vector even = y[0] + y[2], odd = y[1] + y[3], far_even = y[0] + 4.0f * y[2],
+               far_odd = 2.0f * y[1] + 8.0f * y[3];
   p[0] = y[0];
   p[1] = even + odd;
   p[2] = even - odd;
@@ -114,27 +121,29 @@ struct Tiling {
   }
 };
 
-/// Transformed tiles: 36 matrices of [tiles, channels], each cut into panels of 16 or 32 channels so that a
-/// product runs through memory in order: [36][channels / panel][tiles][panel].
+/// Transformed tiles: 36 matrices of [tiles, channels], each cut into panels of one or two vectors of
+/// channels so that a product runs through memory in order: [36][channels / panel][tiles][panel].
 struct Transformed {
   float* data;
   std::int64_t tiles, channels, panel;
 
+  /// Distance between the same element of two places. Sizes are often powers of two: without the two cache
+  /// lines of padding, the 36 places of a tile would compete for the same few lines of a cache.
+  std::int64_t place_step() const { return tiles * channels + 2 * kWidth; }
+  std::int64_t size() const { return kPlaces * place_step(); }
   float* at(std::int64_t e, std::int64_t tile, std::int64_t channel) const {
-    return data + ((e * (channels / panel) + channel / panel) * tiles + tile) * panel + channel % panel;
+    return matrix(e, channel / panel) + tile * panel + channel % panel;
   }
   float* matrix(std::int64_t e, std::int64_t panel_index) const {
-    return data + (e * (channels / panel) + panel_index) * tiles * panel;
+    return data + e * place_step() + panel_index * tiles * panel;
   }
-  /// Distance between the same element of two places.
-  std::int64_t place_step() const { return tiles * channels; }
 };
 
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
 /// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
-void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first, std::int64_t count,
-                     const Transformed& v) {
+void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first,
+                     std::int64_t count, const Transformed& v) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
@@ -189,21 +198,24 @@ void transform_output(const Tiling& g, const Transformed& m, const float* bias, 
   });
 }
 
-/// u = G w Gᵀ for the forward convolution: u[36][K / panel][C][panel]. Vectors hold 16 output channels, gathered.
+/// u = G w Gᵀ for the forward convolution: u[36][K / panel][C][panel]. Vectors hold output channels,
+/// gathered.
 void transform_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
   const std::int64_t c_count = s.in_channels, k_step = 9 * c_count;
-  for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4, [=, &u](auto&, std::int64_t row) {
-    const std::int64_t k = row * kWidth;
-    for (std::int64_t c = 0; c < c_count; ++c) {
-      Vector kernel[3][3], out[6][6];
-      for (std::int64_t tap = 0; tap < 9; ++tap)
-        for (std::int64_t lane = 0; lane < kWidth; ++lane)
-          kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
-      transform_both<3, 6>(weight_transform, kernel, out);
-      float* to = u.at(0, c, k);
-      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
-    }
-  });
+  for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4,
+               [=, &u](auto&, std::int64_t row) {
+                 const std::int64_t k = row * kWidth;
+                 for (std::int64_t c = 0; c < c_count; ++c) {
+                   Vector kernel[3][3], out[6][6];
+                   for (std::int64_t tap = 0; tap < 9; ++tap)
+                     for (std::int64_t lane = 0; lane < kWidth; ++lane)
+                       kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
+                   transform_both<3, 6>(weight_transform, kernel, out);
+                   float* to = u.at(0, c, k);
+                   for (std::int64_t e = 0; e < kPlaces; ++e)
+                     store(to + e * u.place_step(), out[e / 6][e % 6]);
+                 }
+               });
 }
 
 /// The same with the kernel turned by 180° and the channels exchanged, for dx: u[36][C / panel][K][panel].
@@ -223,16 +235,16 @@ void transform_turned_weights(const Conv2dSpec& s, const float* w, const Transfo
 
 // --- products ---------------------------------------------------------------------------------------------
 
-/// c[r][n] (+)= Σ_l a[r, l] · b[l][n]   for 8 rows r and the `Vectors`·16 columns n of one panel.
-/// The inner dimension is cut into `blocks` of `depth`: a[r, l] lies at a + block·a_block + r·a_row + l·a_step.
+/// c[r][n] (+)= Σ_l a[r, l] · b[l][n]   for kRows rows r and the columns n of one panel of `Vectors` vectors.
+/// The inner dimension is cut into `blocks` of `depth`: a[r, l] lies at a + block·a_block + r·a_row +
+/// l·a_step.
 struct Product {
   std::int64_t blocks, depth;
   std::int64_t a_block, a_row, a_step;
   bool accumulate;
 };
 
-template <int Vectors>
-void multiply(const Product& p, const float* a, const float* b, float* c) {
+template <int Vectors> void multiply(const Product& p, const float* a, const float* b, float* c) {
   constexpr std::int64_t kPanel = Vectors * kWidth;
   Vector sum[kRows][Vectors] = {};
   for (std::int64_t block = 0; block < p.blocks; ++block, a += p.a_block)
@@ -250,19 +262,26 @@ void multiply(const Product& p, const float* a, const float* b, float* c) {
 }
 
 void multiply(const Product& p, std::int64_t panel, const float* a, const float* b, float* c) {
-  if (panel == kWidth) multiply<1>(p, a, b, c);
-  else multiply<2>(p, a, b, c);
+  if (panel == kWidth)
+    multiply<1>(p, a, b, c);
+  else
+    multiply<2>(p, a, b, c);
 }
 
-/// m[e] = v[e] · u[e] for all 36 places
-void multiply_tiles(const Transformed& v, const Transformed& u, const Transformed& m) {
+/// m[e] = v[e] · u[e] for all 36 places and `count` tiles, rounded up to whole groups of rows
+void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t count, const Transformed& m) {
   const std::int64_t panels = m.channels / m.panel;
-  const Product p{.blocks = v.channels / v.panel, .depth = v.panel, .a_block = v.tiles * v.panel, .a_row = v.panel,
-                  .a_step = 1, .accumulate = false};
-  for_each_row(Device{}, kPlaces * panels, v.tiles * v.channels * m.panel, [=](auto&, std::int64_t row) {
+  const Product p{.blocks = v.channels / v.panel,
+                  .depth = v.panel,
+                  .a_block = v.tiles * v.panel,
+                  .a_row = v.panel,
+                  .a_step = 1,
+                  .accumulate = false};
+  for_each_row(Device{}, kPlaces * panels, count * v.channels * m.panel, [=](auto&, std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
-    for (std::int64_t t = 0; t < v.tiles; t += kRows)
-      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel), m.matrix(e, panel) + t * m.panel);
+    for (std::int64_t t = 0; t < count; t += kRows)
+      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel),
+               m.matrix(e, panel) + t * m.panel);
   });
 }
 
@@ -270,8 +289,8 @@ void multiply_tiles(const Transformed& v, const Transformed& u, const Transforme
 void multiply_gradients(const Transformed& p, const Transformed& v, std::int64_t count, bool accumulate,
                         const Transformed& du) {
   const std::int64_t panels = v.channels / v.panel;
-  const Product product{.blocks = 1, .depth = count, .a_block = 0, .a_row = 1, .a_step = p.panel,
-                        .accumulate = accumulate};
+  const Product product{
+      .blocks = 1, .depth = count, .a_block = 0, .a_row = 1, .a_step = p.panel, .accumulate = accumulate};
   for_each_row(Device{}, kPlaces * panels, count * p.channels * v.panel, [=](auto&, std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
     for (std::int64_t k = 0; k < p.channels; k += kRows)
@@ -287,7 +306,8 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
       const float* from = du.at(0, k, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * du.place_step());
       transform_both<6, 3>(weight_gradient_transform, in, out);
-      for (std::int64_t tap = 0; tap < 9; ++tap) store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
+      for (std::int64_t tap = 0; tap < 9; ++tap)
+        store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
     }
   });
 }
@@ -296,7 +316,8 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
 
 std::int64_t chunk_tiles(std::int64_t tiles, std::int64_t channels) {
   const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
-  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
+  const std::int64_t fitting =
+      std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
   return (std::min(fitting, tiles) + kRows - 1) / kRows * kRows;
 }
 
@@ -308,31 +329,35 @@ struct Workspace {
       : v{nullptr, tiles, v_channels, panel_of(v_channels)},
         u{nullptr, u_rows, u_channels, panel_of(u_channels)},
         m{nullptr, tiles, m_channels, panel_of(m_channels)} {
-    const std::int64_t v_size = kPlaces * tiles * v_channels, u_size = kPlaces * u_rows * u_channels;
-    const std::int64_t total = v_size + u_size + kPlaces * tiles * m_channels;
+    const std::int64_t total = v.size() + u.size() + m.size();
     v.data = reinterpret_cast<float*>(
         ThreadContext::current().scratch(static_cast<std::size_t>(total) * sizeof(float)));
-    u.data = v.data + v_size;
-    m.data = u.data + u_size;
+    u.data = v.data + v.size();
+    m.data = u.data + u.size();
   }
 };
 
-/// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward one.
+/// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward
+/// one.
 void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, std::int64_t padding,
               const float* in, const float* w, const float* bias, float* out) {
-  const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
+  const std::int64_t tiles = to.batch * to.down * to.across,
+                     chunk = chunk_tiles(tiles, from.channels + to.channels);
   const Workspace work(chunk, from.channels, from.channels, to.channels, to.channels);
-  if (turned) transform_turned_weights(s, w, work.u);
-  else transform_weights(s, w, work.u);
+  if (turned)
+    transform_turned_weights(s, w, work.u);
+  else
+    transform_weights(s, w, work.u);
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
     transform_input(from, padding, in, first, count, work.v);
-    multiply_tiles(work.v, work.u, work.m);
+    multiply_tiles(work.v, work.u, count, work.m);
     transform_output(to, work.m, bias, first, count, out);
   }
 }
 
-void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const ConvTensors& t) {
+void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles,
+                     const ConvTensors& t) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
   const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
   const Workspace work(chunk, s.in_channels, s.out_channels, s.in_channels, s.out_channels);
@@ -348,17 +373,21 @@ void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y
 }  // namespace
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding > 2 ||
-      s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
+  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 ||
+      s.padding > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
     return false;
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
-  const std::int64_t down = cut(data ? s.height : s.out_height()), across = cut(data ? s.width : s.out_width());
+  const std::int64_t down = cut(data ? s.height : s.out_height()),
+                     across = cut(data ? s.width : s.out_width());
   const Tiling x{s.batch, s.height, s.width, s.in_channels, down, across};
   const Tiling y{s.batch, s.out_height(), s.out_width(), s.out_channels, down, across};
-  if (direction == ConvDirection::forward) convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
-  else if (data) convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
-  else backward_weight(s, x, y, t);
+  if (direction == ConvDirection::forward)
+    convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
+  else if (data)
+    convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
+  else
+    backward_weight(s, x, y, t);
   return true;
 }
 

@@ -17,9 +17,8 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
     return;
   }
   if (m == 0 || n == 0) return;
-  const dnnl_status_t status =
-      dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, transpose_a ? m : k, b,
-                 transpose_b ? k : n, beta, c, n);
+  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a,
+                                          transpose_a ? m : k, b, transpose_b ? k : n, beta, c, n);
   AB_ASSERT(status == dnnl_success);
 }
 
@@ -29,16 +28,16 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
   const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
   const int lda = std::max(1, transpose_a ? rows : inner), ldb = std::max(1, transpose_b ? inner : columns);
   const int ldc = std::max(1, columns);
-  dgemm_(transpose_b ? "T" : "N", transpose_a ? "T" : "N", &columns, &rows, &inner, &alpha, b, &ldb, a, &lda, &beta,
-         c, &ldc);
+  dgemm_(transpose_b ? "T" : "N", transpose_a ? "T" : "N", &columns, &rows, &inner, &alpha, b, &ldb, a, &lda,
+         &beta, c, &ldc);
 }
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
   const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
   switch (c.dtype()) {
     case DType::float64:
-      return dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(), b.data<double>(),
-                   spec.beta, c.data<double>());
+      return dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(),
+                   b.data<double>(), spec.beta, c.data<double>());
     case DType::bfloat16: {
       const Tensor c32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
       gemm(spec, to_float32(a), to_float32(b), c32);

@@ -1,11 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The part of oneDNN's C++ interface that differs between versions 2 (operation descriptors, Winograd) and
-// 3 (neither): the only file that asks for DNNL_VERSION_MAJOR.
+// The part of oneDNN's C++ interface that differs between versions 2 (which has operation descriptors)
+// and 3: with its .cpp file the only place that knows there are two.
 
 #include <oneapi/dnnl/dnnl.hpp>
-#include <string>
 
 #include "engine/backend/cpu/conv.h"
 
@@ -17,17 +16,14 @@ struct OneDnnConvDesc {
   dnnl::memory::dims strides, dilations, padding;  ///< a dilation of 0 is a dense kernel, as oneDNN counts
 };
 
-/// A compiled convolution with the layouts that oneDNN has chosen where `any` was asked for.
+/// A compiled convolution, and the layouts that oneDNN has chosen where `any` was asked for.
 struct OneDnnConvPrimitive {
-  dnnl::primitive primitive;  ///< empty when oneDNN has no such implementation
-  dnnl::memory::desc src, weights, dst, scratchpad;
-  std::string implementation;  ///< oneDNN's name of the kernel
-
-  explicit operator bool() const { return primitive.get(true) != nullptr; }
+  dnnl::primitive primitive;
+  dnnl::memory::desc weights, scratchpad;
 };
 
 /// Compiles with a caller-owned scratchpad: oneDNN's own one is tied to the creating thread.
 OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction,
-                                     dnnl::algorithm algorithm, const OneDnnConvDesc& desc);
+                                     const OneDnnConvDesc& desc);
 
 }  // namespace ab::cpu

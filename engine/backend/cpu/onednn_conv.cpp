@@ -9,22 +9,28 @@ namespace {
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 constexpr auto kFloat = dnnl::memory::data_type::f32;
-constexpr std::int64_t kBlock = 16;  // channels per block of oneDNN's nChw16c
 
-/// The caller's layouts, or `any` where oneDNN may choose its own.
-OneDnnConvDesc describe(const Conv2dSpec& s, bool with_bias, Tag activations, bool any_weights) {
-  const Tag weights = any_weights ? Tag::any : s.groups == 1 ? Tag::ohwi : Tag::gohwi;
-  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+/// Activations are NHWC; oneDNN chooses the layout of the weights.
+OneDnnConvDesc describe(const OneDnnConvKey& key) {
+  const Conv2dSpec& s = key.spec;
   OneDnnConvDesc d;
-  d.src = Desc({s.batch, s.in_channels, s.height, s.width}, kFloat, activations);
-  d.weights = s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, weights)
-                            : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, weights);
-  d.dst = Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, kFloat, activations);
-  if (with_bias) d.bias = Desc({s.out_channels}, kFloat, Tag::a);
+  d.src = Desc({s.batch, s.in_channels, s.height, s.width}, kFloat, Tag::nhwc);
+  d.dst = Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, kFloat, Tag::nhwc);
+  if (key.bias) d.bias = Desc({s.out_channels}, kFloat, Tag::a);
   d.strides = {s.stride, s.stride};
   d.dilations = {s.dilation - 1, s.dilation - 1};
   d.padding = {s.padding, s.padding};
+  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  d.weights = s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any)
+                            : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any);
   return d;
+}
+
+/// KRSC, the layout of the caller.
+Desc caller_weights(const Conv2dSpec& s) {
+  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  return s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::ohwi)
+                       : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::gohwi);
 }
 
 }  // namespace
@@ -32,93 +38,54 @@ OneDnnConvDesc describe(const Conv2dSpec& s, bool with_bias, Tag activations, bo
 std::size_t OneDnnConvKeyHash::operator()(const OneDnnConvKey& key) const {
   const Conv2dSpec& s = key.spec;
   std::uint64_t hash = 0;
-  for (const std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-                               s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
-                               static_cast<std::int64_t>(key.kernel), static_cast<std::int64_t>(key.bias),
-                               static_cast<std::int64_t>(key.threads)})
+  for (const std::int64_t v :
+       {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride,
+        s.padding, s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
+        static_cast<std::int64_t>(key.direction)})
     hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
   return hash;
 }
 
-std::unique_ptr<OneDnnConv> OneDnnConv::make(const dnnl::engine& engine, const OneDnnConvKey& key) {
-  const bool nhwc = key.kernel == OneDnnKernel::direct;
-  const auto algorithm = key.kernel == OneDnnKernel::winograd ? dnnl::algorithm::convolution_winograd
-                                                              : dnnl::algorithm::convolution_direct;
-  OneDnnConvPrimitive compiled = make_onednn_conv(engine, key.direction, algorithm,
-                                                  describe(key.spec, key.bias, nhwc ? Tag::nhwc : Tag::any, true));
-  if (!compiled) return nullptr;
-  OneDnnConvDesc user = describe(key.spec, key.bias, Tag::nhwc, false);
-  // With exactly one block of channels the blocked layout is NHWC under another name: no reorder.
-  const OneDnnConvDesc blocked = describe(key.spec, key.bias, Tag::nChw16c, true);
-  if (key.spec.in_channels == kBlock && compiled.src == blocked.src) user.src = compiled.src;
-  if (key.spec.out_channels == kBlock && compiled.dst == blocked.dst) user.dst = compiled.dst;
-  return std::unique_ptr<OneDnnConv>(new OneDnnConv(engine, key, user, std::move(compiled)));
-}
-
-OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key, const OneDnnConvDesc& user,
-                       OneDnnConvPrimitive&& compiled)
-    : primitive_(std::move(compiled.primitive)),
-      x_(make_operand(engine, user.src, compiled.src, key.direction == ConvDirection::backward_data)),
-      w_(make_operand(engine, user.weights, compiled.weights, key.direction == ConvDirection::backward_weight)),
-      y_(make_operand(engine, user.dst, compiled.dst, key.direction == ConvDirection::forward)),
-      scratchpad_(compiled.scratchpad, engine, nullptr),
-      direction_(key.direction),
-      implementation_(std::move(compiled.implementation)) {
-  scratchpad_offset_ = reserve(compiled.scratchpad.get_size());
-  const bool backward_data = direction_ == ConvDirection::backward_data;
-  const bool backward_weight = direction_ == ConvDirection::backward_weight;
-  arguments_ = {{backward_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, x_.inner},
-                {backward_weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, w_.inner},
-                {direction_ == ConvDirection::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, y_.inner},
+OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
+    : writes_weights_(key.direction == ConvDirection::backward_weight) {
+  const OneDnnConvDesc desc = describe(key);
+  OneDnnConvPrimitive compiled = make_onednn_conv(engine, key.direction, desc);
+  primitive_ = std::move(compiled.primitive);
+  const auto unbound = [&engine](const Desc& d) { return dnnl::memory(d, engine, nullptr); };
+  x_ = unbound(desc.src);
+  y_ = unbound(desc.dst);
+  scratchpad_ = unbound(compiled.scratchpad);
+  weights_ = inner_weights_ = unbound(caller_weights(key.spec));
+  if (compiled.weights != caller_weights(key.spec)) {
+    constexpr std::size_t kAlignment = 64;
+    inner_weights_ = unbound(compiled.weights);
+    reorder_ =
+        writes_weights_ ? dnnl::reorder(inner_weights_, weights_) : dnnl::reorder(weights_, inner_weights_);
+    scratchpad_offset_ = (compiled.weights.get_size() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  arguments_ = {{key.direction == ConvDirection::backward_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, x_},
+                {key.direction == ConvDirection::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, y_},
+                {writes_weights_ ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, inner_weights_},
                 {DNNL_ARG_SCRATCHPAD, scratchpad_}};
   if (key.bias) {
-    bias_ = dnnl::memory(user.bias, engine, nullptr);
+    bias_ = unbound(desc.bias);
     arguments_.emplace(DNNL_ARG_BIAS, bias_);
   }
 }
 
-std::size_t OneDnnConv::reserve(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 64;
-  const std::size_t offset = scratch_bytes_;
-  scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return offset;
-}
-
-OneDnnConv::Operand OneDnnConv::make_operand(const dnnl::engine& engine, const Desc& user, const Desc& inner,
-                                             bool is_output) {
-  Operand operand;
-  operand.user = dnnl::memory(user, engine, nullptr);
-  if (user == inner) {
-    operand.inner = operand.user;
-    return operand;
-  }
-  operand.inner = dnnl::memory(inner, engine, nullptr);
-  operand.offset = reserve(inner.get_size());
-  operand.reorder = is_output ? dnnl::reorder(operand.inner, operand.user)
-                              : dnnl::reorder(operand.user, operand.inner);
-  return operand;
-}
-
-void OneDnnConv::run(ThreadContext& context, float* x, float* w, const float* bias, float* y) {
-  std::byte* scratch = context.scratch(scratch_bytes_);
+void OneDnnConv::run(ThreadContext& context, const ConvTensors& t) {
+  std::byte* scratch = context.scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
   dnnl::stream stream = context.stream();
-  const auto bind = [&](Operand& operand, float* data, bool is_input) {
-    operand.user.set_data_handle(data);
-    if (!operand.reorder) return;
-    operand.inner.set_data_handle(scratch + operand.offset);
-    if (is_input) operand.reorder->execute(stream, operand.user, operand.inner);
-  };
-  bind(x_, x, direction_ != ConvDirection::backward_data);
-  bind(w_, w, direction_ != ConvDirection::backward_weight);
-  bind(y_, y, direction_ != ConvDirection::forward);
-  if (bias_) bias_.set_data_handle(const_cast<float*>(bias));
+  x_.set_data_handle(t.x);
+  y_.set_data_handle(t.y);
+  weights_.set_data_handle(t.w);
+  if (reorder_) inner_weights_.set_data_handle(scratch);
+  if (bias_) bias_.set_data_handle(const_cast<float*>(t.bias));
   scratchpad_.set_data_handle(scratch + scratchpad_offset_);
 
+  if (reorder_ && !writes_weights_) reorder_->execute(stream, weights_, inner_weights_);
   primitive_.execute(stream, arguments_);
-  Operand& output = direction_ == ConvDirection::forward         ? y_
-                    : direction_ == ConvDirection::backward_data ? x_
-                                                                 : w_;
-  if (output.reorder) output.reorder->execute(stream, output.inner, output.user);
+  if (reorder_ && writes_weights_) reorder_->execute(stream, inner_weights_, weights_);
 }
 
 }  // namespace ab::cpu

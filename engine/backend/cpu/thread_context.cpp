@@ -36,10 +36,9 @@ std::byte* ThreadContext::scratch(std::size_t bytes) {
   return scratch_;
 }
 
-OneDnnConv* ThreadContext::conv(const OneDnnConvKey& key) {
-  auto it = convs_.find(key);
-  if (it == convs_.end()) it = convs_.emplace(key, OneDnnConv::make(engine_, key)).first;
-  return it->second.get();
+OneDnnConv& ThreadContext::conv(const OneDnnConvKey& key) {
+  const auto it = convs_.find(key);
+  return it != convs_.end() ? it->second : convs_.try_emplace(key, engine_, key).first->second;
 }
 
 }  // namespace ab::cpu

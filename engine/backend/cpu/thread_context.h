@@ -5,7 +5,6 @@
 // A rank may be a thread, so nothing here is shared: no locks, and no rank waits for another.
 
 #include <cstddef>
-#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
@@ -29,8 +28,8 @@ class ThreadContext {
   /// At least `bytes` bytes, aligned to 64, valid until the next call of scratch() on this thread.
   std::byte* scratch(std::size_t bytes);
 
-  /// The compiled convolution, made at first use; null when oneDNN has no such implementation.
-  OneDnnConv* conv(const OneDnnConvKey& key);
+  /// The compiled convolution, made at first use.
+  OneDnnConv& conv(const OneDnnConvKey& key);
 
  private:
   ThreadContext();
@@ -39,7 +38,7 @@ class ThreadContext {
   dnnl::stream stream_;
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
-  std::unordered_map<OneDnnConvKey, std::unique_ptr<OneDnnConv>, OneDnnConvKeyHash> convs_;
+  std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs_;
 };
 
 }  // namespace ab::cpu
