@@ -134,11 +134,9 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
                                                options_.bucket_bytes);
-  world_.ledger().set_phase(name_of(phase));
 }
 
 void AbStrategy::begin_evaluation(TrainState&) {
-  world_.ledger().set_phase("evaluation");
   std::vector<Tensor> buffers;
   for (const Buffer& buffer : inventory_of(model_).buffers) buffers.push_back(buffer.value);
   if (phase_ != Phase::low_rank) return all_reduce_flat(world_, buffers, ReduceOp::mean);
@@ -162,7 +160,6 @@ void AbStrategy::begin_evaluation(TrainState&) {
 }
 
 void AbStrategy::end_evaluation(TrainState&) {
-  world_.ledger().set_phase(phase());
   if (phase_ != Phase::low_rank) return;
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   for (std::size_t i = 0; i < splits_.size(); ++i)
@@ -179,7 +176,9 @@ void AbStrategy::finish(TrainState& state) {
   }
   sync(state);
   if (options_.final_model == FinalModel::factors) {
-    options_.rest = Rest::drop;  // the final model is what its factors say
+    // The final model is what its factors say, the same two on every rank.
+    options_.rest = Rest::drop;
+    options_.gauge = Gauge::split_sigma;
     split(state, true);
   }
   else enter(Phase::rebound, state);

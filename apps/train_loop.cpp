@@ -87,6 +87,7 @@ class Trainer {
       Stopwatch clock;
       train_epoch(epoch, state);
       const bool last = state.step == total_steps_;
+      world_.ledger().set_phase("evaluation");
       if (last) strategy_->finish(state);
       summary_.train_seconds += clock.seconds();
       summary_.epochs = epoch + 1;
@@ -120,6 +121,7 @@ class Trainer {
       const std::optional<Batch> batch = loader_.next();
       if (!batch) return;
       const std::string phase = strategy_->phase();
+      world_.ledger().set_phase(phase);
       const double learning_rate = strategy_->learning_rate(schedule_.at(state.step), state.step);
 
       optimizer_->clear_grads();
@@ -165,6 +167,7 @@ class Trainer {
   }
 
   void validate(std::int64_t epoch, TrainState& state, bool last) {
+    world_.ledger().set_phase("evaluation");
     if (!last) strategy_->begin_evaluation(state);
     const Evaluation result = evaluate(*model_, data_.test, world_);
     if (!last) strategy_->end_evaluation(state);

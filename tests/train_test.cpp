@@ -106,7 +106,7 @@ TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
   EXPECT_EQ(ab.losses, dense.losses);
   expect_equal_bits(ab.parameters[0], dense.parameters[0]);
   EXPECT_EQ(ab.summary.final_val_loss, dense.summary.final_val_loss);
-  EXPECT_EQ(ab.summary.wire_bytes_per_rank_total, dense.summary.wire_bytes_per_rank_total);
+  EXPECT_DOUBLE_EQ(ab.summary.wire_bytes_per_rank_total, dense.summary.wire_bytes_per_rank_total);
 }
 
 TEST_P(Ranks, AllRanksHoldEqualBitsAtTheEnd) {
@@ -191,7 +191,7 @@ TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
 }
 
 TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {
-  const Outcome outcome = run(small_run("ab", 4), 2);
+  const Outcome outcome = run(small_run("ab", 3), 2);
   EXPECT_LT(outcome.summary.parameters_final, outcome.summary.parameters_full);
   ASSERT_FALSE(outcome.splits.empty());
   for (const LayerRank& layer : outcome.splits.back().layers) EXPECT_EQ(layer.r, (layer.n + 1) / 2) << layer.name;
@@ -200,6 +200,7 @@ TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {
 TEST(AbTraining, EvaluationInALowRankPhaseChangesNothing) {
   TrainConfig config = small_run("ab", 60);
   config.ab.cycle_steps = 70;
+  config.schedule = "constant";
   const Outcome silent = run(config, 2);
   config.eval_every = 1;  // an epoch of 480 images is 60 steps of 2 · 4
   config.steps = 61;

@@ -11,7 +11,6 @@ DenseStrategy::DenseStrategy(const std::vector<Param*>& params, std::vector<Tens
   std::vector<Tensor> model = buffers_;
   for (const Param* param : params) model.push_back(param->value.value());
   broadcast_flat(world_, model, 0);
-  world_.ledger().set_phase(phase());
 }
 
 void DenseStrategy::average_buffers() { all_reduce_flat(world_, buffers_, ReduceOp::mean); }

@@ -3,7 +3,8 @@
 //
 // How ranks keep their models together: the one interface behind which AB-training, dense data-parallel and
 // the other methods run. The training loop knows a strategy by these events and nothing else.
-// Bytes are counted by Comm; a strategy only names the phase it is in.
+// Bytes are counted by Comm, under the phase that the strategy is in (the loop sets it in the ledger before
+// every step); a strategy only names the collectives of a transition apart.
 
 #include <cstdint>
 #include <string>

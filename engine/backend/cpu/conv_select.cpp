@@ -8,21 +8,23 @@
 namespace ab::cpu {
 namespace {
 
-// Milliseconds of float32 on one thread of an AMD EPYC (Zen 4, 3.7 GHz, AVX-512) with oneDNN 2.6.3, batch 128
-// (32 from 16→16 on), forward / backward data / backward weight. conv_bench prints this for any machine.
+// Milliseconds of processor time, smallest of several runs, of float32 on one thread of an AMD EPYC (Zen 4,
+// AVX-512) with oneDNN 2.6.3, batch 128 (32 from 16→16 on), forward / backward data / backward weight.
+// conv_bench measures the same on any machine.
 //
 //                   direct              winograd            im2col           image_matrix
-//    3→64  @32       4.7 /   – /  4.9     –                  9.2 /   – / 11     –
-//   64→64  @32        83 /  87 /  91     38 /  38 /  39      105 / 133 /  94    –
-//  128→128 @16        79 /  79 /  84     30 /  30 /  33       96 / 110 /  89    –
-//  256→256 @8         72 /  78 /  79     28 /  28 /  30       97 / 100 /  89    –
-//  512→512 @4         76 /  64 /  93     38 /  35 /  37       95 /  92 /  90    –
-//  512→512 @2         22 /  18 /  27     37 /  34 /  36       25 /  22 /  23   15.8 / 13 / 10.6
-//   16→16  @32      1.32 / 1.25 / 1.26  0.97 / 1.02 / 0.95   2.9 / 3.4 / 2.3    –
-//   32→32  @16      1.24 / 1.19 / 1.24  0.68 / 0.68 / 0.65   1.7 / 1.9 / 1.6    –
-//   64→64  @8       1.11 / 1.10 / 1.17  0.55 / 0.53 / 0.53   1.6 / 1.5 / 1.4    –
+//    3→64  @32       4.6 /   – /  5.1     –                  9.0 /   – / 10     –
+//   64→64  @32        83 /  86 /  90     38 /  38 /  42      104 / 100 /  93    –
+//  128→128 @16        79 /  80 /  85     30 /  30 /  32       95 /  91 /  88    –
+//  256→256 @8         72 /  77 /  78     27 /  27 /  30       94 /  89 /  88    –
+//  512→512 @4         74 /  63 /  85     37 /  34 /  35       95 /  88 /  89    –
+//  512→512 @2         23 /  18 /  27     37 /  34 /  36       24 /  22 /  23   15.6 / 12.4 / 10.6
+//   16→16  @32      1.33 / 1.25 / 1.27  0.98 / 1.00 / 0.93   3.0 / 3.4 / 2.3    –
+//   32→32  @16      1.24 / 1.19 / 1.23  0.67 / 0.66 / 0.64   1.7 / 1.9 / 1.6    –
+//   64→64  @8       1.12 / 1.09 / 1.18  0.54 / 0.52 / 0.54   1.6 / 1.5 / 1.4    –
 //
-// On two threads the order is the same and the times are half as long.
+// On two threads the rows with batch 128 keep their order. Those with batch 32 do not all: 64→64 takes 0.70
+// with Winograd and 0.63 directly.
 
 // Winograd needs a quarter of the multiplications but transforms both activations, which the channels have to
 // pay for (from 16 on they do), and the weights, which the tiles have to pay for (with 8 tiles, 512→512 takes
