@@ -97,6 +97,13 @@ AbOptions make_ab_options(const TrainConfig& config) {
   return options;
 }
 
+void check_method(const TrainConfig& config, int world_size) {
+  if (config.method != "ab") return;
+  const AbOptions options = make_ab_options(config);
+  options.validate();
+  make_groups(world_size, options.group_size, options.sync == SyncMode::only_b);
+}
+
 void mark_always_sync(const std::vector<std::string>& names, Layer& model) {
   if (names.empty()) return;
   const Inventory inventory = inventory_of(model);

@@ -25,6 +25,9 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t batches_per_epo
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epoch);
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
 AbOptions make_ab_options(const TrainConfig& config);
+/// Throws Error(config) when the method's settings exclude each other or do not fit the number of ranks; asked
+/// before anything is loaded or written.
+void check_method(const TrainConfig& config, int world_size);
 /// Gives the parameters of --ab.always-sync their role; throws Error(config) for a name the model lacks.
 void mark_always_sync(const std::vector<std::string>& names, Layer& model);
 std::unique_ptr<SyncStrategy> make_strategy(const TrainConfig& config, Layer& model, Comm& world,

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "apps/ab_presets.h"
 #include "apps/config_table.h"
 #include "engine/io/atomic_file.h"
 

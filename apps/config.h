@@ -15,12 +15,12 @@ namespace ab {
 
 /// AB-training (arXiv 2405.01067), flags --ab.*, TOML table [ab].
 struct AbConfig {
-  std::string preset = "default";  ///< default | paper: replaces the defaults of the settings below
+  std::string preset = "default";  ///< ab_presets.h: replaces the defaults of the settings below
 
   std::int64_t warmup_steps = 400;     ///< W: full-rank steps before the first split
   std::int64_t cycle_steps = 100;      ///< S: steps from one synchronisation to the next
   std::int64_t full_rank_steps = 20;   ///< D: of those, full-rank steps after the synchronisation
-  std::int64_t lr_rebound_steps = 10;  ///< R: linear ramp of the rate after every transition
+  std::int64_t lr_rebound_steps = 0;   ///< R: linear ramp of the rate after every transition
   bool paper_schedule = false;         ///< order of transitions as in the authors' release, step for step
 
   std::string sync = "tangent";       ///< full | with-stale | only-learned | only-b | tangent

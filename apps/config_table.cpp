@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "apps/config_table.h"
 
+#include "apps/ab_presets.h"
+
 namespace ab {
 namespace {
 
@@ -117,10 +119,9 @@ void declare_optimizer(std::vector<Setting>& all) {
 
 void declare_ab(std::vector<Setting>& all) {
   Section s(all, "AB-training (method ab)");
-  s.choice("ab.preset", &A::preset, {"default", "paper"},
-           "where the other ab settings start from: our own choice, or those that the authors released for "
-           "VGG16 on "
-           "CIFAR-10; 'paper' in this list tells where the two differ");
+  s.choice("ab.preset", &A::preset, ab_preset_names(),
+           "where the other ab settings start from: our own choice, or those of an experiment that the authors "
+           "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
   s.number("ab.warmup_steps", &A::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
   s.number("ab.cycle_steps", &A::cycle_steps, 2, kMany, "S: steps from one synchronisation to the next");
   s.number("ab.full_rank_steps", &A::full_rank_steps, 1, kMany,
@@ -176,25 +177,6 @@ const std::vector<Setting>& train_settings() {
     return all;
   }();
   return settings;
-}
-
-void apply_preset(const std::string& preset, AbConfig& ab) {
-  if (preset != "paper") return;
-  ab.preset = preset;
-  ab.warmup_steps = 4330;
-  ab.cycle_steps = 759;
-  ab.full_rank_steps = 60;
-  ab.lr_rebound_steps = 267;
-  ab.paper_schedule = true;
-  ab.sync = "only-b";
-  ab.group_size = 4;
-  ab.gauge = "split-sigma";
-  ab.cut_at_warmup = false;
-  ab.rank_policy = "sigma-cutoff";
-  ab.sigma_cutoff = 0.15;
-  ab.moments = "truncate";
-  ab.execution = "form-w";
-  ab.svd = "direct";
 }
 
 }  // namespace ab

@@ -47,7 +47,4 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
 /// The stored value as TOML text.
 std::string toml_text(const Setting& setting, const TrainConfig& config);
 
-/// Replaces the AB defaults by those of a preset.
-void apply_preset(const std::string& preset, AbConfig& ab);
-
 }  // namespace ab

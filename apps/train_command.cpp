@@ -69,6 +69,7 @@ int run_train(const TrainConfig& config) {
   const auto train_here = [&](Comm& world, const TrainAndTest& data) { train_rank(config, world, data); };
 
   if (!launched_by_mpi()) {
+    check_method(config, config.ranks);
     const TrainAndTest data = load_data(config);
     run_thread_ranks(config.ranks, options, [&](Comm& world) {
       set_compute_threads(config.threads, world.size());
@@ -79,6 +80,7 @@ int run_train(const TrainConfig& config) {
   const std::unique_ptr<Comm> world = make_mpi_comm(options);
   set_compute_threads(config.threads, world->size());
   try {
+    check_method(config, world->size());
     train_here(*world, load_data(config));
   } catch (const std::exception& error) {
     // The abort ends every process of the job, this one too: say why before.

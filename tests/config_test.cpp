@@ -232,6 +232,7 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(paper.ab.sync, "only-b");
   EXPECT_EQ(paper.ab.sigma_cutoff, 0.15);
   EXPECT_FALSE(paper.ab.cut_at_warmup);
+  EXPECT_EQ(resolve_train_config({{"ab.preset", "paper-vit-2k"}}, "").ab.cycle_steps, 4360);
   const TrainConfig changed =
       from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
   EXPECT_EQ(changed.ab.cycle_steps, 100);

@@ -21,9 +21,9 @@ struct OpCase {
   std::string name;  ///< unique: "conv2d/stride2"
   std::vector<Shape> inputs;
   /// The call, for inputs of any floating-point type on any device.
-  std::function<Var(const std::vector<Var>&)> apply;
+  std::function<Var(const std::vector<Var>&)> apply = {};
   /// The same in double, by definition.
-  std::function<Values(const std::vector<Values>&)> reference;
+  std::function<Values(const std::vector<Values>&)> reference = {};
   /// Largest error in float32, and in bfloat16, relative to the largest value of the result.
   double tolerance = 1e-5;
   double tolerance_bfloat16 = 0.03;
