@@ -5,17 +5,9 @@
 #include "ablowrank/split.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
+#include "engine/sync/replica_check.h"
 
 namespace ab {
-
-void AbOptions::validate() const {
-  schedule.validate();
-  AB_CHECK(gauge != Gauge::orthonormal || (sync != SyncMode::only_learned && sync != SyncMode::with_stale),
-           "AB-training: sync only-learned and with-stale multiply A and B of different ranks, which needs "
-           "--ab.gauge split-sigma");
-  AB_CHECK(gauge != Gauge::split_sigma || sync != SyncMode::tangent,
-           "AB-training: sync tangent needs --ab.gauge orthonormal");
-}
 
 AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, const LrSchedule& schedule)
     : model_(model), world_(world), options_(options), schedule_(schedule) {
@@ -80,14 +72,11 @@ Tensor with_rest(const Tensor& low_rank, const Weight& weight) {
   return weight.rest().defined() ? add(low_rank, weight.rest()) : low_rank;
 }
 
-Tensor matrix_of(const Var& factor) { return factor.value().view({factor.shape()[0], -1}); }
-
 std::vector<Join> join_weights(const std::vector<SplitWeight>& splits, SyncMode mode, const Trainers& trainers,
                                WeightedSum& sum) {
   std::vector<Join> joins;
   for (const SplitWeight& split : splits)
-    joins.emplace_back(split, matrix_of(split.weight->outer().value), matrix_of(split.weight->inner().value), mode,
-                       trainers, sum);
+    joins.emplace_back(split, split.weight->outer_matrix(), split.weight->inner_matrix(), mode, trainers, sum);
   return joins;
 }
 
@@ -99,7 +88,7 @@ void AbStrategy::sync(TrainState& state) {
   // different momentum would drift apart.
   std::vector<Tensor> shared = shared_values();
   for (const Param* p : inventory_of(model_).params) {
-    if (p->role == ParamRole::factor_a || p->role == ParamRole::factor_b) continue;
+    if (p->is_factor()) continue;
     for (const Tensor& moment : {state.optimizer.state(*p).first_moment, state.optimizer.state(*p).second_moment})
       if (moment.defined()) shared.push_back(moment);
   }
@@ -118,8 +107,11 @@ void AbStrategy::sync(TrainState& state) {
   for (std::size_t i = 0; i < splits_.size(); ++i) {
     splits_[i].weight->restore(with_rest(weights[i].dense(sum), *splits_[i].weight));
     carry_moments_to_dense(*splits_[i].weight, options_.moments, dense_moments[i], state.optimizer);
+    shared.push_back(splits_[i].weight->dense().value.value());
+    if (dense_moments[i].defined()) shared.push_back(dense_moments[i]);
   }
   splits_.clear();
+  check_replicas(world_, shared, "after a synchronisation");
 }
 
 void AbStrategy::enter(Phase phase, TrainState& state) {
@@ -128,18 +120,21 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   state.optimizer.set_params(params);
   const bool factors_stay_local = options_.gradient_scope == GradientScope::individual;
   std::erase_if(params, [&](const Param* p) {
-    const bool is_factor = p->role == ParamRole::factor_a || p->role == ParamRole::factor_b;
-    return !p->trainable() || (is_factor && factors_stay_local);
+    return !p->trainable() || (p->is_factor() && factors_stay_local);
   });
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
                                                options_.bucket_bytes);
 }
 
-void AbStrategy::begin_evaluation(TrainState&) {
+void AbStrategy::average_buffers() {
   std::vector<Tensor> buffers;
   for (const Buffer& buffer : inventory_of(model_).buffers) buffers.push_back(buffer.value);
-  if (phase_ != Phase::low_rank) return all_reduce_flat(world_, buffers, ReduceOp::mean);
+  all_reduce_flat(world_, buffers, ReduceOp::mean);
+}
+
+void AbStrategy::begin_evaluation(TrainState&) {
+  if (phase_ != Phase::low_rank) return average_buffers();
 
   WeightedSum sum;
   const std::vector<Tensor> shared = shared_values();
@@ -170,18 +165,24 @@ void AbStrategy::end_evaluation(TrainState&) {
 }
 
 void AbStrategy::finish(TrainState& state) {
-  if (phase_ != Phase::low_rank) {
-    begin_evaluation(state);
-    return;
-  }
+  if (phase_ != Phase::low_rank) return average_buffers();
   sync(state);
-  if (options_.final_model == FinalModel::factors) {
-    // The final model is what its factors say, the same two on every rank.
-    options_.rest = Rest::drop;
-    options_.gauge = Gauge::split_sigma;
-    split(state, true);
+  if (options_.final_model == FinalModel::factors) leave_factors();
+  state.optimizer.set_params(inventory_of(model_).params);
+}
+
+/// The rejoined model in factors once more, the same two on every rank; a weight that would not get smaller
+/// stays dense.
+void AbStrategy::leave_factors() {
+  world_.ledger().set_phase("split");
+  const std::vector<Weight*> weights = eligible_weights();
+  const std::vector<LowRank> parts = decompose_all(weights, &options_.rank_policy, options_.svd, world_);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    Weight& weight = *weights[i];
+    if (parts[i].r() * (weight.out() + weight.in()) >= weight.out() * weight.in()) continue;
+    FactorPair pair = apply_gauge(parts[i], Gauge::split_sigma, true);
+    weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_a);
   }
-  else enter(Phase::rebound, state);
 }
 
 std::vector<Weight*> AbStrategy::eligible_weights() const {

@@ -42,6 +42,8 @@ class AbStrategy final : public SyncStrategy {
   void split(TrainState& state, bool cut);
   void sync(TrainState& state);
   void enter(Phase phase, TrainState& state);
+  void leave_factors();
+  void average_buffers();
   std::vector<Weight*> eligible_weights() const;
   std::vector<Tensor> shared_values() const;
   Trainers trainers() const;

@@ -11,11 +11,6 @@ Tensor project(const Tensor& moment, const Tensor& outer, const Tensor& inner, b
   return train_outer ? product(moment, inner, false, true) : product(outer, moment, true, false);
 }
 
-Tensor matrix_of(const Param& factor) {
-  const Tensor& t = factor.value.value();
-  return t.view({t.dim(0), -1});
-}
-
 }  // namespace
 
 void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer) {
@@ -31,7 +26,7 @@ void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& opti
   optimizer.reset(frozen);
   if (carry == MomentCarry::project) {
     const ParamState dense = optimizer.state(weight.dense());
-    const Tensor outer = matrix_of(weight.outer()), inner = matrix_of(weight.inner());
+    const Tensor outer = weight.outer_matrix(), inner = weight.inner_matrix();
     const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
       return project(moment.view({weight.out(), weight.in()}), o, i, train_outer).view(trained.value.shape());
     };

@@ -33,7 +33,8 @@ enum class Gauge {
 
 /// What happens to optimizer state when a weight changes form.
 enum class MomentCarry {
-  project,   ///< the first moment follows the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W, and back at a sync
+  project,   ///< moments follow the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W; back at a sync for SGD with SyncMode::tangent,
+             ///< anew otherwise
   reset,     ///< moments and update counts start anew
   truncate,  ///< W's moments sleep while the factors train; a factor's are cut or padded to its new rank
 };

@@ -47,10 +47,17 @@ Transition PhaseSchedule::transition_at(std::int64_t step) const {
 }
 
 std::int64_t PhaseSchedule::last_transition(std::int64_t step) const {
-  // Within one cycle at least one transition lies behind every step after the warm-up.
-  for (std::int64_t t = step; t >= std::max(warmup_steps, step - 2 * cycle_steps); --t)
-    if (transition_at(t) != Transition::none) return t;
-  return -1;
+  if (step < warmup_steps) return -1;
+  if (!release_order) {
+    const std::int64_t position = (step - warmup_steps) % cycle_steps;
+    const std::int64_t sync = cycle_steps - full_rank_steps;
+    return step - (position < sync ? position : position - sync);
+  }
+  // A cycle of the release has its sync at a multiple of S and its split D steps later; the newest comes first.
+  const std::int64_t cycle = step / cycle_steps * cycle_steps;
+  for (std::int64_t t : {cycle + full_rank_steps, cycle, cycle - cycle_steps + full_rank_steps, warmup_steps})
+    if (t >= warmup_steps && t <= step && transition_at(t) != Transition::none) return t;
+  return warmup_steps;
 }
 
 std::int64_t PhaseSchedule::splits_until(std::int64_t step) const {
@@ -66,8 +73,8 @@ double rebound_learning_rate(const PhaseSchedule& schedule, double scheduled, do
   if (transition < 0 || schedule.rebound_steps == 0) return scheduled;
   const std::int64_t k = step - transition + 1;
   if (schedule.release_order) {
-    if (k > schedule.rebound_steps) return scheduled;
     constexpr double kFloor = 1e-5;
+    if (k > schedule.rebound_steps || scheduled_at_transition <= kFloor) return scheduled;
     const double slope = (scheduled_at_transition - kFloor) / static_cast<double>(schedule.rebound_steps);
     return std::min(scheduled, k == 1 ? std::min(kFloor, slope) : static_cast<double>(k) * slope);
   }

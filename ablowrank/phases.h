@@ -48,7 +48,8 @@ struct PhaseSchedule {
 
 /// The rate of the update after `step` updates, given the scheduled rate now and at the last transition.
 /// Ours rises linearly to the scheduled rate over min(R, length of the phase) updates; the release's rises as
-/// k · (eta0 − 1e-5) / R, k = 1, 2, …, R, and starts with at most 1e-5.
+/// k · (eta0 − 1e-5) / R, k = 1, 2, …, R, and starts with at most 1e-5; where the schedule is below 1e-5 already
+/// there is nothing to ramp up to.
 double rebound_learning_rate(const PhaseSchedule& schedule, double scheduled, double scheduled_at_transition,
                              std::int64_t step);
 

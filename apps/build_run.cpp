@@ -8,6 +8,7 @@
 #include "ablowrank/ab_strategy.h"
 #include "data/synthetic.h"
 #include "engine/sync/dense.h"
+#include "layers/models/models.h"
 
 namespace ab {
 namespace {
@@ -57,6 +58,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
                        ? make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay})
                        : make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
   optimizer->set_max_grad_norm(config.max_grad_norm);
+  optimizer->set_decay_vectors(config.decay_vectors);
   return optimizer;
 }
 
@@ -98,6 +100,7 @@ AbOptions make_ab_options(const TrainConfig& config) {
 }
 
 void check_method(const TrainConfig& config, int world_size) {
+  if (!config.ab.always_sync.empty()) mark_always_sync(config.ab.always_sync, *make_model(config.model, 10, 0));
   if (config.method != "ab") return;
   const AbOptions options = make_ab_options(config);
   options.validate();
@@ -110,8 +113,13 @@ void mark_always_sync(const std::vector<std::string>& names, Layer& model) {
   for (const std::string& name : names) {
     const auto found = std::find_if(inventory.params.begin(), inventory.params.end(),
                                     [&](const Param* p) { return p->name == name; });
-    AB_CHECK(found != inventory.params.end(),
-             "--ab.always-sync: the model has no parameter '{}'; abtrain inspect lists the names", name);
+    if (found != inventory.params.end()) continue;
+    std::vector<std::string> known;
+    for (const Param* p : inventory.params) known.push_back(p->name);
+    const std::string nearest = nearest_name(name, known);
+    throw Error(ErrorKind::config, fmt::format("--ab.always-sync: the model has no parameter '{}'; {}", name,
+                                               nearest.empty() ? fmt::format("its first is '{}'", known[0])
+                                                               : fmt::format("did you mean '{}'?", nearest)));
   }
   const auto listed = [&](const Param* p) { return std::find(names.begin(), names.end(), p->name) != names.end(); };
   for (Param* p : inventory.params) {

@@ -102,6 +102,7 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("momentum", &T::momentum, 0, 1, "of sgd");
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
   s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd, decoupled for adamw");
+  s.value("decay_vectors", &T::decay_vectors, "weight decay on biases and norm parameters too");
   s.number("beta1", &T::beta1, 0, 1, "of adamw");
   s.number("beta2", &T::beta2, 0, 1, "of adamw");
   s.number("epsilon", &T::epsilon, 0, 1, "of adamw").above_low = true;

@@ -19,13 +19,15 @@ namespace {
 
 /// Ranks started with different flags would train different models: refuse.
 void check_same_config(const TrainConfig& config, Comm& world) {
-  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(to_toml(config)));
+  TrainConfig shared = config;  // less what may differ from node to node
+  shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
+  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(to_toml(shared)));
   const Tensor all({world.size()}, DType::int64);
   world.all_gather(Tensor::from(std::vector<std::int64_t>{hash}, {1}), all);
   std::vector<int> different;
   for (int rank = 0; rank < world.size(); ++rank)
     if (all.data<std::int64_t>()[rank] != all.data<std::int64_t>()[0]) different.push_back(rank);
-  AB_CHECK(different.empty(), "rank {} was started with other settings than rank 0: all ranks need the same flags",
+  AB_CHECK(different.empty(), "rank(s) {} started with other settings than rank 0: all ranks need the same flags",
            fmt::join(different, ", "));
 }
 
@@ -78,7 +80,7 @@ int run_train(const TrainConfig& config) {
     return 0;
   }
   const std::unique_ptr<Comm> world = make_mpi_comm(options);
-  set_compute_threads(config.threads, world->size());
+  set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   try {
     check_method(config, world->size());
     train_here(*world, load_data(config));

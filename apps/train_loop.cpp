@@ -7,6 +7,7 @@
 #include "apps/build_run.h"
 #include "data/loader.h"
 #include "engine/ops/loss.h"
+#include "engine/sync/replica_check.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"
 
@@ -101,6 +102,7 @@ class Trainer {
         static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
     summary_.per_layer = layer_ranks(*model_);
     gather_traffic(world_, summary_);
+    check_replicas(world_, model_tensors(), "at the end");
     return {std::move(summary_), std::move(model_)};
   }
 
@@ -113,6 +115,14 @@ class Trainer {
     options.seed = config.seed;
     options.augment = config.augment;
     return options;
+  }
+
+  std::vector<Tensor> model_tensors() {
+    const Inventory inventory = inventory_of(*model_);
+    std::vector<Tensor> tensors;
+    for (const Param* p : inventory.params) tensors.push_back(p->value.value());
+    for (const Buffer& buffer : inventory.buffers) tensors.push_back(buffer.value);
+    return tensors;
   }
 
   void train_epoch(std::int64_t epoch, TrainState& state) {

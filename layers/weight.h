@@ -56,6 +56,9 @@ class Weight {
   const Param& outer() const { return transposed() ? b_ : a_; }
   const Param& inner() const { return transposed() ? a_ : b_; }
 
+  /// The factors as matrices, [O, r] and [r, K].
+  Tensor outer_matrix() const { return outer().value.value(); }
+  Tensor inner_matrix() const { return inner().value.value().view({r(), in()}); }
   /// The frozen part of a factored weight, of shape(); undefined when there is none.
   const Tensor& rest() const { return rest_; }
 

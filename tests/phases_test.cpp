@@ -121,6 +121,14 @@ TEST(Rebound, ReleaseFollowsTheTransitionsRate) {
   EXPECT_DOUBLE_EQ(rebound_learning_rate(schedule, 2e-3, eta0, 20), 2e-3);
 }
 
+TEST(Rebound, NeverTurnsTheRateNegative) {
+  for (const PhaseSchedule& schedule : {release(4330, 759, 60, 267), release(0, 100, 10, 50), PhaseSchedule{5, 20, 4, 8}})
+    for (std::int64_t t = 0; t < 15000; ++t) {
+      const double at_transition = 1e-3 * (1 - static_cast<double>(std::max<std::int64_t>(0, schedule.last_transition(t))) / 15000);
+      ASSERT_GE(rebound_learning_rate(schedule, 1e-3 * (1 - static_cast<double>(t) / 15000), at_transition, t), 0.0) << t;
+    }
+}
+
 std::string layout(int world, int group_size, bool only_b) {
   std::string text;
   for (const RankGroup& g : make_groups(world, group_size, only_b))

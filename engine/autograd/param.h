@@ -24,6 +24,7 @@ struct Param {
   Var value;
   ParamRole role = ParamRole::weight;
 
+  bool is_factor() const { return role == ParamRole::factor_a || role == ParamRole::factor_b; }
   bool trainable() const { return value.requires_grad(); }
   std::int64_t numel() const { return value.value().numel(); }
 };

@@ -45,7 +45,7 @@ std::vector<std::shared_ptr<VarNode>> topological_order(const std::shared_ptr<Va
 }
 
 void accumulate(VarNode& node, Tensor grad) {
-  AB_CHECK(grad.shape() == node.value.shape() || grad.numel() == node.value.numel(),
+  AB_CHECK(grad.numel() == node.value.numel(),
            "a gradient of shape {} does not fit a value of shape {}", grad.shape().str(), node.value.shape().str());
   if (!node.grad.defined()) node.grad = std::move(grad);
   else node.grad = add(node.grad, grad);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/comm/ledger.h"
 
+#include <algorithm>
+
 namespace ab {
 namespace {
 
@@ -73,6 +75,11 @@ std::map<std::string, LedgerEntry> Ledger::by_phase() const {
   std::map<std::string, LedgerEntry> sums;
   for (const auto& [key, entry] : entries_) add(sums[key.phase], entry);
   return sums;
+}
+
+int Ledger::ranks_on_node_of(int world_rank) const {
+  return static_cast<int>(std::count(node_of_rank_.begin(), node_of_rank_.end(),
+                                     node_of_rank_.at(static_cast<std::size_t>(world_rank))));
 }
 
 }  // namespace ab

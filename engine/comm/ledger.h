@@ -52,6 +52,8 @@ class Ledger {
  public:
   /// `node_of_rank`: the node of each world rank.
   explicit Ledger(std::vector<int> node_of_rank) : node_of_rank_(std::move(node_of_rank)) {}
+  /// How many ranks of the world share the node of this one.
+  int ranks_on_node_of(int world_rank) const;
 
   /// Everything counted from here on belongs to this phase of training.
   void set_phase(std::string phase) { phase_ = std::move(phase); }

@@ -15,6 +15,7 @@
 
 namespace ab {
 
+/// The loss is the mean over the steps since the last line, on the rank that writes.
 struct StepMetrics {
   std::int64_t step = 0;  ///< updates done
   std::int64_t epoch = 0;

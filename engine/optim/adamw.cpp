@@ -20,7 +20,7 @@ class AdamW final : public Optimizer {
                        moment(state.first_moment, param).data<float>(), moment(state.second_moment, param).data<float>(),
                        static_cast<float>(learning_rate), static_cast<float>(options_.beta1),
                        static_cast<float>(options_.beta2), static_cast<float>(options_.epsilon),
-                       static_cast<float>(options_.weight_decay), grad_scale,
+                       decay_of(param, options_.weight_decay), grad_scale,
                        static_cast<float>(1.0 - std::pow(options_.beta1, t)),
                        static_cast<float>(1.0 - std::pow(options_.beta2, t))});
   }

@@ -53,13 +53,6 @@ void Optimizer::resize(const Param& param) {
   s.second_moment = cut_or_pad(s.second_moment, param.value.shape());
 }
 
-std::int64_t Optimizer::state_bytes() const {
-  std::int64_t total = 0;
-  for (const auto& [param, s] : states_)
-    for (const Tensor& t : {s.first_moment, s.second_moment}) total += t.defined() ? static_cast<std::int64_t>(t.bytes()) : 0;
-  return total;
-}
-
 Tensor& Optimizer::moment(Tensor& stored, const Param& param) {
   const Tensor& value = param.value.value();
   if (!stored.defined()) stored = Tensor::zeros(value.shape(), DType::float32, value.device());

@@ -41,18 +41,24 @@ class Optimizer {
   /// Cuts the leading rows and columns of every moment to the parameter's present shape, or pads with zeros.
   void resize(const Param& param);
 
-  std::int64_t state_bytes() const;
   void set_max_grad_norm(double norm) { max_grad_norm_ = norm; }
+  /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.
+  void set_decay_vectors(bool on) { decay_vectors_ = on; }
 
  protected:
   virtual void update(Param& param, ParamState& state, double learning_rate, float grad_scale) = 0;
   /// `stored` as a moment of this parameter: zeros on first use, checked for its size.
   static Tensor& moment(Tensor& stored, const Param& param);
+  /// The weight decay of this parameter, given that of matrices.
+  float decay_of(const Param& param, double weight_decay) const {
+    return decay_vectors_ || param.value.value().rank() > 1 ? static_cast<float>(weight_decay) : 0.0f;
+  }
 
  private:
   std::vector<Param*> params_;
   std::unordered_map<const Param*, ParamState> states_;
   double max_grad_norm_ = 0;
+  bool decay_vectors_ = true;
 };
 
 struct SgdOptions {

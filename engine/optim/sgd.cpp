@@ -15,7 +15,7 @@ class Sgd final : public Optimizer {
     launch(value.device(), value.numel(),
            SgdUpdate{param.value.grad().data<float>(), value.data<float>(), moment(state.first_moment, param).data<float>(),
                      static_cast<float>(learning_rate), static_cast<float>(options_.momentum),
-                     static_cast<float>(options_.weight_decay), grad_scale, options_.nesterov});
+                     decay_of(param, options_.weight_decay), grad_scale, options_.nesterov});
   }
 
  private:

@@ -17,7 +17,7 @@ class WeightedSum {
   std::size_t add(const Tensor& tensor, double weight);
   /// One all-reduce over `comm` of everything added.
   void run(Comm& comm);
-  /// The sum over ranks, in the shape that was added. Shares one buffer with the other results.
+  /// The sum over ranks, in the shape and on the device of what was added.
   Tensor result(std::size_t index) const { return results_.at(index); }
 
  private:

@@ -1,0 +1,16 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Replicas of data-parallel training drift apart unnoticed when a rank computes other bits than its peers
+// (another processor, a flipped bit, a bug). A hash of every rank's values shows it for 8 bytes a rank.
+
+#include <vector>
+
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+/// Throws Error(numerics) naming the ranks whose `tensors` differ from those of rank 0 in any bit. Collective.
+void check_replicas(Comm& comm, const std::vector<Tensor>& tensors, const std::string& when);
+
+}  // namespace ab
