@@ -5,7 +5,6 @@
 // Waits block, so there may be more ranks than cores.
 #include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,10 +13,7 @@
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/rank_order_reduce.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "engine/core/threads.h"
 
 namespace ab {
 namespace {
@@ -252,16 +248,6 @@ void ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
   });
 }
 
-/// OpenMP's setting is per thread; without this every rank would start a team as large as the machine.
-void share_cores_among(int ranks) {
-#ifdef _OPENMP
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, cores / ranks));
-#else
-  static_cast<void>(ranks);
-#endif
-}
-
 }  // namespace
 
 void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body) {
@@ -276,7 +262,7 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
     world->fail({rank, reason, std::current_exception()});
   };
   const auto run_rank = [&](int rank) {
-    share_cores_among(ranks);
+    set_compute_threads(0, ranks);  // without it every rank would start a team as large as the machine
     try {
       auto ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, options.ranks_per_node));
       ThreadComm comm(world, group, rank, "world", everyone, std::move(ledger));
