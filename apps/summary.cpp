@@ -30,6 +30,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("parameters_final", s.parameters_final);
   visit("compression_ratio", s.compression_ratio);
   visit("wire_bytes_per_rank_total", s.wire_bytes_per_rank_total);
+  visit("inter_node_bytes_per_rank_total", s.inter_node_bytes_per_rank_total);
   visit("wire_bytes_by_rank", s.wire_bytes_by_rank);
   visit("wire_bytes_per_rank_by_phase", s.wire_bytes_per_rank_by_phase);
   visit("steps_by_phase", s.steps_by_phase);

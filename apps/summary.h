@@ -25,6 +25,7 @@ struct Summary {
   std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
   double compression_ratio = 1;          ///< parameters_full / parameters_final
   double wire_bytes_per_rank_total = 0;  ///< mean over ranks
+  double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes
   std::vector<double> wire_bytes_by_rank;
   std::map<std::string, double> wire_bytes_per_rank_by_phase;
   std::map<std::string, std::int64_t> steps_by_phase;

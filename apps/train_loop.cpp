@@ -42,7 +42,8 @@ std::int64_t parameter_count(Layer& model) {
 /// What every rank has sent so far, by phase and in total, known to all ranks.
 void gather_traffic(Comm& world, Summary& summary) {
   const std::map<std::string, LedgerEntry> phases = world.ledger().by_phase();
-  std::vector<double> mine{world.ledger().total().wire_bytes()};
+  const LedgerEntry total = world.ledger().total();
+  std::vector<double> mine{total.wire_bytes(), total.inter_node_wire_bytes};
   for (const auto& [phase, entry] : phases) mine.push_back(entry.wire_bytes());
 
   const auto columns = static_cast<std::int64_t>(mine.size());
@@ -56,7 +57,8 @@ void gather_traffic(Comm& world, Summary& summary) {
   };
   for (std::size_t i = 0; i < values.size(); i += mine.size()) summary.wire_bytes_by_rank.push_back(values[i]);
   summary.wire_bytes_per_rank_total = mean_of_column(0);
-  std::size_t column = 1;
+  summary.inter_node_bytes_per_rank_total = mean_of_column(1);
+  std::size_t column = 2;
   for (const auto& [phase, entry] : phases) summary.wire_bytes_per_rank_by_phase[phase] = mean_of_column(column++);
 }
 

@@ -3,7 +3,6 @@
 // The program as a user meets it: what it prints, the exit code, what it leaves on disk. Every failure is one
 // line on stderr and nothing half-written.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -11,10 +10,9 @@
 
 #include "apps/config.h"
 #include "apps/summary.h"
-#include "engine/core/random.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
-#include "tests/error_message.h"
+#include "tests/program_test.h"
 
 namespace fs = std::filesystem;
 using namespace ab;
@@ -22,73 +20,8 @@ using ab::testing::contains;
 
 namespace {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string out, err;
-};
-
-class CliTest : public ::testing::Test {
- protected:
-  CliTest()
-      : folder_(::testing::TempDir() + "abtrain_cli_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~CliTest() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
-  /// Runs the program with `arguments`, words separated by blanks as in a shell.
-  Outcome run(const std::string& arguments) const {
-    const std::string command =
-        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} >{} 2>{} </dev/null", AB_PROGRAM,
-                    arguments, path("stdout"), path("stderr"));
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("stdout"), ErrorKind::data),
-            read_file(path("stderr"), ErrorKind::data)};
-  }
-
-  /// A run that fails with `exit_code` and says `expected` in its one line.
-  void expect_failure(const std::string& arguments, int exit_code, const std::string& expected) const {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.err;
-    EXPECT_TRUE(outcome.err.starts_with("abtrain: ")) << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-    EXPECT_TRUE(contains(outcome.err, expected)) << arguments;
-  }
-
-  /// A tiny data set in CIFAR-10's format: 5 · 8 training and 16 test images.
-  std::string small_cifar() const {
-    const std::string folder = path("data");
-    fs::create_directories(folder);
-    const Philox random{1, 2};
-    std::uint64_t index = 0;
-    for (const char* name :
-         {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
-      std::string records;
-      for (int i = 0; i < (std::string(name) == "test_batch" ? 16 : 8); ++i) {
-        records += static_cast<char>(random.below(index++, 10));
-        for (int b = 0; b < 3072; b += 4) {
-          const std::uint32_t bits = random.bits(index++);
-          records.append(reinterpret_cast<const char*>(&bits), 4);
-        }
-      }
-      write_file_atomically(fmt::format("{}/{}.bin", folder, name), records);
-    }
-    return folder;
-  }
-
-  /// Flags of a run of an instant: 4 steps of a small network.
-  std::string tiny_train(const std::string& out, const std::string& more = "") const {
-    return fmt::format(
-        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 4 --lr 0.01 "
-        "--log-every 1 --out {} {}",
-        small_cifar(), path(out), more);
-  }
-
-  std::string folder_;
-};
+class CliTest : public ab::testing::ProgramTest {};
+using ab::testing::Outcome;
 
 TEST_F(CliTest, HelpAndVersion) {
   const Outcome version = run("--version");

@@ -64,7 +64,7 @@ struct Outcome {
   std::vector<std::vector<float>> parameters;  ///< of every rank, all in one row
 };
 
-Outcome run(const TrainConfig& config, int ranks) {
+Outcome run(const TrainConfig& config, int ranks, int ranks_per_node = 0) {
   Outcome outcome;
   outcome.parameters.resize(static_cast<std::size_t>(ranks));
   TrainListener listener;
@@ -74,7 +74,7 @@ Outcome run(const TrainConfig& config, int ranks) {
   };
   listener.on_split = [&](const SplitMetrics& m) { outcome.splits.push_back(m); };
   std::mutex mutex;
-  run_thread_ranks(ranks, {}, [&](Comm& world) {
+  run_thread_ranks(ranks, {.ranks_per_node = ranks_per_node}, [&](Comm& world) {
     set_compute_threads(1);
     const TrainResult result = train(config, world, data(), listener);
     std::vector<float> values;
@@ -228,6 +228,21 @@ TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
   double sum = 0;
   for (const auto& [phase, bytes] : phases) sum += bytes;
   EXPECT_NEAR(sum, ab.summary.wire_bytes_per_rank_total, 1e-6 * sum);
+}
+
+TEST(AbTraining, GroupsInsideANodeSendNothingAcrossNodes) {
+  // Two nodes of two ranks, groups of two: in low-rank phases all gradients stay inside a node.
+  TrainConfig config = small_run("ab", 4);
+  config.ab.warmup_steps = 0;
+  config.ab.cycle_steps = 6;
+  config.ab.final_model = "dense";
+  const auto inter_node = [&](std::int64_t steps) {
+    config.steps = steps;
+    return run(config, 4, 2).summary.inter_node_bytes_per_rank_total;
+  };
+  const double after_two = inter_node(2);
+  EXPECT_GT(after_two, 0);                 // the split and the final sync cross nodes
+  EXPECT_DOUBLE_EQ(inter_node(3), after_two);  // one more low-rank step does not
 }
 
 TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {

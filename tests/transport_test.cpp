@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
+#include "apps/run_folder.h"
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+class TransportTest : public testing::ProgramTest {
+ protected:
+  static std::string launcher(int ranks) {
+    return fmt::format("{} --oversubscribe --allow-run-as-root -np {}", AB_MPIEXEC, ranks);
+  }
+
+  /// A run through all phases, which ends among factors.
+  std::string train(const std::string& out, const std::string& more) const {
+    return fmt::format(
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --steps 9 --lr 0.01 --log-every 1 "
+        "--method ab --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
+        small_cifar(), path(out), more);
+  }
+};
+
+class TransportRanks : public TransportTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
+  const testing::Outcome threads = run(train("threads", fmt::format("--ranks {}", GetParam())));
+  ASSERT_EQ(threads.exit_code, 0) << threads.err;
+  const testing::Outcome processes = run(train("processes", ""), launcher(GetParam()));
+  ASSERT_EQ(processes.exit_code, 0) << processes.err;
+
+  const ab::Run a = read_run(path("threads")), b = read_run(path("processes"));
+  EXPECT_EQ(a.summary.world_size, GetParam());
+  EXPECT_EQ(b.summary.world_size, GetParam());
+  EXPECT_EQ(a.summary.steps_by_phase, b.summary.steps_by_phase);
+  EXPECT_EQ(a.summary.per_layer, b.summary.per_layer);
+  EXPECT_EQ(a.summary.wire_bytes_by_rank, b.summary.wire_bytes_by_rank);
+  EXPECT_EQ(a.summary.wire_bytes_per_rank_by_phase, b.summary.wire_bytes_per_rank_by_phase);
+  EXPECT_NEAR(a.summary.final_val_loss, b.summary.final_val_loss, 1e-5);
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].phase, b.steps[i].phase);
+    EXPECT_EQ(a.steps[i].wire_bytes, b.steps[i].wire_bytes);
+    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 1e-5);
+  }
+  ASSERT_EQ(a.splits.size(), b.splits.size());
+  for (std::size_t i = 0; i < a.splits.size(); ++i) EXPECT_EQ(a.splits[i].layers, b.splits[i].layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
+
+TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
+  const testing::Outcome no_data = run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
+  EXPECT_EQ(no_data.exit_code, 3) << no_data.err;
+  EXPECT_TRUE(testing::contains(no_data.err, "there is no folder '/nowhere'"));
+  const testing::Outcome groups = run(train("y", "--ab.group-size 4"), launcher(3));
+  EXPECT_EQ(groups.exit_code, 2) << groups.err;
+  EXPECT_FALSE(std::filesystem::exists(path("y")));
+}
+
+}  // namespace
+}  // namespace ab
