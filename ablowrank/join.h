@@ -3,7 +3,7 @@
 //
 // The synchronisation of AB-training: from factors that groups trained on their own to one W on all ranks.
 // What each SyncMode computes stands in options.h; all of them cost one all-reduce, of r(O + K) floats per
-// weight (`full`: O·K).
+// weight, less a factor that nobody trained (`full`: O·K); first moments that are joined cost the same again.
 
 #include <vector>
 

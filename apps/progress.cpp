@@ -20,7 +20,7 @@ void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = elapsed / static_cast<double>(metrics.step) * static_cast<double>(total_steps - metrics.step);
   clear_line();
-  fmt::print(stderr, "step {}/{}  {}  loss {:.3f}  lr {:.4f}  {:.0f} images/s  sent {}  {} left", metrics.step,
+  fmt::print(stderr, "step {}/{}  {}  loss {:.3f}  lr {:.4f}  {:.0f} images/s  rank 0 sent {}  {} left", metrics.step,
              total_steps, metrics.phase, metrics.loss, metrics.lr, metrics.images_per_second,
              human_bytes(metrics.wire_bytes), human_seconds(left));
   line_open_ = terminal_;

@@ -16,8 +16,8 @@ esac
 
 apps/install_packages.sh
 echo "Building (a few minutes the first time) ..."
-cmake --preset default -DAB_BUILD_TESTS=OFF -DAB_BUILD_BENCH=OFF >/dev/null
-cmake --build --preset default --target abtrain_program
+cmake --preset default >/dev/null
+cmake --build --preset default --target abtrain_program lowrank_tour
 
 data=(--dataset synthetic)
 if [ -n "${ABTRAIN_DATA_DIR:-}" ]; then

@@ -127,14 +127,14 @@ std::string charts(const std::vector<Run>& runs) {
                              points.push_back({static_cast<double>(m.step), m.val_top1});
                            return points;
                          })});
-  html += draw(LineChart{"Bytes sent by a rank", "step", "bytes, cumulative", NumberStyle::plain,
+  html += draw(LineChart{"Bytes sent by rank 0", "step", "bytes, cumulative", NumberStyle::plain,
                          NumberStyle::bytes, true, curves_of(runs, false, [](const Run& run) {
                            std::vector<Point> points{{0, 0}};
                            for (const StepMetrics& m : run.steps)
                              points.push_back({static_cast<double>(m.step), m.wire_bytes});
                            return points;
                          })});
-  html += draw(LineChart{"What the bytes bought", "bytes sent", "top-1", NumberStyle::bytes,
+  html += draw(LineChart{"What the bytes of rank 0 bought", "bytes sent", "top-1", NumberStyle::bytes,
                          NumberStyle::percent, false, curves_of(runs, true, [](const Run& run) {
                            std::vector<Point> points;
                            for (const EpochMetrics& m : run.epochs)

@@ -143,7 +143,7 @@ TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
   const std::string html = report_html(runs);
   EXPECT_TRUE(html.starts_with("<!doctype html>"));
   for (const char* part :
-       {"Training loss", "Accuracy on the validation images", "Bytes sent by a rank", "by phase",
+       {"Training loss", "Accuracy on the validation images", "Bytes sent by rank 0", "by phase",
         "Rank r of every layer", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100", "60.0 %",
         "prefers-color-scheme: dark", "</html>"})
     EXPECT_TRUE(contains(html, part)) << part;

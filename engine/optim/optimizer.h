@@ -25,7 +25,7 @@ class Optimizer {
   explicit Optimizer(std::vector<Param*> params) : params_(std::move(params)) {}
   virtual ~Optimizer() = default;
 
-  /// One update of every trainable parameter that has a gradient. `max_grad_norm` > 0 scales all gradients
+  /// One update of every trainable parameter that has a gradient. set_max_grad_norm() > 0 scales all gradients
   /// so that their joint L2 norm does not exceed it. Returns that norm before scaling (0 without clipping).
   double step(double learning_rate);
   void clear_grads();
