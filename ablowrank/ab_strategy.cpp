@@ -32,7 +32,10 @@ double AbStrategy::learning_rate(double scheduled, std::int64_t step) const {
   return rebound_learning_rate(options_.schedule, scheduled, schedule_.at(std::max<std::int64_t>(transition, 0)), step);
 }
 
-void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
+void AbStrategy::finish_grads(TrainState&) {
+  AB_CHECK(buckets_, "AbStrategy: call start() before the first step");
+  buckets_->finish();
+}
 
 void AbStrategy::after_step(TrainState& state) {
   switch (options_.schedule.transition_at(state.step)) {

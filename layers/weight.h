@@ -22,8 +22,8 @@ enum class Execution { automatic, factors, form_w };
 
 class Weight {
  public:
-  /// Which tensors exist and are trained. While factored, the dense parameter and its gradient are freed (a rest, if kept, is a frozen tensor), and
-  /// the frozen factor has no gradient.
+  /// Which tensors exist and are trained. While factored, the dense parameter and its gradient are freed (a
+  /// rest, if kept, is a frozen tensor of the same size), and the frozen factor has no gradient.
   enum class Mode { full, train_a, train_b };
 
   /// `value`: [O, ...]. Only `role` weight is ever factorised.

@@ -1,8 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How ranks keep their models together: the one interface behind which AB-training, dense data-parallel and
-// the other methods run. The training loop knows a strategy by these events and nothing else.
+// How ranks keep their models together: the one interface behind which AB-training and dense data-parallel run. The training loop knows a strategy by these events and nothing else.
 // Bytes are counted by Comm, under the phase that the strategy is in (the loop sets it in the ledger before
 // every step); a strategy only names the collectives of a transition apart.
 
@@ -23,7 +22,7 @@ class SyncStrategy {
  public:
   virtual ~SyncStrategy() = default;
 
-  /// Before the first step. Constructors have already given all ranks the same model.
+  /// Once, before the first step. Constructors have already given all ranks the same model.
   virtual void start(TrainState& /*state*/) {}
   /// The name of the present phase, as it appears in metrics and in the ledger.
   virtual std::string phase() const = 0;
