@@ -13,9 +13,12 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
     : model_(model), world_(world), options_(options), schedule_(schedule) {
   options_.validate();
   groups_ = make_groups(world.size(), options.group_size, options.sync == SyncMode::only_b);
-  group_ = world.split(group_of(groups_, world.rank()), "group");
+  const int group = group_of(groups_, world.rank());
+  group_ = world.split(group, "group");
+  batch_norms_ =
+      std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
   std::vector<Tensor> values = shared_values();
-  for (Weight* w : eligible_weights()) {
+  for (Weight* w : eligible_weights(model_)) {
     w->set_execution(options.execution);
     values.push_back(w->dense().value.value());
   }
@@ -32,8 +35,12 @@ double AbStrategy::learning_rate(double scheduled, std::int64_t step) const {
   return rebound_learning_rate(options_.schedule, scheduled, schedule_.at(std::max<std::int64_t>(transition, 0)), step);
 }
 
-void AbStrategy::finish_grads(TrainState&) {
+void AbStrategy::set_gradient_exchange(bool on) {
   AB_CHECK(buckets_, "AbStrategy: call start() before the first step");
+  buckets_->set_exchange(on);
+}
+
+void AbStrategy::finish_grads(TrainState&) {
   buckets_->finish();
 }
 
@@ -52,7 +59,7 @@ void AbStrategy::after_step(TrainState& state) {
 void AbStrategy::split(TrainState& state, bool cut) {
   world_.ledger().set_phase("split");
   ++cycle_;
-  const std::vector<Weight*> weights = eligible_weights();
+  const std::vector<Weight*> weights = eligible_weights(model_);
   std::vector<LowRank> parts = decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_);
   splits_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -125,6 +132,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   std::erase_if(params, [&](const Param* p) {
     return !p->trainable() || (p->is_factor() && factors_stay_local);
   });
+  batch_norms_->enter(phase == Phase::low_rank);
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
                                                options_.bucket_bytes);
@@ -178,27 +186,52 @@ void AbStrategy::finish(TrainState& state) {
 /// stays dense.
 void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");
-  const std::vector<Weight*> weights = eligible_weights();
+  const std::vector<Weight*> weights = eligible_weights(model_);
   const std::vector<LowRank> parts = decompose_all(weights, &options_.rank_policy, options_.svd, world_);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     Weight& weight = *weights[i];
-    if (parts[i].r() * (weight.out() + weight.in()) >= weight.out() * weight.in()) continue;
+    if (!factors_are_smaller(weight, parts[i].r())) continue;
     FactorPair pair = apply_gauge(parts[i], Gauge::split_sigma, true);
     weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_a);
   }
 }
 
-std::vector<Weight*> AbStrategy::eligible_weights() const {
-  std::vector<Weight*> weights;
-  for (Weight* w : inventory_of(model_).weights)
-    if (w->role() == ParamRole::weight && w->n() > 1) weights.push_back(w);
-  return weights;
+void AbStrategy::save(StateDict& state) const {
+  state.put("ab.phase", std::string(name_of(phase_)));
+  state.put("ab.cycle", cycle_);
+  for (const SplitWeight& split : splits_) {
+    if (!split.origin.sigma.defined()) continue;
+    const std::string name = "ab.origin." + split.weight->name();
+    state.put(name + ".outer", split.origin.outer);
+    state.put(name + ".sigma", split.origin.sigma);
+    state.put(name + ".inner", split.origin.inner);
+  }
+}
+
+void AbStrategy::load(const StateDict& saved, TrainState& state) {
+  cycle_ = saved.integer("ab.cycle");
+  splits_.clear();
+  for (Weight* weight : eligible_weights(model_)) {
+    if (!weight->factored()) continue;
+    LowRank origin;
+    if (options_.sync == SyncMode::tangent) {
+      const std::string name = "ab.origin." + weight->name();
+      const Device device = weight->outer().value.value().device();
+      origin = {saved.tensor(name + ".outer").to(device), saved.tensor(name + ".sigma").to(device),
+                saved.tensor(name + ".inner").to(device)};
+    }
+    splits_.push_back({weight, std::move(origin)});
+  }
+  for (const Phase phase : {Phase::warmup, Phase::low_rank, Phase::rebound})
+    if (saved.text("ab.phase") == name_of(phase)) return enter(phase, state);
+  throw Error(ErrorKind::checkpoint, fmt::format("the checkpoint is in a phase '{}' that AB-training does not have",
+                                                 saved.text("ab.phase")));
 }
 
 /// Everything that is not a factorised weight: biases, norms, always-sync parameters and running statistics.
 std::vector<Tensor> AbStrategy::shared_values() const {
   const Inventory inventory = inventory_of(model_);
-  const std::vector<Weight*> eligible = eligible_weights();
+  const std::vector<Weight*> eligible = eligible_weights(model_);
   std::vector<Tensor> values;
   for (const Param* p : inventory.params) {
     const auto owns = [&](Weight* w) { return p == &w->dense() || p == &w->a() || p == &w->b(); };

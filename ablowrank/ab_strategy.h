@@ -32,11 +32,15 @@ class AbStrategy final : public SyncStrategy {
   void start(TrainState& state) override;
   std::string phase() const override { return name_of(phase_); }
   double learning_rate(double scheduled, std::int64_t step) const override;
+  void set_gradient_exchange(bool on) override;
   void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
+  bool replicas_agree() const override { return phase_ != Phase::low_rank; }
+  void save(StateDict& state) const override;
+  void load(const StateDict& saved, TrainState& state) override;
 
  private:
   void split(TrainState& state, bool cut);
@@ -44,7 +48,6 @@ class AbStrategy final : public SyncStrategy {
   void enter(Phase phase, TrainState& state);
   void leave_factors();
   void average_buffers();
-  std::vector<Weight*> eligible_weights() const;
   std::vector<Tensor> shared_values() const;
   Trainers trainers() const;
   Factor trained_factor() const;
@@ -55,6 +58,7 @@ class AbStrategy final : public SyncStrategy {
   LrSchedule schedule_;
   std::vector<RankGroup> groups_;
   std::unique_ptr<Comm> group_;
+  std::unique_ptr<BatchNormSync> batch_norms_;
 
   Phase phase_ = Phase::warmup;
   std::int64_t cycle_ = -1;  // number of splits so far, less one

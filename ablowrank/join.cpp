@@ -12,20 +12,24 @@ double share(SyncMode mode, bool trained_here, int trainers, int world) {
 
 }  // namespace
 
+JoinTerms join_terms(SyncMode mode, const Trainers& trainers, bool transposed) {
+  if (mode == SyncMode::full) return {.dense = true};
+  // A factor that nobody trained is still the same everywhere: nothing to send.
+  return {.outer = trainers.of(transposed ? Factor::b : Factor::a) > 0,
+          .inner = trainers.of(transposed ? Factor::a : Factor::b) > 0};
+}
+
 Join::Join(const SplitWeight& split, const Tensor& outer, const Tensor& inner, SyncMode mode, const Trainers& trainers,
            WeightedSum& sum)
     : outer_(outer), inner_(inner), origin_(split.origin), mode_(mode) {
-  if (mode == SyncMode::full) {
-    dense_term_ = sum.add(fold(outer, inner), 1.0 / trainers.world);
-    return;
-  }
   const bool transposed = split.weight->transposed();
+  const JoinTerms terms = join_terms(mode, trainers, transposed);
   const int outer_trainers = trainers.of(transposed ? Factor::b : Factor::a);
   const int inner_trainers = trainers.of(transposed ? Factor::a : Factor::b);
-  // A factor that nobody trained is still the same everywhere: nothing to send.
-  if (outer_trainers > 0)
+  if (terms.dense) dense_term_ = sum.add(fold(outer, inner), 1.0 / trainers.world);
+  if (terms.outer)
     outer_term_ = sum.add(outer, share(mode, split.weight->outer().trainable(), outer_trainers, trainers.world));
-  if (inner_trainers > 0)
+  if (terms.inner)
     inner_term_ = sum.add(inner, share(mode, split.weight->inner().trainable(), inner_trainers, trainers.world));
 }
 

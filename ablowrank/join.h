@@ -25,6 +25,15 @@ struct Trainers {
   int of(Factor factor) const { return factor == Factor::a ? a : b; }
 };
 
+/// Which matrices of a weight travel in its join.
+struct JoinTerms {
+  bool dense = false, outer = false, inner = false;
+  std::int64_t elements(const Weight& weight, std::int64_t r) const {
+    return (dense ? weight.out() * weight.in() : 0) + (outer ? weight.out() * r : 0) + (inner ? r * weight.in() : 0);
+  }
+};
+JoinTerms join_terms(SyncMode mode, const Trainers& trainers, bool transposed);
+
 /// One rejoined quantity: what a rank contributes to `sum`, and the dense matrix afterwards. It serves the
 /// weights themselves and, for SyncMode::tangent, their first moments, which transform alike.
 class Join {

@@ -39,11 +39,14 @@ void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& opti
   optimizer.reset(weight.dense());
 }
 
+bool moments_can_join(const AbOptions& options, int moments_per_parameter) {
+  return options.moments == MomentCarry::project && options.sync == SyncMode::tangent && moments_per_parameter == 1;
+}
+
 bool moments_can_join(const AbOptions& options, const SplitWeight& split, Optimizer& optimizer) {
   Param& trained = split.weight->outer().trainable() ? split.weight->outer() : split.weight->inner();
   const ParamState& state = optimizer.state(trained);
-  return options.moments == MomentCarry::project && options.sync == SyncMode::tangent && state.first_moment.defined() &&
-         !state.second_moment.defined();
+  return moments_can_join(options, state.first_moment.defined() + state.second_moment.defined());
 }
 
 Join join_moments(const SplitWeight& split, const AbOptions& options, const Trainers& trainers, Optimizer& optimizer,

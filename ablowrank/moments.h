@@ -16,6 +16,7 @@ void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& opti
 
 /// The join of the first moments, for MomentCarry::project with SyncMode::tangent and an optimizer whose
 /// only state is a first moment; the dense moment is join.dense(sum) once the sum has run.
+bool moments_can_join(const AbOptions& options, int moments_per_parameter);
 bool moments_can_join(const AbOptions& options, const SplitWeight& split, Optimizer& optimizer);
 Join join_moments(const SplitWeight& split, const AbOptions& options, const Trainers& trainers, Optimizer& optimizer,
                   WeightedSum& sum);

@@ -8,6 +8,7 @@
 #include "ablowrank/phases.h"
 #include "ablowrank/rank_policy.h"
 #include "engine/backend/backend.h"
+#include "engine/sync/batch_norm_sync.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -61,6 +62,7 @@ struct AbOptions {
   Execution execution = Execution::automatic;
   SvdMethod svd = SvdMethod::gram;
   int group_size = -1;  ///< ranks per group; -1: two halves of the world
+  SyncBn sync_bn = SyncBn::off;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
 
   /// Throws Error(config) when settings exclude each other.

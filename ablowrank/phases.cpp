@@ -60,6 +60,22 @@ std::int64_t PhaseSchedule::last_transition(std::int64_t step) const {
   return warmup_steps;
 }
 
+std::int64_t PhaseSchedule::next_transition(std::int64_t step) const {
+  if (step < warmup_steps) return warmup_steps;
+  if (!release_order) {
+    const std::int64_t position = (step - warmup_steps) % cycle_steps;
+    const std::int64_t sync = cycle_steps - full_rank_steps;
+    return step - position + (position < sync ? sync : cycle_steps);
+  }
+  // The first candidates of a run may be none: D steps into a cycle that no synchronisation began.
+  std::int64_t t = step;
+  do {
+    const std::int64_t position = t % cycle_steps;
+    t += (position < full_rank_steps ? full_rank_steps : cycle_steps) - position;
+  } while (transition_at(t) == Transition::none);
+  return t;
+}
+
 std::int64_t PhaseSchedule::splits_until(std::int64_t step) const {
   if (step < warmup_steps) return 0;
   if (!release_order) return 1 + (step - warmup_steps) / cycle_steps;

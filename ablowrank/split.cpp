@@ -25,6 +25,21 @@ LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod meth
 
 }  // namespace
 
+std::vector<Weight*> eligible_weights(Layer& model) {
+  std::vector<Weight*> weights;
+  for (Weight* w : inventory_of(model).weights)
+    if (w->role() == ParamRole::weight && w->n() > 1) weights.push_back(w);
+  return weights;
+}
+
+std::int64_t decomposition_elements(const Weight& weight, std::int64_t r) {
+  return r * (weight.out() + weight.in() + 1);
+}
+
+bool factors_are_smaller(const Weight& weight, std::int64_t r) {
+  return r * (weight.out() + weight.in()) < weight.out() * weight.in();
+}
+
 std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_size) {
   std::vector<double> cost;
   for (const Weight* w : weights) cost.push_back(static_cast<double>(w->m()) * static_cast<double>(w->n() * w->n()));
@@ -57,7 +72,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
   for (int owner = 0; owner < world.size(); ++owner) {
     std::int64_t total = 0;
     for (std::size_t i = 0; i < weights.size(); ++i)
-      if (owners[i] == owner) total += ranks.data<std::int64_t>()[i] * (weights[i]->out() + weights[i]->in() + 1);
+      if (owners[i] == owner) total += decomposition_elements(*weights[i], ranks.data<std::int64_t>()[i]);
     if (total == 0) continue;
 
     const Tensor flat({total}, DType::float32);  // collectives work in host memory
@@ -67,7 +82,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
       if (owners[i] != owner) continue;
       const std::int64_t r = ranks.data<std::int64_t>()[i];
       pieces[i] = pieces_of(flat, offset, *weights[i], r);
-      offset += r * (weights[i]->out() + weights[i]->in() + 1);
+      offset += decomposition_elements(*weights[i], r);
       if (owner != world.rank()) continue;
       pieces[i].outer.copy_from(result[i].outer);
       pieces[i].sigma.copy_from(result[i].sigma);

@@ -9,8 +9,19 @@
 
 #include "ablowrank/factorise.h"
 #include "engine/comm/comm.h"
+#include "layers/layer.h"
 
 namespace ab {
+
+/// The weights of `model` that AB-training splits: all matrices and convolutions but those that are kept at full
+/// rank on purpose, and those with nothing to cut.
+std::vector<Weight*> eligible_weights(Layer& model);
+
+/// Floats of a decomposition of rank r on the wire: U, sigma and V.
+std::int64_t decomposition_elements(const Weight& weight, std::int64_t r);
+
+/// Whether the factors of rank r have fewer elements than the weight itself.
+bool factors_are_smaller(const Weight& weight, std::int64_t r);
 
 /// The rank that decomposes each weight: the most expensive weight first, to the rank with the least work so
 /// far (cost m·n²).

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// abtrain train | eval | inspect | compare: reads the command line, hands over, and turns what failed into
-// one sentence and an exit code. Nothing starts (no MPI, no device) before the command line is understood.
+// abtrain train | plan | reproduce | eval | export | inspect | compare: reads the command line, hands over, and turns
+// what failed into one sentence and an exit code. Nothing starts (no MPI, no device) before the command line
+// is understood.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,7 +17,10 @@
 #include "apps/compare_command.h"
 #include "apps/config.h"
 #include "apps/eval_command.h"
+#include "apps/export_command.h"
 #include "apps/inspect_command.h"
+#include "apps/plan_command.h"
+#include "apps/reproduce_command.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
 #include "engine/core/check.h"
@@ -52,12 +56,11 @@ struct Command {
   std::function<int()> run;
 };
 
-/// train takes its flags from the table of settings, as text: one place judges values from flags and files.
-Command add_train(CLI::App& app, std::string& config_file) {
-  CLI::App* parser = app.add_subcommand("train", "train a model and write a run folder");
-  parser->add_option("--config", config_file, "TOML file with any of the settings below; flags override it")
-      ->type_name("FILE");
+/// Flags of a configuration come from the table of settings, as text: one place judges values from flags and
+/// files. `left_out`: settings that have no meaning here.
+void add_settings(CLI::App* parser, const std::vector<std::string>& left_out = {}) {
   for (const ab::FlagHelp& line : ab::train_flag_help()) {
+    if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
     CLI::Option* option = nullptr;
     if (line.value.empty()) {
       std::string negated = line.flag;
@@ -68,12 +71,118 @@ Command add_train(CLI::App& app, std::string& config_file) {
     }
     option->group(line.section);
   }
+}
+
+void add_config_file(CLI::App* parser, std::string& config_file) {
+  parser->add_option("--config", config_file, "TOML file with any of the settings below; flags override it")
+      ->type_name("FILE");
+}
+
+/// The settings that were given.
+std::vector<ab::FlagValue> given_settings(const CLI::App* parser,
+                                          const std::vector<std::string>& left_out = {}) {
+  std::vector<ab::FlagValue> given;
+  for (const ab::FlagHelp& line : ab::train_flag_help()) {
+    if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
+    if (const CLI::Option* option = parser->get_option(line.flag); option->count() > 0)
+      given.emplace_back(line.key, option->as<std::string>());
+  }
+  return given;
+}
+
+Command add_train(CLI::App& app, std::string& config_file) {
+  CLI::App* parser = app.add_subcommand("train", "train a model and write a run folder");
+  add_config_file(parser, config_file);
+  add_settings(parser);
   return {parser, [parser, &config_file] {
-            std::vector<ab::FlagValue> given;
-            for (const ab::FlagHelp& line : ab::train_flag_help())
-              if (const CLI::Option* option = parser->get_option(line.flag); option->count() > 0)
-                given.emplace_back(line.key, option->as<std::string>());
-            return ab::run_train(ab::resolve_train_config(given, config_file));
+            return ab::run_train(ab::resolve_train_config(given_settings(parser), config_file));
+          }};
+}
+
+Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan) {
+  static const std::vector<std::string> left_out{"out", "overwrite", "resume"};
+  CLI::App* parser = app.add_subcommand("plan", "bytes, memory and waiting of a run, before it is trained");
+  add_config_file(parser, config_file);
+  add_settings(parser, left_out);
+  const auto number = [&](const char* flag, double& value, double high, const char* text) {
+    parser->add_option(flag, value, text)->check(CLI::Range(0.0, high))->type_name("NUM")->group("Plan");
+  };
+  ab::PlanOptions& options = plan.options;
+  parser->add_option("--world", options.world_size, "number of ranks; as --ranks, without its limit")
+      ->check(CLI::Range(1, 65536))
+      ->type_name("INT")
+      ->group("Plan");
+  parser->add_option("--classes", options.classes, "outputs of the model; as the data set has when not given")
+      ->check(CLI::Range(2, 1000000))
+      ->type_name("INT")
+      ->group("Plan");
+  CLI::Option* ratio = parser->add_option("--ratio", options.ratio, "keep this share of all singular values")
+                           ->check(CLI::Range(1e-6, 1.0))
+                           ->type_name("NUM")
+                           ->group("Plan");
+  parser
+      ->add_option("--ranks-from", options.ranks_from,
+                   "take the ranks r of a trained run: its folder or summary.json")
+      ->excludes(ratio)
+      ->type_name("PATH")
+      ->group("Plan");
+  number("--step-ms", options.step_milliseconds, 1e9,
+         "computing of one step; of --ranks-from's run when not given");
+  number("--bandwidth", plan.inter_gigabytes, 1e6, "of a rank between nodes, GB/s (default 25)");
+  number("--latency", plan.inter_microseconds, 1e9, "of a step of a ring between nodes, µs (default 5)");
+  number("--intra-bandwidth", plan.intra_gigabytes, 1e6, "of a rank within a node, GB/s (default 300)");
+  number("--intra-latency", plan.intra_microseconds, 1e9,
+         "of a step of a ring within a node, µs (default 2)");
+  parser->add_option("--out", plan.out, "also write the plan as JSON")->type_name("FILE")->group("Plan");
+  return {parser, [parser, &config_file, &plan] {
+            return ab::run_plan(
+                ab::resolve_train_config(given_settings(parser, left_out), config_file, ab::ConfigUse::plan),
+                plan);
+          }};
+}
+
+Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
+  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "method", "ab.preset"};
+  CLI::App* parser =
+      app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
+  parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
+  parser->add_flag("--list", command.list, "list the experiments");
+  parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
+  parser
+      ->add_option(
+          "--variant", command.variant,
+          "faithful: as released; better: its defects mended, less traffic between nodes (default faithful, "
+          "for all both)")
+      ->check(CLI::IsMember({"faithful", "better"}))
+      ->type_name("WORD");
+  parser
+      ->add_option(
+          "--scale", command.adjustments.scale,
+          "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
+      ->type_name("NUM");
+  CLI::Option* ratio =
+      parser
+          ->add_option("--ratio", command.ranks.ratio,
+                       "plan with this share of all singular values kept; several shares when "
+                       "not given")
+          ->check(CLI::Range(1e-6, 1.0))
+          ->type_name("NUM");
+  parser
+      ->add_option("--ranks-from", command.ranks.runs,
+                   "plan with the ranks r of trained runs of the same model: folders or summary.json files")
+      ->excludes(ratio)
+      ->type_name("PATH");
+  parser
+      ->add_option(
+          "--out", command.out,
+          "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
+          "not given); finished runs in it are kept")
+      ->type_name("FOLDER");
+  parser->add_flag("--overwrite", command.overwrite, "train anew what the folder has already");
+  add_settings(parser, left_out);
+  return {parser, [parser, &command] {
+            command.adjustments.flags = given_settings(parser, left_out);
+            return ab::run_reproduce(command);
           }};
 }
 
@@ -81,15 +190,45 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
   CLI::App* parser = app.add_subcommand("eval", "loss and accuracy of a saved model over all test images");
   parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
       ->required();
-  parser->add_option("--dataset", config.dataset, "cifar10, cifar100 or synthetic; as trained when not given")
-      ->check(CLI::IsMember({"cifar10", "cifar100", "synthetic"}));
-  parser->add_option(
-      "--data-dir", config.data_dir,
-      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given)");
+  parser->add_option("--model", config.model,
+                     "what a file of torchvision or timm holds: resnet50, vit_b_16 …");
+  parser
+      ->add_option("--classes", config.classes,
+                   "with --model: its outputs; as the data set has when not given")
+      ->check(CLI::Range(1, 1000000));
+  parser
+      ->add_option(
+          "--image-size", config.image_size,
+          "height and width that the model sees; as trained, or as the data set has them, when not given")
+      ->check(CLI::Range(1, 1024));
+  parser
+      ->add_option("--dataset", config.dataset,
+                   "cifar10, cifar100, imagenet or synthetic; as trained when not given")
+      ->check(CLI::IsMember({"cifar10", "cifar100", "imagenet", "synthetic"}));
+  parser->add_option("--data-dir", config.data_dir,
+                     "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
+                     "given), or of ImageNet's train and val");
   parser->add_option("--val-samples", config.val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
   return {parser, [&config] { return ab::run_eval(config); }};
+}
+
+Command add_export(CLI::App& app, ab::ExportConfig& config) {
+  CLI::App* parser =
+      app.add_subcommand("export", "write a trained model for PyTorch, with torchvision's or timm's names");
+  parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
+      ->required();
+  parser->add_option("--names", config.names, "torchvision (default) or timm")
+      ->check(CLI::IsMember({"torchvision", "timm"}));
+  parser
+      ->add_option("--factors", config.factors, "factored weights as W (merged, default) or as A and B (ab)")
+      ->check(CLI::IsMember({"merged", "ab"}));
+  parser
+      ->add_option("--out", config.out,
+                   "file to write; model_torchvision.safetensors beside the model when not given")
+      ->type_name("FILE");
+  return {parser, [&config] { return ab::run_export(config); }};
 }
 
 Command add_inspect(CLI::App& app, std::string& file) {
@@ -137,13 +276,19 @@ int dispatch(int argc, char** argv) {
   CLI::App app("abtrain: data-parallel training with low communication");
   app.set_version_flag("--version", std::string("abtrain ") + AB_VERSION);
   app.require_subcommand(0, 1);
-  app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file, 5 numerics, 6 communication.");
+  app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication, "
+             "75 stopped as told, resume with train --resume.");
   app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;
   ab::EvalConfig eval;
+  ab::ExportConfig exported;
   ab::CompareConfig compare;
-  const std::vector<Command> commands{add_train(app, config_file), add_eval(app, eval),
+  ab::PlanCommand plan;
+  ab::ReproduceCommand reproduce;
+  const std::vector<Command> commands{add_train(app, config_file), add_plan(app, config_file, plan),
+                                      add_reproduce(app, reproduce),  add_eval(app, eval),
+                                      add_export(app, exported),
                                       add_inspect(app, inspected), add_compare(app, compare)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
@@ -158,7 +303,7 @@ int dispatch(int argc, char** argv) {
     return command.run();
   }
   throw ab::Error(ab::ErrorKind::config,
-                  "there is no command; give train, eval, inspect or compare, or --help");
+                  "there is no command; give train, plan, reproduce, eval, export, inspect or compare, or --help");
 }
 
 /// One line, whatever the message contains.
@@ -173,6 +318,7 @@ int fail(std::string message, int exit_code) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away costs output, not the run
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()
   try {
     return dispatch(argc, argv);
   } catch (const ab::Error& error) {

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "ablowrank/ab_strategy.h"
+#include "data/imagenet.h"
 #include "data/synthetic.h"
 #include "engine/sync/dense.h"
-#include "layers/models/models.h"
+#include "layers/weight.h"
 
 namespace ab {
 namespace {
@@ -20,26 +21,52 @@ template <class T> T meaning(const std::string& word, std::initializer_list<std:
   throw Bug(fmt::format("bug in abtrain: the word '{}' has no meaning", word));
 }
 
+SyncBn sync_bn(const TrainConfig& config) {
+  return meaning<SyncBn>(config.sync_bn,
+                         {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}});
+}
+
 std::int64_t bucket_bytes(const TrainConfig& config) { return std::llround(config.bucket_mb * 1048576.0); }
 
 }  // namespace
 
 TrainAndTest load_data(const TrainConfig& config) {
-  TrainAndTest data;
-  if (config.dataset == "cifar10") data = load_cifar10(config.data_dir);
-  else if (config.dataset == "cifar100") data = load_cifar100(config.data_dir);
-  else data = load_cifar10(ensure_synthetic_cifar10({}, config.data_dir));
-  data.train = first_images(std::move(data.train), config.train_samples);
-  data.test = first_images(std::move(data.test), config.val_samples);
-  return data;
+  if (config.dataset == "imagenet") return load_imagenet(config.data_dir, config.train_samples, config.val_samples);
+  ImageSets sets;
+  if (config.dataset == "cifar10") sets = load_cifar10(config.data_dir);
+  else if (config.dataset == "cifar100") sets = load_cifar100(config.data_dir);
+  else sets = load_cifar10(ensure_synthetic_cifar10({}, config.data_dir));
+  return {std::make_shared<ImageSet>(first_images(std::move(sets.train), config.train_samples)),
+          std::make_shared<ImageSet>(first_images(std::move(sets.test), config.val_samples))};
 }
 
-std::int64_t total_steps(const TrainConfig& config, std::int64_t batches_per_epoch) {
-  return config.steps > 0 ? config.steps : config.epochs * batches_per_epoch;
+ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size) {
+  if (config.image_size > 0) image_size = config.image_size;
+  return {.name = config.model,
+          .classes = classes,
+          .image_size = image_size,
+          .width = config.width,
+          .dropout = config.dropout,
+          .drop_path = config.drop_path,
+          .qkv_bias = config.qkv_bias,
+          .zero_init_residual = config.zero_init_residual,
+          .seed = config.seed,
+          .spectrum = meaning<Spectrum>(config.init, {{"default", Spectrum::drawn},
+                                                      {"ortho", Spectrum::ortho},
+                                                      {"rand", Spectrum::rand},
+                                                      {"sloped", Spectrum::sloped}})};
 }
 
-LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epoch) {
-  const double per_epoch = static_cast<double>(batches_per_epoch);
+std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
+  return (batches_per_epoch + config.accumulate - 1) / config.accumulate;
+}
+
+std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch) {
+  return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
+}
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
+  const double per_epoch = static_cast<double>(updates_per_epoch);
   LrSchedule schedule;
   schedule.kind = meaning<LrSchedule::Kind>(config.schedule, {{"constant", LrSchedule::Kind::constant},
                                                               {"step", LrSchedule::Kind::step},
@@ -47,7 +74,7 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epo
   schedule.peak = config.lr;
   schedule.start = schedule.end = config.min_lr;
   schedule.warmup_steps = config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
-  schedule.total_steps = total_steps(config, batches_per_epoch);
+  schedule.total_steps = total_steps(config, updates_per_epoch);
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
   return schedule;
@@ -95,12 +122,15 @@ AbOptions make_ab_options(const TrainConfig& config) {
       {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}});
   options.svd = meaning<SvdMethod>(ab.svd, {{"gram", SvdMethod::gram}, {"direct", SvdMethod::direct}});
   options.group_size = ab.group_size;
+  options.sync_bn = sync_bn(config);
   options.bucket_bytes = bucket_bytes(config);
   return options;
 }
 
 void check_method(const TrainConfig& config, int world_size) {
-  if (!config.ab.always_sync.empty()) mark_always_sync(config.ab.always_sync, *make_model(config.model, 10, 0));
+  ModelSpec spec = make_model_spec(config, 10, config.image_size > 0 ? config.image_size : 32);
+  spec.draw = false;  // for its names alone
+  mark_always_sync(config.ab.always_sync, *make_model(spec));
   if (config.method != "ab") return;
   const AbOptions options = make_ab_options(config);
   options.validate();
@@ -121,11 +151,13 @@ void mark_always_sync(const std::vector<std::string>& names, Layer& model) {
                                                nearest.empty() ? fmt::format("its first is '{}'", known[0])
                                                                : fmt::format("did you mean '{}'?", nearest)));
   }
+  const auto is_dense_weight = [&](const Param* p) {
+    return std::any_of(inventory.weights.begin(), inventory.weights.end(), [&](Weight* w) { return &w->dense() == p; });
+  };
   const auto listed = [&](const Param* p) { return std::find(names.begin(), names.end(), p->name) != names.end(); };
   for (Param* p : inventory.params) {
     if (listed(p)) p->role = ParamRole::always_sync;
-    else if (p->role == ParamRole::always_sync)
-      p->role = p->value.value().rank() > 1 ? ParamRole::weight : ParamRole::vector;
+    else if (p->role == ParamRole::always_sync) p->role = is_dense_weight(p) ? ParamRole::weight : ParamRole::vector;
   }
 }
 
@@ -135,7 +167,9 @@ std::unique_ptr<SyncStrategy> make_strategy(const TrainConfig& config, Layer& mo
   const Inventory inventory = inventory_of(model);
   std::vector<Tensor> buffers;
   for (const Buffer& buffer : inventory.buffers) buffers.push_back(buffer.value);
-  return std::make_unique<DenseStrategy>(inventory.params, buffers, world, bucket_bytes(config));
+  const bool synchronised = sync_bn(config) != SyncBn::off;
+  return std::make_unique<DenseStrategy>(inventory.params, buffers, world, bucket_bytes(config),
+                                         synchronised ? inventory.batch_norms : std::vector<BatchNormStats*>{});
 }
 
 }  // namespace ab

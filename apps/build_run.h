@@ -12,17 +12,22 @@
 #include "engine/optim/optimizer.h"
 #include "engine/optim/schedule.h"
 #include "engine/sync/sync_strategy.h"
-#include "layers/layer.h"
+#include "layers/models/models.h"
 
 namespace ab {
 
 /// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
 TrainAndTest load_data(const TrainConfig& config);
 
-/// How long a run is, from the number of batches in an epoch.
-std::int64_t total_steps(const TrainConfig& config, std::int64_t batches_per_epoch);
+/// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
+ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);
 
-LrSchedule make_schedule(const TrainConfig& config, std::int64_t batches_per_epoch);
+/// Updates in a pass over the data: one for every `accumulate` batches, and one for what is left of them.
+std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch);
+/// How long a run is.
+std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
 AbOptions make_ab_options(const TrainConfig& config);
 /// Throws Error(config) when the method's settings exclude each other or do not fit the number of ranks; asked

@@ -27,10 +27,6 @@ void make_labels_unique(std::vector<Run>& runs) {
   for (Run& run : runs) run.label = run.folder;
 }
 
-std::string percent(double fraction) {
-  return std::isfinite(fraction) ? fmt::format("{:.2f} %", 100 * fraction) : "-";
-}
-
 std::string phase_table(const std::vector<Run>& runs, int name_width) {
   const std::vector<std::string> phases = phases_of(runs);
   if (phases.empty()) return "";

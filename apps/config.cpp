@@ -72,8 +72,7 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
   }
 }
 
-std::vector<GivenValue> read_config_file(const std::string& file) {
-  const std::string text = read_file(file, ErrorKind::config, kMaxConfigBytes);
+std::vector<GivenValue> parse_config(const std::string& text, const std::string& file) {
   std::vector<GivenValue> values;
   try {
     collect(toml::parse(text, file), "", file, values);
@@ -126,8 +125,8 @@ void fill_in(TrainConfig& config) {
 }
 
 /// What no single value shows.
-void check_together(const TrainConfig& config) {
-  AB_CHECK(!config.data_dir.empty() || config.dataset == "synthetic",
+void check_together(const TrainConfig& config, ConfigUse use) {
+  AB_CHECK(use == ConfigUse::plan || !config.data_dir.empty() || config.dataset == "synthetic",
            "dataset {} needs --data-dir (for cifar10 also the environment variable ABTRAIN_DATA_DIR); "
            "--dataset synthetic works without any files",
            config.dataset);
@@ -140,12 +139,41 @@ void check_together(const TrainConfig& config) {
   AB_CHECK(ab.group_size != 0, "--ab.group-size cannot be 0; give the ranks per group, or -1 for two halves");
 }
 
+/// The folder of --resume FOLDER; empty for --resume auto and without the flag.
+std::string folder_to_resume(const std::vector<FlagValue>& flags) {
+  for (const auto& [key, text] : flags)
+    if (key == "resume" && text != "auto") return text;
+  return "";
+}
+
+/// A run folder brings its own settings and is the place that the run goes on in.
+TrainConfig resolve_resumed(const std::string& folder, std::vector<FlagValue> flags, const std::string& config_file) {
+  AB_CHECK(config_file.empty(), "--resume {} takes the settings of that run; leave --config away", folder);
+  const std::string saved = (std::filesystem::path(folder) / "config.toml").string();
+  std::error_code ignored;
+  AB_CHECK(std::filesystem::exists(saved, ignored), "--resume {}: there is no run, since there is no {}", folder,
+           saved);
+  for (const auto& [key, text] : flags)
+    AB_CHECK(key != "out", "--resume {} goes on in that folder; leave --out away", folder);
+  std::erase_if(flags, [](const FlagValue& flag) { return flag.first == "resume"; });
+  TrainConfig config = resolve_train_config(flags, saved);
+  config.resume = config.out = folder;
+  return config;
+}
+
 }  // namespace
 
-TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file) {
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
+  if (const std::string folder = folder_to_resume(flags); !folder.empty())
+    return resolve_resumed(folder, flags, config_file);
+  const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
+  return resolve_config_text(flags, text, config_file, use);
+}
+
+TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
+                                ConfigUse use) {
   const std::vector<GivenValue> from_flags = read_flags(flags);
-  const std::vector<GivenValue> from_file =
-      config_file.empty() ? std::vector<GivenValue>{} : read_config_file(config_file);
+  const std::vector<GivenValue> from_file = parse_config(text, name);
   TrainConfig config;
   for (const std::vector<GivenValue>* layer : {&from_file, &from_flags})
     if (const GivenValue* preset = find_value(*layer, "ab.preset"))
@@ -154,8 +182,19 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
   apply(from_file, config);
   apply(from_flags, config);
   fill_in(config);
-  check_together(config);
+  check_together(config, use);
   return config;
+}
+
+void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
+  std::vector<std::string> different;
+  for (const Setting& setting : train_settings()) {
+    if (setting.flag_only || setting.may_change) continue;
+    const std::string before = toml_text(setting, saved), after = toml_text(setting, now);
+    if (before != after) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), after, before));
+  }
+  AB_CHECK(different.empty(), "a run goes on with the settings it began with, but now has {}; start a new run with --out",
+           fmt::join(different, ", "));
 }
 
 std::string to_toml(const TrainConfig& config) {

@@ -48,23 +48,38 @@ struct AbConfig {
 };
 
 struct TrainConfig {
-  std::string model = "resnet20";     ///< mlp | resnet20 | resnet56 | vgg11_bn | vgg16_bn
-  std::string dataset = "synthetic";  ///< cifar10 | cifar100 | synthetic
-  std::string data_dir;            ///< folder of the binary files; for synthetic: of the cache (may be empty)
-  std::int64_t train_samples = 0;  ///< use the first N images; 0: all
+  std::string model = "resnet20";     ///< one of model_names() in layers/models/models.h
+  double width = 1.0;                 ///< multiplies the channels of the model
+  std::int64_t image_size = 0;        ///< height and width that the model sees; 0: as the data set has them
+  double dropout = 0.0;               ///< before the classifier
+  double drop_path = 0.0;             ///< stochastic depth: rate of the last block, rising linearly from 0
+  bool qkv_bias = true;               ///< of vision transformers
+  bool zero_init_residual = false;    ///< the last norm of every residual block starts at zero
+  std::string init = "default";       ///< default | ortho | rand | sloped: spectrum of the initial matrices
+  std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
+  std::string dataset = "synthetic";  ///< cifar10 | cifar100 | imagenet | synthetic
+  std::string data_dir;            ///< folder of the files; for synthetic: of the cache (may be empty)
+  std::int64_t train_samples = 0;  ///< use N images; 0: all
   std::int64_t val_samples = 0;
   bool augment = true;
+  double mixup = 0.0;                  ///< alpha of the Beta distribution; 0: off
+  double cutmix = 0.0;                 ///< the same; with both, one of them is drawn for each batch
+  int rand_augment = 0;                ///< operations per image; 0: off
+  int rand_augment_magnitude = 9;      ///< 0 to 30
+  double random_erasing = 0.0;         ///< probability per image
 
   std::string method = "dense";  ///< dense | ab
   int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
   int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
   int threads = 0;               ///< per rank; 0: cores / ranks
+  std::string sync_bn = "off";   ///< off | group | world: who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
 
   std::int64_t epochs = 0;  ///< exactly one of epochs and steps is above 0
   std::int64_t steps = 0;
-  std::int64_t batch_size = 128;  ///< per rank
+  std::int64_t batch_size = 128;  ///< per rank and micro-batch
+  std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
 
   std::string optimizer = "sgd";  ///< sgd | adamw
@@ -76,6 +91,7 @@ struct TrainConfig {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;
+  double ema_decay = 0.0;  ///< of the averaged weights that are validated and saved beside the model; 0: off
 
   std::string schedule = "cosine";  ///< constant | step | cosine
   double warmup_epochs = 0.0;       ///< linear warm-up of the rate; at most one of the two is above 0
@@ -88,6 +104,9 @@ struct TrainConfig {
   bool overwrite = false;       ///< replace a run that is there already (a flag only, never saved)
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   std::int64_t log_every = 10;  ///< steps between lines of metrics.jsonl
+  std::int64_t save_every = 0;  ///< steps between checkpoints; 0: only when told to stop
+  int keep_checkpoints = 2;     ///< older ones are removed
+  std::string resume;           ///< a run folder, or "auto": this run's own, if it has a checkpoint (a flag only)
 
   AbConfig ab;
 
@@ -97,9 +116,21 @@ struct TrainConfig {
 /// A flag as it was given: its TOML key ("batch_size", "ab.cycle_steps") and its text.
 using FlagValue = std::pair<std::string, std::string>;
 
+/// What a configuration is for: a plan reads no images, so it needs no folder of them.
+enum class ConfigUse { train, plan };
+
 /// Defaults, then the preset, then `config_file` (may be empty), then `flags`; all values checked.
 /// Throws Error(config) with the place, the allowed values and, for an unknown key, the nearest known one.
-TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file);
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file,
+                                 ConfigUse use = ConfigUse::train);
+
+/// The same for the text of a configuration file that messages call `name`.
+TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
+                                ConfigUse use = ConfigUse::train);
+
+/// Throws Error(config) that lists the settings in which `now` differs from the run that it shall continue, save
+/// those that may change: where data and results are, threads, timeouts, how often to log and save.
+void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
 /// Every setting as TOML; reading it back gives an equal TrainConfig.
 std::string to_toml(const TrainConfig& config);

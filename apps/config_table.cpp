@@ -2,6 +2,7 @@
 #include "apps/config_table.h"
 
 #include "apps/ab_presets.h"
+#include "layers/models/models.h"
 
 namespace ab {
 namespace {
@@ -53,16 +54,34 @@ using A = AbConfig;
 
 void declare_data(std::vector<Setting>& all) {
   Section s(all, "Model and data");
-  s.choice("model", &T::model, {"mlp", "resnet20", "resnet56", "vgg11_bn", "vgg16_bn"}, "network to train");
-  s.choice("dataset", &T::dataset, {"cifar10", "cifar100", "synthetic"},
+  s.choice("model", &T::model, model_names(), "network to train");
+  s.choice("dataset", &T::dataset, {"cifar10", "cifar100", "imagenet", "synthetic"},
            "images to train on; synthetic ones are drawn on first use and cached");
   s.value(
       "data_dir", &T::data_dir,
-      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), or of the "
-      "synthetic set's cache");
-  s.number("train_samples", &T::train_samples, 0, 1e9, "train on the first N images only; 0: all");
-  s.number("val_samples", &T::val_samples, 0, 1e9, "validate on the first N images only; 0: all");
-  s.value("augment", &T::augment, "random crops and flips of the training images");
+      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
+      "train and val, or of the synthetic set's cache")
+      .may_change = true;
+  s.number("train_samples", &T::train_samples, 0, 1e9,
+           "train on N images only, the first or, for imagenet, some of every class; 0: all");
+  s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
+  s.number("width", &T::width, 0, 16, "multiplies the channels of the model").above_low = true;
+  s.number("image_size", &T::image_size, 0, 1024, "height and width that the model sees; 0: as the data set has them");
+  s.number("dropout", &T::dropout, 0, 0.99, "share of features dropped before the classifier");
+  s.number("drop_path", &T::drop_path, 0, 0.99,
+           "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
+  s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
+  s.value("zero_init_residual", &T::zero_init_residual, "start the last norm of every residual block at zero");
+  s.choice("init", &T::init, {"default", "ortho", "rand", "sloped"},
+           "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
+  s.value("weights", &T::weights,
+          "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
+  s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
+  s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
+  s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
+  s.number("rand_augment", &T::rand_augment, 0, 10, "random image operations per image; 0: none");
+  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "their strength");
+  s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
 }
 
 void declare_ranks(std::vector<Setting>& all) {
@@ -72,11 +91,15 @@ void declare_ranks(std::vector<Setting>& all) {
            "ranks inside this process; under mpirun or srun the launcher decides");
   s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
            "count traffic as if every N ranks shared a node; 0: all ranks on one node");
-  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks");
+  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
+      .may_change = true;
+  s.choice("sync_bn", &T::sync_bn, {"off", "group", "world"},
+           "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop");
+           "seconds a collective waits for a peer before all ranks stop")
+      .may_change = true;
 }
 
 void declare_run(std::vector<Setting>& all) {
@@ -86,13 +109,24 @@ void declare_run(std::vector<Setting>& all) {
       .unset_at_zero = true;
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
+  s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
   s.value("out", &T::out,
           "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
-          "(runs/MODEL_METHOD when not given)");
+          "(runs/MODEL_METHOD when not given)")
+      .may_change = true;
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
-  s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl");
+  s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl")
+      .may_change = true;
+  s.number("save_every", &T::save_every, 0, kMany,
+           "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1)")
+      .may_change = true;
+  s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
+      .may_change = true;
+  s.value("resume", &T::resume,
+          "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
+          "if it has one, else start anew").flag_only = true;
 }
 
 void declare_optimizer(std::vector<Setting>& all) {
@@ -109,6 +143,8 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9,
            "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
+  s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
+           "validate and save a moving average of the weights too, with this decay per update; 0: no");
   s.choice("schedule", &T::schedule, {"constant", "step", "cosine"}, "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");

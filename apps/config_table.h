@@ -27,6 +27,7 @@ struct Setting {
   bool above_low = false;          ///< low itself is not allowed
   bool unset_at_zero = false;      ///< zero means "not given" and is not saved
   bool flag_only = false;          ///< neither read from TOML nor saved
+  bool may_change = false;         ///< may differ when a run is resumed
   std::vector<std::string> words;  ///< of a setting that is one of a few words
 
   std::string flag() const;     ///< "--ab.cycle-steps"

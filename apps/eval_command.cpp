@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "apps/build_run.h"
 #include "apps/evaluate.h"
@@ -13,32 +12,63 @@
 #include "engine/core/threads.h"
 
 namespace ab {
+namespace {
+
+std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::string& dataset) {
+  TrainConfig data;
+  data.dataset = dataset;
+  data.data_dir = config.data_dir;
+  data.val_samples = config.val_samples;
+  if (const char* folder = std::getenv("ABTRAIN_DATA_DIR");
+      data.data_dir.empty() && dataset == "cifar10" && folder)
+    data.data_dir = folder;
+  AB_CHECK(!data.data_dir.empty() || dataset == "synthetic", "dataset {} needs --data-dir", dataset);
+  return load_data(data).test;
+}
+
+/// The dense model that the flags describe, filled from a file that does not.
+LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const TensorFile& content,
+                         const std::string& file) {
+  LoadedModel loaded;
+  loaded.info.spec = {.name = config.model,
+                      .classes = config.classes > 0 ? config.classes : images.classes,
+                      .image_size = config.image_size > 0 ? config.image_size : images.height,
+                      .draw = false};
+  loaded.model = make_model(loaded.info.spec);
+  load_weights(*loaded.model, content, file);
+  return loaded;
+}
+
+}  // namespace
 
 int run_eval(const EvalConfig& config) {
   set_compute_threads(config.threads, 1);
-  const std::string file = std::filesystem::is_directory(config.model_file)
-                               ? in_folder(config.model_file, kModelFile)
-                               : config.model_file;
-  LoadedModel loaded = model_from_file(read_safetensors(file), file);
-  const std::string dataset = config.dataset.empty() ? loaded.info.dataset : config.dataset;
-  std::string data_dir = config.data_dir;
-  if (const char* folder = std::getenv("ABTRAIN_DATA_DIR");
-      data_dir.empty() && dataset == "cifar10" && folder)
-    data_dir = folder;
-  AB_CHECK(!data_dir.empty() || dataset == "synthetic", "dataset {} needs --data-dir", dataset);
+  const std::string file = model_path(config.model_file);
+  const TensorFile content = read_safetensors(file);
+  const bool described = describes_its_model(content);
+  AB_CHECK_KIND(
+      checkpoint, described || !config.model.empty(),
+      "{}: abtrain did not write it, so it does not say what model it holds; give --model and --dataset",
+      file);
+  AB_CHECK(!described || (config.model.empty() && config.classes == 0),
+           "{} says itself what model it holds; leave out --model and --classes", file);
+  AB_CHECK(described || !config.dataset.empty(), "{} does not say what it was trained on; give --dataset",
+           file);
 
-  TrainConfig data;
-  data.dataset = dataset;
-  data.data_dir = data_dir;
-  data.val_samples = config.val_samples;
-  const ImageSet images = load_data(data).test;
-  AB_CHECK(images.classes == loaded.info.classes, "the model tells {} classes apart, {} has {}",
-           loaded.info.classes, dataset, images.classes);
-  const Evaluation result = evaluate(*loaded.model, images, *make_self_comm());
-  AB_CHECK_KIND(numerics, std::isfinite(result.loss),
-                "{}: the loss is not finite: the model holds NaN or infinity", file);
+  LoadedModel loaded;
+  if (described) loaded = model_from_file(content, file);
+  const std::string dataset = config.dataset.empty() ? loaded.info.dataset : config.dataset;
+  const std::shared_ptr<const Dataset> images = test_images(config, dataset);
+  if (!described) loaded = load_foreign(config, *images, content, file);
+  const ModelSpec& spec = loaded.info.spec;
+  AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes,
+           dataset, images->classes);
+  const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
+  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(), image_size);
+  AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large",
+                file);
   std::printf("%s: %s on %lld test images of %s\nloss %.4f   top-1 %.2f %%   top-5 %.2f %%\n", file.c_str(),
-              loaded.info.model.c_str(), static_cast<long long>(result.samples), dataset.c_str(), result.loss,
+              spec.name.c_str(), static_cast<long long>(result.samples), dataset.c_str(), result.loss,
               100 * result.top1, 100 * result.top5);
   return 0;
 }

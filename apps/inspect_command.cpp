@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 
 #include "ablowrank/factorise.h"
 #include "apps/run_folder.h"
+#include "apps/stored_factors.h"
 #include "apps/terminal.h"
+#include "apps/torch_layout.h"
 #include "engine/io/safetensors.h"
 
 namespace ab {
@@ -17,80 +18,60 @@ namespace {
 
 constexpr int kSpectrumBars = 12;
 
-/// A matrix or convolution of the file: one tensor, or the two factors NAME.a and NAME.b and perhaps
-/// NAME.rest.
+/// A matrix or convolution of the file: one tensor, or two factors and perhaps a rest (stored_factors.h).
 struct StoredLayer {
   std::string name;
   Shape shape;  ///< of W
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
-  Tensor outer, inner;            ///< factored: W2 = outer · inner + dense (layers/weight.h)
+  Tensor outer, inner;            ///< factored: W2 = outer · inner + dense, matrices of float32
   Tensor dense;  ///< the weight itself, or the rest beside its factors; undefined when there is none
 
   std::int64_t rows() const { return shape[0]; }
   std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
 };
 
-Tensor as_float(const Tensor& tensor) {
-  if (tensor.dtype() == DType::float32) return tensor;
-  const std::vector<double> values = tensor.to_doubles();
-  return Tensor::from(std::vector<float>(values.begin(), values.end()), tensor.shape());
-}
-
-/// A is outer and B inner when W is taller than wide, the other way round otherwise.
-std::optional<StoredLayer> factored_layer(const std::string& name, const Tensor& a, const Tensor& b) {
-  const auto pair = [&](const Tensor& outer, const Tensor& inner, bool tall) -> std::optional<StoredLayer> {
-    if (outer.rank() != 2 || inner.rank() < 2 || outer.dim(1) != inner.dim(0) || inner.dim(0) == 0) return {};
-    Shape shape = inner.shape();
-    shape[0] = outer.dim(0);
-    if ((shape[0] >= inner.numel() / inner.dim(0)) != tall) return {};
-    return StoredLayer{name, shape, a.numel() + b.numel(), outer.dim(1), outer, inner, {}};
-  };
-  const auto tall = pair(a, b, true);
-  return tall ? tall : pair(b, a, false);
-}
-
-/// The layer that the factors of `base` and its rest make up, when the file holds such.
-std::optional<StoredLayer> find_factored(const TensorFile& content, const std::string& base) {
-  const Tensor* a = content.find(base + ".a");
-  const Tensor* b = content.find(base + ".b");
-  if (!a || !b) return {};
-  std::optional<StoredLayer> layer = factored_layer(base, *a, *b);
-  const Tensor* rest = content.find(base + ".rest");
-  if (layer && rest && rest->shape() == layer->shape) {
-    layer->dense = *rest;
-    layer->parameters += rest->numel();
+/// The layer that the factors of a weight and its rest make up.
+StoredLayer factored_layer(const TensorFile& content, const std::string& name, const Shape& shape) {
+  const Tensor a = in_float32(*content.find(name + ".a")), b = in_float32(*content.find(name + ".b"));
+  const bool tall = shape[0] >= shape.numel() / shape[0];
+  StoredLayer layer{
+      name, shape, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a), {}};
+  const Tensor* rest = content.find(name + ".rest");
+  if (rest && rest->shape() == shape) {
+    layer.dense = *rest;
+    layer.parameters += rest->numel();
   }
   return layer;
 }
 
 /// The layers of a file in its order, and how many parameters lie in everything else.
-std::vector<StoredLayer> layers_of(const TensorFile& content, std::int64_t& other_parameters) {
+std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string& file,
+                                   std::int64_t& other_parameters) {
+  const FactoredWeights factored = factored_weights(content, file);
   std::vector<StoredLayer> layers;
   other_parameters = 0;
   for (const auto& [name, value] : content.tensors) {
-    const std::size_t dot = name.rfind('.');
-    const std::string last = dot == std::string::npos ? "" : name.substr(dot);
-    if (last == ".a" || last == ".b" || last == ".rest") {
-      if (const auto layer = find_factored(content, name.substr(0, dot))) {
-        if (last == ".a") layers.push_back(*layer);
-        continue;
-      }
-    }
-    if (value.rank() >= 2 && value.numel() > 0)
+    const std::size_t dot = std::min(name.rfind('.'), name.size());
+    const std::string last = name.substr(dot);
+    const auto weight = factored.find(name.substr(0, dot));
+    if (weight != factored.end() && (last == ".a" || last == ".b" || last == ".rest")) {
+      if (last == ".a") layers.push_back(factored_layer(content, weight->first, weight->second));
+    } else if (value.rank() >= 2 && value.numel() > 0) {
       layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
-    else
+    } else if (!name.ends_with(".num_batches_tracked")) {
       other_parameters += value.numel();
+    }
   }
   return layers;
 }
 
 /// W as a matrix.
 Tensor matrix_of(const StoredLayer& layer) {
-  if (!layer.r) return as_float(layer.dense);
-  const Tensor w = fold(as_float(layer.outer), as_float(layer.inner).view({*layer.r, layer.columns()}));
+  if (!layer.r) return in_float32(layer.dense);
+  const Tensor w = fold(layer.outer, layer.inner);
   if (layer.dense.defined()) {
-    const Tensor rest = as_float(layer.dense);
+    const Tensor rest = in_float32(layer.dense);
     for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] += rest.data<float>()[i];
   }
   return w;
@@ -136,7 +117,7 @@ std::string spectrum_text(std::vector<double> sigma) {
 std::string inspect_text(const std::string& file, int width) {
   const TensorFile content = read_safetensors(file);
   std::int64_t other = 0;
-  const std::vector<StoredLayer> layers = layers_of(content, other);
+  const std::vector<StoredLayer> layers = layers_of(content, file, other);
   std::int64_t stored = other, full = other, largest = 1;
   for (const StoredLayer& layer : layers) {
     stored += layer.parameters;
@@ -175,9 +156,7 @@ std::string inspect_text(const std::string& file, int width) {
 }
 
 int run_inspect(const std::string& file_or_folder) {
-  const bool is_folder = std::filesystem::is_directory(file_or_folder);
-  const std::string file = is_folder ? in_folder(file_or_folder, kModelFile) : file_or_folder;
-  const std::string text = inspect_text(file, terminal_width());
+  const std::string text = inspect_text(model_path(file_or_folder), terminal_width());
   std::fwrite(text.data(), 1, text.size(), stdout);
   return 0;
 }

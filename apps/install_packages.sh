@@ -3,7 +3,8 @@
 set -euo pipefail
 
 packages=(cmake ninja-build g++ pkg-config
-          libdnnl-dev libopenblas-openmp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
+          libdnnl-dev libopenblas-openmp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libxxhash-dev
+          libjpeg-dev libstb-dev
           libopenmpi-dev openmpi-bin libgtest-dev libbenchmark-dev)
 
 missing=()

@@ -15,10 +15,11 @@ Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now(
 void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   constexpr auto kBetweenLines = std::chrono::seconds(20);
   const auto now = Clock::now();
+  if (first_step_ < 0) first_step_ = metrics.step - 1;
   if (!terminal_ && now - last_line_ < kBetweenLines) return;
   last_line_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double left = elapsed / static_cast<double>(metrics.step) * static_cast<double>(total_steps - metrics.step);
+  const double left = elapsed / static_cast<double>(metrics.step - first_step_) * static_cast<double>(total_steps - metrics.step);
   clear_line();
   fmt::print(stderr, "step {}/{}  {}  loss {:.3f}  lr {:.4f}  {:.0f} images/s  rank 0 sent {}  {} left", metrics.step,
              total_steps, metrics.phase, metrics.loss, metrics.lr, metrics.images_per_second,

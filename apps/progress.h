@@ -22,6 +22,7 @@ class Progress {
 
   bool terminal_;
   bool line_open_ = false;
+  std::int64_t first_step_ = -1;  // before the first one told of: a resumed run does not begin at 0
   std::chrono::steady_clock::time_point start_, last_line_;
 };
 

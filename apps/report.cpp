@@ -14,10 +14,6 @@
 namespace ab {
 namespace {
 
-std::string percent(double fraction, int decimals = 2) {
-  return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, decimals) : "–";
-}
-
 /// One curve for each run, in the run's colour.
 template <class PointsOf>
 std::vector<Curve> curves_of(const std::vector<Run>& runs, bool marked, PointsOf&& points_of) {

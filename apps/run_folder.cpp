@@ -69,10 +69,15 @@ std::string in_folder(const std::string& folder, const char* file) {
   return (fs::path(folder) / file).string();
 }
 
+std::string model_path(const std::string& file_or_folder) {
+  std::error_code ignored;
+  return fs::is_directory(file_or_folder, ignored) ? in_folder(file_or_folder, kModelFile) : file_or_folder;
+}
+
 void check_run_folder(const TrainConfig& config) {
   std::error_code ignored;
-  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile})
-    AB_CHECK(config.overwrite || !fs::exists(in_folder(config.out, file), ignored),
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kCheckpointFolder})
+    AB_CHECK(config.overwrite || config.resume == "auto" || !fs::exists(in_folder(config.out, file), ignored),
              "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite",
              config.out, file);
   fs::path existing = fs::absolute(config.out);
@@ -83,13 +88,29 @@ void check_run_folder(const TrainConfig& config) {
            existing.string(), std::strerror(errno));
 }
 
+Start start_of(const TrainConfig& config) {
+  if (config.resume.empty()) return Start::anew;
+  std::error_code ignored;
+  const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
+  if (holds(kConfigFile)) check_resumable(resolve_train_config({}, in_folder(config.out, kConfigFile)), config);
+  if (holds(kSummaryFile)) return Start::finished;
+  if (holds(kCheckpointFolder)) return Start::from_checkpoint;
+  AB_CHECK_KIND(checkpoint, config.resume == "auto",
+                "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
+  return Start::anew;
+}
+
 void create_run_folder(const TrainConfig& config) {
-  check_run_folder(config);
   std::error_code problem;
   fs::create_directories(config.out, problem);
   AB_CHECK(!problem, "--out {} cannot be created: {}", config.out, problem.message());
-  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile}) {
-    fs::remove(in_folder(config.out, file), problem);
+}
+
+void begin_run_folder(const TrainConfig& config) {
+  check_run_folder(config);
+  std::error_code problem;
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kAverageFile, kCheckpointFolder}) {
+    fs::remove_all(in_folder(config.out, file), problem);
     AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file,
              problem.message());
   }

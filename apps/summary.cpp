@@ -25,6 +25,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("final_val_top1", s.final_val_top1);
   visit("final_val_top5", s.final_val_top5);
   visit("best_val_top1", s.best_val_top1);
+  visit("average_val_top1", s.average_val_top1);
   visit("val_samples", s.val_samples);
   visit("parameters_full", s.parameters_full);
   visit("parameters_final", s.parameters_final);
@@ -45,6 +46,28 @@ static void to_json(Json& json, const LayerRank& layer) {
 
 static void from_json(const Json& json, LayerRank& layer) {
   layer = {json.at("name"), json.at("m"), json.at("n"), json.at("r")};
+}
+
+std::vector<double> traffic_row(const Ledger& ledger) {
+  const LedgerEntry total = ledger.total();
+  std::vector<double> row{total.wire_bytes(), total.inter_node_wire_bytes};
+  for (const auto& [phase, entry] : ledger.by_phase()) row.push_back(entry.wire_bytes());
+  return row;
+}
+
+void set_traffic(const std::vector<double>& rows, const std::vector<std::string>& phases, Summary& summary) {
+  const std::size_t columns = 2 + phases.size();
+  const auto mean_of_column = [&](std::size_t column) {
+    double sum = 0;
+    for (std::size_t i = column; i < rows.size(); i += columns) sum += rows[i];
+    return sum / static_cast<double>(rows.size() / columns);
+  };
+  summary.wire_bytes_by_rank.clear();
+  for (std::size_t i = 0; i < rows.size(); i += columns) summary.wire_bytes_by_rank.push_back(rows[i]);
+  summary.wire_bytes_per_rank_total = mean_of_column(0);
+  summary.inter_node_bytes_per_rank_total = mean_of_column(1);
+  for (std::size_t i = 0; i < phases.size(); ++i)
+    summary.wire_bytes_per_rank_by_phase[phases[i]] = mean_of_column(2 + i);
 }
 
 std::string to_json(const Summary& summary) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/ledger.h"
 #include "engine/io/metrics_log.h"
 
 namespace ab {
@@ -20,6 +21,7 @@ struct Summary {
   std::uint64_t seed = 0;
   double train_seconds = 0, images_per_second = 0;
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
+  double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   std::int64_t val_samples = 0;
   std::int64_t parameters_full = 0;      ///< of the dense model
   std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
@@ -31,6 +33,12 @@ struct Summary {
   std::map<std::string, std::int64_t> steps_by_phase;
   std::vector<LayerRank> per_layer;
 };
+
+/// What one rank has sent: wire bytes in total, of those inter-node, then wire bytes of every phase in the order of
+/// Ledger::by_phase().
+std::vector<double> traffic_row(const Ledger& ledger);
+/// Sets the traffic of a run from the rows of all ranks, one after the other, and the phases of their columns.
+void set_traffic(const std::vector<double>& rows, const std::vector<std::string>& phases, Summary& summary);
 
 /// NaN and infinity become null.
 std::string to_json(const Summary& summary);

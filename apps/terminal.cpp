@@ -74,6 +74,10 @@ std::string human_bytes(double bytes) { return scaled(bytes, {"B", "kB", "MB", "
 
 std::string human_count(double count) { return scaled(count, {"", "k", "M", "G", "T"}); }
 
+std::string percent(double fraction, int decimals) {
+  return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, decimals) : "-";
+}
+
 std::string human_seconds(double seconds) {
   if (!std::isfinite(seconds)) return "-";
   if (seconds < 100) return fmt::format("{:.1f} s", seconds);
@@ -112,26 +116,54 @@ void TextTable::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::str() const {
+std::vector<int> TextTable::widths() const {
   std::vector<int> widths(rows_.front().size(), 0);
   for (const auto& row : rows_)
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+  return widths;
+}
+
+bool TextTable::is_left(std::size_t column) const {
+  return std::find(left_.begin(), left_.end(), column) != left_.end();
+}
+
+std::string TextTable::aligned(std::size_t row, std::size_t column, int width) const {
+  const std::string& cell = rows_[row][column];
+  const std::string padding(static_cast<std::size_t>(width - text_width(cell)), ' ');
+  return is_left(column) ? cell + padding : padding + cell;
+}
+
+std::string TextTable::str() const {
+  const std::vector<int> width = widths();
   std::string text;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     std::string line;
-    for (std::size_t c = 0; c < widths.size(); ++c) {
-      const std::string padding(static_cast<std::size_t>(widths[c] - text_width(rows_[r][c])), ' ');
-      const bool left = std::find(left_.begin(), left_.end(), c) != left_.end();
-      line += (c > 0 ? "  " : "") + (left ? rows_[r][c] + padding : padding + rows_[r][c]);
-    }
+    for (std::size_t c = 0; c < width.size(); ++c) line += (c > 0 ? "  " : "") + aligned(r, c, width[c]);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
     if (r > 0) continue;
-    for (std::size_t c = 0; c < widths.size(); ++c) {
+    for (std::size_t c = 0; c < width.size(); ++c) {
       if (c > 0) text += "  ";
-      for (int i = 0; i < widths[c]; ++i) text += "─";
+      for (int i = 0; i < width[c]; ++i) text += "─";
     }
     text += "\n";
+  }
+  return text;
+}
+
+std::string TextTable::markdown() const {
+  std::vector<int> width = widths();
+  for (int& w : width) w = std::max(w, 3);
+  std::string text;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    for (std::size_t c = 0; c < width.size(); ++c) text += (c > 0 ? " | " : "| ") + aligned(r, c, width[c]);
+    text += " |\n";
+    if (r > 0) continue;
+    for (std::size_t c = 0; c < width.size(); ++c) {
+      const std::string dashes(static_cast<std::size_t>(width[c]) + 1, '-');
+      text += is_left(c) ? "|" + dashes + "-" : "|" + dashes + ":";
+    }
+    text += "|\n";
   }
   return text;
 }

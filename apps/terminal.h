@@ -24,6 +24,8 @@ std::string wrap(std::string_view text, int width);
 std::string human_bytes(double bytes);
 /// "1.23 M", "456 k".
 std::string human_count(double count);
+/// "70.31 %", or "-" for what is not finite.
+std::string percent(double fraction, int decimals = 2);
 /// "3 min 12 s", "4.2 s".
 std::string human_seconds(double seconds);
 
@@ -39,8 +41,14 @@ class TextTable {
   void add(std::vector<std::string> cells);
   /// Two spaces between columns, a rule under the headings, a line feed at the end of each line.
   std::string str() const;
+  /// The same in Markdown, as readable.
+  std::string markdown() const;
 
  private:
+  std::vector<int> widths() const;
+  std::string aligned(std::size_t row, std::size_t column, int width) const;
+  bool is_left(std::size_t column) const;
+
   std::vector<std::vector<std::string>> rows_;  // the headings first
   std::vector<std::size_t> left_;
 };

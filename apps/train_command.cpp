@@ -2,6 +2,7 @@
 #include "apps/train_command.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -9,81 +10,150 @@
 #include "apps/model_file.h"
 #include "apps/progress.h"
 #include "apps/run_folder.h"
+#include "apps/stop_request.h"
 #include "apps/terminal.h"
 #include "apps/train_loop.h"
 #include "engine/core/threads.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/run_lock.h"
 
 namespace ab {
 namespace {
 
-/// Ranks started with different flags would train different models: refuse.
-void check_same_config(const TrainConfig& config, Comm& world) {
-  TrainConfig shared = config;  // less what may differ from node to node
-  shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
-  const auto hash = static_cast<std::int64_t>(std::hash<std::string>{}(to_toml(shared)));
+constexpr const char* kLogBytes = "metrics.bytes";  // in a checkpoint: how long metrics.jsonl was
+
+/// The ranks whose hash is not that of rank 0.
+std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   const Tensor all({world.size()}, DType::int64);
-  world.all_gather(Tensor::from(std::vector<std::int64_t>{hash}, {1}), all);
+  world.all_gather(Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(hash)}, {1}), all);
   std::vector<int> different;
   for (int rank = 0; rank < world.size(); ++rank)
     if (all.data<std::int64_t>()[rank] != all.data<std::int64_t>()[0]) different.push_back(rank);
-  AB_CHECK(different.empty(), "rank(s) {} started with other settings than rank 0: all ranks need the same flags",
+  return different;
+}
+
+/// Ranks started with different flags would train different models, and ranks that see another state of the run
+/// folder would begin at another step: refuse.
+void check_same_config(const TrainConfig& config, Start start, Comm& world) {
+  TrainConfig shared = config;  // less what may differ from node to node
+  shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
+  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start);
+  const std::vector<int> different = ranks_unlike_first(hash, world);
+  AB_CHECK(different.empty(),
+           "rank(s) {} started with other settings than rank 0, or see another run folder: all ranks need the same "
+           "flags and one file system",
            fmt::join(different, ", "));
+}
+
+/// Nodes with different files, or different lists of them, would not train on one order of images: refuse.
+void check_same_data(const TrainAndTest& data, Comm& world) {
+  const std::vector<int> different = ranks_unlike_first(data.fingerprint(), world);
+  AB_CHECK_KIND(data, different.empty(),
+                "rank(s) {} found other images than rank 0: give all nodes the same data set",
+                fmt::join(different, ", "));
+}
+
+/// A rank that cannot write its part of a checkpoint shall say so now, and not when the run is told to stop.
+void check_sees_folder(const TrainConfig& config, int rank) {
+  std::error_code ignored;
+  AB_CHECK(config.save_every == 0 || std::filesystem::exists(in_folder(config.out, kConfigFile), ignored),
+           "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
+           config.out);
 }
 
 void print_result(const TrainConfig& config, const Summary& s) {
   fmt::print("{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
              s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
              100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  if (config.ema_decay > 0) fmt::print("top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   fmt::print("sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
              human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
              human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
 }
 
-/// One rank of the run. Rank 0 keeps the run folder.
-void train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
-  check_same_config(config, world);
-  const bool keeps_folder = world.rank() == 0;
-  std::optional<MetricsLog> log;
-  std::optional<Progress> progress;
-  TrainListener listener;
-  if (keeps_folder) {
-    create_run_folder(config);
-    log.emplace(in_folder(config.out, kMetricsFile));
-    progress.emplace();
-    listener.on_step = [&](const StepMetrics& m, std::int64_t total) { log->write(m), progress->step(m, total); };
-    listener.on_epoch = [&](const EpochMetrics& m) { log->write(m), progress->epoch(m); };
-    listener.on_split = [&](const SplitMetrics& m) { log->write(m); };
-  }
-  const TrainResult result = train(config, world, data, listener);
-  if (!keeps_folder) return;
-  write_safetensors(in_folder(config.out, kModelFile),
-                    model_to_file(*result.model, {config.model, config.dataset, data.train.classes}));
+/// The model with the values of --weights, or null without.
+std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest& data) {
+  if (config.weights.empty()) return nullptr;
+  std::unique_ptr<Layer> model = make_model(make_model_spec(config, data.train->classes, data.train->height));
+  const std::string file = model_path(config.weights);
+  const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
+  if (!fresh.empty())
+    fmt::print(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
+               config.dataset, fmt::join(fresh, " and "));
+  return model;
+}
+
+void write_result(const TrainConfig& config, const TrainAndTest& data, const TrainResult& result) {
+  const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset};
+  write_safetensors(in_folder(config.out, kModelFile), model_to_file(*result.model, info));
+  if (result.average) write_safetensors(in_folder(config.out, kAverageFile), model_to_file(*result.average, info));
   write_file_atomically(in_folder(config.out, kSummaryFile), to_json(result.summary));
   print_result(config, result.summary);
 }
 
-}  // namespace
-
-int run_train(const TrainConfig& config) {
-  check_run_folder(config);
-  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s)};
-  const auto train_here = [&](Comm& world, const TrainAndTest& data) { train_rank(config, world, data); };
-
-  if (!launched_by_mpi()) {
-    check_method(config, config.ranks);
-    const TrainAndTest data = load_data(config);
-    run_thread_ranks(config.ranks, options, [&](Comm& world) {
-      set_compute_threads(config.threads, world.size());
-      train_here(world, data);
-    });
+/// One rank of the run; rank 0 keeps the run folder. Returns the exit code, the same on all ranks.
+int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
+  const Start start = start_of(config);
+  check_same_config(config, start, world);
+  check_same_data(data, world);
+  const bool keeps_folder = world.rank() == 0;
+  if (start == Start::finished) {
+    if (keeps_folder) fmt::print("the run in {} is complete; there is nothing to resume\n", config.out);
     return 0;
   }
+  // Read before the folder is touched: a file that does not fit leaves no trace, and --out may replace its run.
+  std::unique_ptr<Layer> model = keeps_folder && start == Start::anew ? load_start(config, data) : nullptr;
+  std::optional<RunLock> lock;
+  world.barrier();  // all have looked at the folder as it was
+  if (keeps_folder) {
+    create_run_folder(config);
+    lock.emplace(config.out);
+    if (start == Start::anew) begin_run_folder(config);
+  }
+  world.barrier();
+  check_sees_folder(config, world.rank());
+  std::optional<Checkpoint> checkpoint;
+  if (start == Start::from_checkpoint)
+    checkpoint = load_newest_checkpoint(in_folder(config.out, kCheckpointFolder), world);
+  if (start == Start::from_checkpoint && !checkpoint && keeps_folder) model = load_start(config, data);
+
+  std::optional<MetricsLog> log;
+  std::optional<Progress> progress;
+  TrainListener listener;
+  if (keeps_folder) {
+    log.emplace(in_folder(config.out, kMetricsFile), checkpoint ? checkpoint->state.integer(kLogBytes) : 0);
+    progress.emplace();
+    listener.on_step = [&](const StepMetrics& m, std::int64_t total) { log->write(m), progress->step(m, total); };
+    listener.on_epoch = [&](const EpochMetrics& m) { log->write(m), progress->epoch(m); };
+    listener.on_split = [&](const SplitMetrics& m) { log->write(m); };
+    listener.on_save = [&](StateDict& state) { state.put(kLogBytes, log->synced_bytes()); };
+    if (checkpoint) fmt::print("resuming at step {} from {}\n", checkpoint->step, checkpoint->path);
+  }
+  const TrainResult result = train(config, world, data, listener, std::move(checkpoint), std::move(model));
+  if (keeps_folder && result.stopped)
+    fmt::print("stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
+  if (keeps_folder && !result.stopped) write_result(config, data, result);
+  return result.stopped ? kStoppedExitCode : 0;
+}
+
+int train_on_threads(const TrainConfig& config, const CommOptions& options) {
+  check_method(config, config.ranks);
+  const TrainAndTest data = load_data(config);
+  int exit_code = 0;
+  run_thread_ranks(config.ranks, options, [&](Comm& world) {
+    set_compute_threads(config.threads, world.size());
+    const int code = train_rank(config, world, data);
+    if (world.rank() == 0) exit_code = code;
+  });
+  return exit_code;
+}
+
+int train_as_process(const TrainConfig& config, const CommOptions& options) {
   const std::unique_ptr<Comm> world = make_mpi_comm(options);
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   try {
     check_method(config, world->size());
-    train_here(*world, load_data(config));
+    return train_rank(config, *world, load_data(config));
   } catch (const std::exception& error) {
     // The abort ends every process of the job, this one too: say why before.
     const auto* ours = dynamic_cast<const Error*>(&error);
@@ -91,7 +161,15 @@ int run_train(const TrainConfig& config) {
     world->abort(error.what(), ours ? static_cast<int>(ours->kind()) : EXIT_FAILURE);
     throw;
   }
-  return 0;
+}
+
+}  // namespace
+
+int run_train(const TrainConfig& config) {
+  if (start_of(config) == Start::anew) check_run_folder(config);
+  install_stop_handlers();
+  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s)};
+  return launched_by_mpi() ? train_as_process(config, options) : train_on_threads(config, options);
 }
 
 }  // namespace ab

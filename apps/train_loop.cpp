@@ -1,111 +1,73 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train_loop.h"
 
-#include <chrono>
-#include <cmath>
-
 #include "apps/build_run.h"
+#include "apps/run_folder.h"
+#include "apps/stop_request.h"
 #include "data/loader.h"
+#include "engine/core/random.h"
+#include "engine/core/threads.h"
 #include "engine/ops/loss.h"
 #include "engine/sync/replica_check.h"
-#include "layers/models/models.h"
-#include "layers/weight.h"
+#include "layers/model_state.h"
+#include "layers/weight_average.h"
 
 namespace ab {
 namespace {
 
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  double lap() {
-    const double elapsed = seconds();
-    start_ = std::chrono::steady_clock::now();
-    return elapsed;
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-std::vector<LayerRank> layer_ranks(Layer& model) {
-  std::vector<LayerRank> ranks;
-  for (const Weight* w : inventory_of(model).weights) ranks.push_back({w->name(), w->m(), w->n(), w->r()});
-  return ranks;
-}
-
-std::int64_t parameter_count(Layer& model) {
-  std::int64_t count = 0;
-  for (const Param* p : inventory_of(model).params) count += p->numel();
-  return count;
-}
-
-/// What every rank has sent so far, by phase and in total, known to all ranks.
-void gather_traffic(Comm& world, Summary& summary) {
-  const std::map<std::string, LedgerEntry> phases = world.ledger().by_phase();
-  const LedgerEntry total = world.ledger().total();
-  std::vector<double> mine{total.wire_bytes(), total.inter_node_wire_bytes};
-  for (const auto& [phase, entry] : phases) mine.push_back(entry.wire_bytes());
-
-  const auto columns = static_cast<std::int64_t>(mine.size());
-  const Tensor all({world.size(), columns}, DType::float64);
-  world.all_gather(Tensor::from(mine, {columns}), all);
-  const std::vector<double> values = all.to_doubles();
-  const auto mean_of_column = [&](std::size_t column) {
-    double sum = 0;
-    for (std::size_t i = column; i < values.size(); i += mine.size()) sum += values[i];
-    return sum / world.size();
-  };
-  for (std::size_t i = 0; i < values.size(); i += mine.size()) summary.wire_bytes_by_rank.push_back(values[i]);
-  summary.wire_bytes_per_rank_total = mean_of_column(0);
-  summary.inter_node_bytes_per_rank_total = mean_of_column(1);
-  std::size_t column = 2;
-  for (const auto& [phase, entry] : phases) summary.wire_bytes_per_rank_by_phase[phase] = mean_of_column(column++);
-}
-
 /// The training loop of one rank, with what lives as long as the run.
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener)
+  Trainer(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
+          std::unique_ptr<Layer> model)
       : config_(config), world_(world), data_(data), listener_(listener),
-        model_(make_model(config.model, data.train.classes, config.seed)),
-        loader_(data.train, loader_options(config, world)) {
+        model_(model ? std::move(model)
+                     : make_model(make_model_spec(config, data.train->classes, data.train->height))),
+        loader_(*data.train, loader_options(config, world)),
+        updates_per_epoch_(updates_per_epoch(config, loader_.batches_per_epoch())),
+        total_steps_(total_steps(config, updates_per_epoch_)),
+        schedule_(make_schedule(config, updates_per_epoch_)),
+        record_(config, world, *model_, listener, total_steps_),
+        stop_(world) {
     mark_always_sync(config.ab.always_sync, *model_);
-    schedule_ = make_schedule(config, loader_.batches_per_epoch());
-    total_steps_ = total_steps(config, loader_.batches_per_epoch());
     optimizer_ = make_optimizer(config, inventory_of(*model_).params);
     strategy_ = make_strategy(config, *model_, world, schedule_);
-    summary_.method = config.method;
-    summary_.model = config.model;
-    summary_.dataset = config.dataset;
-    summary_.world_size = world.size();
-    summary_.seed = config.seed;
-    summary_.parameters_full = parameter_count(*model_);
+    if (config.ema_decay > 0) {
+      ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
+      spec.draw = false;
+      average_ = std::make_unique<WeightAverage>(make_model(spec), *model_, config.ema_decay);
+    }
   }
 
-  TrainResult run() {
+  TrainResult run(std::optional<Checkpoint> checkpoint) {
+    TrainResult result;
     TrainState state{0, *optimizer_};
-    strategy_->start(state);
-    report_split(state);
-    for (std::int64_t epoch = 0; state.step < total_steps_; ++epoch) {
-      Stopwatch clock;
-      train_epoch(epoch, state);
-      const bool last = state.step == total_steps_;
-      world_.ledger().set_phase("evaluation");
-      if (last) strategy_->finish(state);
-      summary_.train_seconds += clock.seconds();
-      summary_.epochs = epoch + 1;
-      if (last || (config_.eval_every > 0 && (epoch + 1) % config_.eval_every == 0)) validate(epoch, state, last);
+    if (checkpoint) {
+      load(checkpoint->state, state);
+      checkpoint.reset();  // it would double the memory for the rest of the run
+    } else {
+      strategy_->start(state);
+      record_.split(0);
     }
-    summary_.steps = state.step;
-    summary_.images_per_second =
-        static_cast<double>(state.step * config_.batch_size * world_.size()) / summary_.train_seconds;
-    summary_.parameters_final = parameter_count(*model_);
-    summary_.compression_ratio =
-        static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
-    summary_.per_layer = layer_ranks(*model_);
-    gather_traffic(world_, summary_);
+    for (;; ++epoch_, batch_ = 0) {
+      clock_.lap();
+      const bool trained = train_epoch(state);
+      const bool last = state.step == total_steps_;
+      if (trained && last) finish(state);
+      record_.add_seconds(clock_.lap());
+      const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
+      if (!trained || (due && !validate(state, last))) {
+        save(state);
+        result.stopped = true;
+        return result;
+      }
+      if (last) break;
+    }
+    result.summary = record_.finish(state.step, epoch_ + 1);
     check_replicas(world_, model_tensors(), "at the end");
-    return {std::move(summary_), std::move(model_)};
+    if (average_) result.average = std::move(*average_).release(*model_);
+    result.model = std::move(model_);
+    return result;
   }
 
  private:
@@ -115,82 +77,157 @@ class Trainer {
     options.rank = world.rank();
     options.world_size = world.size();
     options.seed = config.seed;
-    options.augment = config.augment;
+    options.image_size = static_cast<int>(config.image_size);
+    options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
+    options.mix = {config.mixup, config.cutmix};
+    options.threads = compute_threads();
     return options;
   }
 
-  std::vector<Tensor> model_tensors() {
-    const Inventory inventory = inventory_of(*model_);
+  std::vector<Tensor> buffers() {
     std::vector<Tensor> tensors;
-    for (const Param* p : inventory.params) tensors.push_back(p->value.value());
-    for (const Buffer& buffer : inventory.buffers) tensors.push_back(buffer.value);
+    for (const Buffer& buffer : inventory_of(*model_).buffers) tensors.push_back(buffer.value);
     return tensors;
   }
 
-  void train_epoch(std::int64_t epoch, TrainState& state) {
-    loader_.start_epoch(epoch);
-    while (state.step < total_steps_) {
+  static std::vector<Tensor> copies(const std::vector<Tensor>& tensors) {
+    std::vector<Tensor> result;
+    for (const Tensor& tensor : tensors) result.push_back(tensor.clone());
+    return result;
+  }
+
+  std::vector<Tensor> model_tensors() {
+    std::vector<Tensor> tensors = buffers();
+    for (const Param* p : inventory_of(*model_).params) tensors.push_back(p->value.value());
+    return tensors;
+  }
+
+  /// Trains on from batch_; false when all ranks agreed to stop.
+  bool train_epoch(TrainState& state) {
+    loader_.start_epoch(epoch_, batch_);
+    while (state.step < total_steps_ && batch_ < loader_.batches_per_epoch()) {
+      world_.ledger().set_phase(strategy_->phase());
+      stop_.ask();
+      train_step(state);
+      if (stop_.agreed() && state.step < total_steps_) return false;
+      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state);
+    }
+    return true;
+  }
+
+  /// One update, from as many micro-batches as config says and the epoch still has.
+  void train_step(TrainState& state) {
+    const std::string phase = strategy_->phase();
+    const double learning_rate = strategy_->learning_rate(schedule_.at(state.step), state.step);
+    const std::int64_t micro_batches = std::min(config_.accumulate, loader_.batches_per_epoch() - batch_);
+    const double share = 1.0 / static_cast<double>(micro_batches);
+
+    optimizer_->clear_grads();
+    for (std::int64_t i = 0; i < micro_batches; ++i, ++batch_) {
       const std::optional<Batch> batch = loader_.next();
-      if (!batch) return;
-      const std::string phase = strategy_->phase();
-      world_.ledger().set_phase(phase);
-      const double learning_rate = strategy_->learning_rate(schedule_.at(state.step), state.step);
-
-      optimizer_->clear_grads();
+      AB_ASSERT(batch);
+      model_->set_noise(noise_seed(state.step, i));
       const Var loss = softmax_cross_entropy(model_->forward(Var(batch->images)), batch->labels,
-                                             static_cast<float>(config_.label_smoothing));
-      note_loss(loss.value().item(), state.step);
-      backward(loss);
-      strategy_->finish_grads(state);
-      optimizer_->step(learning_rate);
+                                             static_cast<float>(config_.label_smoothing),
+                                             {batch->mixed_labels, static_cast<float>(batch->mix)});
+      record_.loss(loss.value().item(), share, batch->count(), state.step);
+      strategy_->set_gradient_exchange(i + 1 == micro_batches);
+      backward(loss, share);
+    }
+    strategy_->finish_grads(state);
+    optimizer_->step(learning_rate);
 
-      ++state.step;
-      ++summary_.steps_by_phase[phase];
-      strategy_->after_step(state);
-      if (strategy_->phase() != phase) report_split(state);
-      report_step(epoch, state, phase, learning_rate);
+    ++state.step;
+    strategy_->after_step(state);
+    if (average_) strategy_->replicas_agree() ? average_->update(*model_) : average_->wait();
+    if (strategy_->phase() != phase) record_.split(state.step);
+    record_.step(state.step, epoch_, phase, learning_rate);
+  }
+
+  /// Of what a forward pass draws (dropout): another one for every micro-batch of every rank, and the same again
+  /// after a resume.
+  std::uint64_t noise_seed(std::int64_t step, std::int64_t micro_batch) const {
+    constexpr std::uint64_t kNoiseStream = std::uint64_t{0x6e6f6973} << 32;  // "nois", then the rank
+    const Philox random{config_.seed, kNoiseStream + static_cast<std::uint64_t>(world_.rank())};
+    const Philox::Block block = random.block(static_cast<std::uint64_t>(step * config_.accumulate + micro_batch));
+    return std::uint64_t{block.v[0]} << 32 | block.v[1];
+  }
+
+  /// The final model, on all ranks.
+  void finish(TrainState& state) {
+    world_.ledger().set_phase("evaluation");
+    const bool waited = !strategy_->replicas_agree();
+    strategy_->finish(state);
+    if (average_ && waited) average_->catch_up(*model_);
+  }
+
+  /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
+  bool validate(TrainState& state, bool last) {
+    const Ledger ledger_before = world_.ledger();
+    const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(buffers());
+    world_.ledger().set_phase("evaluation");
+    StopAgreement* const stop = last ? nullptr : &stop_;
+    if (!last) strategy_->begin_evaluation(state);
+    const std::optional<Evaluation> of_model = evaluate(*model_, *data_.test, world_, config_.image_size, stop);
+    std::optional<Evaluation> of_average;
+    if (of_model && average_)
+      of_average = evaluate(average_->model(*model_), *data_.test, world_, config_.image_size, stop);
+    if (!last) strategy_->end_evaluation(state);
+    if (!of_model || (average_ && !of_average)) {
+      world_.ledger() = ledger_before;
+      for (std::size_t i = 0; i < buffers_before.size(); ++i) buffers()[i].copy_from(buffers_before[i]);
+      return false;
+    }
+    record_.validation(epoch_, state.step, *of_model);
+    if (of_average) record_.average_validation(*of_average);
+    return true;
+  }
+
+  void save(const TrainState& state) {
+    record_.add_seconds(clock_.lap());
+    StateDict dict;
+    dict.put("images", static_cast<std::int64_t>(data_.fingerprint()));
+    dict.put("threads", std::int64_t{compute_threads()});
+    dict.put("step", state.step);
+    dict.put("epoch", epoch_);
+    dict.put("batch", batch_);
+    dict.put("ledger", world_.ledger().to_text());
+    save_model(*model_, dict);
+    optimizer_->save(dict);
+    strategy_->save(dict);
+    if (average_) average_->save(dict);
+    record_.save(dict);
+    if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
+    const Ledger of_training = world_.ledger();
+    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, config_.keep_checkpoints, world_);
+    world_.ledger() = of_training;
+  }
+
+  /// A full disk costs a checkpoint, not the run; the older one stays.
+  void try_to_save(const TrainState& state) {
+    try {
+      save(state);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::checkpoint) throw;
+      if (world_.rank() == 0) fmt::print(stderr, "warning: {}; training goes on\n", error.what());
     }
   }
 
-  void note_loss(double loss, std::int64_t step) {
-    AB_CHECK_KIND(numerics, std::isfinite(loss),
-                  "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
-                  loss, step, world_.rank());
-    interval_loss_ += loss;
-    ++interval_steps_;
-  }
-
-  void report_step(std::int64_t epoch, const TrainState& state, const std::string& phase, double learning_rate) {
-    if (state.step % config_.log_every != 0 && state.step != total_steps_) return;
-    const double images = static_cast<double>(interval_steps_ * config_.batch_size * world_.size());
-    const StepMetrics metrics{state.step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
-                              learning_rate, images / interval_.lap(), world_.ledger().total().wire_bytes()};
-    interval_loss_ = 0;
-    interval_steps_ = 0;
-    if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
-  }
-
-  void report_split(const TrainState& state) {
-    if (world_.rank() != 0 || !listener_.on_split) return;
-    SplitMetrics metrics{state.step, {}};
-    for (const Weight* w : inventory_of(*model_).weights)
-      if (w->factored()) metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
-    if (!metrics.layers.empty()) listener_.on_split(metrics);
-  }
-
-  void validate(std::int64_t epoch, TrainState& state, bool last) {
-    world_.ledger().set_phase("evaluation");
-    if (!last) strategy_->begin_evaluation(state);
-    const Evaluation result = evaluate(*model_, data_.test, world_);
-    if (!last) strategy_->end_evaluation(state);
-    interval_.lap();
-    summary_.final_val_loss = result.loss;
-    summary_.final_val_top1 = result.top1;
-    summary_.final_val_top5 = result.top5;
-    summary_.best_val_top1 = std::max(summary_.best_val_top1, result.top1);
-    summary_.val_samples = result.samples;
-    if (world_.rank() == 0 && listener_.on_epoch)
-      listener_.on_epoch({epoch, state.step, result.loss, result.top1, result.top5});
+  void load(const StateDict& dict, TrainState& state) {
+    AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
+                  "the checkpoint was saved with other images; give the data set that the run began with");
+    if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
+      fmt::print(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it "
+                 "had never stopped\n", compute_threads(), dict.integer("threads"));
+    state.step = dict.integer("step");
+    epoch_ = dict.integer("epoch");
+    batch_ = dict.integer("batch");
+    load_model(*model_, dict);
+    optimizer_->load(dict, all_params(*model_), Device{});
+    strategy_->load(dict, state);
+    if (average_) average_->load(dict);
+    record_.load(dict);
+    world_.ledger().from_text(dict.text("ledger"));
   }
 
   const TrainConfig& config_;
@@ -199,21 +236,25 @@ class Trainer {
   const TrainListener& listener_;
   std::unique_ptr<Layer> model_;
   Loader loader_;
+  std::int64_t updates_per_epoch_, total_steps_;
   LrSchedule schedule_;
-  std::int64_t total_steps_ = 0;
+  TrainRecord record_;
+  StopAgreement stop_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SyncStrategy> strategy_;
-  Summary summary_;
+  std::unique_ptr<WeightAverage> average_;
 
-  Stopwatch interval_;
-  double interval_loss_ = 0;
-  std::int64_t interval_steps_ = 0;
+  Stopwatch clock_;  // of training, since it was last asked
+
+  // Where training is: batches of this epoch that have been used.
+  std::int64_t epoch_ = 0, batch_ = 0;
 };
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener) {
-  return Trainer(config, world, data, listener).run();
+TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
+                  std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model) {
+  return Trainer(config, world, data, listener, std::move(model)).run(std::move(checkpoint));
 }
 
 }  // namespace ab

@@ -3,32 +3,29 @@
 //
 // The one training loop: every method, every transport, one rank.
 
-#include <functional>
-#include <string>
+#include <memory>
+#include <optional>
 
-#include "apps/config.h"
-#include "apps/evaluate.h"
-#include "apps/summary.h"
+#include "apps/train_record.h"
 #include "data/dataset.h"
-#include "engine/comm/comm.h"
-#include "engine/io/metrics_log.h"
-#include "layers/layer.h"
+#include "engine/io/checkpoint.h"
 
 namespace ab {
 
-/// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
-struct TrainListener {
-  std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
-  std::function<void(const EpochMetrics&)> on_epoch;
-  std::function<void(const SplitMetrics&)> on_split;
-};
-
 struct TrainResult {
-  Summary summary;               ///< complete on all ranks
-  std::unique_ptr<Layer> model;  ///< the same on all ranks
+  /// Told to stop (stop_request.h): a checkpoint is saved, and nothing else here is filled.
+  bool stopped = false;
+  Summary summary;                 ///< complete on all ranks
+  std::unique_ptr<Layer> model;    ///< the same on all ranks
+  std::unique_ptr<Layer> average;  ///< the moving average of its weights; null without ema_decay
 };
 
-/// Trains as `config` says. Collective over `world`. Throws Error(numerics) when the loss is no longer finite.
-TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener);
+/// Trains as `config` says, from its start or from `checkpoint`: then, on the same kind of processor with the same
+/// number of threads, every bit is as if it had never stopped. Checkpoints go to config.out; their own traffic is
+/// not counted. `model`: of config's shape, where training starts; drawn when null; that of rank 0 counts. Collective
+/// over `world`. Throws Error(numerics) when the loss is no longer finite, and Error(data) when the checkpoint was
+/// saved with other images.
+TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
+                  std::optional<Checkpoint> checkpoint = {}, std::unique_ptr<Layer> model = nullptr);
 
 }  // namespace ab

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT
 //
 // Images a second of the input pipeline. It has to stay far above what training consumes: one core should
-// prepare 200,000 images of 32 · 32 a second or more.
+// prepare 200,000 images of 32 · 32 a second or more. ImageNet's part reads the files of
+// ABTRAIN_IMAGENET_DIR.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
-#include "data/augment.h"
 #include "data/dataset.h"
+#include "data/imagenet.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/shape_images.h"
+#include "data/transform.h"
 
 namespace ab {
 namespace {
@@ -36,12 +40,12 @@ const ImageSet& training_set() {
 
 /// Augmenting and normalising alone: one image over and over.
 void prepare_image(benchmark::State& state) {
-  const LoaderOptions defaults;
-  ImagePreparer preparer(32, 32, defaults.mean, defaults.stddev);
+  ImageTransform transform(training_set(), 32, 32);
+  Image unused;
   std::vector<float> out(3072);
   std::int64_t sample = 0;
   for (auto _ : state) {
-    preparer.prepare(training_set().image(sample % 64), draw_augmentation(0, 0, sample), out.data());
+    transform.prepare(training_set().read(sample % 64, unused), {}, {0, 0, sample}, out.data());
     benchmark::DoNotOptimize(out.data());
     ++sample;
   }
@@ -49,10 +53,12 @@ void prepare_image(benchmark::State& state) {
 }
 BENCHMARK(prepare_image);
 
-/// Whole passes with a batch size of 128. First argument: prefetch (0: on this thread); second: training.
+/// Whole passes with a batch size of 128. First argument: threads (0: on this one); second: training.
 void loader_pass(benchmark::State& state) {
-  Loader loader(training_set(),
-                {.training = state.range(1) != 0, .prefetch = static_cast<int>(state.range(0))});
+  const int threads = static_cast<int>(state.range(0));
+  Loader loader(
+      training_set(),
+      {.training = state.range(1) != 0, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)});
   std::int64_t epoch = 0, images = 0;
   for (auto _ : state) {
     loader.start_epoch(epoch++);
@@ -61,8 +67,48 @@ void loader_pass(benchmark::State& state) {
   state.SetItemsProcessed(images);
 }
 BENCHMARK(loader_pass)
-    ->ArgNames({"prefetch", "training"})
-    ->ArgsProduct({{0, 2}, {0, 1}})
+    ->ArgNames({"threads", "training"})
+    ->ArgsProduct({{0, 1, 2}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+/// A photograph of ImageNet's usual size, already decoded, to 224 · 224: random crop and flip, and so many
+/// operations of RandAugment.
+void transform_photograph(benchmark::State& state) {
+  ImageSet set = training_set();
+  set.cropping = Cropping::resized;
+  ImageTransform transform(set, 224, 224);
+  const ImageView photograph{set.pixels.data(), 375, 500};
+  const Augmentation augmentation{.rand_augment = static_cast<int>(state.range(0))};
+  std::vector<float> out(3 * 224 * 224);
+  std::int64_t sample = 0;
+  for (auto _ : state) {
+    transform.prepare(photograph, augmentation, {0, 0, sample++}, out.data());
+    benchmark::DoNotOptimize(out.data());
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(transform_photograph)->ArgName("rand_augment")->Arg(0)->Arg(2)->Unit(benchmark::kMicrosecond);
+
+/// Training passes over real files with a batch size of 16. Argument: threads (0: on this one).
+void imagenet_pass(benchmark::State& state) {
+  const char* folder = std::getenv("ABTRAIN_IMAGENET_DIR");
+  if (!folder) return state.SkipWithError("ABTRAIN_IMAGENET_DIR is not set");
+  const auto train = load_imagenet(folder).train;
+  const int threads = static_cast<int>(state.range(0));
+  Loader loader(*train, {.batch_size = 16, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)});
+  std::int64_t epoch = 0, images = 0;
+  for (auto _ : state) {
+    loader.start_epoch(epoch++);
+    while (const auto batch = loader.next()) images += batch->count();
+  }
+  state.SetItemsProcessed(images);
+}
+BENCHMARK(imagenet_pass)
+    ->ArgName("threads")
+    ->Arg(0)
+    ->Arg(1)
+    ->Arg(2)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

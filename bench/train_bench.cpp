@@ -25,12 +25,13 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string name = "vgg16_bn";
-  std::int64_t batch = 128;
+  std::string name = "vgg16_bn_cifar";
+  std::int64_t batch = 128, image_size = 32;
   int threads = 0, steps = 10, warmup = 3;
   CLI::App app("Time of one training step");
   app.add_option("--model", name, "model to train")->capture_default_str();
   app.add_option("--batch", batch, "images per step")->capture_default_str();
+  app.add_option("--image-size", image_size, "height and width of the images")->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--steps", steps, "timed steps")->capture_default_str();
   app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
@@ -38,9 +39,9 @@ int main(int argc, char** argv) {
 
   using namespace ab;
   set_compute_threads(threads);
-  const std::unique_ptr<Layer> model = make_model(name, 10, 0);
+  const std::unique_ptr<Layer> model = make_model({.name = name, .image_size = image_size});
   const auto optimizer = make_sgd(inventory_of(*model).params, {.momentum = 0.9, .weight_decay = 5e-4});
-  const Tensor images({batch, 32, 32, 3});
+  const Tensor images({batch, image_size, image_size, 3});
   fill_normal(images, 0.0f, 1.0f, Philox{1, 0});
   std::vector<std::int64_t> labels(static_cast<std::size_t>(batch));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i % 10);
@@ -61,6 +62,7 @@ int main(int argc, char** argv) {
   const nlohmann::json line = {{"tool", "abtrain"},
                                {"model", name},
                                {"batch", batch},
+                               {"image_size", image_size},
                                {"threads", compute_threads()},
                                {"steps", steps},
                                {"ms_per_step_median", median(ms)},

@@ -172,22 +172,14 @@ ImageSet load_files(const CifarFormat& format, const fs::path& folder,
   return set;
 }
 
-TrainAndTest load(const CifarFormat& format, const std::string& folder) {
+ImageSets load(const CifarFormat& format, const std::string& folder) {
   const fs::path found = find_files(format, folder);
   return {load_files(format, found, format.train_files), load_files(format, found, {format.test_file})};
 }
 
 }  // namespace
 
-TrainAndTest load_cifar10(const std::string& folder) { return load(cifar10_format(), folder); }
-TrainAndTest load_cifar100(const std::string& folder) { return load(cifar100_format(), folder); }
-
-ImageSet first_images(ImageSet set, std::int64_t n) {
-  if (n <= 0 || n >= set.count) return set;
-  set.count = n;
-  set.pixels.resize(static_cast<std::size_t>(n * set.image_bytes()));
-  set.labels.resize(static_cast<std::size_t>(n));
-  return set;
-}
+ImageSets load_cifar10(const std::string& folder) { return load(cifar10_format(), folder); }
+ImageSets load_cifar100(const std::string& folder) { return load(cifar100_format(), folder); }
 
 }  // namespace ab

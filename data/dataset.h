@@ -1,41 +1,81 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// A set of labelled images in host memory.
+// Labelled images. A data set knows its labels and how to get at the pixels of one image; what training does
+// to those pixels is the loader's business (transform.h). CIFAR lies in memory, ImageNet in files.
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "data/image.h"
+
 namespace ab {
 
-/// Images of one size as bytes, NHWC, with one label each.
-struct ImageSet {
+/// How recipes cut training images: a window of the padded image (CIFAR), or a part of random area and shape,
+/// scaled to one size (ImageNet).
+enum class Cropping : std::uint8_t { padded, resized };
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
   std::string name;
   std::int64_t count = 0;
-  int height = 0, width = 0, channels = 3;
+  int height = 0,
+      width = 0;  ///< of the images that models see, unless LoaderOptions::image_size says otherwise
   int classes = 0;
-  std::vector<std::uint8_t> pixels;   ///< [count, height, width, channels]
+  Cropping cropping = Cropping::padded;
+  std::array<float, 3> mean{0.4914f, 0.4822f, 0.4465f};  ///< of all images, per channel, 1 being white
+  std::array<float, 3> stddev{0.2023f, 0.1994f, 0.2010f};
+
+  virtual int label(std::int64_t i) const = 0;
+  /// The pixels of image i as they are stored, of any size: in memory of the set, or decoded into `buffer`.
+  /// Many threads may read at once. Throws Error(data) that names the file.
+  virtual ImageView read(std::int64_t i, Image& buffer) const = 0;
+  /// Throws Error(data) when the set contradicts itself.
+  virtual void check() const;
+  /// A hash of the labels in their order and, where images are files, of the names: equal on all nodes that
+  /// see the same data set.
+  virtual std::uint64_t fingerprint() const;
+};
+
+/// Images of one size in host memory, NHWC.
+class ImageSet : public Dataset {
+ public:
+  std::vector<std::uint8_t> pixels;   ///< [count, height, width, 3]
   std::vector<std::uint16_t> labels;  ///< [count], below classes
 
-  std::int64_t image_bytes() const { return std::int64_t{height} * width * channels; }
+  std::int64_t image_bytes() const { return std::int64_t{3} * height * width; }
   std::span<const std::uint8_t> image(std::int64_t i) const {
     return {pixels.data() + i * image_bytes(), static_cast<std::size_t>(image_bytes())};
   }
+  int label(std::int64_t i) const override { return labels[static_cast<std::size_t>(i)]; }
+  ImageView read(std::int64_t i, Image&) const override { return {image(i).data(), height, width}; }
+  void check() const override;
 };
 
-struct TrainAndTest {
+struct ImageSets {
   ImageSet train, test;
 };
 
 /// CIFAR-10, binary version: data_batch_1..5.bin and test_batch.bin of 1 + 3072 bytes a record, in `folder`.
 /// Throws Error(data) naming the file when one is missing, truncated, or holds a label out of range.
-TrainAndTest load_cifar10(const std::string& folder);
+ImageSets load_cifar10(const std::string& folder);
 /// CIFAR-100, binary version: train.bin and test.bin of 2 + 3072 bytes a record (coarse label, fine label).
-TrainAndTest load_cifar100(const std::string& folder);
+ImageSets load_cifar100(const std::string& folder);
 
 /// The first `n` images (all of them when n <= 0 or n >= count).
 ImageSet first_images(ImageSet set, std::int64_t n);
+
+/// What a run trains and is tested on.
+struct TrainAndTest {
+  std::shared_ptr<const Dataset> train, test;
+  /// Of both: equal on all nodes, and at all times, that a run sees the same images.
+  std::uint64_t fingerprint() const { return train->fingerprint() + 3 * test->fingerprint(); }
+};
 
 }  // namespace ab

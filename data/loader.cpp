@@ -4,16 +4,17 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "data/augment.h"
+#include "data/rand_augment.h"
 #include "data/sampler.h"
 #include "engine/core/check.h"
 
@@ -21,26 +22,21 @@ namespace ab {
 namespace {
 
 constexpr const char* kThreadName = "abtrain-loader";  // at most 15 characters, as the system shows it
+constexpr int kMaxThreads = 8;                         // each holds a batch, 77 MB for 128 images of ImageNet
 
-void check_set(const ImageSet& set) {
-  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(set.count, 0));
-  AB_CHECK_KIND(data, set.count > 0, "{}: the data set holds no images", set.name);
-  AB_CHECK_KIND(data, set.channels == 3, "{}: the loader prepares RGB images, got {} channels", set.name,
-                set.channels);
-  AB_CHECK_KIND(
-      data,
-      set.pixels.size() == count * static_cast<std::size_t>(set.image_bytes()) && set.labels.size() == count,
-      "{}: {} images of {} bytes need {} bytes and as many labels, got {} bytes and {} labels", set.name,
-      count, set.image_bytes(), count * static_cast<std::size_t>(set.image_bytes()), set.pixels.size(),
-      set.labels.size());
-}
-
-Sampler checked_sampler(const ImageSet& set, const LoaderOptions& o) {
-  check_set(set);
+Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
+  set.check();
   AB_CHECK(o.batch_size > 0, "loader: the batch size must be at least 1, got {}", o.batch_size);
   AB_CHECK(o.world_size > 0 && o.rank >= 0 && o.rank < o.world_size,
            "loader: rank {} is not below the world size {}", o.rank, o.world_size);
+  AB_CHECK(o.image_size >= 0, "loader: the image size must be 1 or more, or 0 for the data set's own, got {}",
+           o.image_size);
   AB_CHECK(o.prefetch >= 0, "loader: prefetch must be 0 or more batches, got {}", o.prefetch);
+  AB_CHECK(o.threads > 0, "loader: there must be at least 1 thread, got {}", o.threads);
+  AB_CHECK(
+      o.augmentation.rand_augment_magnitude >= 0 && o.augmentation.rand_augment_magnitude <= kMaxMagnitude,
+      "loader: the magnitude of RandAugment must be 0 to {}, got {}", kMaxMagnitude,
+      o.augmentation.rand_augment_magnitude);
   AB_CHECK(o.stall_timeout_seconds > 0, "loader: the stall timeout must be above 0 s, got {}",
            o.stall_timeout_seconds);
   const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training};
@@ -55,154 +51,186 @@ Sampler checked_sampler(const ImageSet& set, const LoaderOptions& o) {
 }  // namespace
 
 struct Loader::Impl {
-  Impl(const ImageSet& image_set, const LoaderOptions& loader_options)
-      : set(image_set),
+  Impl(const Dataset& data_set, const LoaderOptions& loader_options)
+      : set(data_set),
         options(loader_options),
-        sampler(checked_sampler(image_set, loader_options)),
-        preparer(set.height, set.width, options.mean, options.stddev) {}
+        sampler(checked_sampler(data_set, loader_options)),
+        thread_count(std::min(options.threads, kMaxThreads)),
+        height(options.image_size > 0 ? options.image_size : set.height),
+        width(options.image_size > 0 ? options.image_size : set.width) {}
   ~Impl() { stop(); }
 
-  void start(std::int64_t epoch);
+  /// What one thread prepares images with.
+  struct Workbench {
+    ImageTransform transform;
+    Image decoded;
+  };
+  Workbench make_workbench() const { return {ImageTransform(set, height, width), {}}; }
+
+  void start(std::int64_t epoch, std::int64_t first);
   void stop();
   std::optional<Batch> next();
   std::optional<Batch> take();
-  void run() noexcept;
-  void deliver_all();
-  bool cancelled();
-  Batch prepare(std::int64_t step);
+  void run(Workbench& workbench);
+  std::optional<std::int64_t> claim();
+  Batch prepare(std::int64_t step, Workbench& workbench) const;
+  void mix(std::int64_t step, Batch& batch) const;
 
-  const ImageSet& set;
+  const Dataset& set;
   const LoaderOptions options;
   const Sampler sampler;
+  const int thread_count, height, width;
 
-  // Of the pass: written while no thread runs. The thread, or next() without one, reads them and owns
-  // preparer.
+  // Of the pass: written while no thread runs.
   std::int64_t epoch = -1;
   std::vector<std::int64_t> samples;
-  ImagePreparer preparer;
-  std::int64_t steps_taken = 0;  // touched by the caller of next() only
-  std::thread thread;
+  std::optional<Workbench> own_workbench;  // of next() without threads
+  std::vector<std::thread> threads;
+  std::atomic<bool> cancel = false;
+  mutable std::atomic<std::int64_t> images_prepared = 0;  // a sign of life
 
-  // Shared between the thread and the caller.
+  // Shared between the threads and the caller.
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Batch> ready;
+  std::int64_t steps_claimed = 0, steps_taken = 0;
+  std::map<std::int64_t, Batch> ready;
+  // Of the earliest step that failed. Steps are claimed in order, so those before it are ready or under way.
   std::exception_ptr failure;
-  bool cancel = false;
+  std::int64_t failed_step = 0;
 };
 
-void Loader::Impl::start(std::int64_t new_epoch) {
+void Loader::Impl::start(std::int64_t new_epoch, std::int64_t first) {
   stop();
   epoch = new_epoch;
   samples = sampler.samples(epoch);
-  steps_taken = 0;
+  steps_claimed = steps_taken = first;
   ready.clear();
   failure = nullptr;
   cancel = false;
-  if (options.prefetch > 0) {
-    thread = std::thread([this] { run(); });
-    pthread_setname_np(thread.native_handle(), kThreadName);
+  if (options.prefetch == 0) {
+    if (!own_workbench) own_workbench = make_workbench();
+    return;
+  }
+  const std::int64_t count = std::min<std::int64_t>(thread_count, sampler.batches_per_epoch() - first);
+  for (std::int64_t i = 0; i < count; ++i) {
+    threads.emplace_back([this, workbench = make_workbench()]() mutable { run(workbench); });
+    pthread_setname_np(threads.back().native_handle(), kThreadName);
   }
 }
 
 void Loader::Impl::stop() {
-  if (!thread.joinable()) return;
   {
     std::lock_guard lock(mutex);
     cancel = true;
   }
   changed.notify_all();
-  thread.join();
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
 }
 
 std::optional<Batch> Loader::Impl::next() {
   AB_CHECK(epoch >= 0, "loader: call start_epoch() before next()");
   if (steps_taken == sampler.batches_per_epoch()) return std::nullopt;
-  std::optional<Batch> batch = options.prefetch > 0 ? take() : prepare(steps_taken);
+  if (options.prefetch > 0) return take();
+  Batch batch = prepare(steps_taken, *own_workbench);
   ++steps_taken;
   return batch;
 }
 
-/// Waits for the thread's next batch. The wait is cut into slices, so that a process that was itself
+/// Waits for the next batch of the threads, as long as they get on with their images. The wait is cut into slices, so that a process that was itself
 /// suspended for a while (a debugger, SIGSTOP) loses one slice and not the whole patience.
 std::optional<Batch> Loader::Impl::take() {
   constexpr int kSlices = 60;
   const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / kSlices);
   std::unique_lock lock(mutex);
-  const auto arrived = [&] { return !ready.empty() || failure; };
-  for (int waited = 0; waited < kSlices && !arrived(); ++waited) changed.wait_for(lock, slice, arrived);
-  if (ready.empty() && failure) std::rethrow_exception(failure);
+  const auto failed = [&] { return failure && failed_step == steps_taken; };
+  const auto arrived = [&] { return ready.contains(steps_taken) || failed(); };
+  std::int64_t images_before = images_prepared;
+  for (int waited = 0; waited < kSlices && !arrived(); ++waited) {
+    changed.wait_for(lock, slice, arrived);
+    if (const std::int64_t images = images_prepared; images != images_before) images_before = images, waited = 0;
+  }
+  if (failed()) std::rethrow_exception(failure);
   AB_CHECK_KIND(
-      data, !ready.empty(),
-      "{}: the thread '{}' has delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the "
+      data, arrived(),
+      "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the "
       "machine may be swapping or out of processor time",
       set.name, kThreadName, options.stall_timeout_seconds, steps_taken, sampler.batches_per_epoch(), epoch);
-  Batch batch = std::move(ready.front());
-  ready.pop_front();
+  Batch batch = std::move(ready.extract(steps_taken).mapped());
+  ++steps_taken;
   lock.unlock();
   changed.notify_all();
   return batch;
 }
 
-/// The body of the thread.
-void Loader::Impl::run() noexcept {
-  try {
-    deliver_all();
-  } catch (...) {
-    std::lock_guard lock(mutex);
-    failure = std::current_exception();
-  }
-  changed.notify_all();
+/// Waits until there is room for one more batch, and returns its step; nothing when there is no more to do.
+std::optional<std::int64_t> Loader::Impl::claim() {
+  std::unique_lock lock(mutex);
+  const auto finished = [&] { return cancel || failure || steps_claimed == sampler.batches_per_epoch(); };
+  changed.wait(lock,
+               [&] { return finished() || steps_claimed - steps_taken < options.prefetch + thread_count; });
+  if (finished()) return std::nullopt;
+  return steps_claimed++;
 }
 
-void Loader::Impl::deliver_all() {
-  for (std::int64_t step = 0; step < sampler.batches_per_epoch(); ++step) {
-    Batch batch = prepare(step);
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return cancel || ready.size() < static_cast<std::size_t>(options.prefetch); });
-    if (cancel) return;
-    ready.push_back(std::move(batch));
-    lock.unlock();
+/// The body of a thread.
+void Loader::Impl::run(Workbench& workbench) {
+  while (const std::optional<std::int64_t> step = claim()) {
+    try {
+      Batch batch = prepare(*step, workbench);
+      std::lock_guard lock(mutex);
+      ready.emplace(*step, std::move(batch));
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (!failure || *step < failed_step) failed_step = *step, failure = std::current_exception();
+    }
     changed.notify_all();
   }
 }
 
-bool Loader::Impl::cancelled() {
-  std::lock_guard lock(mutex);
-  return cancel;
-}
-
-Batch Loader::Impl::prepare(std::int64_t step) {
+Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   const auto begin = static_cast<std::size_t>(step * options.batch_size);
   const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), samples.size() - begin);
   const auto n = static_cast<std::int64_t>(count);
-  Batch batch{Tensor({n, set.height, set.width, set.channels}), Tensor({n}, DType::int64)};
-  float* pixels = batch.images.data<float>();
+  Batch batch{Tensor({n, height, width, 3}), Tensor({n}, DType::int64)};
+  float* out = batch.images.data<float>();
   std::int64_t* labels = batch.labels.data<std::int64_t>();
-  for (std::size_t i = 0; i < count; ++i, pixels += set.image_bytes()) {
+  for (std::size_t i = 0; i < count; ++i, out += std::int64_t{3} * height * width) {
+    if (cancel) break;  // a slow batch must not delay the end of the program; no one will see it
     const std::int64_t sample = samples[begin + i];
-    const int label = set.labels[static_cast<std::size_t>(sample)];
-    AB_CHECK_KIND(data, label < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name,
-                  sample, label, set.classes - 1);
-    labels[i] = label;
-    const bool augment = options.training && options.augment;
-    preparer.prepare(set.image(sample),
-                     augment ? draw_augmentation(options.seed, epoch, sample) : Augmentation{}, pixels);
-    // A huge batch must not delay the end of the program.
-    if (i % 1024 == 1023 && cancelled()) break;
+    labels[i] = set.label(sample);
+    AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name,
+                  sample, labels[i], set.classes - 1);
+    const ImageView image = set.read(sample, workbench.decoded);
+    if (options.training)
+      workbench.transform.prepare(image, options.augmentation, {options.seed, epoch, sample}, out);
+    else
+      workbench.transform.prepare(image, out);
+    ++images_prepared;
   }
+  if (options.training && options.mix.enabled()) mix(step, batch);
   return batch;
 }
 
-Loader::Loader(const ImageSet& set, const LoaderOptions& options)
+void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
+  const Mix mix =
+      draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
+  mix_images(mix, batch.images);
+  batch.mixed_labels = reversed(batch.labels);
+  batch.mix = mix.share;
+}
+
+Loader::Loader(const Dataset& set, const LoaderOptions& options)
     : impl_(std::make_unique<Impl>(set, options)) {}
 Loader::~Loader() = default;
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
 
-void Loader::start_epoch(std::int64_t epoch) {
+void Loader::start_epoch(std::int64_t epoch, std::int64_t first) {
   AB_CHECK(epoch >= 0, "loader: epochs count from 0, got {}", epoch);
-  impl_->start(epoch);
+  AB_CHECK(first >= 0 && first <= batches_per_epoch(), "loader: a pass has {} batches and cannot start at {}",
+           batches_per_epoch(), first);
+  impl_->start(epoch, first);
 }
 
 }  // namespace ab

@@ -3,17 +3,21 @@
 
 #include "engine/ops/shape.h"
 #include "layers/execution_cost.h"
-#include "layers/init.h"
 
 namespace ab {
 
 Conv2d::Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel,
-               const Conv2dOptions& options, bool with_bias, const Build& build, ParamRole role)
+               const Conv2dOptions& options, bool with_bias, const Build& build, ParamRole role,
+               const std::optional<Distribution>& init)
+    : Conv2d(name, Shape{out, kernel, kernel, in / options.groups}, options, with_bias, build, role, init) {}
+
+Conv2d::Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions& options, bool with_bias,
+               const Build& build, ParamRole role, const std::optional<Distribution>& init)
     // The 2-D view of a grouped convolution is block-sparse: its factors would not save anything.
     : weight_(name + ".weight",
-              kaiming_normal_fan_out({out, kernel, kernel, in / options.groups}, name + ".weight", build.seed, build.device),
+              initial_value(name + ".weight", shape, init ? *init : kaiming_normal_fan_out(shape), build),
               options.groups == 1 ? role : ParamRole::always_sync),
-      bias_{name + ".bias", with_bias ? Var(filled({out}, 0.0f, build.device), true) : Var(),
+      bias_{name + ".bias", with_bias ? Var(filled({shape[0]}, 0.0f, build.device), true) : Var(),
             role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector},
       options_(options) {}
 

@@ -3,37 +3,37 @@
 
 #include <cmath>
 
-#include "engine/core/random.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 
 namespace ab {
-namespace {
 
-/// FNV-1a: a stream of random numbers for every parameter name.
-std::uint64_t stream_of(const std::string& name) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ull;
-  return hash;
+Distribution kaiming_normal_fan_out(const Shape& shape) {
+  return {Distribution::Kind::normal, std::sqrt(2.0 / static_cast<double>(shape[0] * shape[1] * shape[2]))};
 }
 
-}  // namespace
-
-Tensor kaiming_normal_fan_out(const Shape& shape, const std::string& name, std::uint64_t seed, Device device) {
-  const double fan_out = static_cast<double>(shape[0] * shape[1] * shape[2]);
-  Tensor t(shape, DType::float32, device);
-  fill_normal(t, 0.0f, static_cast<float>(std::sqrt(2.0 / fan_out)), Philox{seed, stream_of(name)});
-  return t;
+Distribution uniform_fan_in(std::int64_t fan_in) {
+  return {Distribution::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
 }
 
-Tensor uniform_fan_in(const Shape& shape, std::int64_t fan_in, const std::string& name, std::uint64_t seed, Device device) {
-  const float bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
-  Tensor t(shape, DType::float32, device);
-  fill_uniform(t, -bound, bound, Philox{seed, stream_of(name)});
+Distribution xavier_uniform(std::int64_t fan_in, std::int64_t fan_out) {
+  return {Distribution::Kind::uniform, std::sqrt(6.0 / static_cast<double>(fan_in + fan_out))};
+}
+
+Tensor initial_value(const std::string& name, const Shape& shape, const Distribution& from, const Build& build) {
+  const Tensor t(shape, DType::float32, build.device);
+  const Philox random{build.seed, stream_of(name)};
+  if (from.kind == Distribution::Kind::constant) fill(t, from.scale);
+  else if (!build.draw) return t;
+  else if (from.kind == Distribution::Kind::normal) fill_normal(t, 0.0, from.scale, random);
+  else fill_uniform(t, -from.scale, from.scale, random);
   return t;
 }
 
 Tensor filled(const Shape& shape, float value, Device device) {
-  return Tensor::from(std::vector<float>(static_cast<std::size_t>(shape.numel()), value), shape, device);
+  const Tensor t(shape, DType::float32, device);
+  fill(t, value);
+  return t;
 }
 
 }  // namespace ab

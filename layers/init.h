@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Initial values, drawn from (seed, parameter name): independent of the order in which layers are built.
+// Initial values, drawn from (seed, parameter name): independent of the order in which layers are built, and
+// the same on every rank.
 
 #include <string>
 
@@ -9,11 +10,31 @@
 
 namespace ab {
 
+/// How layers are built: one seed and one device for a whole model.
+struct Build {
+  std::uint64_t seed = 0;
+  Device device;
+  bool draw = true;  ///< false: what would be drawn holds whatever was in memory, for those who fill it themselves
+};
+
+/// What the elements of a new parameter are drawn from.
+struct Distribution {
+  enum class Kind { constant, normal, uniform };
+  Kind kind = Kind::constant;
+  double scale = 0;  ///< the constant, the standard deviation around 0, or the bound of [-bound, bound)
+};
+
 /// Normal with standard deviation sqrt(2 / fan_out), fan_out = O · kh · kw (He et al. 2015): convolutions
 /// before a ReLU, as torchvision's ResNet and VGG.   shape: [O, kh, kw, I]
-Tensor kaiming_normal_fan_out(const Shape& shape, const std::string& name, std::uint64_t seed, Device device);
+Distribution kaiming_normal_fan_out(const Shape& shape);
 /// Uniform in ±1/sqrt(fan_in): PyTorch's default for linear weights and biases.
-Tensor uniform_fan_in(const Shape& shape, std::int64_t fan_in, const std::string& name, std::uint64_t seed, Device device);
+Distribution uniform_fan_in(std::int64_t fan_in);
+/// Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).
+Distribution xavier_uniform(std::int64_t fan_in, std::int64_t fan_out);
+
+/// The float32 value that the parameter `name` of a model starts from.
+Tensor initial_value(const std::string& name, const Shape& shape, const Distribution& from, const Build& build);
+/// A float32 tensor of one value.
 Tensor filled(const Shape& shape, float value, Device device);
 
 }  // namespace ab

@@ -12,6 +12,7 @@
 namespace ab {
 
 class Weight;
+struct BatchNormStats;
 
 /// A tensor that belongs to the model and is not trained (running statistics).
 struct Buffer {
@@ -24,6 +25,7 @@ struct Inventory {
   std::vector<Param*> params;    ///< as they are now: a factorised weight lists its factors
   std::vector<Buffer> buffers;
   std::vector<Weight*> weights;  ///< all matrices and convolutions, factorised or not
+  std::vector<BatchNormStats*> batch_norms;
 };
 
 class Layer {
@@ -34,12 +36,34 @@ class Layer {
   virtual void list(Inventory& inventory) = 0;
   /// Training (batch statistics, dropout) or evaluation.
   virtual void set_training(bool on) { training_ = on; }
+  /// Where the random numbers of the next forward pass come from (dropout, drop path): one seed for every step,
+  /// micro-batch and rank. A layer draws from the stream of its own name.
+  virtual void set_noise(std::uint64_t /*seed*/) {}
 
  protected:
   bool training() const { return training_; }
 
  private:
   bool training_ = true;
+};
+
+/// A layer made of layers: what it is asked for, it asks its parts.
+class Composite : public Layer {
+ public:
+  void list(Inventory& inventory) override {
+    for (Layer* part : parts()) part->list(inventory);
+  }
+  void set_training(bool on) override {
+    Layer::set_training(on);
+    for (Layer* part : parts()) part->set_training(on);
+  }
+  void set_noise(std::uint64_t seed) override {
+    for (Layer* part : parts()) part->set_noise(seed);
+  }
+
+ protected:
+  /// All parts, in forward order.
+  virtual std::vector<Layer*> parts() = 0;
 };
 
 inline Inventory inventory_of(Layer& layer) {

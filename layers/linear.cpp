@@ -3,19 +3,21 @@
 
 #include "engine/ops/linear.h"
 #include "layers/execution_cost.h"
-#include "layers/init.h"
 
 namespace ab {
 
-Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role)
-    : weight_(name + ".weight", uniform_fan_in({out, in}, in, name + ".weight", build.seed, build.device), role),
-      bias_{name + ".bias", Var(uniform_fan_in({out}, in, name + ".bias", build.seed, build.device), true),
-            role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector} {}
-
-Var Linear::forward(const Var& x) {
-  if (!run_factors(weight_, x.shape()[0])) return linear(x, weight_.formed(), bias_.value);
-  return linear(linear(x, weight_.inner().value, {}), weight_.outer().value, bias_.value);
+Var affine(const Var& x, const Weight& weight, const Var& bias) {
+  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(), bias);
+  return linear(linear(x, weight.inner().value, {}), weight.outer().value, bias);
 }
+
+Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role,
+               const std::optional<LinearInit>& init)
+    : weight_(name + ".weight",
+              initial_value(name + ".weight", {out, in}, init ? init->weight : uniform_fan_in(in), build), role),
+      bias_{name + ".bias",
+            Var(initial_value(name + ".bias", {out}, init ? init->bias : uniform_fan_in(in), build), true),
+            role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector} {}
 
 void Linear::list(Inventory& inventory) {
   inventory.weights.push_back(&weight_);

@@ -1,23 +1,28 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 
+#include <optional>
+
+#include "layers/init.h"
 #include "layers/layer.h"
 #include "layers/weight.h"
 
 namespace ab {
 
-/// How layers are built: one seed and one device for a whole model.
-struct Build {
-  std::uint64_t seed = 0;
-  Device device;
+/// y = x Wᵀ + b with W as it is now, dense or by its factors.   x: [..., in], W: [out, in], b: [out] or undefined
+Var affine(const Var& x, const Weight& weight, const Var& bias);
+
+struct LinearInit {
+  Distribution weight, bias;
 };
 
-/// y = x Wᵀ + b      x: [N, in], W: [out, in] (or its factors), b: [out]
+/// y = x Wᵀ + b      x: [..., in], W: [out, in] (or its factors), b: [out]
 class Linear final : public Layer {
  public:
+  /// `init`: PyTorch's default, uniform in ±1/sqrt(in), when not given.
   Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build,
-         ParamRole role = ParamRole::weight);
-  Var forward(const Var& x) override;
+         ParamRole role = ParamRole::weight, const std::optional<LinearInit>& init = {});
+  Var forward(const Var& x) override { return affine(x, weight_, bias_.value); }
   void list(Inventory& inventory) override;
 
  private:

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "layers/norm.h"
 
-#include "layers/init.h"
-
 namespace ab {
 
-BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build)
+BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, float gamma)
     : name_(name),
-      gamma_{name + ".weight", Var(filled({channels}, 1.0f, build.device), true), ParamRole::vector},
+      gamma_{name + ".weight", Var(filled({channels}, gamma, build.device), true), ParamRole::vector},
       beta_{name + ".bias", Var(filled({channels}, 0.0f, build.device), true), ParamRole::vector},
       stats_{filled({channels}, 0.0f, build.device), filled({channels}, 1.0f, build.device)} {}
 
@@ -20,13 +18,15 @@ void BatchNorm2d::list(Inventory& inventory) {
   inventory.params.push_back(&beta_);
   inventory.buffers.push_back({name_ + ".running_mean", stats_.running_mean});
   inventory.buffers.push_back({name_ + ".running_var", stats_.running_var});
+  inventory.batch_norms.push_back(&stats_);
 }
 
-LayerNorm::LayerNorm(const std::string& name, std::int64_t features, const Build& build)
+LayerNorm::LayerNorm(const std::string& name, std::int64_t features, const Build& build, float epsilon)
     : gamma_{name + ".weight", Var(filled({features}, 1.0f, build.device), true), ParamRole::vector},
-      beta_{name + ".bias", Var(filled({features}, 0.0f, build.device), true), ParamRole::vector} {}
+      beta_{name + ".bias", Var(filled({features}, 0.0f, build.device), true), ParamRole::vector},
+      epsilon_(epsilon) {}
 
-Var LayerNorm::forward(const Var& x) { return layer_norm(x, gamma_.value, beta_.value); }
+Var LayerNorm::forward(const Var& x) { return layer_norm(x, gamma_.value, beta_.value, epsilon_); }
 
 void LayerNorm::list(Inventory& inventory) {
   inventory.params.push_back(&gamma_);

@@ -9,7 +9,8 @@ namespace ab {
 /// Batch norm over NHWC activations; optionally adds a residual and applies ReLU in the same pass.
 class BatchNorm2d final : public Layer {
  public:
-  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build);
+  /// `gamma`: what its weights start from.
+  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, float gamma = 1.0f);
   /// y = act(norm(x) [+ residual])
   Var forward(const Var& x, Activation activation, const Var& residual = {});
   Var forward(const Var& x) override { return forward(x, Activation::none); }
@@ -24,12 +25,13 @@ class BatchNorm2d final : public Layer {
 /// Layer norm over the last dimension.
 class LayerNorm final : public Layer {
  public:
-  LayerNorm(const std::string& name, std::int64_t features, const Build& build);
+  LayerNorm(const std::string& name, std::int64_t features, const Build& build, float epsilon = 1e-5f);
   Var forward(const Var& x) override;
   void list(Inventory& inventory) override;
 
  private:
   Param gamma_, beta_;
+  float epsilon_;
 };
 
 }  // namespace ab

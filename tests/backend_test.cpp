@@ -278,5 +278,48 @@ TEST(Gemm, EmptyInnerDimensionScalesC) {
   EXPECT_EQ(c.to_doubles(), std::vector<double>(6, 0.0));
 }
 
+// --- batched matrix products -------------------------------------------------------------------------------
+
+class BatchedGemm : public testing::TestWithParam<std::tuple<DType, bool, bool>> {};
+
+// The heads of attention: 2 samples × 3 matrices of 4×5 that lie side by side in rows of 3 · 5 + 1 elements.
+TEST_P(BatchedGemm, MultipliesMatricesInsideLongerRows) {
+  const auto [dtype, transpose_a, transpose_b] = GetParam();
+  const std::int64_t outer = 2, inner = 3, m = 4, n = 5, k = 7;
+  const auto grid_of = [&](std::int64_t rows, std::int64_t columns) {
+    const std::int64_t row = inner * columns + 1;
+    return MatrixGrid{1, row, rows * row, columns};
+  };
+  BatchedGemmSpec spec{outer, inner, m, n, k, transpose_a, transpose_b, 1.5};
+  spec.a = transpose_a ? grid_of(k, m) : grid_of(m, k);
+  spec.b = transpose_b ? grid_of(n, k) : grid_of(k, n);
+  spec.c = grid_of(m, n);
+  const auto elements = [&](const MatrixGrid& grid) { return Shape{outer * grid.outer_stride + 1}; };
+  const Tensor a = cast(normal_values(elements(spec.a), 1), dtype), b = cast(normal_values(elements(spec.b), 2), dtype);
+  const Tensor c = cast(normal_values(elements(spec.c), 3), dtype);
+  const std::vector<double> av = a.to_doubles(), bv = b.to_doubles();
+  const auto at = [](const MatrixGrid& g, std::int64_t i, std::int64_t j, std::int64_t row, std::int64_t column) {
+    return static_cast<std::size_t>(g.offset + i * g.outer_stride + j * g.inner_stride + row * g.row_stride + column);
+  };
+  std::vector<double> expected = c.to_doubles();  // what no matrix covers stays
+  for (std::int64_t i = 0; i < outer; ++i)
+    for (std::int64_t j = 0; j < inner; ++j)
+      for (std::int64_t p = 0; p < m; ++p)
+        for (std::int64_t q = 0; q < n; ++q) {
+          double sum = 0;
+          for (std::int64_t l = 0; l < k; ++l)
+            sum += av[transpose_a ? at(spec.a, i, j, l, p) : at(spec.a, i, j, p, l)] *
+                   bv[transpose_b ? at(spec.b, i, j, q, l) : at(spec.b, i, j, l, q)];
+          expected[at(spec.c, i, j, p, q)] = 1.5 * sum;
+        }
+  cpu_backend().batched_gemm(spec, a, b, c);
+  const double tolerance = dtype == DType::float64 ? 1e-14 : dtype == DType::float32 ? 1e-6 : 4e-3;
+  EXPECT_LT(relative_error(c, Tensor::from(expected, c.shape())), tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BatchedGemm,
+                         testing::Combine(testing::Values(DType::float32, DType::float64, DType::bfloat16),
+                                          testing::Bool(), testing::Bool()));
+
 }  // namespace
 }  // namespace ab

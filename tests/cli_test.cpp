@@ -29,19 +29,20 @@ TEST_F(CliTest, HelpAndVersion) {
   EXPECT_TRUE(version.out.starts_with("abtrain ")) << version.out;
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "eval", "inspect", "compare", "Exit codes"})
+  for (const char* command : {"train", "plan", "eval", "export", "inspect", "compare", "Exit codes"})
     EXPECT_TRUE(contains(help.out, command));
   const Outcome train = run("train --help");
   EXPECT_EQ(train.exit_code, 0);
   for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(train.out, line.flag));
-  for (const char* command : {"eval --help", "inspect --help", "compare --help"})
+  for (const char* command :
+       {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help"})
     EXPECT_EQ(run(command).exit_code, 0);
 }
 
 TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
-  expect_failure("", 2, "there is no command; give train, eval, inspect or compare");
+  expect_failure("", 2, "there is no command; give train, plan, reproduce, eval, export, inspect or compare");
   expect_failure("trian", 2, "there is no command 'trian'; did you mean train?");
-  expect_failure("frobnicate", 2, "choose train, eval, inspect, compare");
+  expect_failure("frobnicate", 2, "choose train, plan, reproduce, eval, export, inspect, compare");
   expect_failure("--frobnicate", 2, "frobnicate");
   expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
   expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");
@@ -146,12 +147,17 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   expect_failure("inspect " + path("short"), 4, "not a safetensors file");
   write_safetensors(path("foreign"), {{}, {{"w", Tensor::zeros({2, 2})}}});
   EXPECT_EQ(run("inspect " + path("foreign")).exit_code, 0);
-  expect_failure("eval --model-file " + path("foreign"), 4, "lacks \"format\"");
+  expect_failure("eval --model-file " + path("foreign"), 4, "give --model and --dataset");
+  expect_failure(
+      "eval --model mlp --dataset synthetic --data-dir " + path("cache") + " --model-file " + path("foreign"),
+      4, "w is not part of it");
+  expect_failure("export --model-file " + path("foreign"), 4, "lacks \"format\"");
   TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};
   write_safetensors(path("newer"), content);
-  expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads up to 1");
-  content.metadata = {{"format", "abtrain"},    {"format_version", "1"}, {"model", "mlp"},
-                      {"dataset", "synthetic"}, {"classes", "10"},       {"factored", ""}};
+  expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads version 2");
+  content.metadata = {{"format", "abtrain"}, {"format_version", "2"},  {"names", "torchvision"},
+                      {"model", "mlp"},      {"dataset", "synthetic"}, {"classes", "10"},
+                      {"image_size", "32"},  {"width", "1"},           {"qkv_bias", "true"}};
   content.tensors = {{"extra.weight", Tensor::zeros({2})}};
   write_safetensors(path("other"), content);
   expect_failure("eval --model-file " + path("other"), 4, "extra.weight is not part of it");
@@ -159,6 +165,102 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   content.metadata["model"] = "resnet20000";
   write_safetensors(path("unknown"), content);
   expect_failure("eval --model-file " + path("unknown"), 4, "'resnet20000'");
+}
+
+/// A command with other words in one place.
+std::string replaced(std::string command, const std::string& words, const std::string& by) {
+  return command.replace(command.find(words), words.size(), by);
+}
+
+/// "loss 2.3012   top-1 12.50 %   top-5 50.00 %"
+std::string evaluation_in(const std::string& output) {
+  return output.substr(std::min(output.find("loss"), output.size()));
+}
+
+TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
+  const std::string ab =
+      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
+      "--width 0.25";
+  ASSERT_EQ(run(tiny_train("ab", ab)).exit_code, 0);
+  const std::string data = " --data-dir " + path("data");
+  const std::string trained = evaluation_in(run("eval --model-file " + path("ab") + data).out);
+  ASSERT_FALSE(trained.empty());
+
+  // What is exported is the same model, as factors to the digit and multiplied to rounding.
+  const Outcome factors = run("export --model-file " + path("ab") + " --names timm --factors ab");
+  EXPECT_EQ(factors.exit_code, 0) << factors.err;
+  EXPECT_EQ(evaluation_in(run("eval --model-file " + path("ab/model_timm.safetensors") + data).out), trained);
+  const Outcome merged = run("export --model-file " + path("ab") + " --out " + path("merged"));
+  EXPECT_TRUE(contains(merged.out, "mlp, 8 tensors under torchvision's names")) << merged.err;
+  EXPECT_TRUE(contains(merged.out, "the factors of 2 weights were multiplied"));
+  EXPECT_EQ(evaluation_in(run("eval --model-file " + path("merged") + data).out), trained);
+  for (const char* file : {"ab/model_timm.safetensors", "merged"})
+    EXPECT_TRUE(contains(run("inspect " + path(file)).out, file == std::string("merged") ? "full" : "/128"));
+  expect_failure("export --model-file " + path("ab") + " --out " + path("ab/model.safetensors"), 2,
+                 "is the file to export");
+
+  // Training starts from any of them: at a rate of zero it ends where it started.
+  for (const char* start : {"ab", "ab/model_timm.safetensors", "merged"}) {
+    const std::string train =
+        tiny_train("further", "--width 0.25 --ranks 2 --overwrite --weights " + path(start));
+    const Outcome further = run(replaced(train, "--lr 0.01", "--lr 0"));
+    EXPECT_EQ(further.exit_code, 0) << further.err;
+    EXPECT_EQ(evaluation_in(run("eval --model-file " + path("further") + data).out), trained) << start;
+  }
+  // --out may replace the run that --weights names.
+  EXPECT_EQ(run(tiny_train("further", "--width 0.25 --overwrite --weights " + path("further"))).exit_code, 0);
+
+  // A file that does not fit leaves nothing behind.
+  expect_failure(tiny_train("narrow", "--width 0.5 --weights " + path("ab")), 4,
+                 "does not fit the model: fc1.weight is");
+  expect_failure(tiny_train("none", "--weights " + path("missing")), 4, "No such file");
+  EXPECT_FALSE(fs::exists(path("narrow")));
+  EXPECT_FALSE(fs::exists(path("none")));
+}
+
+TEST_F(CliTest, PythonReadsAModelWithItsFactorsMultiplied) {
+  if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0)
+    GTEST_SKIP() << "this system has no Python with NumPy";
+  const std::string train = tiny_train(
+      "ab",
+      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
+  ASSERT_EQ(run(replaced(train, "--model mlp", "--model resnet20")).exit_code, 0);
+  ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged")).exit_code, 0);
+  const std::string script = fmt::format(
+      "import sys; sys.path.insert(0, '{}/apps'); import numpy as np; from read_model import read_model; "
+      "a, b = read_model('{}/model.safetensors'), read_model('{}'); "
+      "assert a.keys() == b.keys() and len(a) > 90; "
+      "assert all(a[n].shape == b[n].shape and np.allclose(a[n], b[n], 1e-5, 1e-6) for n in a)",
+      AB_SOURCE_DIR, path("ab"), path("merged"));
+  EXPECT_EQ(std::system(fmt::format("python3 -B -c \"{}\"", script).c_str()), 0);
+}
+
+TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
+  ASSERT_EQ(run(tiny_train("run")).exit_code, 0);
+  TensorFile content = read_safetensors(path("run/model.safetensors"));
+  content.metadata = {{"format", "pt"}};
+  write_safetensors(path("foreign"), content);
+  const std::string own = run("eval --data-dir " + path("data") + " --model-file " + path("run")).out;
+  const std::string eval = "eval --dataset cifar10 --data-dir " + path("data") + " --model-file ";
+  const Outcome foreign = run(eval + path("foreign") + " --model mlp");
+  EXPECT_EQ(evaluation_in(foreign.out), evaluation_in(own)) << foreign.err;
+  expect_failure(eval + path("foreign") + " --model mlp --image-size 16", 4,
+                 "fc1.weight is float32 [512, 3072], expected");
+  expect_failure(eval + path("foreign") + " --model mlp --classes 3", 4,
+                 "fc4.weight is float32 [10, 512], expected");
+  expect_failure(eval + path("foreign") + " --model lenet", 2, "there is no model 'lenet'");
+  expect_failure(eval + path("run") + " --model mlp", 2, "leave out --model");
+  expect_failure("eval --data-dir x --model mlp --model-file " + path("foreign"), 2, "give --dataset");
+
+  // A classifier of other classes starts fresh, and says so once.
+  for (NamedTensor& t : content.tensors)
+    if (t.name.starts_with("fc4.")) t.value = t.value.slice(0, 7).clone();
+  write_safetensors(path("seven"), content);
+  const Outcome fresh = run(tiny_train("fresh", "--ranks 2 --weights " + path("seven")));
+  EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
+  EXPECT_TRUE(contains(fresh.err,
+                       "another number of classes than cifar10; fc4.weight and fc4.bias start from drawn"));
+  EXPECT_EQ(fresh.err.find("warning"), fresh.err.rfind("warning")) << fresh.err;
 }
 
 TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {

@@ -309,7 +309,7 @@ TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
     const auto alone = world.split(world.rank(), "alone");
     alone->all_reduce(Tensor(Shape{50}), ReduceOp::sum);
 
-    const auto& entries = world.ledger().entries();
+    const std::map<LedgerKey, LedgerEntry> entries = world.ledger().entries();
     EXPECT_EQ(entries.size(), 4u);
     const auto expect = [&](const LedgerKey& key, std::int64_t payload_bytes, double wire_bytes) {
       const LedgerEntry& entry = entries.at(key);
@@ -318,10 +318,10 @@ TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
       EXPECT_DOUBLE_EQ(entry.intra_node_wire_bytes, wire_bytes);
       EXPECT_EQ(entry.inter_node_wire_bytes, 0);
     };
-    expect({Collective::all_reduce, "world", "setup"}, 400, 800 * (p - 1) / p);
-    expect({Collective::broadcast, "world", "full"}, 80, 80 * (p - 1) / p);
-    expect({Collective::barrier, "world", "full"}, 0, 0);
-    expect({Collective::all_reduce, "alone", "full"}, 200, 0);
+    expect({Collective::all_reduce, "world", "setup", world.size()}, 400, 800 * (p - 1) / p);
+    expect({Collective::broadcast, "world", "full", world.size()}, 80, 80 * (p - 1) / p);
+    expect({Collective::barrier, "world", "full", world.size()}, 0, 0);
+    expect({Collective::all_reduce, "alone", "full", 1}, 200, 0);
     EXPECT_EQ(world.ledger().total().payload_bytes, 680);
     EXPECT_EQ(world.ledger().total_of_phase("full").calls, 3);
     EXPECT_EQ(world.ledger().by_phase().at("setup").payload_bytes, 400);
@@ -341,6 +341,19 @@ TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
   EXPECT_EQ(groups.calls, 2);
   EXPECT_DOUBLE_EQ(groups.intra_node_wire_bytes, 300 + 200);
   EXPECT_DOUBLE_EQ(groups.inter_node_wire_bytes, 400);
+}
+
+TEST(Ledger, CountsManyCollectivesAtOnceAsOneByOne) {
+  Ledger at_once(consecutive_nodes(7, 3)), one_by_one(consecutive_nodes(7, 3));
+  const std::vector<int> everyone{0, 1, 2, 3, 4, 5, 6}, some{2, 3, 4};
+  at_once.count(Collective::all_reduce, "world", everyone, 1001, 12345);
+  at_once.count(Collective::broadcast, "some", some, 77, 999);
+  at_once.count(Collective::all_gather, "some", some, 77, 0);
+  for (int i = 0; i < 12345; ++i) one_by_one.count(Collective::all_reduce, "world", everyone, 1001);
+  for (int i = 0; i < 999; ++i) one_by_one.count(Collective::broadcast, "some", some, 77);
+  EXPECT_EQ(at_once.entries(), one_by_one.entries());
+  EXPECT_EQ(at_once.entries().size(), 2u);
+  EXPECT_EQ(at_once.total().payload_bytes, 12345 * 1001 + 999 * 77);
 }
 
 TEST_P(CommTest, RanksPerNodeSetsTheLedgersNodes) {

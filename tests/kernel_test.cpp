@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "engine/core/random.h"
+#include "engine/kernels/activation.h"
 #include "engine/kernels/batch_norm_kernels.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/layer_norm.h"
@@ -14,6 +15,8 @@
 #include "engine/kernels/pool.h"
 #include "engine/kernels/random.h"
 #include "engine/kernels/reduce.h"
+#include "engine/kernels/softmax.h"
+#include "engine/kernels/tokens.h"
 #include "tests/thread_team.h"
 
 namespace ab {
@@ -90,15 +93,20 @@ TEST(RowKernels, BatchNormMoments) {
     expect_teams_agree({c, c, c, c}, blocks(t.channels), [&](const std::vector<Tensor>& out) {
       fill(out[2], 0.5);
       fill(out[3], 2.0);
-      return MergeMoments<float>{t,
-                                 mean.data<float>(),
-                                 m2.data<float>(),
-                                 out[0].data<float>(),
-                                 out[1].data<float>(),
-                                 out[2].data<float>(),
-                                 out[3].data<float>(),
-                                 1e-5f,
-                                 0.1f};
+      return MergeMoments<float, SetMoments<float>>{
+          t,
+          mean.data<float>(),
+          m2.data<float>(),
+          {static_cast<float>(t.pixels), out[0].data<float>(), out[1].data<float>(), out[2].data<float>(),
+           out[3].data<float>(), 1e-5f, 0.1f}};
+    });
+    const Tensor sums(Shape{t.channels}, DType::float64);
+    expect_teams_agree({sums, sums}, blocks(t.channels), [&](const std::vector<Tensor>& out) {
+      return MergeMoments<float, SetSums<float>>{
+          t,
+          mean.data<float>(),
+          m2.data<float>(),
+          {static_cast<double>(t.pixels), out[0].data<double>(), out[1].data<double>()}};
     });
   }
 }
@@ -158,6 +166,43 @@ TEST(RowKernels, BatchNormGradSums) {
                                   out[1].data<float>()};
     });
   }
+}
+
+TEST(RowKernels, SoftmaxAndItsGradient) {
+  for (std::int64_t columns : {1, 5, 70, 200}) {
+    const Tensor x = normal({4, columns}, 1), dy = normal({4, columns}, 2);
+    const Tensor y = x.clone();
+    softmax_in_place(y);
+    expect_teams_agree({x}, fixed(4), [&](const std::vector<Tensor>& out) {
+      out[0].copy_from(x);
+      return Softmax<float>{out[0].data<float>(), columns};
+    });
+    expect_teams_agree({dy}, fixed(4), [&](const std::vector<Tensor>& out) {
+      out[0].copy_from(dy);
+      return SoftmaxBackward<float>{out[0].data<float>(), y.data<float>(), columns};
+    });
+  }
+}
+
+TEST(RowKernels, Tokens) {
+  const std::int64_t samples = 3, tokens = 4, features = 10;
+  const Tensor patches = normal({samples, tokens - 1, features}, 1), class_token = normal({features}, 2),
+               position = normal({tokens, features}, 3), all = normal({samples, tokens, features}, 4);
+  expect_teams_agree({all}, fixed(samples * tokens), [&](const std::vector<Tensor>& out) {
+    return EmbedTokens<float>{patches.data<float>(), class_token.data<float>(), position.data<float>(),
+                              out[0].data<float>(), tokens, features};
+  });
+  expect_teams_agree({patches}, fixed(samples), [&](const std::vector<Tensor>& out) {
+    const std::int64_t length = (tokens - 1) * features;
+    return CopyRows<float>{all.data<float>() + features, out[0].data<float>(), tokens * features, length, length};
+  });
+}
+
+TEST(RowKernels, DropPath) {
+  const Tensor x = normal({8, 11}, 1);
+  expect_teams_agree({x}, fixed(8), [&](const std::vector<Tensor>& out) {
+    return DropPath<float>{x.data<float>(), out[0].data<float>(), 11, 0.5f, Philox{.seed = 4}};
+  });
 }
 
 TEST(RowKernels, LayerNormAndItsGradients) {
@@ -223,17 +268,19 @@ TEST(RowKernels, LossAndAccuracy) {
     const Tensor one = Tensor::scalar(1.5), positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
     const auto* label = labels.data<std::int64_t>();
     expect_teams_agree({per_row, per_row}, fixed(6), [&](const std::vector<Tensor>& out) {
-      return SoftmaxCrossEntropy<float>{logits.data<float>(), label,   out[0].data<float>(),
-                                        out[1].data<float>(), classes, 0.1f};
+      return SoftmaxCrossEntropy<float>{logits.data<float>(), label, label, out[0].data<float>(),
+                                        out[1].data<float>(), classes, 0.7f, 0.1f};
     });
     expect_teams_agree({logits}, fixed(6), [&](const std::vector<Tensor>& out) {
       return SoftmaxCrossEntropyBackward<float>{one.data<float>(),
                                                 logits.data<float>(),
                                                 label,
+                                                label,
                                                 lse.data<float>(),
                                                 out[0].data<float>(),
                                                 6,
                                                 classes,
+                                                0.7f,
                                                 0.1f};
     });
     expect_teams_agree({one}, fixed(1), [&](const std::vector<Tensor>& out) {

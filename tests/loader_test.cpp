@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "data/augment.h"
+#include "data/crop.h"
 #include "data/sampler.h"
 #include "engine/core/random.h"
 #include "tests/error_message.h"
@@ -107,8 +107,7 @@ TEST(Sampler, EvaluationSeesEachSampleOnce) {
 // ---- Augmentation ----
 
 /// From the definition: pad the image with black, cut a window, mirror it, normalise; in double.
-std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, const Augmentation& a,
-                                      const std::array<float, 3>& mean, const std::array<float, 3>& stddev) {
+std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, const PaddedCrop& a) {
   const int side = set.height, padded_side = side + 2 * kCropPadding;
   std::vector<double> padded(static_cast<std::size_t>(padded_side * padded_side * 3), 0.0), out;
   for (int y = 0; y < side; ++y)
@@ -122,22 +121,25 @@ std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, 
         const int from = a.flip ? side - 1 - x : x;
         const double value =
             padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
-        out.push_back((value - mean[c]) / stddev[c]);
+        out.push_back((value - set.mean[c]) / set.stddev[c]);
       }
   return out;
 }
 
 TEST(Augment, MatchesTheReferenceForEveryCropAndFlip) {
-  const std::array<float, 3> mean{0.49f, 0.48f, 0.45f}, stddev{0.20f, 0.25f, 0.30f};
   for (const int side : {3, 7, 32}) {  // 3 is narrower than the padding: whole windows may be black
-    const ImageSet set = random_set(1, side);
-    ImagePreparer preparer(side, side, mean, stddev);
+    ImageSet set = random_set(1, side);
+    set.mean = {0.49f, 0.48f, 0.45f};
+    set.stddev = {0.20f, 0.25f, 0.30f};
+    ImageTransform normalise(set, side, side);
+    Image cropped, unused;
     std::vector<float> out(set.pixels.size());
     for (int dy = 0; dy <= 8; ++dy)
       for (int dx = 0; dx <= 8; ++dx)
         for (const bool flip : {false, true}) {
-          preparer.prepare(set.image(0), {dy, dx, flip}, out.data());
-          const auto expected = augment_reference(set, 0, {dy, dx, flip}, mean, stddev);
+          padded_crop(set.read(0, unused), {dy, dx, flip}, cropped);
+          normalise.prepare(cropped.view(), out.data());
+          const auto expected = augment_reference(set, 0, {dy, dx, flip});
           for (std::size_t i = 0; i < out.size(); ++i)
             ASSERT_NEAR(out[i], expected[i], 2e-6)
                 << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
@@ -149,7 +151,7 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
   std::map<std::pair<int, int>, int> crops;
   int flips = 0;
   for (std::int64_t sample = 0; sample < 81 * 200; ++sample) {
-    const Augmentation a = draw_augmentation(11, 2, sample);
+    const PaddedCrop a = draw_padded_crop(11, 2, sample);
     ++crops[{a.dy, a.dx}];
     flips += a.flip;
   }
@@ -162,7 +164,7 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
   const auto draws = [](std::uint64_t seed, std::int64_t epoch) {
     std::vector<std::array<int, 3>> all;
     for (std::int64_t i = 0; i < 20; ++i) {
-      const Augmentation a = draw_augmentation(seed, epoch, i);
+      const PaddedCrop a = draw_padded_crop(seed, epoch, i);
       all.push_back({a.dy, a.dx, a.flip});
     }
     return all;
@@ -177,17 +179,19 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
 struct Pass {
   std::vector<std::vector<float>> images;
   std::vector<std::vector<std::int64_t>> labels;
+  std::vector<double> shares;  ///< Batch::mix
   bool operator==(const Pass&) const = default;
 };
 
-Pass read_pass(Loader& loader, std::int64_t epoch, std::chrono::microseconds pause = {}) {
+Pass read_pass(Loader& loader, std::int64_t epoch, std::chrono::microseconds pause = {}, std::int64_t first = 0) {
   Pass pass;
-  loader.start_epoch(epoch);
+  loader.start_epoch(epoch, first);
   while (const auto batch = loader.next()) {
     const auto images = batch->images.span<float>();
     const auto labels = batch->labels.span<std::int64_t>();
     pass.images.emplace_back(images.begin(), images.end());
     pass.labels.emplace_back(labels.begin(), labels.end());
+    pass.shares.push_back(batch->mix);
     std::this_thread::sleep_for(pause);
   }
   return pass;
@@ -199,9 +203,10 @@ TEST(Loader, BatchesAreTheSameForAnyPrefetchAndTiming) {
   Loader plain(set, options);
   const Pass expected = read_pass(plain, 3);
   ASSERT_EQ(expected.labels.size(), 8u);
-  for (const int prefetch : {1, 2, 5, 100})
+  for (const int prefetch : {1, 2, 100})
     for (const int pause : {0, 500}) {
       options.prefetch = prefetch;
+      options.threads = pause ? prefetch + 1 : prefetch;
       Loader loader(set, options);
       read_pass(loader, 0);
       EXPECT_EQ(read_pass(loader, 3, std::chrono::microseconds(pause)), expected) << prefetch << ' ' << pause;
@@ -218,8 +223,7 @@ TEST(Loader, BatchesFollowSamplerAndAugmentation) {
   ASSERT_EQ(std::ssize(pass.labels), loader.batches_per_epoch());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     ASSERT_EQ(pass.labels[i / 6][i % 6], samples[i]);
-    const auto expected =
-        augment_reference(set, samples[i], draw_augmentation(8, 2, samples[i]), options.mean, options.stddev);
+    const auto expected = augment_reference(set, samples[i], draw_padded_crop(8, 2, samples[i]));
     for (std::size_t j = 0; j < expected.size(); ++j)
       ASSERT_NEAR(pass.images[i / 6][i % 6 * expected.size() + j], expected[j], 2e-6);
   }
@@ -229,14 +233,13 @@ TEST(Loader, EvaluationIsExactAndUnaugmented) {
   const ImageSet set = random_set(29);
   std::vector<std::int64_t> seen;
   for (int rank = 0; rank < 3; ++rank) {
-    Loader loader(set, {.batch_size = 4, .rank = rank, .world_size = 3, .training = false, .augment = true});
+    Loader loader(set, {.batch_size = 4, .rank = rank, .world_size = 3, .training = false});
     loader.start_epoch(7);
     while (const auto batch = loader.next()) {
       EXPECT_EQ(batch->images.shape(), (Shape{batch->count(), 32, 32, 3}));
       for (std::int64_t label : batch->labels.span<std::int64_t>()) seen.push_back(label);
       const auto sample = batch->labels.span<std::int64_t>()[0];
-      const LoaderOptions defaults;
-      const auto expected = augment_reference(set, sample, {}, defaults.mean, defaults.stddev);
+      const auto expected = augment_reference(set, sample, {});
       for (std::size_t j = 0; j < expected.size(); ++j)
         ASSERT_NEAR(batch->images.span<float>()[j], expected[j], 2e-6);
     }
@@ -266,6 +269,113 @@ TEST(Loader, CanBeRestartedAndDroppedInEveryState) {
   }
 }
 
+TEST(Loader, StartsInTheMiddleOfAPass) {
+  const ImageSet set = random_set(70);
+  for (const int threads : {0, 1, 3}) {
+    // Everything that is drawn at random is on: what remains of a pass must not depend on where it began.
+    Loader loader(set, {.batch_size = 8,
+                        .seed = 5,
+                        .augmentation = {.rand_augment = 2, .random_erasing = 0.5},
+                        .mix = {.mixup = 0.4, .cutmix = 1},
+                        .prefetch = threads ? 2 : 0,
+                        .threads = std::max(threads, 1)});
+    const Pass whole = read_pass(loader, 3);
+    ASSERT_EQ(whole.labels.size(), 8u);
+    for (std::size_t first = 0; first <= 8; ++first) {
+      const Pass rest = read_pass(loader, 3, {}, static_cast<std::int64_t>(first));
+      ASSERT_EQ(rest.labels.size(), 8 - first);
+      EXPECT_TRUE(std::equal(rest.labels.begin(), rest.labels.end(), whole.labels.begin() + first));
+      EXPECT_TRUE(std::equal(rest.images.begin(), rest.images.end(), whole.images.begin() + first));
+      EXPECT_TRUE(std::equal(rest.shares.begin(), rest.shares.end(), whole.shares.begin() + first));
+    }
+    EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { loader.start_epoch(0, 9); }), "cannot start at 9"));
+  }
+}
+
+TEST(Loader, MixesBatchesWithTheirReverse) {
+  const ImageSet set = random_set(64);
+  LoaderOptions options{.batch_size = 8, .rank = 1, .world_size = 2, .seed = 4, .prefetch = 0};
+  Loader plain(set, options);
+  const Pass before = read_pass(plain, 2);
+  EXPECT_EQ(before.shares, std::vector<double>(4, 1.0));
+  options.mix = {.mixup = 0.7, .cutmix = 0.7};
+  Loader mixing(set, options);
+  mixing.start_epoch(2);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto batch = mixing.next();
+    ASSERT_TRUE(batch.has_value());
+    const auto& image = before.images[static_cast<std::size_t>(step)];
+    const auto& label = before.labels[static_cast<std::size_t>(step)];
+    const Tensor expected = Tensor::from(image, batch->images.shape());
+    const Mix mix = draw_mix(options.mix, 4, 2, 2 * step + 1, 32, 32);
+    mix_images(mix, expected);
+    EXPECT_TRUE(std::equal(expected.data<float>(), expected.data<float>() + expected.numel(),
+                           batch->images.data<float>()));
+    EXPECT_EQ(batch->mix, mix.share);
+    const auto labels = batch->labels.span<std::int64_t>(), mixed = batch->mixed_labels.span<std::int64_t>();
+    EXPECT_TRUE(std::equal(label.begin(), label.end(), labels.begin()));
+    EXPECT_TRUE(std::equal(label.rbegin(), label.rend(), mixed.begin()));
+  }
+  options.training = false;
+  Loader evaluation(set, options);
+  evaluation.start_epoch(0);
+  const auto batch = evaluation.next();
+  EXPECT_FALSE(batch->mixed_labels.defined());
+  EXPECT_EQ(batch->mix, 1);
+}
+
+TEST(Loader, AugmentsOnlyInTraining) {
+  const ImageSet set = random_set(40);
+  const LoaderOptions plain{.batch_size = 40, .augmentation = {.crop_and_flip = false}, .prefetch = 0};
+  const auto images_of = [&](const LoaderOptions& options) {
+    Loader loader(set, options);
+    return read_pass(loader, 0).images.at(0);
+  };
+  const auto expected = images_of(plain);
+  for (const Augmentation& augmentation :
+       {Augmentation{true, 0, 9, 0}, Augmentation{false, 1, 9, 0}, Augmentation{false, 0, 9, 1}}) {
+    LoaderOptions options = plain;
+    options.augmentation = augmentation;
+    EXPECT_NE(images_of(options), expected);
+    options.training = false;
+    const auto evaluated = images_of(options);
+    options.augmentation = {};
+    EXPECT_EQ(images_of(options), evaluated);
+  }
+  // Erased pixels have the mean colour, so they are zero after normalising.
+  LoaderOptions options = plain;
+  options.augmentation.random_erasing = 1;
+  const auto erased = images_of(options);
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < erased.size(); ++i) {
+    EXPECT_TRUE(erased[i] == 0 || erased[i] == expected[i]);
+    zeros += erased[i] == 0;
+  }
+  EXPECT_GT(zeros, erased.size() / 50);
+  EXPECT_LT(zeros, erased.size() / 3);
+}
+
+TEST(Loader, ScalesToTheSizeAskedFor) {
+  const ImageSet set = random_set(10);
+  for (const bool training : {true, false}) {
+    Loader loader(set, {.batch_size = 10, .training = training, .image_size = 48, .prefetch = 0});
+    loader.start_epoch(0);
+    const auto batch = loader.next();
+    ASSERT_EQ(batch->images.shape(), (Shape{10, 48, 48, 3}));
+    const std::int64_t sample = batch->labels.span<std::int64_t>()[3];
+    Image stored, scaled;
+    ImageView image = set.read(sample, stored);
+    if (training) {
+      padded_crop(image, draw_padded_crop(0, 0, sample), stored);
+      image = stored.view();
+    }
+    Resizer().resize(image, {0, 0, 32, 32}, 48, 48, scaled);
+    for (std::size_t i = 0; i < scaled.pixels.size(); ++i)
+      ASSERT_NEAR(batch->images.data<float>()[3 * scaled.pixels.size() + i],
+                  (scaled.pixels[i] / 255.0 - set.mean[i % 3]) / set.stddev[i % 3], 2e-6);
+  }
+}
+
 TEST(Loader, RethrowsWhatFailedInItsThread) {
   ImageSet set = random_set(24);
   set.labels[17] = 60001;
@@ -282,12 +392,32 @@ TEST(Loader, RethrowsWhatFailedInItsThread) {
   }
 }
 
+/// Every image takes a while.
+class SlowSet : public ImageSet {
+ public:
+  SlowSet(ImageSet set, std::chrono::milliseconds delay) : ImageSet(std::move(set)), delay_(delay) {}
+  ImageView read(std::int64_t i, Image& buffer) const override {
+    std::this_thread::sleep_for(delay_);
+    return ImageSet::read(i, buffer);
+  }
+
+ private:
+  std::chrono::milliseconds delay_;
+};
+
+TEST(Loader, ASlowBatchIsNotAStall) {
+  const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
+  Loader loader(set, {.batch_size = 20, .stall_timeout_seconds = 0.2});
+  loader.start_epoch(0);
+  EXPECT_TRUE(loader.next().has_value());
+}
+
 TEST(Loader, StallNamesTheThread) {
-  const ImageSet set = random_set(20000, 8);
-  Loader loader(set, {.batch_size = 20000, .stall_timeout_seconds = 1e-6});
+  const SlowSet set(random_set(1, 8), std::chrono::milliseconds(300));
+  Loader loader(set, {.batch_size = 1, .stall_timeout_seconds = 0.02});
   loader.start_epoch(0);
   const std::string message = message_of(ErrorKind::data, [&] { loader.next(); });
-  EXPECT_TRUE(contains(message, "'abtrain-loader' has delivered nothing for 1e-06 s"));
+  EXPECT_TRUE(contains(message, "'abtrain-loader' have delivered nothing for 0.02 s"));
   EXPECT_TRUE(contains(message, "batch 0 of 1 in epoch 0"));
 }
 
@@ -300,10 +430,16 @@ TEST(Loader, RefusesWhatCannotWork) {
   EXPECT_TRUE(contains(config_error({.batch_size = 0}), "batch size"));
   EXPECT_TRUE(contains(config_error({.batch_size = 1, .rank = 2, .world_size = 2}), "rank 2"));
   EXPECT_TRUE(contains(config_error({.batch_size = 1, .prefetch = -1}), "prefetch"));
-  EXPECT_TRUE(contains(config_error({.batch_size = 1, .stddev = {1, 0, 1}}), "channel 1"));
+  EXPECT_TRUE(contains(config_error({.batch_size = 1, .threads = 0}), "at least 1 thread"));
+  EXPECT_TRUE(contains(config_error({.batch_size = 1, .image_size = -1}), "image size"));
+  EXPECT_TRUE(contains(config_error({.batch_size = 1, .augmentation = {.rand_augment_magnitude = 31}}), "0 to 30"));
   Loader loader(set, {.batch_size = 1});
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { loader.next(); }), "start_epoch()"));
   ImageSet broken = set;
+  broken.stddev[1] = 0;
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "channel 1"));
+  broken = set;
   broken.labels.pop_back();
   EXPECT_TRUE(
       contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "9 labels"));

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// Models as files: what is saved is built again and computes the same, and a file that does not fit is
-// refused with everything that is wrong with it.
+// Models as files: what is saved is built again and computes the same under either library's names, factors
+// and merged, and a file that does not fit is refused with everything that is wrong with it.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "apps/model_file.h"
+#include "apps/stored_factors.h"
 #include "engine/core/random.h"
-#include "layers/models/models.h"
 #include "layers/weight.h"
 #include "tests/error_message.h"
 
@@ -26,76 +28,216 @@ Tensor noise(const Shape& shape, std::uint64_t stream) {
   return t;
 }
 
-/// The first weight that may be factorised.
-Weight& first_weight(Layer& model) {
-  for (Weight* weight : inventory_of(model).weights)
-    if (weight->role() == ParamRole::weight) return *weight;
-  throw Bug("the model has no weight");
+/// The weights that may be factorised.
+std::vector<Weight*> weights_of(Layer& model) {
+  std::vector<Weight*> weights = inventory_of(model).weights;
+  std::erase_if(weights, [](const Weight* w) { return w->role() != ParamRole::weight; });
+  return weights;
 }
+Weight& first_weight(Layer& model) { return *weights_of(model).front(); }
 
 void factorise(Weight& weight, std::int64_t r, bool with_rest) {
   weight.factorise(noise({weight.out(), r}, 1), noise({r, weight.in()}, 2), Weight::Mode::train_b,
                    with_rest ? noise(weight.shape(), 3) : Tensor());
 }
 
-void expect_same_output(Layer& one, Layer& other) {
+Tensor output(Layer& model, std::int64_t image_size) {
   const NoGradScope no_grad;
-  const Var x(noise({2, 32, 32, 3}, 4));
-  one.set_training(false);
-  other.set_training(false);
-  const Tensor a = one.forward(x).value(), b = other.forward(x).value();
+  model.set_training(false);
+  return model.forward(Var(noise({2, image_size, image_size, 3}, 4))).value();
+}
+
+void expect_same_bits(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.shape(), b.shape());
   EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0);
 }
 
-TEST(ModelFile, ComesBackDenseFactoredAndWithARest) {
-  for (const int form : {0, 1, 2}) {
-    const auto model = make_model("resnet20", 10, 5);
-    if (form > 0) factorise(first_weight(*model), 3, form == 2);
-    const LoadedModel loaded = model_from_file(model_to_file(*model, {"resnet20", "cifar10", 10}), "f");
-    EXPECT_EQ(loaded.info.model, "resnet20");
-    EXPECT_EQ(loaded.info.dataset, "cifar10");
-    EXPECT_EQ(first_weight(*loaded.model).factored(), form > 0);
-    EXPECT_EQ(first_weight(*loaded.model).rest().defined(), form == 2);
-    expect_same_output(*model, *loaded.model);
+const ModelSpec kMlp{.name = "mlp", .width = 0.0625};
+
+/// Every architecture, with convolutions that are wider than tall and taller than wide.
+const ModelSpec kSpecs[] = {
+    {.name = "resnet20", .seed = 5},
+    {.name = "resnet18", .classes = 7, .image_size = 64, .width = 0.125, .seed = 5},
+    {.name = "vgg11_bn", .image_size = 32, .width = 0.03125, .seed = 5},
+    {.name = "vgg11_bn_cifar", .width = 0.0625, .seed = 5},
+    {.name = "vit_ti_16", .image_size = 48, .width = 1.0 / 3, .qkv_bias = false, .seed = 5},
+    {.name = "mlp", .width = 0.0625, .seed = 5},
+};
+
+class ModelFile : public ::testing::TestWithParam<ModelSpec> {};
+
+TEST_P(ModelFile, ComesBackUnderEitherNamesDenseFactoredAndWithARest) {
+  const ModelSpec& spec = GetParam();
+  for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm})
+    for (const int form : {0, 1, 2}) {
+      const auto model = make_model(spec);
+      for (Weight* w : weights_of(*model))
+        if (form > 0) factorise(*w, std::min<std::int64_t>(3, w->n()), form == 2);
+      const LoadedModel loaded = model_from_file(model_to_file(*model, {spec, "cifar10"}, names), "f");
+      EXPECT_EQ(loaded.info.dataset, "cifar10");
+      EXPECT_EQ(loaded.info.spec.name, spec.name);
+      EXPECT_EQ(loaded.info.spec.classes, spec.classes);
+      EXPECT_EQ(loaded.info.spec.image_size, spec.image_size);
+      EXPECT_EQ(loaded.info.spec.width, spec.width);
+      EXPECT_EQ(loaded.info.spec.qkv_bias, spec.qkv_bias);
+      for (Weight* w : weights_of(*loaded.model)) {
+        EXPECT_EQ(w->factored(), form > 0);
+        EXPECT_EQ(w->rest().defined(), form == 2);
+      }
+      expect_same_bits(output(*model, spec.image_size), output(*loaded.model, spec.image_size));
+    }
+}
+
+TEST_P(ModelFile, FillsAnotherModelWithItsFactorsMultiplied) {
+  const ModelSpec& spec = GetParam();
+  const auto model = make_model(spec);
+  for (Weight* w : weights_of(*model)) factorise(*w, std::min<std::int64_t>(2, w->n()), true);
+  for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm}) {
+    ModelSpec blank = spec;
+    blank.draw = false;
+    const auto other = make_model(blank), merged = make_model(spec);
+    const TensorFile content = model_to_file(*model, {spec, "cifar10"}, names);
+    EXPECT_TRUE(load_weights(*other, content, "f").empty());
+    for (Weight* w : weights_of(*merged)) factorise(*w, std::min<std::int64_t>(2, w->n()), true);
+    EXPECT_EQ(merge_factors(*merged), static_cast<std::int64_t>(weights_of(*model).size()));
+    expect_same_bits(output(*merged, spec.image_size), output(*other, spec.image_size));
   }
 }
 
-TEST(ModelFile, NamesEverythingThatDoesNotFit) {
-  TensorFile content = model_to_file(*make_model("mlp", 10, 0), {"mlp", "synthetic", 10});
-  const std::string missing = content.tensors[0].name, wrong = content.tensors[1].name;
+TEST_P(ModelFile, WithoutItsMetadataIsReadByItsNames) {
+  const ModelSpec& spec = GetParam();
+  const auto model = make_model(spec);
+  for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm}) {
+    ModelSpec blank = spec;
+    blank.draw = false;
+    const auto other = make_model(blank);
+    TensorFile content = model_to_file(*model, {spec, "cifar10"}, names);
+    content.metadata.clear();
+    content.tensors.push_back({"bn1.num_batches_tracked", Tensor::zeros(Shape{}, DType::int64)});
+    load_weights(*other, content, "f");
+    expect_same_bits(output(*model, spec.image_size), output(*other, spec.image_size));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ModelFile, ::testing::ValuesIn(kSpecs),
+                         [](const auto& spec) { return spec.param.name; });
+
+TEST(StoredFactors, MultiplyToTheWeightInPyTorchsOrder) {
+  for (const Shape& shape : {Shape{4, 3, 3, 2}, Shape{40, 3, 3, 2}, Shape{5, 5}, Shape{3, 7}, Shape{7, 3}}) {
+    // A layer of one weight is enough of a model to be written.
+    struct OneWeight final : Layer {
+      explicit OneWeight(const Shape& s) : weight("w", noise(s, 9), ParamRole::weight) {}
+      Var forward(const Var& x) override { return x; }
+      void list(Inventory& inventory) override {
+        weight.list(inventory.params);
+        inventory.weights.push_back(&weight);
+      }
+      Weight weight;
+    } layer(shape);
+    factorise(layer.weight, 2, true);
+    const TensorFile content = model_to_file(layer, {kMlp, "synthetic"});
+    const Shape stored_shape = factored_weights(content, "f").at("w");
+    const std::int64_t out = stored_shape[0], in = stored_shape.numel() / out;
+    const Tensor &a = *content.find("w.a"), &b = *content.find("w.b"), &rest = *content.find("w.rest");
+    ASSERT_EQ(a.shape(), (Shape{std::max(out, in), 2}));
+    ASSERT_EQ(b.shape(), (Shape{2, std::min(out, in)}));
+    const NoGradScope no_grad;
+    const Tensor w = to_torch_order(layer.weight.formed().value());
+    ASSERT_EQ(w.shape(), stored_shape);
+    for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t k = 0; k < in; ++k) {
+        const std::int64_t row = out >= in ? o : k, column = out >= in ? k : o;
+        double product = rest.data<float>()[o * in + k];
+        for (std::int64_t r = 0; r < 2; ++r)
+          product += a.data<float>()[row * 2 + r] * b.data<float>()[r * b.dim(1) + column];
+        EXPECT_NEAR(product, w.data<float>()[o * in + k], 1e-6);
+      }
+  }
+}
+
+TEST(StoredFactors, AreRefusedUnlessTheyFit) {
+  const auto model = make_model(kMlp);
+  Weight& weight = first_weight(*model);
+  factorise(weight, 4, false);
+  const TensorFile good = model_to_file(*model, {kMlp, "synthetic"});
+  const auto refusal = [&](const TensorFile& content) {
+    return message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); });
+  };
+  const auto with_metadata = [&](const std::string& factored) {
+    TensorFile content = good;
+    content.metadata["factored"] = factored;
+    return content;
+  };
+  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":[32,32],"fc9.weight":[3,3]})")),
+                       "factors of fc9.weight are missing or do not fit its shape [3, 3]"));
+  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":[32,2,4,4]})")),
+                       "make up [32, 2, 4, 4], expected [32, 32]"));
+  EXPECT_TRUE(contains(refusal(with_metadata("{}")), "fc2.weight is missing"));
+  for (const char* text : {"", "[]", "{", "null", "3"})
+    EXPECT_TRUE(contains(refusal(with_metadata(text)), "not a JSON object")) << text;
+  const std::string deep(1'000'000, '['), closed = deep + std::string(deep.size(), ']');
+  EXPECT_TRUE(contains(refusal(with_metadata(deep)), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(with_metadata(closed)), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":)" + closed + "}")),
+                       "no sensible shape for fc2.weight"));
+  for (const char* list :
+       {"3", "[]", "[9]", "[0,3]", "[-1,3]", "[1.5,3]", "[3,\"3\"]", "[4294967296,4294967296]",
+        "[1,1,1,1,1,1,1]", "[18446744073709551615,1]", "[[3],3]"})
+    EXPECT_TRUE(contains(refusal(with_metadata(fmt::format(R"({{"fc2.weight":{}}})", list))),
+                         "no sensible shape for fc2.weight"))
+        << list;
+
+  TensorFile content = good;
+  std::erase_if(content.tensors, [](const NamedTensor& t) { return t.name == "fc2.weight.b"; });
+  EXPECT_TRUE(contains(refusal(content), "factors of fc2.weight"));
+  content = good;
+  for (NamedTensor& t : content.tensors)
+    if (t.name == "fc2.weight.b") t.value = Tensor::zeros({5, 32});  // r differs from A's
+  EXPECT_TRUE(contains(refusal(content), "factors of fc2.weight"));
+  content = good;
+  content.tensors.push_back({"other.a", Tensor::zeros({3, 1})});
+  content.tensors.push_back({"other.b", Tensor::zeros({1, 3})});
+  content.metadata["factored"] = R"({"fc2.weight":[32,32],"other":[3,3]})";
+  EXPECT_TRUE(contains(refusal(content), "factors of other, which its model does not have"));
+}
+
+TEST(ModelFileErrors, NameEverythingThatDoesNotFit) {
+  TensorFile content = model_to_file(*make_model(kMlp), {kMlp, "synthetic"});
+  const std::string missing = content.tensors[0].name, wrong = content.tensors[1].name,
+                    integers = content.tensors[2].name;
   content.tensors.erase(content.tensors.begin());
   content.tensors[0].value = Tensor::zeros({2, 2});
+  content.tensors[1].value = Tensor::zeros(content.tensors[1].value.shape(), DType::int64);
   content.tensors.push_back({"extra", Tensor::zeros({1})});
   const std::string message = message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); });
   EXPECT_TRUE(contains(message, missing + " is missing"));
   EXPECT_TRUE(contains(message, wrong + " is float32 [2, 2], expected"));
+  EXPECT_TRUE(contains(message, integers + " is int64"));
   EXPECT_TRUE(contains(message, "extra is not part of it"));
+
+  // Another model altogether: a sentence, not a page.
+  const auto resnet = make_model({.name = "resnet20"});
+  const std::string many = message_of(ErrorKind::checkpoint, [&] { load_weights(*resnet, {}, "f"); });
+  EXPECT_TRUE(contains(many, "conv1.weight is missing"));
+  EXPECT_TRUE(contains(many, " more like that"));
+  EXPECT_LT(many.size(), 1000u);
 }
 
-TEST(ModelFile, RefusesFactorsThatDoNotFit) {
-  const auto model = make_model("mlp", 10, 0);
-  Weight& weight = first_weight(*model);
-  factorise(weight, 4, false);
-  const TensorFile good = model_to_file(*model, {"mlp", "synthetic", 10});
-
-  TensorFile content = good;
-  content.metadata["factored"] += ",nothing.weight";
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); }), "does not have"));
-  content = good;
-  std::erase_if(content.tensors, [&](const NamedTensor& t) { return t.name == weight.outer().name; });
-  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); }),
-                       "factors of " + weight.name()));
-  content = good;
-  for (NamedTensor& t : content.tensors)
-    if (t.name == weight.inner().name) t.value = Tensor::zeros({5, weight.in()});  // r differs from outer's
-  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); }),
-                       weight.inner().name + " is float32 [5, "));
+TEST(ModelFileErrors, NameATensorThatIsNotFinite) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    for (const char* name : {"bn1.running_var", "layer1.0.conv1.weight", "layer1.0.conv1.weight.b"}) {
+      const auto model = make_model({.name = "resnet20"});
+      if (std::string(name).ends_with(".b")) factorise(first_weight(*model), 2, false);
+      const ModelSpec spec{.name = "resnet20"};
+      const TensorFile content = model_to_file(*model, {spec, "cifar10"});
+      content.find(name)->data<float>()[3] = bad;
+      EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); }),
+                           fmt::format("tensor {} holds NaN or infinity", name)));
+    }
 }
 
-TEST(ModelFile, RefusesBadMetadata) {
-  const TensorFile good = model_to_file(*make_model("mlp", 10, 0), {"mlp", "synthetic", 10});
+TEST(ModelFileErrors, TellWhatIsWrongWithTheMetadata) {
+  const TensorFile good = model_to_file(*make_model(kMlp), {kMlp, "synthetic"});
   const auto refusal = [&](const char* key, const char* value) {
     TensorFile content = good;
     if (value)
@@ -106,10 +248,56 @@ TEST(ModelFile, RefusesBadMetadata) {
   };
   EXPECT_TRUE(contains(refusal("format", nullptr), "lacks \"format\""));
   EXPECT_TRUE(contains(refusal("format", "pt"), "its format is 'pt'"));
-  EXPECT_TRUE(contains(refusal("format_version", "2"), "format version 2, this program reads up to 1"));
+  EXPECT_TRUE(contains(refusal("format_version", "3"),
+                       "format version 3, this program reads version 2; use a newer"));
+  EXPECT_TRUE(contains(refusal("format_version", "1"),
+                       "format version 1, this program reads version 2; load it with"));
   EXPECT_TRUE(contains(refusal("model", "lenet"), "'lenet'"));
-  for (const char* classes : {"-1", "0", "ten", "99999999999999999999", "10 "})
+  EXPECT_TRUE(contains(refusal("names", "keras"), "names are 'keras'"));
+  EXPECT_TRUE(contains(refusal("qkv_bias", "false"), "mlp has no qkv_bias"));
+  EXPECT_TRUE(contains(refusal("qkv_bias", "no"), "'no', expected 'true' or 'false'"));
+  for (const char* classes : {"-1", "0", "ten", "99999999999999999999", "10 ", "65536"})
     EXPECT_TRUE(contains(refusal("classes", classes), "not a sensible number")) << classes;
+  for (const char* width : {"-1", "0", "nan", "inf", "1e400", "17", "0.5x", ""})
+    EXPECT_TRUE(contains(refusal("width", width), "not a sensible number")) << width;
+  EXPECT_TRUE(contains(refusal("image_size", "0"), "not a sensible number"));
+  EXPECT_TRUE(contains(refusal("image_size", "16"), "fc1.weight is float32"));
+}
+
+TEST(LoadWeights, TakesOtherFloatingTypes) {
+  const auto model = make_model(kMlp), other = make_model(kMlp);
+  TensorFile content = model_to_file(*model, {kMlp, "synthetic"});
+  content.metadata.clear();
+  for (NamedTensor& t : content.tensors) t.value = Tensor::from(t.value.to_doubles(), t.value.shape());
+  load_weights(*other, content, "f");
+  expect_same_bits(output(*model, 32), output(*other, 32));
+}
+
+TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {
+  for (const char* name : {"resnet20", "vit_ti_16", "mlp"})
+    for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm}) {
+      const ModelSpec ten{.name = name, .width = 1.0 / 3, .seed = 1};
+      ModelSpec three = ten;
+      three.classes = 3, three.seed = 2;
+      TensorFile content = model_to_file(*make_model(ten), {ten, "cifar10"}, names);
+      content.metadata.clear();
+      const auto model = make_model(three);
+      EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f"); }),
+                           "weight is float32 [10, "));
+      const Tensor head = inventory_of(*model).weights.back()->dense().value.value().clone();
+      const std::vector<std::string> fresh = load_weights(*model, content, "f", OtherClasses::keep_own);
+      ASSERT_EQ(fresh.size(), 2u);
+      EXPECT_TRUE(fresh[0].ends_with(".weight") && fresh[1].ends_with(".bias"));
+      expect_same_bits(inventory_of(*model).weights.back()->dense().value.value(), head);
+      expect_same_bits(inventory_of(*model).weights.front()->dense().value.value(),
+                       inventory_of(*make_model(ten)).weights.front()->dense().value.value());
+      // It may differ in its classes only.
+      for (NamedTensor& t : content.tensors)
+        if (t.name == fresh[0]) t.value = Tensor::zeros({10, 3});
+      EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint,
+                                      [&] { load_weights(*model, content, "f", OtherClasses::keep_own); }),
+                           fresh[0] + " is float32 [10, 3]"));
+    }
 }
 
 }  // namespace

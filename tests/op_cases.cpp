@@ -27,6 +27,11 @@ Tensor input_values(const Shape& shape, DType dtype, std::size_t index) {
 
 namespace {
 
+std::vector<OpCase> joined(std::vector<OpCase> cases, const std::vector<OpCase>& more) {
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
 double numel(const Shape& shape) { return static_cast<double>(shape.numel()); }
 
 OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2dOptions options, bool bias) {
@@ -142,16 +147,24 @@ OpCase global_pool_case(const std::string& name, const Shape& x) {
   return c;
 }
 
-OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classes, float smoothing) {
-  std::vector<std::int64_t> labels;
-  for (std::int64_t i = 0; i < rows; ++i) labels.push_back((i * 7 + 3) % classes);
+OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classes, float smoothing,
+                 float share = 1.0f) {
+  std::vector<std::int64_t> labels, mixed;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    labels.push_back((i * 7 + 3) % classes);
+    mixed.push_back(share < 1 ? (i * 5 + 3) % classes : labels.back());
+  }
   OpCase c{
       .op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
   c.apply = [=](const std::vector<Var>& in) {
-    return softmax_cross_entropy(in[0], Tensor::from(labels, Shape{rows}, in[0].value().device()), smoothing);
+    const auto on_device = [&](const std::vector<std::int64_t>& l) {
+      return Tensor::from(l, Shape{rows}, in[0].value().device());
+    };
+    const MixedLabels second = share < 1 ? MixedLabels{on_device(mixed), share} : MixedLabels{};
+    return softmax_cross_entropy(in[0], on_device(labels), smoothing, second);
   };
   c.reference = [=](const std::vector<Values>& in) {
-    return Values{reference::softmax_cross_entropy(in[0], labels, smoothing)};
+    return Values{reference::softmax_cross_entropy(in[0], labels, smoothing, mixed, share)};
   };
   c.work = static_cast<double>(rows * classes);
   return c;
@@ -210,7 +223,7 @@ OpCase reshape_case(const std::string& name, const Shape& x, std::function<Var(c
 
 std::vector<OpCase> op_cases() {
   constexpr auto none = Activation::none, relu = Activation::relu;
-  return {
+  const std::vector<OpCase> cases{
       conv_case("3x3", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
       conv_case("no_bias", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, false),
       conv_case("no_padding", {1, 5, 5, 2}, {3, 3, 3, 2}, {}, true),
@@ -226,6 +239,7 @@ std::vector<OpCase> op_cases() {
       conv_case("batch1", {1, 4, 4, 16}, {16, 3, 3, 16}, {.padding = 1}, false),
       conv_case("wide", {2, 8, 8, 32}, {32, 3, 3, 32}, {.padding = 1}, true),
       conv_case("kernel_3x1", {2, 5, 5, 3}, {4, 3, 1, 3}, {}, true),
+      conv_case("whole_image", {3, 2, 4, 5}, {6, 2, 4, 5}, {.stride = 2}, true),
 
       linear_case("plain", 5, 7, 3, true),
       linear_case("no_bias", 5, 7, 3, false),
@@ -270,6 +284,8 @@ std::vector<OpCase> op_cases() {
       loss_case("plain", 5, 7, 0.0f),
       loss_case("smoothing", 5, 7, 0.1f),
       loss_case("batch1", 1, 3, 0.0f),
+      loss_case("mixed", 5, 7, 0.0f, 0.3f),
+      loss_case("mixed_smoothing", 6, 10, 0.1f, 0.75f),
       loss_case("many_classes", 4, 150, 0.2f),
 
       relu_case("plain", {3, 17}),
@@ -283,11 +299,12 @@ std::vector<OpCase> op_cases() {
                    }),
       reshape_case("flatten", {2, 3, 2, 2}, [](const Var& x) { return flatten(x); }),
   };
+  return joined(cases, transformer_op_cases());
 }
 
 std::vector<OpCase> large_op_cases() {
   constexpr auto none = Activation::none, relu = Activation::relu;
-  return {
+  const std::vector<OpCase> cases{
       conv_case("vgg_64_at_32", {128, 32, 32, 64}, {64, 3, 3, 64}, {.padding = 1}, false),
       conv_case("vgg_256_at_8", {128, 8, 8, 256}, {256, 3, 3, 256}, {.padding = 1}, false),
       conv_case("vgg_512_at_2", {128, 2, 2, 512}, {512, 3, 3, 512}, {.padding = 1}, false),
@@ -311,6 +328,7 @@ std::vector<OpCase> large_op_cases() {
       dropout_case("vit_mlp", {128, 65, 384}, 0.1f),
       add_case("64_at_32", {128, 32, 32, 64}),
   };
+  return joined(cases, large_transformer_op_cases());
 }
 
 }  // namespace ab::cases

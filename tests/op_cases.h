@@ -36,6 +36,10 @@ std::vector<OpCase> op_cases();
 /// Shapes of real training, from the same makers.
 std::vector<OpCase> large_op_cases();
 
+/// What op_cases_transformer.cpp adds to the two lists.
+std::vector<OpCase> transformer_op_cases();
+std::vector<OpCase> large_transformer_op_cases();
+
 /// How a test names its case when it fails.
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 

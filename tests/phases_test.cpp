@@ -88,7 +88,11 @@ TEST(PhaseSchedule, PhaseAgreesWithTheTransitionsBehindIt) {
           case Transition::sync: ASSERT_EQ(phase, Phase::low_rank); phase = Phase::rebound; break;
           default: break;
         }
-        if (schedule.transition_at(t) != Transition::none) last = t;
+        if (schedule.transition_at(t) != Transition::none) {
+          for (std::int64_t before = std::max<std::int64_t>(last, 0); before < t; ++before)
+            ASSERT_EQ(schedule.next_transition(before), t) << "W " << w << " S " << s << " D " << d;
+          last = t;
+        }
         ASSERT_EQ(schedule.phase_at(t), phase) << "W " << w << " S " << s << " D " << d << " t " << t;
         ASSERT_EQ(schedule.last_transition(t), last);
         ASSERT_EQ(schedule.splits_until(t), splits) << "W " << w << " S " << s << " D " << d << " t " << t;

@@ -209,13 +209,14 @@ TEST_F(ReportTest, RunFoldersAreProtected) {
   check_run_folder(config);
   EXPECT_FALSE(fs::exists(folder_ + "/new"));
   create_run_folder(config);
+  begin_run_folder(config);
   EXPECT_TRUE(fs::exists(in_folder(config.out, kConfigFile)));
   check_run_folder(config);  // no results yet
   write_file_atomically(in_folder(config.out, kSummaryFile), "{}");
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }),
                        "already holds a run (summary.json)"));
   config.overwrite = true;
-  create_run_folder(config);
+  begin_run_folder(config);
   EXPECT_FALSE(fs::exists(in_folder(config.out, kSummaryFile)));
   config.out = in_folder(config.out, kConfigFile);
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }), "is not a folder"));
@@ -226,12 +227,13 @@ TEST_F(ReportTest, InspectShowsFactorsAndSpectra) {
   // W = diag(4, 2) beside zeros: 3×2, as it is and as factors; a flat convolution wider than tall; a broken
   // layer.
   write_safetensors(
-      file, {{{"model", "tiny"}},
+      file, {{{"model", "tiny"}, {"factored", R"({"thin.weight":[4,3],"flat.weight":[2,2,2,2]})"}},
              {{"dense.weight", Tensor::from(std::vector<float>{4, 0, 0, 2, 0, 0}, {3, 2})},
               {"thin.weight.a", Tensor::from(std::vector<float>{0, 3, 4, 0}, {4, 1})},
               {"thin.weight.b", Tensor::from(std::vector<float>{2, 0, 0}, {1, 3})},
-              {"flat.weight.a", Tensor::from(std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}, {1, 2, 2, 2})},
-              {"flat.weight.b", Tensor::from(std::vector<float>{7, 0}, {2, 1})},
+              {"flat.weight.a", Tensor::from(std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}, {8, 1})},
+              {"flat.weight.b", Tensor::from(std::vector<float>{7, 0}, {1, 2})},
+              {"bn.num_batches_tracked", Tensor::from(std::vector<std::int64_t>{9}, Shape{})},
               {"broken.weight", Tensor::from(std::vector<float>{NAN, 0, 0, 1}, {2, 2})},
               {"dense.bias", Tensor::zeros({3})}}});
   const std::string text = inspect_text(file, 120);

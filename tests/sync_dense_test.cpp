@@ -199,6 +199,7 @@ TEST_P(OnRanks, FlatCollectivesTakeTensorsOfSeveralTypes) {
 class Descent final : public Optimizer {
  public:
   using Optimizer::Optimizer;
+  int moments_per_parameter() const override { return 0; }
 
  protected:
   void update(Param& param, ParamState&, double learning_rate, float) override {

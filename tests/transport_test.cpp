@@ -2,6 +2,7 @@
 //
 // Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
 #include "apps/run_folder.h"
+#include "apps/stop_request.h"
 #include "tests/program_test.h"
 
 namespace ab {
@@ -16,7 +17,7 @@ class TransportTest : public testing::ProgramTest {
   /// A run through all phases, which ends among factors.
   std::string train(const std::string& out, const std::string& more) const {
     return fmt::format(
-        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --steps 9 --lr 0.01 --log-every 1 "
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --lr 0.01 --log-every 1 "
         "--method ab --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
         small_cifar(), path(out), more);
   }
@@ -25,9 +26,9 @@ class TransportTest : public testing::ProgramTest {
 class TransportRanks : public TransportTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
-  const testing::Outcome threads = run(train("threads", fmt::format("--ranks {}", GetParam())));
+  const testing::Outcome threads = run(train("threads", fmt::format("--steps 9 --ranks {}", GetParam())));
   ASSERT_EQ(threads.exit_code, 0) << threads.err;
-  const testing::Outcome processes = run(train("processes", ""), launcher(GetParam()));
+  const testing::Outcome processes = run(train("processes", "--steps 9"), launcher(GetParam()));
   ASSERT_EQ(processes.exit_code, 0) << processes.err;
 
   const ab::Run a = read_run(path("threads")), b = read_run(path("processes"));
@@ -50,11 +51,30 @@ TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
 
+TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
+  const std::string whole_run = train("whole", "--steps 600");
+  ASSERT_EQ(run(whole_run, launcher(2)).exit_code, 0);
+  // mpirun passes SIGUSR1 on to the ranks, which hear it at different steps.
+  const std::string signalled = fmt::format(
+      "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -USR1 $p; wait $p' sh {}",
+      path("part"), launcher(2));
+  ASSERT_EQ(run(train("part", "--steps 600"), signalled).exit_code, kStoppedExitCode);
+  const testing::Outcome other_world = run("train --resume " + path("part"), launcher(3));
+  EXPECT_EQ(other_world.exit_code, 4) << other_world.err;
+  const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const ab::Run whole = read_run(path("whole")), part = read_run(path("part"));
+  ASSERT_EQ(whole.steps.size(), part.steps.size());
+  for (std::size_t i = 0; i < whole.steps.size(); ++i) ASSERT_EQ(whole.steps[i].loss, part.steps[i].loss) << i;
+  EXPECT_EQ(read_file(path("whole") + "/model.safetensors", ErrorKind::data),
+            read_file(path("part") + "/model.safetensors", ErrorKind::data));
+}
+
 TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
   const testing::Outcome no_data = run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
   EXPECT_EQ(no_data.exit_code, 3) << no_data.err;
   EXPECT_TRUE(testing::contains(no_data.err, "there is no folder '/nowhere'"));
-  const testing::Outcome groups = run(train("y", "--ab.group-size 4"), launcher(3));
+  const testing::Outcome groups = run(train("y", "--steps 9 --ab.group-size 4"), launcher(3));
   EXPECT_EQ(groups.exit_code, 2) << groups.err;
   EXPECT_FALSE(std::filesystem::exists(path("y")));
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Training speed of abtrain and PyTorch on the same step, interleaved so that both meet the same machine.
-#   PYTHON=~/venv/bin/python bench/peers/compare_train.sh [--rounds 5] [--model vgg16_bn] [--batch 128]
+#   PYTHON=~/venv/bin/python bench/peers/compare_train.sh [--rounds 5] [--model vgg16_bn_cifar] [--batch 128]
 #                            [--threads 2] [--steps 10] [--warmup 3] [-- torch_train.py flags, e.g. --compile]
 # Prints both programs' images per second and their ratio per round, then the medians. The default layout of
 # PyTorch is channels_last, its fastest on CPUs. TRAIN_BENCH names another build's program.
@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 python=${PYTHON:-python3}
 train_bench=${TRAIN_BENCH:-$root/build/bench/train_bench}
-rounds=5 model=vgg16_bn batch=128 threads=2 steps=10 warmup=3
+rounds=5 model=vgg16_bn_cifar batch=128 threads=2 steps=10 warmup=3
 while [[ $# -gt 0 ]]; do
   case $1 in
     --rounds | --model | --batch | --threads | --steps | --warmup)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--model", default="vgg16_bn", choices=["vgg16_bn", "vgg11_bn", "resnet20", "resnet56"])
+parser.add_argument("--model", default="vgg16_bn_cifar", choices=["vgg16_bn_cifar", "vgg11_bn_cifar", "resnet20", "resnet56"])
 parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--steps", type=int, default=10, help="timed steps")

@@ -86,7 +86,7 @@ Var record(std::string_view name, Tensor value, std::vector<Var> inputs, Backwar
   return result;
 }
 
-void backward(const Var& loss) {
+void backward(const Var& loss, double scale) {
   AB_CHECK(loss.defined() && loss.value().numel() == 1, "backward: the loss must have one element, got shape {}",
            loss.defined() ? loss.shape().str() : "none");
   AB_CHECK(loss.requires_grad(), "backward: the loss depends on nothing that requires a gradient");
@@ -98,7 +98,7 @@ void backward(const Var& loss) {
     for (const auto& input : node->inputs)
       if (input && input->requires_grad && !input->backward) ++pending_uses[input.get()];
 
-  loss.node_->grad = Tensor::scalar(1.0, loss.value().dtype(), loss.value().device()).view(loss.shape());
+  loss.node_->grad = Tensor::scalar(scale, loss.value().dtype(), loss.value().device()).view(loss.shape());
   for (auto& node : order) {
     if (!node->backward) continue;
     AB_CHECK(node->grad.defined(), "backward: {} received no gradient", node->operation);

@@ -48,7 +48,7 @@ class Var {
   Var detach() const { return Var(value()); }
 
   friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
-  friend void backward(const Var& loss);
+  friend void backward(const Var& loss, double scale);
 
  private:
   std::shared_ptr<VarNode> node_;
@@ -57,9 +57,9 @@ class Var {
 /// The result of an operation; remembers `inputs` and `backward` when recording is on and an input needs a gradient.
 Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
 
-/// Accumulates d loss / d leaf into every leaf that requires it. `loss` has one element. The record is
+/// Accumulates scale · d loss / d leaf into every leaf that requires it. `loss` has one element. The record is
 /// consumed: memory of intermediate values is freed as the walk passes them.
-void backward(const Var& loss);
+void backward(const Var& loss, double scale = 1.0);
 
 /// Whether this thread records (default: yes).
 bool recording();

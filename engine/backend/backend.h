@@ -18,6 +18,23 @@ struct GemmSpec {
   float beta = 0.0f;
 };
 
+/// Where the equal matrices of a batched product lie in their tensor: matrix (i, j) begins at element
+/// offset + i · outer_stride + j · inner_stride, and its rows are row_stride elements apart.
+struct MatrixGrid {
+  std::int64_t offset = 0, row_stride = 0, outer_stride = 0, inner_stride = 0;
+};
+
+/// C_ij = alpha · op(A_ij) · op(B_ij) for i in [0, outer), j in [0, inner), such as the samples and heads of
+/// attention; op(A): m×k, op(B): k×n, C: m×n.
+struct BatchedGemmSpec {
+  std::int64_t outer = 1, inner = 1;
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double alpha = 1.0;
+  MatrixGrid a = {}, b = {}, c = {};
+};
+
 /// A 2-D convolution (cross-correlation, as everywhere in deep learning).
 /// x: [batch, height, width, in_channels], w: [out_channels, kernel_h, kernel_w, in_channels / groups],
 /// y: [batch, out_height(), out_width(), out_channels].
@@ -30,6 +47,10 @@ struct Conv2dSpec {
   std::int64_t out_width() const { return (width + 2 * padding - dilation * (kernel_w - 1) - 1) / stride + 1; }
   /// A plain matrix product over channels.
   bool is_pointwise() const { return kernel_h == 1 && kernel_w == 1 && stride == 1 && padding == 0 && groups == 1; }
+  /// One output position that sees all of an image without padding: a matrix product over its pixels' channels.
+  bool is_whole_image() const {
+    return kernel_h == height && kernel_w == width && padding == 0 && dilation == 1 && groups == 1;
+  }
   bool operator==(const Conv2dSpec&) const = default;
 };
 
@@ -50,6 +71,9 @@ class Backend {
 
   /// float32, float64 and bfloat16 (accumulated in float32).
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
+
+  /// The same types. What lies between the matrices of `c` keeps its values.
+  virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
   /// y = conv(x, w) + bias; `bias` [out_channels] may be undefined.
   virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,

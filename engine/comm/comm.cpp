@@ -104,7 +104,7 @@ void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<s
 }
 
 void Comm::count(Collective what, std::size_t payload_bytes) {
-  ledger_->count(what, name_, world_ranks_, payload_bytes);
+  ledger_->count(what, name_, world_ranks_, static_cast<std::int64_t>(payload_bytes));
 }
 
 std::string CollectiveCall::str() const {

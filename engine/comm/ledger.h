@@ -13,6 +13,9 @@
 // different nodes, then, as the mean over the ring,
 //   inter_node = wire · c/p         intra_node = wire · (p-c)/p
 // A group of one sends nothing.
+// What is kept are whole numbers, calls and payload bytes of each ring; bytes on the wire follow from them when
+// asked for. Counting a collective n times therefore gives exactly what n calls give, which lets a plan of a run
+// (ablowrank/traffic_plan.h) be compared with the run byte for byte.
 
 #include <compare>
 #include <cstddef>
@@ -32,8 +35,13 @@ struct LedgerKey {
   Collective collective;
   std::string group;
   std::string phase;
+  int ranks = 1;           ///< p, the members of the ring
+  int crossing_links = 0;  ///< c, those of its p links that join two nodes
   auto operator<=>(const LedgerKey&) const = default;
 };
+
+/// Bytes that one rank sends per byte of payload, mean over a ring of `ranks`.
+double wire_factor(Collective collective, int ranks);
 
 struct LedgerEntry {
   std::int64_t calls = 0;
@@ -59,19 +67,29 @@ class Ledger {
   void set_phase(std::string phase) { phase_ = std::move(phase); }
   const std::string& phase() const { return phase_; }
 
-  /// `world_ranks`: the members of the group in rank order.
+  /// Counts `times` collectives of that size. `world_ranks`: the members of the group in rank order.
   void count(Collective what, const std::string& group, const std::vector<int>& world_ranks,
-             std::size_t payload_bytes);
+             std::int64_t payload_bytes, std::int64_t times = 1);
+  /// Links of the ring through `world_ranks` that join ranks on different nodes.
+  int crossing_links(const std::vector<int>& world_ranks) const;
 
-  const std::map<LedgerKey, LedgerEntry>& entries() const { return entries_; }
+  /// All counts as text, and back: a resumed run goes on counting.
+  std::string to_text() const;
+  void from_text(const std::string& text);
+
+  std::map<LedgerKey, LedgerEntry> entries() const;
   LedgerEntry total() const;
   LedgerEntry total_of_phase(const std::string& phase) const;
   std::map<std::string, LedgerEntry> by_phase() const;
 
  private:
+  struct Tally {
+    std::int64_t calls = 0, payload_bytes = 0;
+  };
+
   std::vector<int> node_of_rank_;
   std::string phase_ = "setup";
-  std::map<LedgerKey, LedgerEntry> entries_;
+  std::map<LedgerKey, Tally> tallies_;
 };
 
 }  // namespace ab

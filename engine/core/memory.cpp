@@ -11,7 +11,10 @@ namespace ab {
 namespace {
 
 // Address sanitizers see nothing wrong in a block that a cache hands out again: no caching there.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#define AB_CLANG_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#endif
+#if defined(__SANITIZE_ADDRESS__) || AB_CLANG_ADDRESS_SANITIZER
 constexpr bool kCacheBlocks = false;
 #else
 constexpr bool kCacheBlocks = true;

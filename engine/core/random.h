@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
 #include "engine/core/host_device.h"
 
@@ -54,5 +55,12 @@ struct Philox {
     return n >> 32 ? ((high << 32) | low) % n : (high * n + ((low * n) >> 32)) >> 32;
   }
 };
+
+/// A stream for everything that has a name: FNV-1a, 64 bits.
+constexpr std::uint64_t stream_of(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
 
 }  // namespace ab

@@ -20,16 +20,6 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-void sync_folder(const std::string& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  AB_CHECK_KIND(checkpoint, descriptor >= 0, "cannot open folder {}: {}", folder, system_reason());
-  const bool synced =
-      ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
-  const std::string reason = system_reason();
-  ::close(descriptor);
-  AB_CHECK_KIND(checkpoint, synced, "cannot sync folder {}: {}", folder, reason);
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
@@ -65,6 +55,16 @@ void AtomicFile::commit() {
   ::close(descriptor_);
   descriptor_ = -1;
   sync_folder(folder_of(path_));
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  AB_CHECK_KIND(checkpoint, descriptor >= 0, "cannot open folder {}: {}", folder, system_reason());
+  const bool synced =
+      ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
+  const std::string reason = system_reason();
+  ::close(descriptor);
+  AB_CHECK_KIND(checkpoint, synced, "cannot sync folder {}: {}", folder, reason);
 }
 
 void write_file_atomically(const std::string& path, std::string_view text) {

@@ -35,6 +35,9 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+/// Makes it durable which files and folders `folder` holds. Throws Error(checkpoint).
+void sync_folder(const std::string& folder);
+
 /// Replaces the content of `path`.
 void write_file_atomically(const std::string& path, std::string_view text);
 

@@ -2,6 +2,7 @@
 #include "engine/io/metrics_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,9 +16,21 @@ namespace ab {
 
 using Json = nlohmann::ordered_json;
 
-MetricsLog::MetricsLog(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+MetricsLog::MetricsLog(const std::string& path, std::int64_t keep_bytes) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   AB_CHECK(descriptor_ >= 0, "cannot create {}: {}", path, std::strerror(errno));
+  AB_CHECK(bytes() <= keep_bytes || ::ftruncate(descriptor_, keep_bytes) == 0, "cannot cut {}: {}", path, std::strerror(errno));
+}
+
+std::int64_t MetricsLog::synced_bytes() const {
+  ::fdatasync(descriptor_);  // in vain on a disk that is full, which costs lines and not the run
+  return bytes();
+}
+
+std::int64_t MetricsLog::bytes() const {
+  struct stat status {};
+  AB_CHECK(::fstat(descriptor_, &status) == 0, "cannot measure {}: {}", path_, std::strerror(errno));
+  return status.st_size;
 }
 
 MetricsLog::~MetricsLog() {

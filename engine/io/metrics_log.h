@@ -43,8 +43,10 @@ struct SplitMetrics {
 
 class MetricsLog {
  public:
-  /// Starts a new file; throws Error(config) when it cannot be created.
-  explicit MetricsLog(const std::string& path);
+  /// Keeps the first `keep_bytes` of a file that is there (a run that goes on at a checkpoint) and cuts off the
+  /// rest; of a shorter one, which lost its end in a power cut, it keeps all. Throws Error(config) when the file cannot
+  /// be created.
+  explicit MetricsLog(const std::string& path, std::int64_t keep_bytes = 0);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
@@ -52,11 +54,14 @@ class MetricsLog {
   void write(const StepMetrics& metrics);
   void write(const EpochMetrics& metrics);
   void write(const SplitMetrics& metrics);
+  /// The length of the file, all of it on the disk.
+  std::int64_t synced_bytes() const;
   /// Lines that could not be written. A full disk costs one warning on stderr and these lines, not the run.
   std::int64_t lost_lines() const { return lost_lines_; }
 
  private:
   void append(std::string line);
+  std::int64_t bytes() const;
 
   std::string path_;
   int descriptor_ = -1;

@@ -43,4 +43,13 @@ Tensor apply_dropout(const Tensor& x, float p, Philox random) {
   return y;
 }
 
+Tensor apply_drop_path(const Tensor& x, float p, Philox random) {
+  const Tensor y(x.shape(), x.dtype(), x.device());
+  const std::int64_t samples = x.dim(0), length = x.numel() / samples;
+  dispatch_float(x.dtype(), "drop_path", [&]<class T>() {
+    for_each_row(x.device(), samples, length, kernels::DropPath<T>{x.data<T>(), y.data<T>(), length, p, random});
+  });
+  return y;
+}
+
 }  // namespace ab

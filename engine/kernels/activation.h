@@ -5,6 +5,7 @@
 //   relu     y = max(x, 0)                      dx = dy where y > 0
 //   gelu     y = x Φ(x)                         dx = dy (Φ(x) + x φ(x))
 //   dropout  y = x · mask / (1 − p)             dx = dy · mask / (1 − p), mask_i = [uniform_i >= p]
+//   drop path  the same with one mask for each sample
 
 #include <cmath>
 
@@ -23,6 +24,8 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 
 /// Forward and backward alike: the mask is drawn from `random` both times. p in [0, 1).
 Tensor apply_dropout(const Tensor& x, float p, Philox random);
+/// The same with number n for all of sample n.   x: [N, ...]
+Tensor apply_drop_path(const Tensor& x, float p, Philox random);
 
 namespace kernels {
 
@@ -81,6 +84,24 @@ template <class T> struct Dropout {
     const C kept =
         random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
     y[i] = static_cast<T>(static_cast<C>(x[i]) * kept);
+  }
+};
+
+/// One sample per row.
+template <class T> struct DropPath {
+  const T* x;
+  T* y;
+  std::int64_t length;
+  float p;
+  Philox random;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t sample) const {
+    using C = compute_t<T>;
+    const C kept =
+        random.uniform(static_cast<std::uint64_t>(sample)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
+    const T* from = x + sample * length;
+    T* to = y + sample * length;
+    for (std::int64_t i = team.lane(); i < length; i += team.size())
+      to[i] = static_cast<T>(static_cast<C>(from[i]) * kept);
   }
 };
 

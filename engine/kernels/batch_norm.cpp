@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/kernels/batch_norm_kernels.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
@@ -38,24 +39,54 @@ template <class F> void dispatch_flags(bool first, bool second, F&& f) {
     f.template operator()<false, false>();
 }
 
+/// The sums of a backward pass over all ranks: [2, C] of their type, dbeta first.
+Tensor grad_sums_of_ranks(const BatchNormGrads& grads, const SumOverRanks& sum_over_ranks) {
+  const Tensor sums(Shape{2, grads.dbeta.numel()}, DType::float64);
+  sums.slice(0, 1).copy_from(cast(grads.dbeta, DType::float64));
+  sums.slice(1, 2).copy_from(cast(grads.dgamma, DType::float64));
+  sum_over_ranks(sums);
+  return cast(sums, grads.dbeta.dtype()).to(grads.dbeta.device());
+}
+
 }  // namespace
 
 BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
-                           const Tensor& running_var, double momentum) {
+                           const Tensor& running_var, double momentum, const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
   return dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
     const Shape per_channel{table.channels}, per_chunk{table.chunks(), table.columns()};
     const Tensor chunk_mean(per_chunk, dtype_of<C>, x.device()), chunk_m2(per_chunk, dtype_of<C>, x.device());
-    const BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()),
-                               Tensor(per_channel, dtype_of<C>, x.device())};
+    BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()),
+                         Tensor(per_channel, dtype_of<C>, x.device()), table.pixels};
     for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                  kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
-    for_each_row(
-        x.device(), blocks_of(x.device(), table.channels), table.strands(),
-        kernels::MergeMoments<C>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), moments.mean.data<C>(),
-                                 moments.rstd.data<C>(), running_mean.data<C>(), running_var.data<C>(),
-                                 static_cast<C>(epsilon), static_cast<C>(momentum)});
+    const auto merge = [&]<class Set>(const Set& set) {
+      for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
+                   kernels::MergeMoments<C, Set>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), set});
+    };
+    const auto set_moments = [&] {
+      return kernels::SetMoments<C>{static_cast<C>(moments.pixels), moments.mean.data<C>(),
+                                    moments.rstd.data<C>(),         running_mean.data<C>(),
+                                    running_var.data<C>(),          static_cast<C>(epsilon),
+                                    static_cast<C>(momentum)};
+    };
+    if (!sum_over_ranks) {
+      merge(set_moments());
+      return moments;
+    }
+    const auto pixels = static_cast<double>(table.pixels);
+    const Tensor own(Shape{forward_sums(table.channels)}, DType::float64, x.device());
+    merge(kernels::SetSums<C>{pixels, own.data<double>(), own.data<double>() + table.channels});
+    const Tensor sums = own.to(Device{});
+    sums.data<double>()[2 * table.channels] = pixels;
+    sum_over_ranks(sums);
+    const double all_pixels = sums.data<double>()[2 * table.channels];
+    moments.pixels = static_cast<std::int64_t>(all_pixels);
+    const Tensor all = sums.to(x.device());
+    for_each_index(x.device(), table.channels,
+                   kernels::MomentsOfSums<C>{all_pixels, all.data<double>(),
+                                             all.data<double>() + table.channels, set_moments()});
     return moments;
   });
 }
@@ -97,8 +128,8 @@ Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Te
 }
 
 BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
-                                   const BatchMoments& moments, const Tensor& gamma, bool training,
-                                   BatchNormNeeds needs) {
+                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
+                                   const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
   const bool relu = y.defined();
   BatchNormGrads grads;
@@ -116,7 +147,7 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
     C* scale = center + table.columns();
     C* offset = scale + table.columns();
     C* slope = offset + table.columns();
-    const C per_pixel = training ? C{1} / static_cast<C>(table.pixels) : C{0};
+    const C per_pixel = moments.pixels > 0 ? C{1} / static_cast<C>(moments.pixels) : C{0};
     for_each_index(x.device(), table.columns(),
                    kernels::RepeatChannels<C>{table.channels, moments.mean.data<C>(), center});
 
@@ -128,10 +159,12 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
                    kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(),
                                              grads.dbeta.data<C>(), grads.dgamma.data<C>()});
       if (!grads.dx.defined()) return;
+      const Tensor of_ranks = sum_over_ranks ? grad_sums_of_ranks(grads, sum_over_ranks) : Tensor();
+      const C* dbeta = sum_over_ranks ? of_ranks.data<C>() : grads.dbeta.data<C>();
+      const C* dgamma = sum_over_ranks ? dbeta + table.channels : grads.dgamma.data<C>();
       for_each_index(x.device(), table.columns(),
                      kernels::BackwardCoefficients<C>{table.channels, per_pixel, moments.rstd.data<C>(),
-                                                      gamma.data<C>(), grads.dgamma.data<C>(),
-                                                      grads.dbeta.data<C>(), scale, offset, slope});
+                                                      gamma.data<C>(), dgamma, dbeta, scale, offset, slope});
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                    kernels::NormaliseBackward<T, kRelu, kResidual>{
                        table, dy.data<T>(), x.data<T>(), data_or_null<T>(y), center, scale, offset, slope,

@@ -8,6 +8,11 @@
 //   dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N)     (training)
 //   dx = gamma · rstd · g                                                    (evaluation)
 // Nothing but x, y, mean and rstd is kept for the backward pass.
+// In training, several ranks may take the statistics over their batches together, as if they were one: mean, var,
+// N and the sums in dx are then those of all ranks, which two small collectives add up, one in each direction;
+// dgamma and dbeta as returned stay those of the rank's own pixels, which are averaged like every gradient.
+
+#include <functional>
 
 #include "engine/core/tensor.h"
 
@@ -15,14 +20,22 @@ namespace ab {
 
 /// What a batch is normalised with, in the computing type (float32, or float64 for float64 activations).
 struct BatchMoments {
-  Tensor mean;  ///< [C]
-  Tensor rstd;  ///< [C]
+  Tensor mean;              ///< [C]
+  Tensor rstd;              ///< [C]
+  std::int64_t pixels = 0;  ///< N, on all ranks that share the moments; 0: they are constants
 };
+
+/// Replaces a float64 tensor in host memory by its sum over the ranks that share statistics. Empty: this rank has
+/// its own.
+using SumOverRanks = std::function<void(const Tensor&)>;
+/// What a forward pass adds up over ranks (Σ x and Σ x² per channel, N), and a backward pass (both sums in dx).
+constexpr std::int64_t forward_sums(std::int64_t channels) { return 2 * channels + 1; }
+constexpr std::int64_t backward_sums(std::int64_t channels) { return 2 * channels; }
 
 /// Moments of x [..., C] over all but the last dimension. Moves `running_mean` and `running_var` [C], of the
 /// computing type, by `momentum` towards the batch (its unbiased variance). Needs at least two pixels.
 BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
-                           const Tensor& running_var, double momentum);
+                           const Tensor& running_var, double momentum, const SumOverRanks& sum_over_ranks = {});
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
@@ -36,9 +49,9 @@ struct BatchNormNeeds {
 struct BatchNormGrads {
   Tensor dx, dgamma, dbeta, dresidual;  ///< dgamma and dbeta of the computing type
 };
-/// `y` is the forward result, or undefined when there was no ReLU. `training`: the moments came from x.
+/// `y` is the forward result, or undefined when there was no ReLU. `sum_over_ranks` as in batch_moments.
 BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
-                                   const BatchMoments& moments, const Tensor& gamma, bool training,
-                                   BatchNormNeeds needs);
+                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
+                                   const SumOverRanks& sum_over_ranks = {});
 
 }  // namespace ab

@@ -3,7 +3,8 @@
 //
 // The kernels of batch_norm.h. Statistics are taken per chunk of pixels and merged (Chan et al. 1979); the
 // chunks depend on the shape and the device alone, so that the result does not depend on the number of
-// threads.
+// threads. Ranks that share statistics add up Σ x and Σ x² in float64 between the merge and what is done with
+// its result.
 
 #include <cmath>
 
@@ -61,16 +62,55 @@ template <class T> struct ChunkMoments {
   }
 };
 
-/// One block of channels per team: merges the strands and moves the running statistics.
-template <class C> struct MergeMoments {
-  PixelTable table;
-  const C* strand_mean;  // [strands, channels]
-  const C* strand_m2;    // [strands, channels]
+/// A channel's mean and M2 become what it is normalised with, and move its running statistics.
+template <class C> struct SetMoments {
+  C pixels;  // that the moments are of, on all ranks
   C* mean;
   C* rstd;
   C* running_mean;
   C* running_var;
   C epsilon, momentum;
+
+  AB_HD void operator()(std::int64_t c, C center, C m2) const {
+    mean[c] = center;
+    rstd[c] = C{1} / std::sqrt(m2 / pixels + epsilon);
+    running_mean[c] += momentum * (center - running_mean[c]);
+    running_var[c] += momentum * (m2 / (pixels - 1) - running_var[c]);
+  }
+};
+
+/// A channel's mean and M2 become this rank's part of sums over ranks.
+template <class C> struct SetSums {
+  double pixels;        // on this rank
+  double* sum;          // Σ x, per channel
+  double* sum_squares;  // Σ x²
+
+  AB_HD void operator()(std::int64_t c, C center, C m2) const {
+    const double mean = static_cast<double>(center);
+    sum[c] = pixels * mean;
+    sum_squares[c] = static_cast<double>(m2) + pixels * mean * mean;
+  }
+};
+
+/// The way back, with the sums of all ranks, channel by channel.
+template <class C> struct MomentsOfSums {
+  double pixels;  // on all ranks
+  const double* sum;
+  const double* sum_squares;
+  SetMoments<C> set;
+
+  AB_HD void operator()(std::int64_t c) const {
+    const double mean = sum[c] / pixels, m2 = sum_squares[c] - sum[c] * mean;
+    set(c, static_cast<C>(mean), m2 < 0 ? C{0} : static_cast<C>(m2));
+  }
+};
+
+/// One block of channels per team: merges the strands; `set` (SetMoments or SetSums) takes the result.
+template <class C, class Set> struct MergeMoments {
+  PixelTable table;
+  const C* strand_mean;  // [strands, channels]
+  const C* strand_m2;    // [strands, channels]
+  Set set;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
     with_block<Team>(table.channels, block, [&](std::int64_t c, auto count) {
@@ -89,12 +129,7 @@ template <class C> struct MergeMoments {
       }
       for (int j = 0; j < count; ++j) m2[j] = team.sum(m2[j]);
       if (team.lane() != 0) return;
-      for (int j = 0; j < count; ++j) {
-        mean[c + j] = center[j];
-        rstd[c + j] = C{1} / std::sqrt(m2[j] / static_cast<C>(table.pixels) + epsilon);
-        running_mean[c + j] += momentum * (center[j] - running_mean[c + j]);
-        running_var[c + j] += momentum * (m2[j] / static_cast<C>(table.pixels - 1) - running_var[c + j]);
-      }
+      for (int j = 0; j < count; ++j) set(c + j, center[j], m2[j]);
     });
   }
 };
@@ -222,7 +257,7 @@ template <class C> struct MergeGradSums {
 };
 
 /// Per column of the table, what NormaliseBackward needs of the column's channel. `per_pixel` is 1 / N when
-/// the moments came from this batch and 0 when they were constants.
+/// the moments came from batches and 0 when they were constants; dgamma and dbeta are those of all N pixels.
 template <class C> struct BackwardCoefficients {
   std::int64_t channels;
   C per_pixel;

@@ -3,8 +3,7 @@
 
 namespace ab {
 
-SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels,
-                                                        float smoothing) {
+SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const ClassTargets& targets) {
   const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
   return dispatch_float(logits.dtype(), "softmax_cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
@@ -13,24 +12,27 @@ SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, co
                                            Tensor(Shape{rows}, dtype_of<C>, logits.device())};
     for_each_row(
         logits.device(), rows, 8 * classes,
-        kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), labels.data<std::int64_t>(), row_loss.data<C>(),
-                                        result.lse.data<C>(), classes, static_cast<C>(smoothing)});
+        kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), targets.labels.data<std::int64_t>(),
+                                        targets.mixed_labels.data<std::int64_t>(), row_loss.data<C>(),
+                                        result.lse.data<C>(), classes, static_cast<C>(targets.share),
+                                        static_cast<C>(targets.smoothing)});
     for_each_row(logits.device(), 1, rows,
                  kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
     return result;
   });
 }
 
-Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const Tensor& labels,
-                                      const Tensor& lse, float smoothing) {
+Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const ClassTargets& targets,
+                                      const Tensor& lse) {
   const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
   const Tensor dlogits(logits.shape(), logits.dtype(), logits.device());
   dispatch_float(logits.dtype(), "softmax_cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     for_each_row(logits.device(), rows, 8 * classes,
                  kernels::SoftmaxCrossEntropyBackward<T>{
-                     dloss.data<C>(), logits.data<T>(), labels.data<std::int64_t>(), lse.data<C>(),
-                     dlogits.data<T>(), rows, classes, static_cast<C>(smoothing)});
+                     dloss.data<C>(), logits.data<T>(), targets.labels.data<std::int64_t>(),
+                     targets.mixed_labels.data<std::int64_t>(), lse.data<C>(), dlogits.data<T>(), rows, classes,
+                     static_cast<C>(targets.share), static_cast<C>(targets.smoothing)});
   });
   return dlogits;
 }

@@ -1,9 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Softmax cross entropy with label smoothing s over C classes, averaged over N rows.
-//   loss = 1/N Σ_rows (lse − (1 − s) · z_label − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
-//   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · [c = label] − s/C)
+// Softmax cross entropy with label smoothing s over C classes, averaged over N rows. Each row has two labels a
+// and b, of shares λ and 1 − λ (mixup, CutMix); without mixing, a = b and λ = 1.
+//   loss = 1/N Σ_rows (lse − (1 − s) · (λ z_a + (1 − λ) z_b) − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
+//   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · (λ [c = a] + (1 − λ) [c = b]) − s/C)
 // logits z: [N, C], labels: [N] int64 in [0, C).
 
 #include <cmath>
@@ -14,15 +15,22 @@
 
 namespace ab {
 
+/// What a row of logits shall become.
+struct ClassTargets {
+  Tensor labels;        ///< a: [N] int64
+  Tensor mixed_labels;  ///< b: [N] int64
+  float share = 1;      ///< λ
+  float smoothing = 0;  ///< s
+};
+
 struct SoftmaxCrossEntropyResult {
   Tensor loss;  ///< [1], computing type
   Tensor lse;   ///< [N], computing type
 };
-SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const Tensor& labels,
-                                                        float smoothing);
+SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const ClassTargets& targets);
 /// `dloss`: [1] of the computing type.
-Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const Tensor& labels,
-                                      const Tensor& lse, float smoothing);
+Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits, const ClassTargets& targets,
+                                      const Tensor& lse);
 
 /// Per row, how many logits stand before that of the label. -> [N] int64
 Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels);
@@ -36,11 +44,11 @@ namespace kernels {
 template <class T> struct SoftmaxCrossEntropy {
   using C = compute_t<T>;
   const T* logits;
-  const std::int64_t* labels;
+  const std::int64_t *labels, *mixed_labels;
   C* row_loss;
   C* lse;
   std::int64_t classes;
-  C smoothing;
+  C share, smoothing;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
@@ -52,7 +60,8 @@ template <class T> struct SoftmaxCrossEntropy {
                       ? C{0}
                       : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
     if (team.lane() != 0) return;
-    const C of_label = static_cast<C>(z[labels[row]]);
+    const C of_label =
+        share * static_cast<C>(z[labels[row]]) + (C{1} - share) * static_cast<C>(z[mixed_labels[row]]);
     lse[row] = largest + std::log(sum_exp);
     row_loss[row] = lse[row] - (C{1} - smoothing) * of_label - smoothing / static_cast<C>(classes) * sum;
   }
@@ -63,11 +72,11 @@ template <class T> struct SoftmaxCrossEntropyBackward {
   using C = compute_t<T>;
   const C* dloss;
   const T* logits;
-  const std::int64_t* labels;
+  const std::int64_t *labels, *mixed_labels;
   const C* lse;
   T* dlogits;
   std::int64_t rows, classes;
-  C smoothing;
+  C share, smoothing;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
@@ -75,7 +84,8 @@ template <class T> struct SoftmaxCrossEntropyBackward {
     const C scale = *dloss / static_cast<C>(rows), shift = lse[row],
             spread = smoothing / static_cast<C>(classes);
     for (std::int64_t c = team.lane(); c < classes; c += team.size()) {
-      const C target = spread + (c == labels[row] ? C{1} - smoothing : C{0});
+      const C hit = (c == labels[row] ? share : C{0}) + (c == mixed_labels[row] ? C{1} - share : C{0});
+      const C target = spread + (C{1} - smoothing) * hit;
       dz[c] = static_cast<T>(scale * (std::exp(static_cast<C>(z[c]) - shift) - target));
     }
   }

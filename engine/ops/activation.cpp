@@ -23,6 +23,14 @@ Var dropout(const Var& x, float p, Philox random) {
                 [p, random](const Tensor& dy) { return Gradients{apply_dropout(dy, p, random)}; });
 }
 
+Var drop_path(const Var& x, float p, Philox random) {
+  AB_CHECK(p >= 0 && p < 1, "drop_path: the probability {} is not in [0, 1)", p);
+  AB_CHECK(x.value().rank() >= 1 && x.value().numel() > 0, "drop_path: x {} must be a batch of samples",
+           x.shape().str());
+  return record("drop_path", apply_drop_path(x.value(), p, random), {x},
+                [p, random](const Tensor& dy) { return Gradients{apply_drop_path(dy, p, random)}; });
+}
+
 Var add(const Var& a, const Var& b) {
   AB_CHECK(a.shape() == b.shape(), "add: a {} and b {} must have equal shapes", a.shape().str(),
            b.shape().str());

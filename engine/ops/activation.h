@@ -15,6 +15,8 @@ Var gelu(const Var& x);
 /// y = x · mask / (1 − p), mask_i = [uniform_i >= p] with the numbers of `random`; p in [0, 1).
 /// The mask is drawn again in the backward pass instead of being kept.
 Var dropout(const Var& x, float p, Philox random);
+/// The same with one number for each sample: y[n] = x[n] · mask_n / (1 − p).   x: [N, ...]
+Var drop_path(const Var& x, float p, Philox random);
 /// y = a + b, equal shapes
 Var add(const Var& a, const Var& b);
 

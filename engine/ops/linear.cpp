@@ -7,13 +7,25 @@
 #include "engine/ops/checks.h"
 
 namespace ab {
+namespace {
+
+/// [..., I] as a matrix.
+Tensor rows_of(const Tensor& t) { return t.view({t.dim(-1) == 0 ? 0 : t.numel() / t.dim(-1), t.dim(-1)}); }
+
+/// The shape of x with another last dimension.
+Shape with_features(Shape shape, std::int64_t features) {
+  shape[shape.rank() - 1] = features;
+  return shape;
+}
+
+}  // namespace
 
 Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b) {
-  AB_CHECK(x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1),
-           "linear: x {} does not fit w {}; expected [N, I] and [O, I]", x.shape().str(), w.shape().str());
+  AB_CHECK(x.rank() >= 2 && w.rank() == 2 && x.dim(-1) == w.dim(1),
+           "linear: x {} does not fit w {}; expected [..., I] and [O, I]", x.shape().str(), w.shape().str());
   check_alike("linear", x, "w", w);
-  const Tensor y(Shape{x.dim(0), w.dim(0)}, x.dtype(), x.device());
-  backend(x.device()).gemm({.transpose_b = true}, x, w, y);
+  const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());
+  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y));
   if (b.defined()) {
     AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]",
              b.shape().str(), w.shape().str());
@@ -25,14 +37,13 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b) {
 
 LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs) {
   LinearGrads grads;
-  const std::int64_t rows = dy.dim(0), outputs = dy.dim(1);
   if (needs.dx) {
-    grads.dx = Tensor(Shape{rows, w.dim(1)}, dy.dtype(), dy.device());
-    backend(dy.device()).gemm({}, dy, w, grads.dx);
+    grads.dx = Tensor(with_features(dy.shape(), w.dim(1)), dy.dtype(), dy.device());
+    backend(dy.device()).gemm({}, rows_of(dy), w, rows_of(grads.dx));
   }
   if (needs.dw) {
-    grads.dw = Tensor(Shape{outputs, x.dim(1)}, dy.dtype(), dy.device());
-    backend(dy.device()).gemm({.transpose_a = true}, dy, x, grads.dw);
+    grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm({.transpose_a = true}, rows_of(dy), rows_of(x), grads.dw);
   }
   if (needs.db) grads.db = column_sums(dy);
   return grads;

@@ -15,7 +15,7 @@ struct LinearGrads {
   Tensor dx, dw, db;
 };
 
-/// y = x Wᵀ + b      x: [N, I], w: [O, I], b: [O] or undefined, y: [N, O]
+/// y = x Wᵀ + b      x: [..., I], w: [O, I], b: [O] or undefined, y: [..., O]
 Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b);
 /// dx = dy W,  dW = dyᵀ x,  db = column sums of dy
 /// x is read for dW only and w for dx only; what is not needed may be undefined.

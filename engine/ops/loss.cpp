@@ -22,14 +22,18 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
 
 }  // namespace
 
-Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing) {
+Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing, const MixedLabels& mixed) {
   check_labels("softmax_cross_entropy", logits.value(), labels);
+  if (mixed.labels.defined()) check_labels("softmax_cross_entropy", logits.value(), mixed.labels);
+  AB_CHECK(mixed.share >= 0 && mixed.share <= 1, "softmax_cross_entropy: a share of {} is not in [0, 1]", mixed.share);
   AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)",
            smoothing);
   const Tensor z = logits.value();
-  const SoftmaxCrossEntropyResult result = softmax_cross_entropy_forward(z, labels, smoothing);
+  const bool mixes = mixed.labels.defined();
+  const ClassTargets targets{labels, mixes ? mixed.labels : labels, mixes ? mixed.share : 1.0f, smoothing};
+  const SoftmaxCrossEntropyResult result = softmax_cross_entropy_forward(z, targets);
   return record("softmax_cross_entropy", result.loss, {logits}, [=, lse = result.lse](const Tensor& dloss) {
-    return Gradients{softmax_cross_entropy_backward(dloss, z, labels, lse, smoothing)};
+    return Gradients{softmax_cross_entropy_backward(dloss, z, targets, lse)};
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/norm.h"
 
+#include "engine/comm/comm.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/layer_norm.h"
@@ -24,6 +25,8 @@ void check_affine(std::string_view operation, const Tensor& x, const Tensor& gam
            "{}: gamma and beta must be on the device of x; move them with to()", operation);
 }
 
+bool shared(const BatchNormStats& stats) { return stats.ranks && stats.ranks->size() > 1; }
+
 void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool training, const Tensor& residual) {
   const std::int64_t channels = x.dim(-1);
   for (const Tensor* t : {&stats.running_mean, &stats.running_var})
@@ -31,7 +34,7 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
                  t->device() == x.device(),
              "batch_norm: the running statistics must be {} [{}] on the device of x",
              name_of(computing_type(x)), channels);
-  AB_CHECK(!training || x.numel() > channels,
+  AB_CHECK(!training || shared(stats) || x.numel() > channels,
            "batch_norm: x {} has one value per channel, which has no variance; use a larger batch",
            x.shape().str());
   if (!residual.defined()) return;
@@ -48,9 +51,13 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   check_batch_norm(x.value(), stats, training, residual.value());
   const bool relu = activation == Activation::relu;
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
-  const BatchMoments moments =
-      training ? batch_moments(input, stats.epsilon, stats.running_mean, stats.running_var, stats.momentum)
-               : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
+  SumOverRanks sum_over_ranks;
+  if (training && shared(stats))
+    sum_over_ranks = [ranks = stats.ranks](const Tensor& sums) { ranks->all_reduce(sums, ReduceOp::sum); };
+  const BatchMoments moments = training
+                                   ? batch_moments(input, stats.epsilon, stats.running_mean, stats.running_var,
+                                                   stats.momentum, sum_over_ranks)
+                                   : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
   const Tensor y = batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)),
                                       residual.value(), relu);
 
@@ -58,7 +65,8 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
   const Tensor kept_y = relu ? y : Tensor{};
   return record("batch_norm", y, {x, gamma, beta, residual}, [=](const Tensor& dy) {
-    const BatchNormGrads grads = batch_norm_backward(dy, input, kept_y, moments, weight, training, needs);
+    const BatchNormGrads grads =
+        batch_norm_backward(dy, input, kept_y, moments, weight, needs, sum_over_ranks);
     return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type), grads.dresidual};
   });
 }

@@ -7,14 +7,20 @@
 
 namespace ab {
 
+class Comm;
+
 enum class Activation { none, relu };
 
-/// Running statistics of one batch norm: buffers, updated in place by training forwards (unbiased variance).
+/// Running statistics of one batch norm: buffers, updated in place by training forwards (unbiased variance);
+/// and whose batches a training step takes its statistics over.
 struct BatchNormStats {
   Tensor running_mean;  ///< [C]
   Tensor running_var;   ///< [C]
   float momentum = 0.1f;
   float epsilon = 1e-5f;
+  /// Not null: the batches of all these ranks, as if they were one (synchronised batch norm). Every one of them
+  /// calls its batch norms in the same order; it must outlive the backward pass.
+  Comm* ranks = nullptr;
 };
 
 /// y = act(gamma · (x − mean) / sqrt(var + eps) + beta [+ residual])   over all but the last dimension of x.

@@ -10,6 +10,7 @@ namespace {
 class AdamW final : public Optimizer {
  public:
   AdamW(std::vector<Param*> params, const AdamWOptions& options) : Optimizer(std::move(params)), options_(options) {}
+  int moments_per_parameter() const override { return 2; }
 
  protected:
   void update(Param& param, ParamState& state, double learning_rate, float grad_scale) override {

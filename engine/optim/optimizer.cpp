@@ -20,6 +20,9 @@ Tensor cut_or_pad(const Tensor& moment, const Shape& shape) {
   return resized.to(moment.device());
 }
 
+/// In a checkpoint.
+std::string state_name(const Param& param) { return "optimizer." + param.name; }
+
 }  // namespace
 
 double Optimizer::step(double learning_rate) {
@@ -51,6 +54,27 @@ void Optimizer::resize(const Param& param) {
   ParamState& s = state(param);
   s.first_moment = cut_or_pad(s.first_moment, param.value.shape());
   s.second_moment = cut_or_pad(s.second_moment, param.value.shape());
+}
+
+void Optimizer::save(StateDict& dict) const {
+  for (const auto& [param, state] : states_) {
+    const std::string name = state_name(*param);
+    dict.put(name + ".updates", state.updates);
+    if (state.first_moment.defined()) dict.put(name + ".first_moment", state.first_moment);
+    if (state.second_moment.defined()) dict.put(name + ".second_moment", state.second_moment);
+  }
+}
+
+void Optimizer::load(const StateDict& dict, const std::vector<Param*>& params, Device device) {
+  states_.clear();
+  for (const Param* param : params) {
+    const std::string name = state_name(*param);
+    if (!dict.has(name + ".updates")) continue;
+    const auto moment = [&](const std::string& key) {
+      return dict.has(key) ? dict.tensor(key).to(device) : Tensor();
+    };
+    states_[param] = {moment(name + ".first_moment"), moment(name + ".second_moment"), dict.integer(name + ".updates")};
+  }
 }
 
 Tensor& Optimizer::moment(Tensor& stored, const Param& param) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/autograd/param.h"
+#include "engine/io/state_dict.h"
 
 namespace ab {
 
@@ -30,6 +31,9 @@ class Optimizer {
   double step(double learning_rate);
   void clear_grads();
 
+  /// Tensors of a parameter's size that are kept for it once it has been updated.
+  virtual int moments_per_parameter() const = 0;
+
   const std::vector<Param*>& params() const { return params_; }
   /// Replaces the list. State of parameters that are no longer in it stays until reset().
   void set_params(std::vector<Param*> params) { params_ = std::move(params); }
@@ -40,6 +44,11 @@ class Optimizer {
   void reset(const Param& param) { states_.erase(&param); }
   /// Cuts the leading rows and columns of every moment to the parameter's present shape, or pads with zeros.
   void resize(const Param& param);
+
+  /// The state of all parameters that have one, in the list or not.
+  void save(StateDict& dict) const;
+  /// Takes back the state of `params`, which are all that may have one, onto `device`.
+  void load(const StateDict& dict, const std::vector<Param*>& params, Device device);
 
   void set_max_grad_norm(double norm) { max_grad_norm_ = norm; }
   /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.

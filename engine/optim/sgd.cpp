@@ -8,6 +8,7 @@ namespace {
 class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<Param*> params, const SgdOptions& options) : Optimizer(std::move(params)), options_(options) {}
+  int moments_per_parameter() const override { return 1; }
 
  protected:
   void update(Param& param, ParamState& state, double learning_rate, float grad_scale) override {

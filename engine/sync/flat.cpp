@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/flat.h"
 
-#include <map>
-
 namespace ab {
 namespace {
 
@@ -11,10 +9,9 @@ void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& colle
   std::map<DType, std::vector<Tensor>> by_type;
   for (const Tensor& tensor : tensors) by_type[tensor.dtype()].push_back(tensor);
   for (const auto& [dtype, group] : by_type) {
-    std::int64_t elements = 0;
-    for (const Tensor& tensor : group) elements += tensor.numel();
-    const Tensor flat(Shape{elements}, dtype);
-    const auto for_each_part = [&](auto&& copy) {
+    const Tensor flat(Shape{elements_by_type(group).at(dtype)}, dtype);
+    // Captured by name: clang before 16 does not capture a structured binding.
+    const auto for_each_part = [&, &group = group](auto&& copy) {
       std::int64_t begin = 0;
       for (const Tensor& tensor : group) {
         copy(tensor, flat.slice(begin, begin + tensor.numel()));
@@ -28,6 +25,12 @@ void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& colle
 }
 
 }  // namespace
+
+std::map<DType, std::int64_t> elements_by_type(const std::vector<Tensor>& tensors) {
+  std::map<DType, std::int64_t> elements;
+  for (const Tensor& tensor : tensors) elements[tensor.dtype()] += tensor.numel();
+  return elements;
+}
 
 void broadcast_flat(Comm& comm, const std::vector<Tensor>& tensors, int root) {
   through_flat_buffers(tensors, [&](const Tensor& flat) { comm.broadcast(flat, root); });

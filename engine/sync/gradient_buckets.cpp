@@ -3,26 +3,40 @@
 
 namespace ab {
 
+std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes) {
+  AB_CHECK(bucket_bytes > 0, "gradient buckets need a positive size, got {} bytes", bucket_bytes);
+  std::vector<std::size_t> ends;
+  std::int64_t filled = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::size_t begin = ends.empty() ? 0 : ends.back();
+    if (i > begin && filled + bytes[i] > bucket_bytes) {
+      ends.push_back(i);
+      filled = 0;
+    }
+    filled += bytes[i];
+  }
+  if (!bytes.empty()) ends.push_back(bytes.size());
+  return ends;
+}
+
 GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
                                  std::int64_t bucket_bytes)
     : comm_(comm), op_(op) {
-  AB_CHECK(bucket_bytes > 0, "gradient buckets need a positive size, got {} bytes", bucket_bytes);
-  std::vector<Param*> gathered;
-  std::int64_t bytes = 0;
+  std::vector<Param*> trained;
+  std::vector<std::int64_t> bytes;
   for (auto it = params.rbegin(); it != params.rend(); ++it) {
     Param* const param = *it;
     if (!param->trainable()) continue;
     AB_CHECK(param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
              param->name, name_of(param->value.value().dtype()));
-    const auto size = static_cast<std::int64_t>(param->value.value().bytes());
-    if (!gathered.empty() && bytes + size > bucket_bytes) {
-      add_bucket(std::exchange(gathered, {}));
-      bytes = 0;
-    }
-    gathered.push_back(param);
-    bytes += size;
+    trained.push_back(param);
+    bytes.push_back(static_cast<std::int64_t>(param->value.value().bytes()));
   }
-  if (!gathered.empty()) add_bucket(gathered);
+  std::size_t begin = 0;
+  for (const std::size_t end : bucket_ends(bytes, bucket_bytes)) {
+    add_bucket(std::span(trained).subspan(begin, end - begin));
+    begin = end;
+  }
 
   // Only now, when the vectors no longer move, may hooks point into them.
   for (Bucket& bucket : buckets_)
@@ -35,7 +49,7 @@ GradientBuckets::~GradientBuckets() {
     for (Entry& entry : bucket.entries) entry.hooked.set_grad_ready_hook({});
 }
 
-void GradientBuckets::add_bucket(const std::vector<Param*>& params) {
+void GradientBuckets::add_bucket(std::span<Param* const> params) {
   Bucket& bucket = buckets_.emplace_back();
   std::int64_t elements = 0;
   for (const Param* param : params) elements += param->numel();
@@ -49,6 +63,7 @@ void GradientBuckets::add_bucket(const std::vector<Param*>& params) {
 }
 
 void GradientBuckets::on_grad_ready(Bucket& bucket, Entry& entry) {
+  if (!exchange_) return;
   AB_CHECK(!entry.packed,
            "{} received a second gradient before the first was exchanged: call finish() after each backward",
            entry.param->name);

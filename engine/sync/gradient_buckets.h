@@ -11,12 +11,18 @@
 //   buckets.finish();    // now every param has the mean gradient of all ranks
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/autograd/param.h"
 #include "engine/comm/comm.h"
 
 namespace ab {
+
+/// Which parameters travel together: given the bytes of each in the order in which backward completes them, the
+/// index past the last one of every bucket. A bucket is closed before the parameter that would make it larger
+/// than `bucket_bytes`.
+std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes);
 
 class GradientBuckets {
  public:
@@ -30,7 +36,11 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  /// Call once after each backward. On return every parameter holds the reduced gradient; one that received
+  /// While off, backward passes only add to the gradients on this rank (accumulation over micro-batches); on
+  /// again before the last one.
+  void set_exchange(bool on) { exchange_ = on; }
+
+  /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
   /// none on this rank counted as zeros. Gradients in host memory are views of the buckets: they hold until
   /// the next backward.
   void finish();
@@ -51,7 +61,7 @@ class GradientBuckets {
     Request request;
   };
 
-  void add_bucket(const std::vector<Param*>& params);
+  void add_bucket(std::span<Param* const> params);
   void on_grad_ready(Bucket& bucket, Entry& entry);
   void pack(Bucket& bucket, Entry& entry);
   void start_full_buckets();
@@ -59,6 +69,7 @@ class GradientBuckets {
   Comm& comm_;
   ReduceOp op_;
   std::vector<Bucket> buckets_;
+  bool exchange_ = true;
   std::size_t next_ = 0;  // the first bucket that has not been started
 };
 

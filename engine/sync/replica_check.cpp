@@ -1,31 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/replica_check.h"
 
-#include <cstring>
+#include "engine/core/hash.h"
 
 namespace ab {
-namespace {
-
-/// FNV-1a over 8-byte words.
-std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash) {
-  const auto* from = static_cast<const char*>(data);
-  for (std::size_t i = 0; i < bytes; i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, from + i, std::min<std::size_t>(8, bytes - i));
-    hash = (hash ^ word) * 0x100000001b3ull;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
-}  // namespace
 
 void check_replicas(Comm& comm, const std::vector<Tensor>& tensors, const std::string& when) {
   if (comm.size() == 1) return;
-  std::uint64_t hash = 0xcbf29ce484222325ull;
+  std::uint64_t hash = 0;
   for (const Tensor& tensor : tensors) {
     const Tensor host = tensor.to(Device{});
-    hash = hash_bytes(host.raw(), host.bytes(), hash);
+    hash = hash64(host.raw(), host.bytes(), hash);
   }
   const Tensor all({comm.size()}, DType::int64);
   comm.all_gather(Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(hash)}, {1}), all);

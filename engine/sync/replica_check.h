@@ -10,6 +10,9 @@
 
 namespace ab {
 
+/// What each rank contributes to a check.
+inline constexpr std::int64_t kReplicaHashBytes = 8;
+
 /// Throws Error(numerics) naming the ranks whose `tensors` differ from those of rank 0 in any bit. Collective.
 void check_replicas(Comm& comm, const std::vector<Tensor>& tensors, const std::string& when);
 

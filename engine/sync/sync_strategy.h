@@ -1,13 +1,15 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How ranks keep their models together: the one interface behind which AB-training and dense data-parallel run. The training loop knows a strategy by these events and nothing else.
+// How ranks keep their models together: the one interface behind which AB-training and dense data-parallel run.
+// The training loop knows a strategy by these events and nothing else.
 // Bytes are counted by Comm, under the phase that the strategy is in (the loop sets it in the ledger before
 // every step); a strategy only names the collectives of a transition apart.
 
 #include <cstdint>
 #include <string>
 
+#include "engine/io/state_dict.h"
 #include "engine/optim/optimizer.h"
 
 namespace ab {
@@ -28,6 +30,8 @@ class SyncStrategy {
   virtual std::string phase() const = 0;
   /// The rate for the next update, given what the schedule says.
   virtual double learning_rate(double scheduled, std::int64_t /*step*/) const { return scheduled; }
+  /// While off, backward passes only add to this rank's gradients: all micro-batches of an update but the last.
+  virtual void set_gradient_exchange(bool on) = 0;
   /// After backward: on return every p.grad is what the optimizer shall see.
   virtual void finish_grads(TrainState& state) = 0;
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
@@ -37,6 +41,13 @@ class SyncStrategy {
   virtual void end_evaluation(TrainState& /*state*/) {}
   /// After the last step: all ranks hold the final model.
   virtual void finish(TrainState& state) = 0;
+  /// Whether all ranks hold the same parameters at present.
+  virtual bool replicas_agree() const { return true; }
+
+  /// What this rank must remember beyond the model and the optimizer, between two steps; load() takes the place
+  /// of start() and finds the model restored.
+  virtual void save(StateDict& /*state*/) const {}
+  virtual void load(const StateDict& /*saved*/, TrainState& /*state*/) {}
 };
 
 }  // namespace ab

@@ -7,7 +7,7 @@
 namespace ab {
 namespace {
 
-class Mlp final : public Layer {
+class Mlp final : public Composite {
  public:
   Mlp(std::int64_t inputs, std::int64_t hidden, std::int64_t classes, const Build& build)
       : fc1_("fc1", inputs, hidden, build, ParamRole::always_sync),
@@ -22,18 +22,16 @@ class Mlp final : public Layer {
     return fc4_.forward(y);
   }
 
-  void list(Inventory& inventory) override {
-    for (Linear* layer : {&fc1_, &fc2_, &fc3_, &fc4_}) layer->list(inventory);
-  }
-
  private:
+  std::vector<Layer*> parts() override { return {&fc1_, &fc2_, &fc3_, &fc4_}; }
+
   Linear fc1_, fc2_, fc3_, fc4_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_mlp(std::int64_t inputs, std::int64_t hidden, std::int64_t classes, const Build& build) {
-  return std::make_unique<Mlp>(inputs, hidden, classes, build);
+std::unique_ptr<Layer> make_mlp(const ModelSpec& spec, const Build& build) {
+  return std::make_unique<Mlp>(spec.image_size * spec.image_size * 3, scaled(spec, 512), spec.classes, build);
 }
 
 }  // namespace ab

@@ -50,8 +50,8 @@ inline Tensor parameter(std::string_view name, const Shape& shape) {
   return t;
 }
 
-/// [batch, 32, 32, 3]
-inline Tensor images(std::int64_t batch) { return uniform("images", {batch, 32, 32, 3}); }
+/// [batch, size, size, 3]
+inline Tensor images(std::int64_t batch, std::int64_t size) { return uniform("images", {batch, size, size, 3}); }
 
 /// [batch] int64 in [0, classes)
 inline Tensor labels(std::int64_t batch, std::int64_t classes) {

@@ -54,13 +54,16 @@ def initialise(model: nn.Module) -> None:
             if p.dim() == 4:
                 k, c, r, s = p.shape
                 p.copy_(torch.from_numpy(parameter(name, (k, r, s, c))).permute(0, 3, 1, 2))
+            elif name == "classifier.0.weight":  # a linear layer on 7x7 images: a 7x7 convolution for abtrain
+                k, c = p.shape[0], p.shape[1] // 49
+                p.copy_(torch.from_numpy(parameter(name, (k, 7, 7, c))).permute(0, 3, 1, 2).flatten(1))
             else:
                 p.copy_(torch.from_numpy(parameter(name, tuple(p.shape))))
 
 
-def images(batch: int) -> torch.Tensor:
-    """[batch, 3, 32, 32], the same numbers as [batch, 32, 32, 3] of the C++ side."""
-    return torch.from_numpy(uniform("images", (batch, 32, 32, 3))).permute(0, 3, 1, 2)
+def images(batch: int, size: int) -> torch.Tensor:
+    """[batch, 3, size, size], the same numbers as [batch, size, size, 3] of the C++ side."""
+    return torch.from_numpy(uniform("images", (batch, size, size, 3))).permute(0, 3, 1, 2)
 
 
 def labels(batch: int, classes: int) -> torch.Tensor:

@@ -5,10 +5,11 @@
 Inputs are float32; PyTorch computes on them in float64, and the results are rounded to float32 once, so that
 a fixture is as good as the exact answer. Everything is stored in abtrain's layouts: NHWC and KRSC.
 
-    pip install torch numpy
+    pip install torch torchvision timm numpy
     python tests/golden/make_fixtures.py
 """
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -18,6 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import image_cases
+import library_cases
 import model_run
 
 FOLDER = Path(__file__).resolve().parent
@@ -316,12 +319,12 @@ def schedule_cases(out: Fixtures) -> None:
 
 
 def model_cases(out: Fixtures) -> None:
-    for name in model_run.LEARNING_RATE:
+    for name, settings in model_run.SETTINGS.items():
         exact, single = model_run.run(name, torch.float64), model_run.run(name, torch.float32)
-        options = dict(learning_rate=model_run.LEARNING_RATE[name], momentum=model_run.MOMENTUM,
-                       weight_decay=model_run.WEIGHT_DECAY, batch=model_run.BATCH, classes=model_run.CLASSES)
-        out.add(f"model/{name}", options, losses=exact.losses, losses_float32=single.losses,
-                evaluation_loss=[exact.evaluation_loss])
+        options = dataclasses.asdict(settings) | dict(
+            momentum=model_run.MOMENTUM, weight_decay=model_run.WEIGHT_DECAY, classes=model_run.CLASSES)
+        out.add(f"model/{name}", options, logits=exact.logits, logits_float32=single.logits, losses=exact.losses,
+                losses_float32=single.losses, evaluation_loss=[exact.evaluation_loss])
         for parameter, norm in exact.grad_norms.items():
             out.tensors[f"model/{name}/grad_norm/{parameter}"] = np.array([norm], np.float32)
 
@@ -332,11 +335,14 @@ def main() -> None:
         "ops.safetensors": [linear_cases, conv_cases, norm_cases, pool_cases, elementwise_cases, loss_cases],
         "optim.safetensors": [optimizer_cases, schedule_cases],
         "models.safetensors": [model_cases],
+        "images.safetensors": image_cases.GROUPS,
+        "libraries.safetensors": [library_cases.logit_cases],
     }.items():
         fixtures = Fixtures()
         for group in groups:
             group(fixtures)
         fixtures.write(file)
+    (FOLDER / "libraries.json").write_text(library_cases.names_json())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 import torch
 
-from model_run import LEARNING_RATE, run
+from model_run import SETTINGS, run
 
 
 def relative(a: float, b: float) -> float:
@@ -13,11 +13,11 @@ def relative(a: float, b: float) -> float:
 
 def main() -> None:
     print(f"PyTorch {torch.__version__}")
-    for name in LEARNING_RATE:
+    for name in SETTINGS:
         exact = run(name, torch.float64)
         losses = " ".join(f"{x:.5f}" for x in exact.losses)
         print(f"\n{name}: losses in float64 {losses}, evaluation {exact.evaluation_loss:.5f}\n")
-        print("| float32 run | step 0 | largest of steps 1-10 | step 10 | evaluation | gradient norms at step 0 |")
+        print("| float32 run | step 0 | largest of later steps | last step | evaluation | gradient norms at step 0 |")
         print("|---|---|---|---|---|---|")
         for threads in [1, 2]:
             for channels_last in [False, True]:

@@ -2,19 +2,23 @@
 """The networks of layers/models in PyTorch, with the same parameter names and shapes.
 
 resnet20, resnet56: the CIFAR form of He et al. 2016 (section 4.2) with projection shortcuts (option B).
-vgg11_bn, vgg16_bn: Simonyan & Zisserman 2015 with batch norm, for 32x32 images: `features` ends at
+vgg11_bn_cifar, vgg16_bn_cifar: Simonyan & Zisserman 2015 with batch norm, for 32x32 images: `features` ends at
 1x1x512 and one linear layer classifies.
+resnet50, vgg11, vit_s_16: torchvision's own, the last two with `width` times the channels or heads.
 """
 
+from functools import partial
+
 import torch
+import torchvision
 from torch import nn
 
 VGG_CHANNELS = {  # "M" is a 2x2 max pooling
-    "vgg11_bn": [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"],
-    "vgg16_bn": [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"],
+    "vgg11_bn_cifar": [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"],
+    "vgg16_bn_cifar": [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M"],
 }
 RESNET_BLOCKS_PER_STAGE = {"resnet20": 3, "resnet56": 9}
-MODEL_NAMES = [*RESNET_BLOCKS_PER_STAGE, *VGG_CHANNELS]
+VGG11_CHANNELS = [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
 
 
 class BasicBlock(nn.Module):
@@ -76,7 +80,31 @@ class Vgg(nn.Module):
         return self.classifier(self.features(x).flatten(1))
 
 
-def make_model(name: str, classes: int) -> nn.Module:
+def torchvision_vgg11(width: float, classes: int) -> nn.Module:
+    channels = [c if c == "M" else round(c * width) for c in VGG11_CHANNELS]
+    model = torchvision.models.VGG(torchvision.models.vgg.make_layers(channels), classes, init_weights=False, dropout=0)
+    features, hidden = round(512 * width), round(4096 * width)
+    model.classifier[0] = nn.Linear(features * 7 * 7, hidden)
+    model.classifier[3] = nn.Linear(hidden, hidden)
+    model.classifier[6] = nn.Linear(hidden, classes)
+    return model
+
+
+def torchvision_vit_s_16(width: float, image_size: int, classes: int) -> nn.Module:
+    heads = round(6 * width)
+    return torchvision.models.VisionTransformer(
+        image_size=image_size, patch_size=16, num_layers=12, num_heads=heads, hidden_dim=64 * heads,
+        mlp_dim=4 * 64 * heads, num_classes=classes, norm_layer=partial(nn.LayerNorm, eps=1e-6),
+    )
+
+
+def make_model(name: str, classes: int, image_size: int = 32, width: float = 1.0) -> nn.Module:
+    if name == "resnet50":
+        return torchvision.models.resnet50(num_classes=classes)
+    if name == "vgg11":
+        return torchvision_vgg11(width, classes)
+    if name == "vit_s_16":
+        return torchvision_vit_s_16(width, image_size, classes)
     if name in RESNET_BLOCKS_PER_STAGE:
         return ResNet(RESNET_BLOCKS_PER_STAGE[name], classes)
     return Vgg(VGG_CHANNELS[name], classes)

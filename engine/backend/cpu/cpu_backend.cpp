@@ -30,6 +30,9 @@ class CpuBackend final : public Backend {
   void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
     cpu::gemm(spec, a, b, c);
   }
+  void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+    cpu::batched_gemm(spec, a, b, c);
+  }
 
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
                       const Tensor& y) override {

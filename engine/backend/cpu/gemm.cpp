@@ -7,8 +7,40 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/convert.h"
+#include "engine/backend/exec.h"
 
 namespace ab::cpu {
+namespace {
+
+// One matrix of a batch, whose rows may be part of longer rows.
+void multiply(const BatchedGemmSpec& s, const float* a, const float* b, float* c) {
+  const dnnl_status_t status =
+      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, static_cast<float>(s.alpha), a,
+                 s.a.row_stride, b, s.b.row_stride, 0.0f, c, s.c.row_stride);
+  AB_ASSERT(status == dnnl_success);
+}
+
+void multiply(const BatchedGemmSpec& s, const double* a, const double* b, double* c) {
+  const int rows = static_cast<int>(s.m), columns = static_cast<int>(s.n), inner = static_cast<int>(s.k);
+  const int lda = static_cast<int>(s.a.row_stride), ldb = static_cast<int>(s.b.row_stride);
+  const int ldc = static_cast<int>(s.c.row_stride);
+  const double beta = 0.0;
+  dgemm_(s.transpose_b ? "T" : "N", s.transpose_a ? "T" : "N", &columns, &rows, &inner, &s.alpha, b, &ldb, a, &lda,
+         &beta, c, &ldc);
+}
+
+template <class T> void multiply_all(const BatchedGemmSpec& s, const T* a, const T* b, T* c) {
+  const auto begin = [](const MatrixGrid& grid, std::int64_t i, std::int64_t j) {
+    return grid.offset + i * grid.outer_stride + j * grid.inner_stride;
+  };
+  // Inside the loop oneDNN and OpenBLAS see that threads are taken, and stay on theirs.
+  for_each_row(Device{}, s.outer * s.inner, s.m * s.k + s.k * s.n + s.m * s.n, [&](auto&, std::int64_t index) {
+    const std::int64_t i = index / s.inner, j = index % s.inner;
+    multiply(s, a + begin(s.a, i, j), b + begin(s.b, i, j), c + begin(s.c, i, j));
+  });
+}
+
+}  // namespace
 
 void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
            const float* a, const float* b, float beta, float* c) {
@@ -47,6 +79,14 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
       return sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(),
                    spec.beta, c.data<float>());
   }
+}
+
+void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
+  if (c.dtype() == DType::float64) return multiply_all(spec, a.data<double>(), b.data<double>(), c.data<double>());
+  if (c.dtype() == DType::float32) return multiply_all(spec, a.data<float>(), b.data<float>(), c.data<float>());
+  const Tensor c32 = to_float32(c);
+  batched_gemm(spec, to_float32(a), to_float32(b), c32);
+  round_to_bfloat16(c32, c);
 }
 
 }  // namespace ab::cpu

@@ -17,5 +17,7 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
 
 /// Backend::gemm: dispatches on the element type.
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
+/// Backend::batched_gemm: the same; every thread multiplies matrices of its own.
+void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
 
 }  // namespace ab::cpu

@@ -20,12 +20,20 @@ cudaDataType_t storage_type(DType dtype) {
   }
 }
 
-/// Describes a row-major rows×columns matrix in cuBLASLt's terms: its transpose, by columns.
-CublasLtMatrixLayout row_major(DType dtype, std::int64_t rows, std::int64_t columns) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  AB_CUDA(cublasLtMatrixLayoutCreate(&layout, storage_type(dtype), static_cast<std::uint64_t>(columns),
-                                     static_cast<std::uint64_t>(rows), columns));
-  return CublasLtMatrixLayout(layout);
+/// Describes the row-major rows×columns matrices of a batch in cuBLASLt's terms: their transposes, by columns.
+CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64_t columns, GemmStrides strides) {
+  cublasLtMatrixLayout_t raw = nullptr;
+  AB_CUDA(cublasLtMatrixLayoutCreate(&raw, storage_type(key.dtype), static_cast<std::uint64_t>(columns),
+                                     static_cast<std::uint64_t>(rows), strides.row > 0 ? strides.row : columns));
+  CublasLtMatrixLayout layout(raw);
+  if (key.batch > 1) {
+    const auto count = static_cast<std::int32_t>(key.batch);
+    const std::int64_t stride = strides.batch > 0 ? strides.batch : rows * columns;
+    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                             sizeof stride));
+  }
+  return layout;
 }
 
 CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
@@ -63,7 +71,9 @@ std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
   std::size_t hash = 0;
   for (std::int64_t v : {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
                          static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a},
-                         std::int64_t{key.align_b}, std::int64_t{key.align_c}})
+                         std::int64_t{key.align_b}, std::int64_t{key.align_c}, key.batch, key.strides_a.row,
+                         key.strides_a.batch, key.strides_b.row, key.strides_b.batch, key.strides_c.row,
+                         key.strides_c.batch})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -71,9 +81,9 @@ std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
 CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
     : dtype_(key.dtype),
       operation_(matmul_desc(key)),
-      a_(key.transpose_a ? row_major(key.dtype, key.k, key.m) : row_major(key.dtype, key.m, key.k)),
-      b_(key.transpose_b ? row_major(key.dtype, key.n, key.k) : row_major(key.dtype, key.k, key.n)),
-      c_(row_major(key.dtype, key.m, key.n)) {
+      a_(row_major(key, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.strides_a)),
+      b_(row_major(key, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.strides_b)),
+      c_(row_major(key, key.m, key.n, key.strides_c)) {
   int found = 0;
   const CublasLtMatmulPreference wanted = preference(key);
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -83,12 +93,12 @@ CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
                 key.n, key.k, describe(status));
 }
 
-void CublasLtGemm::execute(cublasLtHandle_t handle, float alpha, const void* a, const void* b, float beta,
+void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta,
                            void* c, void* workspace, cudaStream_t stream) const {
-  const double alpha64 = alpha, beta64 = beta;
+  const auto alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool is_double = dtype_ == DType::float64;
-  const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha64) : &alpha;
-  const void* beta_of_type = is_double ? static_cast<const void*>(&beta64) : &beta;
+  const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;
+  const void* beta_of_type = is_double ? static_cast<const void*>(&beta) : &beta32;
   AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c,
                          c_.get(), c, c_.get(), &algorithm_.algo, workspace, workspace_bytes(), stream));
 }

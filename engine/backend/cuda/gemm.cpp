@@ -1,9 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/gemm.h"
 
+#include <cstddef>
+
 #include "engine/kernels/elementwise.h"
 
 namespace ab::cuda {
+namespace {
+
+/// The matrices of a batched product as launches see them: one of the two loops is left to the caller.
+struct LaunchGrid {
+  std::byte* first;
+  std::int64_t loop_bytes;
+  GemmStrides strides;
+
+  LaunchGrid(const Tensor& t, const MatrixGrid& grid, bool loop_inner)
+      : first(static_cast<std::byte*>(t.raw()) + grid.offset * element(t)),
+        loop_bytes((loop_inner ? grid.inner_stride : grid.outer_stride) * element(t)),
+        strides{grid.row_stride, loop_inner ? grid.outer_stride : grid.inner_stride} {}
+
+  static std::int64_t element(const Tensor& t) { return static_cast<std::int64_t>(size_of(t.dtype())); }
+  std::byte* at(std::int64_t i) const { return first + i * loop_bytes; }
+  /// Bytes, up to 256, that divide the address of every launch.
+  std::uint32_t alignment() const {
+    const auto bits = reinterpret_cast<std::uintptr_t>(first) | static_cast<std::uintptr_t>(loop_bytes) | 256u;
+    return static_cast<std::uint32_t>(bits & (~bits + 1));
+  }
+};
+
+}  // namespace
 
 void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
   constexpr std::int64_t kAlignment = 256;
@@ -23,6 +48,29 @@ void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const T
   const CublasLtGemm& plan = context.gemm(key);
   plan.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(),
                context.workspace(plan.workspace_bytes()), context.stream());
+}
+
+void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
+                  const Tensor& c) {
+  const bool loop_inner = spec.inner <= spec.outer;
+  const LaunchGrid from_a(a, spec.a, loop_inner), from_b(b, spec.b, loop_inner), to_c(c, spec.c, loop_inner);
+  const GemmKey key{.transpose_a = spec.transpose_a,
+                    .transpose_b = spec.transpose_b,
+                    .m = spec.m,
+                    .n = spec.n,
+                    .k = spec.k,
+                    .dtype = c.dtype(),
+                    .align_a = from_a.alignment(),
+                    .align_b = from_b.alignment(),
+                    .align_c = to_c.alignment(),
+                    .batch = loop_inner ? spec.outer : spec.inner,
+                    .strides_a = from_a.strides,
+                    .strides_b = from_b.strides,
+                    .strides_c = to_c.strides};
+  const CublasLtGemm& plan = context.gemm(key);
+  for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
+    plan.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i),
+                 context.workspace(plan.workspace_bytes()), context.stream());
 }
 
 }  // namespace ab::cuda

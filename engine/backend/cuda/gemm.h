@@ -12,6 +12,9 @@ namespace ab::cuda {
 
 /// Backend::gemm.
 void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
+/// Backend::batched_gemm: one launch for each step of the shorter of the two loops.
+void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
+                  const Tensor& c);
 
 /// The largest power of two, up to `at_most`, that divides the address. Tensors come aligned to 256 bytes,
 /// but a slice of one may start anywhere, and the fastest algorithms must not be chosen for that.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/time_plan.h"
+
+#include <algorithm>
+
+namespace ab {
+namespace {
+
+constexpr double kBackwardShare = 2.0 / 3;
+
+double hidden_seconds(const PlannedSteps& steps, const LinkModel& links, double batch_seconds) {
+  double all_but_last = 0;
+  for (std::size_t i = 0; i + 1 < steps.bucket_bytes.size(); ++i)
+    all_but_last +=
+        links.seconds(Collective::all_reduce, steps.ranks, steps.crossing_links, 1, steps.bucket_bytes[i]);
+  return static_cast<double>(steps.steps) * std::min(kBackwardShare * batch_seconds, all_but_last);
+}
+
+std::map<std::string, PhaseTime> time_of_class(const RankClass& ranks, const LinkModel& links,
+                                               double batch_seconds) {
+  std::map<std::string, PhaseTime> times;
+  for (const auto& [key, entry] : ranks.ledger.entries())
+    times[key.phase].communication +=
+        links.seconds(key.collective, key.ranks, key.crossing_links, entry.calls, entry.payload_bytes);
+  for (const PlannedSteps& steps : ranks.steps)
+    times[steps.phase].hidden += hidden_seconds(steps, links, batch_seconds);
+  return times;
+}
+
+}  // namespace
+
+std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links,
+                                           double batch_seconds) {
+  std::map<std::string, PhaseTime> slowest;
+  for (const RankClass& ranks : plan.classes)
+    for (const auto& [phase, time] : time_of_class(ranks, links, batch_seconds)) {
+      const auto [at, is_new] = slowest.try_emplace(phase, time);
+      if (!is_new && time.exposed() > at->second.exposed()) at->second = time;
+    }
+  return slowest;
+}
+
+}  // namespace ab

@@ -1,0 +1,30 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// How long a planned run communicates, and how much of that delays it. In a step, gradient buckets travel
+// while backward still computes; the last one leaves when backward is done. With t the time of one bucket
+// (link_model.h) and c the compute time of a micro-batch (the last of a step), two thirds of which are backward,
+//   hidden  = min(2/3 · c, sum of t over all buckets but the last)      exposed = communication − hidden
+// Everything else (splits, synchronisations, validations, extra collectives) is exposed. Groups wait for each
+// other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
+// same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.
+
+#include <map>
+#include <string>
+
+#include "ablowrank/traffic_plan.h"
+#include "engine/comm/link_model.h"
+
+namespace ab {
+
+struct PhaseTime {
+  double communication = 0;  ///< seconds
+  double hidden = 0;         ///< of those, behind the computation
+  double exposed() const { return communication - hidden; }
+};
+
+/// By phase; `batch_seconds` (c) 0: unknown, nothing is taken as hidden.
+std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links,
+                                           double batch_seconds);
+
+}  // namespace ab

@@ -1,0 +1,54 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The experiments of arXiv 2405.01067: the configurations of apps/configs/paper, and what the paper published
+// about them. The body of the paper was not at hand; its abstract (version 2 and later) has the figures
+// below, and the settings are those of the code that its authors released.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/config.h"
+
+namespace ab {
+
+enum class Variant {
+  faithful,  ///< as released: NAME.toml
+  better,    ///< its defects mended, less traffic between nodes: NAME_better.toml
+};
+const char* name_of(Variant variant);
+
+/// The mean reduction of network traffic over the ImageNet runs; what was measured how is not known.
+inline constexpr double kPublishedTraffic = 0.7031;
+/// Parameters of the dense VGG16 over those of the low-rank one.
+inline constexpr double kPublishedCompression = 44.14;
+/// Top-1 of ResNet-50 above that of data-parallel training; at which batch size is not known.
+inline constexpr double kPublishedTop1Gain = 0.0155;
+
+struct Experiment {
+  std::string name;   ///< "resnet50_4k"
+  std::string title;  ///< one line for people
+  /// Which published figures speak of it.
+  bool has_traffic = false, has_compression = false, has_top1_gain = false;
+};
+
+const std::vector<Experiment>& experiments();
+/// Throws Error(config) with the nearest name when there is none of that name.
+const Experiment& find_experiment(const std::string& name);
+
+/// The texts of apps/configs/paper/*.toml by the names of the files, without their endings.
+const std::map<std::string, std::string>& paper_configs();
+/// The name of an experiment's configuration file without its ending.
+std::string config_name(const Experiment& experiment, Variant variant);
+
+/// What changes a configuration before it runs.
+struct Adjustments {
+  double scale = 1;                ///< scale_config.h
+  std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
+};
+/// The configuration of an experiment. Throws Error(config) when scale or flags do not fit it.
+TrainConfig experiment_config(const Experiment& experiment, Variant variant,
+                              const Adjustments& adjustments = {}, ConfigUse use = ConfigUse::plan);
+
+}  // namespace ab

@@ -1,0 +1,61 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Stopping at a step that all ranks agree on. Batch systems announce the end of a job by a signal (Slurm: SIGTERM,
+// or SIGUSR1 by --signal), which may reach one rank only and at any moment. The handler does nothing but raise a
+// flag; in every step the ranks start to exchange their flags, and a few steps later they all read the same answer.
+
+#include <deque>
+#include <memory>
+
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+/// The exit code of a run that saved a checkpoint because it was told to stop, and can be resumed.
+inline constexpr int kStoppedExitCode = 75;
+
+/// From here on SIGTERM and SIGUSR1 call request_stop(). A signal that comes more than five seconds after the first
+/// ends the process at once; sooner ones are copies of it, which launchers are known to deliver.
+void install_stop_handlers();
+
+/// The flag of this process, shared by its ranks.
+void request_stop();
+bool stop_requested();
+void clear_stop_request();
+
+/// One per rank. Eight bytes a step, on a group of its own so that they overlap with everything else, and in the
+/// ledger's phase "control": they are not a method's. The answer is read kLag steps later, so that groups which
+/// train on their own wait for each other only when they are that far apart.
+class StopAgreement {
+ public:
+  static constexpr const char* kLabel = "control";  ///< of the group and of the phase
+  static constexpr std::int64_t kBytes = 8;
+  static constexpr std::size_t kLag = 4;
+
+  /// Collective.
+  explicit StopAgreement(Comm& world);
+  ~StopAgreement();
+  StopAgreement(const StopAgreement&) = delete;
+  StopAgreement& operator=(const StopAgreement&) = delete;
+
+  /// Sends this rank's flag.
+  void ask();
+  /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier.
+  bool agreed() { return answer(kLag); }
+  /// The same, up to the last question: waits for all ranks to have asked it.
+  bool agreed_by_now() { return answer(0); }
+
+ private:
+  bool answer(std::size_t unanswered);
+
+  struct Question {
+    Tensor flag;
+    Request request;
+  };
+  std::unique_ptr<Comm> control_;
+  std::deque<Question> questions_;
+  bool agreed_ = false;
+};
+
+}  // namespace ab

@@ -1,0 +1,80 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a run tells: lines of metrics while it goes, and the summary at its end.
+
+#include <chrono>
+#include <functional>
+
+#include "apps/config.h"
+#include "apps/evaluate.h"
+#include "apps/summary.h"
+#include "engine/comm/comm.h"
+#include "engine/io/metrics_log.h"
+#include "engine/io/state_dict.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
+struct TrainListener {
+  std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
+  std::function<void(const EpochMetrics&)> on_epoch;
+  std::function<void(const SplitMetrics&)> on_split;
+  std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
+};
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double lap() {
+    const double elapsed = seconds();
+    start_ = std::chrono::steady_clock::now();
+    return elapsed;
+  }
+  /// As if it had been started that much earlier.
+  void advance(double seconds) {
+    start_ -= std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+class TrainRecord {
+ public:
+  TrainRecord(const TrainConfig& config, Comm& world, Layer& model, const TrainListener& listener,
+              std::int64_t total_steps);
+
+  /// The loss of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) unless it is finite.
+  void loss(double value, double weight, std::int64_t images, std::int64_t step);
+  /// An update is done; `step` counts it.
+  void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
+  /// Weights have been factorised.
+  void split(std::int64_t step);
+  void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
+  void average_validation(const Evaluation& result);
+  /// Time of training, validation not included.
+  void add_seconds(double seconds) { summary_.train_seconds += seconds; }
+  /// Collective.
+  Summary finish(std::int64_t steps, std::int64_t epochs);
+
+  void save(StateDict& state) const;
+  void load(const StateDict& saved);
+
+ private:
+  const TrainConfig& config_;
+  Comm& world_;
+  Layer& model_;
+  const TrainListener& listener_;
+  std::int64_t total_steps_;
+  Summary summary_;
+  double images_ = 0;  // seen by all ranks
+
+  // Since the last line of metrics.
+  Stopwatch interval_;
+  double interval_loss_ = 0, interval_images_ = 0;
+  std::int64_t interval_steps_ = 0;
+};
+
+}  // namespace ab

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+//
+// Time of one training step of a rank while factors train, relative to the step at full rank: with the factors
+// run as the engine chooses (two thin operations, or W where that is cheaper), and with W = A·B formed in every
+// step, which is what an implementation on top of dense layers does. Ranks that train A and ranks that train B
+// apart. One step of every setting a round, in turn; medians over the rounds. Values are random: only time counts.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "ablowrank/rank_policy.h"
+#include "ablowrank/split.h"
+#include "engine/core/threads.h"
+#include "engine/kernels/random.h"
+#include "engine/ops/loss.h"
+#include "engine/optim/optimizer.h"
+#include "layers/models/models.h"
+#include "layers/weight.h"
+
+namespace ab {
+namespace {
+
+struct Setting {
+  double ratio = 1;  // of r to n
+  Weight::Mode mode = Weight::Mode::full;
+  Execution execution = Execution::automatic;
+  auto operator<=>(const Setting&) const = default;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+Tensor normal(const Shape& shape, double deviation, std::uint64_t stream) {
+  Tensor t(shape);
+  fill_normal(t, 0.0, deviation, Philox{7, stream});
+  return t;
+}
+
+class StepTimer {
+ public:
+  StepTimer(const ModelSpec& spec, std::int64_t batch)
+      : model_(make_model(spec)), weights_(eligible_weights(*model_)),
+        optimizer_(make_adamw(inventory_of(*model_).params, {})),
+        images_(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1)) {
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
+    labels_ = Tensor::from(labels, {batch});
+  }
+
+  double milliseconds(const Setting& setting) {
+    bring_into_form(setting);
+    step();  // allocations and just-in-time compilation
+    const auto start = std::chrono::steady_clock::now();
+    step();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  void bring_into_form(const Setting& setting) {
+    const RankPolicy policy{.kind = RankPolicy::Kind::ratio, .ratio = setting.ratio};
+    for (const Param* p : optimizer_->params()) optimizer_->reset(*p);
+    for (Weight* w : weights_) {
+      const double deviation = std::sqrt(2.0 / static_cast<double>(w->in() + w->out()));
+      if (setting.mode == Weight::Mode::full) {
+        w->restore(normal(w->shape(), deviation, 2));
+        continue;
+      }
+      const std::int64_t r = policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0));
+      const double of_factor = std::sqrt(deviation / std::sqrt(static_cast<double>(r)));
+      w->factorise(normal({w->out(), r}, of_factor, 2), normal({r, w->in()}, of_factor, 3), setting.mode);
+      w->set_execution(setting.execution);
+    }
+    optimizer_->set_params(inventory_of(*model_).params);
+  }
+
+  void step() {
+    optimizer_->clear_grads();
+    backward(softmax_cross_entropy(model_->forward(Var(images_)), labels_));
+    optimizer_->step(1e-6);
+  }
+
+  std::unique_ptr<Layer> model_;
+  std::vector<Weight*> weights_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor images_, labels_;
+};
+
+std::vector<Setting> settings_of(const std::vector<double>& ratios) {
+  std::vector<Setting> settings{{}};
+  for (const double ratio : ratios)
+    for (const Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
+      for (const Execution execution : {Execution::automatic, Execution::form_w})
+        settings.push_back({ratio, mode, execution});
+  return settings;
+}
+
+void print_table(const ModelSpec& spec, std::int64_t batch, int rounds, const std::vector<double>& ratios,
+                 const std::map<Setting, std::vector<double>>& times) {
+  const std::vector<double>& dense = times.at({});
+  std::printf("%s, %lld images of %lld×%lld, %d threads: %.0f ms at full rank, median of %d rounds\n\n", spec.name.c_str(),
+              static_cast<long long>(batch), static_cast<long long>(spec.image_size),
+              static_cast<long long>(spec.image_size), compute_threads(), median(dense), rounds);
+  std::printf("| r / n | A, factors | A, forming W | B, factors | B, forming W |\n|---|---|---|---|---|\n");
+  for (const double ratio : ratios) {
+    std::printf("| 1/%.0f |", 1 / ratio);
+    for (const Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
+      for (const Execution execution : {Execution::automatic, Execution::form_w}) {
+        const std::vector<double>& mine = times.at({ratio, mode, execution});
+        std::vector<double> relative;
+        for (std::size_t i = 0; i < mine.size(); ++i) relative.push_back(mine[i] / dense[i]);
+        std::printf(" %.2f |", median(relative));
+      }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+}  // namespace ab
+
+int main(int argc, char** argv) {
+  using namespace ab;
+  ModelSpec spec{.name = "vgg16"};
+  std::int64_t batch = 32;
+  int threads = 0, rounds = 3;
+  std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
+  CLI::App app("Time of a training step with factors, relative to full rank");
+  app.add_option("--model", spec.name, "model")->capture_default_str();
+  app.add_option("--classes", spec.classes, "classes")->capture_default_str();
+  app.add_option("--batch", batch, "images per step")->capture_default_str();
+  app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();
+  app.add_option("--ratios", ratios, "r / n")->capture_default_str();
+  app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
+  app.add_option("--rounds", rounds, "rounds")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  set_compute_threads(threads);
+  StepTimer timer(spec, batch);
+  const std::vector<Setting> settings = settings_of(ratios);
+  std::map<Setting, std::vector<double>> times;
+  for (int round = 0; round < rounds; ++round)
+    for (const Setting& setting : settings) times[setting].push_back(timer.milliseconds(setting));
+  print_table(spec, batch, rounds, ratios, times);
+}

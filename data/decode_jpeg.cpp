@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+//
+// JPEG by libjpeg-turbo, with its defaults (exact integer transform, smooth chroma upsampling), as Pillow
+// uses it. The library reports fatal errors through a function that must not return, and C code lies in
+// between, so the way back is a longjmp: nothing with a destructor may come to life after its setjmp.
+#include <csetjmp>
+#include <cstdio>
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include "data/decode.h"
+#include "engine/core/check.h"
+
+#ifndef LIBJPEG_TURBO_VERSION
+#error "abtrain needs libjpeg-turbo; the jpeglib.h that was found belongs to another libjpeg"
+#endif
+
+namespace ab {
+namespace {
+
+/// What the library calls back with; its first member is the library's own struct.
+struct ErrorState {
+  jpeg_error_mgr base;
+  std::jmp_buf give_up;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void give_up(j_common_ptr codec) {
+  auto* state = reinterpret_cast<ErrorState*>(codec->err);
+  state->base.format_message(codec, state->message);
+  std::longjmp(state->give_up, 1);
+}
+
+/// Damaged data is only a warning to the library, which fills in grey. These warnings leave all pixels right.
+bool harmless(int warning) {
+  return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_ADOBE_XFORM || warning == JWRN_JFIF_MAJOR;
+}
+
+void on_message(j_common_ptr codec, int level) {
+  const bool warning = level < 0;
+  if (warning && !harmless(codec->err->msg_code)) give_up(codec);
+}
+
+void limit_scans(j_common_ptr codec) {
+  if (reinterpret_cast<j_decompress_ptr>(codec)->input_scan_number <= kMaxJpegScans) return;
+  auto* state = reinterpret_cast<ErrorState*>(codec->err);
+  std::snprintf(state->message, sizeof state->message, "more than %d scans", kMaxJpegScans);
+  std::longjmp(state->give_up, 1);
+}
+
+/// v · w / 255, rounded as Pillow does.
+std::uint8_t multiply_bytes(int v, int w) {
+  const int product = v * w + 128;
+  return static_cast<std::uint8_t>(((product >> 8) + product) >> 8);
+}
+
+/// Inverted CMYK, [width, 4], to RGB: R = (1 - C) · (1 - K), and inverted already means 1 - C.
+void cmyk_to_rgb(const std::uint8_t* cmyk, int width, std::uint8_t* rgb) {
+  for (int x = 0; x < width; ++x, cmyk += 4, rgb += 3)
+    for (int c = 0; c < 3; ++c)
+      rgb[c] = static_cast<std::uint8_t>(cmyk[3] - multiply_bytes(255 - cmyk[c], cmyk[3]));
+}
+
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(std::span<const std::uint8_t> file) : file_(file) {
+    codec_.err = jpeg_std_error(&error_.base);
+    error_.base.error_exit = give_up;
+    error_.base.emit_message = on_message;
+    progress_.progress_monitor = limit_scans;
+    error_.message[0] = '\0';
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&codec_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  /// False when the library gave up; message() says why.
+  bool read_header() {
+    if (setjmp(error_.give_up)) return false;
+    jpeg_create_decompress(&codec_);
+    codec_.progress = &progress_;
+    jpeg_mem_src(&codec_, file_.data(), file_.size());
+    jpeg_read_header(&codec_, TRUE);
+    return true;
+  }
+  /// `rgb` holds height() · width() pixels; `cmyk_row`, of 4 · width() bytes, is needed for four components.
+  bool read_pixels(std::uint8_t* rgb, std::uint8_t* cmyk_row) {
+    if (setjmp(error_.give_up)) return false;
+    codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(&codec_);
+    const std::size_t row_bytes = 3 * static_cast<std::size_t>(codec_.output_width);
+    while (codec_.output_scanline < codec_.output_height) {
+      std::uint8_t* out = rgb + codec_.output_scanline * row_bytes;
+      JSAMPROW row = four_components() ? cmyk_row : out;
+      jpeg_read_scanlines(&codec_, &row, 1);
+      if (four_components()) cmyk_to_rgb(cmyk_row, width(), out);
+    }
+    // Reads to the end of the image, so that a cut in a last scan, which no row above needed, is seen too.
+    jpeg_finish_decompress(&codec_);
+    return true;
+  }
+
+  int height() const { return static_cast<int>(codec_.image_height); }
+  int width() const { return static_cast<int>(codec_.image_width); }
+  bool four_components() const { return codec_.num_components == 4; }
+  const char* message() const { return error_.message; }
+
+ private:
+  std::span<const std::uint8_t> file_;
+  ErrorState error_{};
+  jpeg_progress_mgr progress_{};
+  jpeg_decompress_struct codec_{};
+};
+
+}  // namespace
+
+void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out) {
+  JpegDecoder decoder(file);
+  const auto check = [&](bool good) {
+    AB_CHECK_KIND(data, good, "{}: the JPEG is truncated or damaged ({}); fetch the file again", name,
+                  decoder.message());
+  };
+  check(decoder.read_header());
+  check_image_size(decoder.height(), decoder.width(), name);
+  out.resize(decoder.height(), decoder.width());
+  std::vector<std::uint8_t> cmyk_row(decoder.four_components() ? 4 * static_cast<std::size_t>(out.width) : 0);
+  check(decoder.read_pixels(out.pixels.data(), cmyk_row.data()));
+}
+
+}  // namespace ab

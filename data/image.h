@@ -1,0 +1,43 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// One picture as bytes: RGB, row after row, [height, width, 3].
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ab {
+
+/// A rectangle of pixels of an image.
+struct Box {
+  int top = 0, left = 0, height = 0, width = 0;
+  bool operator==(const Box&) const = default;
+};
+
+/// An image that belongs to someone else.
+struct ImageView {
+  const std::uint8_t* pixels = nullptr;
+  int height = 0, width = 0;
+
+  std::size_t row_bytes() const { return 3 * static_cast<std::size_t>(width); }
+  std::size_t bytes() const { return static_cast<std::size_t>(height) * row_bytes(); }
+  const std::uint8_t* row(int y) const { return pixels + static_cast<std::size_t>(y) * row_bytes(); }
+};
+
+/// An image with its memory, which resize() keeps for the next image.
+struct Image {
+  int height = 0, width = 0;
+  std::vector<std::uint8_t> pixels;
+
+  /// The contents are undefined afterwards.
+  void resize(int new_height, int new_width) {
+    height = new_height;
+    width = new_width;
+    pixels.resize(view().bytes());
+  }
+  ImageView view() const { return {pixels.data(), height, width}; }
+  std::uint8_t* row(int y) { return pixels.data() + static_cast<std::size_t>(y) * view().row_bytes(); }
+};
+
+}  // namespace ab

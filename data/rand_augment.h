@@ -1,0 +1,46 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// RandAugment (Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search
+// space", 2020) with the operations and strengths of torchvision, and of Pillow's pixels to the bit: nearest
+// neighbour, black where the image ends.
+
+#include <cstdint>
+
+#include "data/image.h"
+
+namespace ab {
+
+enum class ImageOp : std::uint8_t {
+  identity,
+  shear_x,
+  shear_y,
+  translate_x,
+  translate_y,
+  rotate,
+  brightness,
+  color,
+  contrast,
+  sharpness,
+  posterize,
+  solarize,
+  auto_contrast,
+  equalize
+};
+inline constexpr int kImageOps = 14;
+inline constexpr int kMaxMagnitude = 30;
+
+/// What `op` is applied with at a magnitude of 0 … 30: a shear, pixels to shift by, degrees, a change of a
+/// factor of 1, bits that are kept, a threshold; 0 for operations without one.
+double op_strength(ImageOp op, int magnitude, int height, int width);
+/// Half of all images get -strength of these.
+bool op_is_signed(ImageOp op);
+
+/// Applies one operation to `image`, with `scratch` for what has to be kept meanwhile.
+void apply_op(ImageOp op, double strength, Image& image, Image& scratch);
+
+/// `operations` of them, one after the other, each drawn from all fourteen by (seed, epoch, sample).
+void rand_augment(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int operations, int magnitude,
+                  Image& image, Image& scratch);
+
+}  // namespace ab

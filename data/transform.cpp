@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "data/transform.h"
+
+#include "data/crop.h"
+#include "data/rand_augment.h"
+#include "data/random_erasing.h"
+#include "engine/core/check.h"
+
+namespace ab {
+
+ImageTransform::ImageTransform(const Dataset& set, int height, int width)
+    : cropping_(set.cropping), height_(height), width_(width) {
+  for (int x = 0; x < width; ++x)
+    for (std::size_t c = 0; c < 3; ++c) {
+      scale_.push_back(1.0f / (255.0f * set.stddev[c]));
+      shift_.push_back(-set.mean[c] / set.stddev[c]);
+    }
+}
+
+void ImageTransform::resize_to_frame(const ImageView& image) {
+  if (image.height == height_ && image.width == width_)
+    frame_.pixels.assign(image.pixels, image.pixels + image.bytes());
+  else
+    resizer_.resize(image, {0, 0, image.height, image.width}, height_, width_, frame_);
+  frame_.height = height_;
+  frame_.width = width_;
+}
+
+void ImageTransform::frame(const ImageView& image) {
+  if (cropping_ == Cropping::resized)
+    centre_crop(image, height_, width_, resizer_, frame_);
+  else
+    resize_to_frame(image);
+}
+
+void ImageTransform::frame_randomly(const ImageView& image, const SampleKey& key) {
+  if (cropping_ == Cropping::resized) {
+    const ResizedCrop crop = draw_resized_crop(key.seed, key.epoch, key.sample, image.height, image.width);
+    resized_crop(image, crop, height_, width_, resizer_, frame_);
+    return;
+  }
+  const PaddedCrop crop = draw_padded_crop(key.seed, key.epoch, key.sample);
+  const bool as_stored = image.height == height_ && image.width == width_;
+  padded_crop(image, crop, as_stored ? frame_ : scratch_);
+  if (!as_stored) resize_to_frame(scratch_.view());
+}
+
+void ImageTransform::normalise(float* out) const {
+  const std::size_t row_size = scale_.size();
+  const float *scale = scale_.data(), *shift = shift_.data();
+  for (int y = 0; y < height_; ++y, out += row_size) {
+    const std::uint8_t* row = frame_.view().row(y);
+#pragma omp simd
+    for (std::size_t i = 0; i < row_size; ++i) out[i] = static_cast<float>(row[i]) * scale[i] + shift[i];
+  }
+}
+
+void ImageTransform::prepare(const ImageView& image, float* out) {
+  frame(image);
+  normalise(out);
+}
+
+void ImageTransform::prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key,
+                             float* out) {
+  if (augmentation.crop_and_flip)
+    frame_randomly(image, key);
+  else
+    frame(image);
+  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment,
+               augmentation.rand_augment_magnitude, frame_, scratch_);
+  normalise(out);
+  erase(draw_erasing(key.seed, key.epoch, key.sample, augmentation.random_erasing, height_, width_), width_,
+        out);
+}
+
+}  // namespace ab

@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// From stored bytes to what the model sees, in torchvision's order: crop and flip, RandAugment, scaling to
+// floats, normalising, random erasing.
+//
+//   out[y, x, c] = (byte[y, x, c] / 255 - mean[c]) / stddev[c]
+
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/resize.h"
+
+namespace ab {
+
+/// What happens to training images; evaluation only scales, cuts the centre (Cropping::resized) and
+/// normalises.
+struct Augmentation {
+  bool crop_and_flip = true;  ///< the random crop that belongs to the data set, and a random flip
+  int rand_augment = 0;       ///< operations per image; 0: none
+  int rand_augment_magnitude = 9;
+  double random_erasing = 0;  ///< probability per image
+};
+
+/// Where the random numbers of one image come from.
+struct SampleKey {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0, sample = 0;
+};
+
+/// Prepares images one by one; holds buffers, so one thread at a time.
+class ImageTransform {
+ public:
+  /// Results are of height · width; mean, stddev and the way of cropping are those of `set`.
+  ImageTransform(const Dataset& set, int height, int width);
+
+  /// Evaluation: without anything random. `out`: [height, width, 3].
+  void prepare(const ImageView& image, float* out);
+  /// Training: a pure function of image, augmentation and key.
+  void prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, float* out);
+
+ private:
+  void frame(const ImageView& image);
+  void frame_randomly(const ImageView& image, const SampleKey& key);
+  void resize_to_frame(const ImageView& image);
+  void normalise(float* out) const;
+
+  Cropping cropping_;
+  int height_, width_;
+  std::vector<float> scale_, shift_;  ///< of one row, channel by channel: float = byte · scale + shift
+  Resizer resizer_;
+  Image frame_, scratch_;
+};
+
+}  // namespace ab

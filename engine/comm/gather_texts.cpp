@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "engine/comm/gather_texts.h"
+
+#include <numeric>
+#include <span>
+
+namespace ab {
+
+std::vector<std::string> gather_texts(Comm& comm, const std::string& mine) {
+  const auto length = static_cast<std::int64_t>(mine.size());
+  const Tensor lengths({comm.size()}, DType::int64);
+  comm.all_gather(Tensor::from(std::vector<std::int64_t>{length}, {1}), lengths);
+  const auto counts_span = lengths.span<std::int64_t>();
+  const std::vector<std::int64_t> counts(counts_span.begin(), counts_span.end());
+  std::vector<std::string> texts(counts.size());
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (total == 0) return texts;
+
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(mine.data());
+  const Tensor all({total}, DType::uint8);
+  comm.all_gather_v(Tensor::from(std::span(bytes, mine.size()), {length}), all, counts);
+  const char* from = static_cast<const char*>(all.raw());
+  for (std::size_t rank = 0; rank < texts.size(); from += counts[rank++])
+    texts[rank].assign(from, static_cast<std::size_t>(counts[rank]));
+  return texts;
+}
+
+std::string failures_of(Comm& comm, const std::function<void()>& part) {
+  std::string reason;
+  try {
+    part();
+  } catch (const std::exception& failure) {
+    reason = failure.what();
+    if (reason.empty()) reason = "an unknown failure";
+  }
+  std::string failures;
+  int more = 0;
+  const std::vector<std::string> reasons = gather_texts(comm, reason);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (reasons[rank].empty()) continue;
+    if (failures.empty())
+      failures = fmt::format("rank {}: {}", rank, reasons[rank]);
+    else
+      ++more;
+  }
+  if (more > 0) failures += fmt::format(" (and {} more rank{})", more, more == 1 ? "" : "s");
+  return failures;
+}
+
+}  // namespace ab

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "engine/io/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "engine/core/check.h"
+
+namespace ab {
+namespace {
+
+/// Who holds the lock, and the text of the file: "host node7 process 4711 job 55".
+struct Owner {
+  std::string host;
+  pid_t process = 0;
+  std::string job = "none";
+
+  std::string str() const { return fmt::format("host {} process {} job {}", host, process, job); }
+};
+
+Owner this_process() {
+  Owner owner;
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  owner.host = host;
+  owner.process = ::getpid();
+  for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
+    if (const char* job = std::getenv(variable)) owner.job = job;
+  return owner;
+}
+
+/// What the lock file says; an empty host when it says nothing, as in the moment before it is written.
+Owner read_owner(int descriptor) {
+  char text[512] = "";
+  if (::pread(descriptor, text, sizeof text - 1, 0) <= 0) return {};
+  Owner owner;
+  std::string word;
+  std::istringstream(text) >> word >> owner.host >> word >> owner.process >> word >> owner.job;
+  return owner;
+}
+
+/// Whether an owner who holds no flock that we can see may still be running.
+bool may_be_running(const Owner& owner, const Owner& self, bool flock_works) {
+  if (owner.host.empty() || (owner.job != "none" && owner.job == self.job)) return false;
+  if (owner.host != self.host) return true;
+  return !flock_works && owner.process != self.process && (::kill(owner.process, 0) == 0 || errno == EPERM);
+}
+
+/// Opens the lock file, and makes it if there is none: then nobody else did.
+int open_lock(const std::string& path, bool& is_new) {
+  for (int attempts = 0;; ++attempts) {
+    int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    is_new = descriptor >= 0;
+    if (!is_new && errno == EEXIST) descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor >= 0) return descriptor;
+    // ENOENT: its owner removed it between the two calls.
+    AB_CHECK(errno == ENOENT && attempts < 10, "cannot lock the run with {}: {}", path, std::strerror(errno));
+  }
+}
+
+/// Whether the file is still the one at `path`: its last owner may have removed it since it was opened.
+bool is_at(int descriptor, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& folder) : path_(folder + "/run.lock") {
+  bool is_new = false, locked = false;
+  do {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = open_lock(path_, is_new);
+    locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  } while (locked && !is_at(descriptor_, path_));
+  const bool flock_works = locked || errno == EWOULDBLOCK;
+
+  const Owner self = this_process(), owner = read_owner(descriptor_);
+  const bool taken = flock_works && !locked;
+  if (taken || (!is_new && may_be_running(owner, self, flock_works))) {
+    ::close(descriptor_);
+    throw Error(
+        ErrorKind::config,
+        fmt::format(
+            "the folder {} is in use by another run ({}): give this one a folder of its own, or remove "
+            "{} if that run has ended",
+            folder, owner.str(), path_));
+  }
+  const std::string text = self.str() + "\n";
+  const bool written = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, text.data(), text.size(),
+                                                                    0) == static_cast<ssize_t>(text.size());
+  if (written) return;
+  const std::string reason = std::strerror(errno);
+  ::close(descriptor_);
+  throw Error(ErrorKind::config, fmt::format("cannot lock the run with {}: {}", path_, reason));
+}
+
+RunLock::~RunLock() {
+  if (is_at(descriptor_, path_)) ::unlink(path_.c_str());
+  ::close(descriptor_);
+}
+
+}  // namespace ab

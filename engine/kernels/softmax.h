@@ -1,0 +1,63 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Softmax over the last dimension, in place.   t: [..., C]
+//   y_c = exp(x_c − max x) / Σ exp(x − max x)
+//   dx_c = y_c · (dy_c − Σ y · dy)
+
+#include <cmath>
+#include <limits>
+
+#include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+/// x becomes y.
+void softmax_in_place(const Tensor& x);
+/// dy becomes dx.   y: the forward result
+void softmax_backward_in_place(const Tensor& dy, const Tensor& y);
+
+namespace kernels {
+
+/// One row per team. A lane reads again only what it wrote itself.
+template <class T> struct Softmax {
+  using C = compute_t<T>;
+  T* x;
+  std::int64_t columns;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    T* values = x + row * columns;
+    const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(),
+                                  [=](std::int64_t c) { return static_cast<C>(values[c]); });
+    const C sum = lane_sum<C>(team, columns, [=](std::int64_t c) {
+      const C e = std::exp(static_cast<C>(values[c]) - largest);
+      values[c] = static_cast<T>(e);
+      return e;
+    });
+    const C inverse = C{1} / sum;
+    for (std::int64_t c = team.lane(); c < columns; c += team.size())
+      values[c] = static_cast<T>(static_cast<C>(values[c]) * inverse);
+  }
+};
+
+/// One row per team.
+template <class T> struct SoftmaxBackward {
+  using C = compute_t<T>;
+  T* dy;
+  const T* y;
+  std::int64_t columns;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    T* gradient = dy + row * columns;
+    const T* value = y + row * columns;
+    const C mean = lane_sum<C>(team, columns, [=](std::int64_t c) {
+      return static_cast<C>(value[c]) * static_cast<C>(gradient[c]);
+    });
+    for (std::int64_t c = team.lane(); c < columns; c += team.size())
+      gradient[c] = static_cast<T>(static_cast<C>(value[c]) * (static_cast<C>(gradient[c]) - mean));
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

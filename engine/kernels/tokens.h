@@ -1,0 +1,54 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The tokens of a vision transformer: a sequence of vectors for each sample, the first of them the class token.
+
+#include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+/// y[n, 0] = class_token + position[0],  y[n, t] = patches[n, t − 1] + position[t]
+/// patches: [N, T, D], class_token: D elements, position: (T + 1) · D elements  -> [N, T + 1, D]
+Tensor embed_tokens_forward(const Tensor& patches, const Tensor& class_token, const Tensor& position);
+
+/// Copies tokens [begin, begin + count) of every sample.   x: [N, T, D] -> [N, count, D]
+Tensor take_tokens(const Tensor& x, std::int64_t begin, std::int64_t count);
+/// Zeros, but for token 0 of every sample, which is x[n].   x: [N, D] -> [N, T, D]
+Tensor spread_first_token(const Tensor& x, std::int64_t tokens);
+
+namespace kernels {
+
+/// One token of one sample per row.
+template <class T> struct EmbedTokens {
+  using C = compute_t<T>;
+  const T* patches;
+  const T* class_token;
+  const T* position;
+  T* y;
+  std::int64_t tokens, features;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t sample = row / tokens, t = row % tokens;
+    const T* from = t == 0 ? class_token : patches + (sample * (tokens - 1) + t - 1) * features;
+    const T* at = position + t * features;
+    T* to = y + row * features;
+    for (std::int64_t i = team.lane(); i < features; i += team.size())
+      to[i] = static_cast<T>(static_cast<C>(from[i]) + static_cast<C>(at[i]));
+  }
+};
+
+/// One sample per row: `length` elements from one stride to another.
+template <class T> struct CopyRows {
+  const T* from;
+  T* to;
+  std::int64_t from_stride, to_stride, length;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    for (std::int64_t i = team.lane(); i < length; i += team.size())
+      to[row * to_stride + i] = from[row * from_stride + i];
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab

@@ -1,0 +1,23 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Multi-head self-attention (Vaswani et al. 2017, section 3.2), all heads in one call.
+
+#include "engine/autograd/var.h"
+
+namespace ab {
+
+struct AttentionResult {
+  Tensor y;
+  Tensor probabilities;  ///< P: [N, heads, T, T]
+};
+
+/// y_h = P_h V_h,  P_h = softmax(Q_h K_hᵀ / √d)      d = D / heads
+/// qkv: [N, T, 3D]: each token's query, key and value, of `heads` parts with d elements each  -> y: [N, T, D]
+AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads);
+/// dV = Pᵀ dy,  dP = dy Vᵀ,  dS = P ∘ (dP − rowsum(P ∘ dP)),  dQ = dS K / √d,  dK = dSᵀ Q / √d, for each head
+/// dy: [N, T, D] -> dqkv: [N, T, 3D]
+Tensor attention_backward(const Tensor& dy, const Tensor& qkv, const Tensor& probabilities);
+Var attention(const Var& qkv, std::int64_t heads);
+
+}  // namespace ab

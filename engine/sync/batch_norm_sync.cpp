@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/batch_norm_sync.h"
+
+namespace ab {
+
+BatchNormSync::BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, int group)
+    : batch_norms_(std::move(batch_norms)) {
+  if (scope == SyncBn::off) batch_norms_.clear();
+  if (batch_norms_.empty()) return;
+  world_ = world.split(0, kLabel);
+  if (scope == SyncBn::group) group_ = world.split(group, kLabel);
+  enter(false);
+}
+
+BatchNormSync::~BatchNormSync() {
+  for (BatchNormStats* stats : batch_norms_) stats->ranks = nullptr;
+}
+
+void BatchNormSync::enter(bool in_groups) {
+  for (BatchNormStats* stats : batch_norms_) stats->ranks = in_groups && group_ ? group_.get() : world_.get();
+}
+
+}  // namespace ab

@@ -1,0 +1,41 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Synchronised batch norm: which ranks take the statistics of a training step over their batches together
+// (engine/kernels/batch_norm.h says what they exchange). The exchange lies inside forward and backward, between
+// gradient buckets in flight, so it has communicators of its own.
+
+#include <memory>
+#include <vector>
+
+#include "engine/comm/comm.h"
+#include "engine/ops/norm.h"
+
+namespace ab {
+
+enum class SyncBn {
+  off,
+  group,  ///< the ranks that share gradients: a group while it trains by itself, else the world
+  world,  ///< all ranks at all times, which couples groups that train by themselves (the authors' release)
+};
+
+class BatchNormSync {
+ public:
+  static constexpr const char* kLabel = "batch-norm";  ///< of the communicators in the ledger
+
+  /// Collective over `world`, whose colour `group` says which group this rank belongs to. Starts over the world.
+  /// The batch norms must outlive this; each is back at its own rank's statistics afterwards.
+  BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, int group = 0);
+  ~BatchNormSync();
+  BatchNormSync(const BatchNormSync&) = delete;
+  BatchNormSync& operator=(const BatchNormSync&) = delete;
+
+  /// From here on groups train by themselves, or do not.
+  void enter(bool in_groups);
+
+ private:
+  std::vector<BatchNormStats*> batch_norms_;
+  std::unique_ptr<Comm> world_, group_;
+};
+
+}  // namespace ab

@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Noise of training: layers that are the identity in evaluation. What they draw is a function of the seed of
+// set_noise() and of their name, so that a resumed run draws the same.
+
+#include "engine/core/random.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// Drops features: y = x · mask / (1 − p)   (Srivastava et al. 2014)
+class Dropout final : public Layer {
+ public:
+  Dropout(const std::string& name, double p) : p_(static_cast<float>(p)), random_{0, stream_of(name)} {}
+  Var forward(const Var& x) override;
+  void list(Inventory&) override {}
+  void set_noise(std::uint64_t seed) override { random_.seed = seed; }
+
+ private:
+  float p_;
+  Philox random_;
+};
+
+/// Drops the residual branch of whole samples: stochastic depth (Huang et al. 2016).   x: [N, ...]
+class DropPath final : public Layer {
+ public:
+  DropPath(const std::string& name, double p) : p_(static_cast<float>(p)), random_{0, stream_of(name)} {}
+  /// Whether forward() would change x.
+  bool active() const { return training() && p_ > 0; }
+  Var forward(const Var& x) override;
+  void list(Inventory&) override {}
+  void set_noise(std::uint64_t seed) override { random_.seed = seed; }
+
+ private:
+  float p_;
+  Philox random_;
+};
+
+}  // namespace ab

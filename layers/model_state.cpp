@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "layers/model_state.h"
+
+#include <algorithm>
+
+#include "layers/weight.h"
+
+namespace ab {
+namespace {
+
+std::string key_of(const std::string& name) { return "model." + name; }
+std::string mode_key(const Weight& weight) { return key_of(weight.name() + ".mode"); }
+std::string rest_key(const Weight& weight) { return key_of(weight.name() + ".rest"); }
+
+const char* name_of(Weight::Mode mode) {
+  switch (mode) {
+    case Weight::Mode::full: return "full";
+    case Weight::Mode::train_a: return "train_a";
+    case Weight::Mode::train_b: return "train_b";
+  }
+  return "?";
+}
+
+Weight::Mode mode_named(const std::string& text) {
+  for (const Weight::Mode mode : {Weight::Mode::full, Weight::Mode::train_a, Weight::Mode::train_b})
+    if (text == name_of(mode)) return mode;
+  throw Error(ErrorKind::checkpoint, fmt::format("the checkpoint holds a weight in the unknown form '{}'", text));
+}
+
+void fill(const Tensor& value, const std::string& name, const StateDict& state) {
+  const Tensor saved = state.tensor(key_of(name));
+  AB_CHECK_KIND(checkpoint, saved.shape() == value.shape() && saved.dtype() == value.dtype(),
+                "the checkpoint holds {} as {} {}, the model has {} {}", name, name_of(saved.dtype()),
+                saved.shape().str(), name_of(value.dtype()), value.shape().str());
+  value.copy_from(saved);
+}
+
+void restore_form(Weight& weight, const StateDict& state) {
+  const Weight::Mode mode = mode_named(state.text(mode_key(weight)));
+  if (mode == Weight::Mode::full) return;
+  const Device device = weight.dense().value.value().device();
+  const Tensor rest = state.has(rest_key(weight)) ? state.tensor(rest_key(weight)).to(device) : Tensor();
+  const auto factor = [&](const Param& p) { return state.tensor(key_of(p.name)).clone().to(device); };
+  weight.factorise(factor(weight.outer()), factor(weight.inner()), mode, rest);
+}
+
+}  // namespace
+
+std::vector<Param*> all_params(Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  std::vector<Param*> params;
+  for (Weight* weight : inventory.weights)
+    for (Param* p : {&weight->dense(), &weight->a(), &weight->b()}) params.push_back(p);
+  for (Param* p : inventory.params)
+    if (std::find(params.begin(), params.end(), p) == params.end()) params.push_back(p);
+  return params;
+}
+
+void save_model(Layer& model, StateDict& state) {
+  const Inventory inventory = inventory_of(model);
+  for (const Param* p : inventory.params) state.put(key_of(p->name), p->value.value());
+  for (const Buffer& buffer : inventory.buffers) state.put(key_of(buffer.name), buffer.value);
+  for (const Weight* weight : inventory.weights) {
+    state.put(mode_key(*weight), std::string(name_of(weight->mode())));
+    if (weight->rest().defined()) state.put(rest_key(*weight), weight->rest());
+  }
+}
+
+void load_model(Layer& model, const StateDict& state) {
+  for (Weight* weight : inventory_of(model).weights) restore_form(*weight, state);
+  const Inventory inventory = inventory_of(model);
+  for (const Param* p : inventory.params) fill(p->value.value(), p->name, state);
+  for (const Buffer& buffer : inventory.buffers) fill(buffer.value, buffer.name, state);
+}
+
+}  // namespace ab

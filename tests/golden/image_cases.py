@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""Image operations by Pillow and torchvision, for tests/augment_test.cpp and tests/imagenet_test.cpp.
+
+Images are bytes, stored as float32 in NHWC without N; files are stored byte by byte.
+"""
+
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.transforms import v2
+from torchvision.transforms.autoaugment import _apply_op
+from torchvision.transforms.functional import InterpolationMode, resized_crop
+
+
+NOISE = torch.Generator().manual_seed(0)
+
+
+def picture(height: int, width: int) -> Image.Image:
+    """Slopes, an edge and noise, of limited contrast, so that no operation is the identity."""
+    y, x = np.mgrid[0:height, 0:width] / max(height, width)
+    planes = np.stack([60 + 120 * x, 200 - 150 * y, 40 + 90 * (x + y > 0.8)], axis=2)
+    noise = torch.randint(-25, 26, (height, width, 3), generator=NOISE).numpy()
+    return Image.fromarray(np.clip(planes + noise, 0, 255).astype(np.uint8))
+
+
+def resize_cases(out) -> None:
+    for case, (height, width, box, size) in {
+        "shrink": (40, 31, (0, 0, 40, 31), (9, 7)),
+        "shrink_a_little": (20, 20, (0, 0, 20, 20), (17, 18)),
+        "enlarge": (5, 6, (0, 0, 5, 6), (11, 13)),
+        "shrink_and_enlarge": (30, 8, (0, 0, 30, 8), (10, 12)),
+        "box": (25, 33, (4, 7, 18, 13), (8, 8)),
+        "copy": (6, 5, (1, 0, 4, 5), (4, 5)),
+        "one_pixel": (9, 9, (3, 8, 1, 1), (4, 3)),
+        "to_one_pixel": (23, 17, (0, 0, 23, 17), (1, 1)),
+    }.items():
+        image = picture(height, width)
+        top, left, rows, columns = box
+        # Newer versions of Pillow sometimes scale vertically first; here the order is always the classical one.
+        cropped = image.crop((left, top, left + columns, top + rows))
+        y = cropped.resize((size[1], rows), Image.BILINEAR).resize((size[1], size[0]), Image.BILINEAR)
+        at_once = resized_crop(image, *box, list(size), InterpolationMode.BILINEAR)
+        out.add(f"resize/{case}", dict(box=box, size=size), image=image, y=y, y_at_once=at_once)
+
+
+def centre_crop_cases(out) -> None:
+    for case, (height, width) in {"wide": (37, 50), "tall": (61, 40), "square": (33, 33), "small": (10, 12)}.items():
+        image = picture(height, width)
+        y = T.Compose([T.Resize(16), T.CenterCrop(14)])(image)
+        out.add(f"centre_crop/{case}", dict(size=14), image=image, y=y)
+
+
+def op_cases(out) -> None:
+    """Each operation of RandAugment, at several magnitudes and in both directions."""
+    small, large = picture(16, 13), picture(30, 24)  # equalising needs more than 255 pixels to do anything
+    out.add("op_input/small", {}, image=small)
+    out.add("op_input/large", {}, image=large)
+    space = T.RandAugment()._augmentation_space(31, (small.height, small.width))
+    for index, (op, (magnitudes, signed)) in enumerate(space.items()):
+        image, size = (large, "large") if op == "Equalize" else (small, "small")
+        for magnitude in (9, 17, 30) if magnitudes.ndim else (0,):
+            strength = float(magnitudes[magnitude]) if magnitudes.ndim else 0.0
+            for sign in (1, -1) if signed else (1,):
+                y = _apply_op(image, op, sign * strength, InterpolationMode.NEAREST, None)
+                name = f"{op}_{magnitude}{'_negative' if sign < 0 else ''}"
+                assert op == "Identity" or (np.asarray(y) != np.asarray(image)).any(), f"{name} changes nothing"
+                options = dict(op=index, magnitude=magnitude, negative=sign < 0, signed=signed, input=size)
+                out.add(f"op/{name}", options, y=y)
+
+
+def decode_cases(out) -> None:
+    image = picture(19, 22)
+    deep_grey = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 256 + 99)
+    transparent = image.copy()
+    transparent.putalpha(100)
+    for case, (source, kind, options) in {
+        "jpeg_444": (image, "JPEG", dict(quality=90, subsampling=0)),
+        "jpeg_420": (image, "JPEG", dict(quality=90, subsampling=2)),
+        "jpeg_progressive": (image, "JPEG", dict(quality=90, progressive=True)),
+        "jpeg_grey": (image.convert("L"), "JPEG", dict(quality=90)),
+        "jpeg_cmyk": (image.convert("CMYK"), "JPEG", dict(quality=90)),
+        "png_rgb": (image, "PNG", {}),
+        "png_grey": (image.convert("L"), "PNG", {}),
+        "png_grey16": (deep_grey, "PNG", {}),
+        "png_palette": (image.quantize(7), "PNG", {}),
+        "png_transparent": (transparent, "PNG", {}),
+    }.items():
+        file = io.BytesIO()
+        source.save(file, kind, **options)
+        expected = image.convert("L").convert("RGB") if case == "png_grey16" else Image.open(file).convert("RGB")
+        out.add(f"decode/{case}", {}, file=np.frombuffer(file.getvalue(), np.uint8), y=expected)
+
+
+def mix_cases(out) -> None:
+    """A batch of two, where torchvision's pairing with the predecessor is our pairing in reverse order."""
+    torch.manual_seed(0)
+    images, labels = torch.randn(2, 3, 12, 10), torch.tensor([1, 3])
+    for case, kind in {"mixup": v2.MixUp, "cutmix": v2.CutMix}.items():
+        for i in range(4):
+            transform = kind(alpha=1.0, num_classes=4)
+            captured = {}
+            make_params = transform.make_params
+            transform.make_params = lambda inputs: captured.setdefault("params", make_params(inputs))
+            y, shares = transform(images, labels)
+            share = shares[0, 1].item()
+            x1, y1, x2, y2 = captured["params"].get("box", (0, 0, 0, 0))
+            options = dict(cut=case == "cutmix", box=[int(v) for v in (y1, x1, y2 - y1, x2 - x1)], share=share)
+            out.add(f"mix/{case}_{i}", options, images=images.permute(0, 2, 3, 1), y=y.permute(0, 2, 3, 1))
+
+
+GROUPS = [resize_cases, centre_crop_cases, op_cases, decode_cases, mix_cases]

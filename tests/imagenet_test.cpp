@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+//
+// ImageNet: decoding files, sound and damaged, against Pillow; listing folders; batches from files. With
+// ABTRAIN_IMAGENET_DIR set to a folder that has a manifest.tsv, real files too.
+#include "data/imagenet.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <jpeglib.h>
+
+#include "data/crop.h"
+#include "data/decode.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "tests/error_message.h"
+#include "tests/golden/fixtures.h"
+#include "tests/golden/images.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::uint8_t>;
+using testing::contains;
+using testing::message_of;
+
+/// A JPEG of slopes and stripes, another picture for each `shade`.
+Bytes make_jpeg(int height, int width, int shade, bool progressive = false) {
+  jpeg_compress_struct codec{};
+  jpeg_error_mgr errors{};
+  codec.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&codec);
+  unsigned char* memory = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&codec, &memory, &size);
+  codec.image_height = static_cast<JDIMENSION>(height);
+  codec.image_width = static_cast<JDIMENSION>(width);
+  codec.input_components = 3;
+  codec.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&codec);
+  if (progressive) jpeg_simple_progression(&codec);
+  jpeg_start_compress(&codec, TRUE);
+  Bytes row(3 * static_cast<std::size_t>(width));
+  for (int y = 0; y < height; ++y) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      row[i] = static_cast<std::uint8_t>(
+          (shade + static_cast<int>(i) + (y * 37 + static_cast<int>(i) * 11) % 60) % 256);
+    JSAMPROW pointer = row.data();
+    jpeg_write_scanlines(&codec, &pointer, 1);
+  }
+  jpeg_finish_compress(&codec);
+  Bytes bytes(memory, memory + size);
+  jpeg_destroy_compress(&codec);
+  std::free(memory);
+  return bytes;
+}
+
+void write_file(const fs::path& file, const Bytes& bytes) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+Bytes read_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return Bytes(std::istreambuf_iterator<char>(in), {});
+}
+
+std::string decode_error(const Bytes& file) {
+  Image out;
+  return message_of(ErrorKind::data, [&] { decode_image(file, "some/file", out); });
+}
+
+// ---- Decoding ----
+
+TEST(Decode, EqualsPillow) {
+  const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+  const std::vector<std::string> names = golden::cases_of(fixtures, "decode");
+  ASSERT_EQ(names.size(), 10u);
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const golden::Case c(fixtures, name);
+    const std::vector<double> values = c.tensor("file").to_doubles();
+    Image out;
+    decode_image(Bytes(values.begin(), values.end()), name, out);
+    // Versions of libjpeg-turbo may round the upsampling of chroma differently.
+    golden::expect_same_image(out, c.tensor("y"), name.find("420") == std::string::npos ? 0 : 2);
+  }
+}
+
+TEST(Decode, RefusesTruncatedFilesWhereverTheyAreCut) {
+  for (const bool progressive : {false, true}) {
+    const Bytes whole = make_jpeg(40, 50, 20, progressive);
+    Image out;
+    decode_image(whole, "whole", out);
+    EXPECT_EQ(out.height, 40);
+    EXPECT_EQ(out.width, 50);
+    for (std::size_t size = 0; size < whole.size(); size += size < 700 ? 13 : 3) {
+      const std::string message =
+          decode_error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
+      EXPECT_TRUE(message.starts_with("some/file: ")) << message;
+    }
+    Bytes longer = whole;
+    longer.insert(longer.end(), 4096, 0);
+    decode_image(longer, "bytes after the end", out);
+  }
+  const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+  const std::vector<double> png = golden::Case(fixtures, "decode/png_rgb").tensor("file").to_doubles();
+  for (const std::ptrdiff_t cut : {9, 20, 60, 200})
+    EXPECT_TRUE(contains(decode_error(Bytes(png.begin(), png.begin() + cut)), "the PNG is truncated"));
+}
+
+TEST(Decode, RefusesWhatIsDamagedOrForeign) {
+  EXPECT_TRUE(contains(decode_error({}), "some/file: the file is empty"));
+  EXPECT_TRUE(contains(decode_error({'G', 'I', 'F', '8', '9', 'a', 0, 0}), "neither a JPEG nor a PNG"));
+  Bytes broken = make_jpeg(64, 64, 9);
+  for (std::size_t i = broken.size() / 2; i < broken.size() - 2; ++i) broken[i] = 0xFF;
+  EXPECT_TRUE(contains(decode_error(broken), "the JPEG is truncated or damaged ("));
+}
+
+TEST(Decode, RefusesHugeClaimsFromTheHeader) {
+  Bytes file = make_jpeg(8, 8, 0);
+  // Height and width of the frame header, which begins with FF C0.
+  const std::uint8_t marker[] = {0xFF, 0xC0};
+  const auto frame = std::search(file.begin(), file.end(), std::begin(marker), std::end(marker));
+  ASSERT_NE(frame, file.end());
+  std::fill(frame + 5, frame + 9, std::uint8_t{0xF0});
+  EXPECT_TRUE(contains(decode_error(file), "claims 61680 x 61680 pixels"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { check_image_size(0, 5, "x"); }), "no pixels"));
+  check_image_size(1 << 13, 1 << 13, "x");
+}
+
+TEST(Decode, RefusesThousandsOfScans) {
+  const Bytes file = make_jpeg(16, 16, 50, true);
+  // The last scan, repeated: each refines the same coefficients.
+  const std::uint8_t marker[] = {0xFF, 0xDA};
+  const auto last = std::find_end(file.begin(), file.end(), std::begin(marker), std::end(marker));
+  Bytes many(file.begin(), last);
+  for (int i = 0; i < 600; ++i) many.insert(many.end(), last, file.end() - 2);
+  many.insert(many.end(), {0xFF, 0xD9});
+  const std::string message = decode_error(many);
+  EXPECT_TRUE(contains(message, "more than 500 scans") || contains(message, "progression")) << message;
+}
+
+/// Mean red, green and blue of every file of a real sample, as its manifest.tsv has them from Pillow.
+TEST(RealImageNet, DecodesAsPillowDoes) {
+  const char* folder = std::getenv("ABTRAIN_IMAGENET_DIR");
+  if (!folder) GTEST_SKIP() << "ABTRAIN_IMAGENET_DIR is not set";
+  std::ifstream manifest(fs::path(folder) / "manifest.tsv");
+  if (!manifest) GTEST_SKIP() << folder << " has no manifest.tsv";
+  std::string line;
+  std::getline(manifest, line);
+  double largest = 0;
+  int decoded = 0, refused = 0;
+  while (std::getline(manifest, line)) {
+    std::vector<std::string> field;
+    std::istringstream columns(line);
+    for (std::string text; std::getline(columns, text, '\t');) field.push_back(text);
+    SCOPED_TRACE(field[0]);
+    const Bytes bytes = read_file(fs::path(folder) / field[0]);
+    Image image;
+    if (field[10].starts_with("decode:")) {
+      message_of(ErrorKind::data, [&] { decode_image(bytes, field[0], image); });
+      ++refused;
+      continue;
+    }
+    ASSERT_NO_THROW(decode_image(bytes, field[0], image));
+    EXPECT_EQ(std::to_string(image.width) + " " + std::to_string(image.height), field[3] + " " + field[4]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      double sum = 0;
+      for (std::size_t i = c; i < image.pixels.size(); i += 3) sum += image.pixels[i];
+      const double deviation =
+          std::abs(3 * sum / static_cast<double>(image.pixels.size()) - std::stod(field[10 + c]));
+      EXPECT_LT(deviation, 0.02);
+      largest = std::max(largest, deviation);
+    }
+    ++decoded;
+  }
+  EXPECT_GT(decoded, 0);
+  RecordProperty("largest_deviation_of_a_mean", std::to_string(largest));
+  std::printf("%d files decoded, %d refused; largest deviation of a mean: %.4f\n", decoded, refused, largest);
+}
+
+TEST(RealImageNet, GivesBatches) {
+  const char* folder = std::getenv("ABTRAIN_IMAGENET_DIR");
+  if (!folder) GTEST_SKIP() << "ABTRAIN_IMAGENET_DIR is not set";
+  const TrainAndTest data = load_imagenet(folder, 64, 20);
+  EXPECT_EQ(data.train->count, 64);
+  for (const auto& set : {data.train, data.test}) {
+    Loader loader(*set, {.batch_size = 16, .training = set == data.train});
+    loader.start_epoch(0);
+    const auto batch = loader.next();
+    ASSERT_EQ(batch->images.shape(), (Shape{16, 224, 224, 3}));
+    // Normalised by ImageNet's statistics, photographs come out around 0 with a deviation around 1.
+    double sum = 0, square = 0;
+    for (float v : batch->images.span<float>()) sum += v, square += double{v} * v;
+    const auto n = static_cast<double>(batch->images.numel());
+    EXPECT_LT(std::abs(sum / n), 0.8);
+    EXPECT_GT(square / n, 0.3);
+    EXPECT_LT(square / n, 3);
+  }
+}
+
+// ---- Folders ----
+
+/// A small ImageNet of its own for each test, removed at its end.
+class ImageNetTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "abtrain-imagenet-test-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  /// Two classes, five images to train on and three to test on, of different sizes.
+  void write_images() {
+    for (const char* name : {"train/n02/b.JPEG", "train/n01/z.JPEG", "train/n01/a.jpg", "train/n02/a.JPEG",
+                             "train/n01/B.jpeg", "val/n02/y.JPEG", "val/n01/x.JPEG", "val/n02/A.JPEG"}) {
+      write_file(folder_ / name, make_jpeg(30 + 3 * images_, 50 - 2 * images_, 25 * images_));
+      ++images_;
+    }
+  }
+  std::string load_error() {
+    return message_of(ErrorKind::data, [&] { load_imagenet(folder_.string()); });
+  }
+
+  fs::path folder_;
+  int images_ = 0;
+};
+
+std::vector<std::string> files_of(const Dataset& set) {
+  const auto& folder = dynamic_cast<const ImageFolder&>(set);
+  std::vector<std::string> files;
+  for (std::int64_t i = 0; i < set.count; ++i) {
+    const fs::path path = folder.path(i);
+    files.push_back(fmt::format("{}/{} {}", path.parent_path().filename().string(), path.filename().string(),
+                                set.label(i)));
+  }
+  return files;
+}
+
+TEST_F(ImageNetTest, ListsClassesAndFilesByName) {
+  write_images();
+  write_file(folder_ / "train/n01/notes.txt", {1});
+  write_file(folder_ / "train/n01/.hidden.JPEG", {1});
+  write_file(folder_ / "train/LICENSE", {1});
+  const TrainAndTest data = load_imagenet(folder_.string());
+  EXPECT_EQ(files_of(*data.train), (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n01/z.JPEG 0",
+                                                             "n02/a.JPEG 1", "n02/b.JPEG 1"}));
+  EXPECT_EQ(files_of(*data.test), (std::vector<std::string>{"n01/x.JPEG 0", "n02/A.JPEG 1", "n02/y.JPEG 1"}));
+  EXPECT_EQ(data.train->classes, 2);
+  EXPECT_EQ(data.test->classes, 2);
+  EXPECT_EQ(data.train->height, 224);
+  const TrainAndTest few = load_imagenet(folder_.string(), 3, 2);
+  EXPECT_EQ(files_of(*few.train), (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n02/a.JPEG 1"}));
+  EXPECT_EQ(files_of(*few.test), (std::vector<std::string>{"n01/x.JPEG 0", "n02/A.JPEG 1"}));
+}
+
+TEST_F(ImageNetTest, FingerprintTellsListsApart) {
+  write_images();
+  const auto fingerprint = [&] { return load_imagenet(folder_.string()).train->fingerprint(); };
+  const std::uint64_t first = fingerprint();
+  EXPECT_EQ(fingerprint(), first);
+  fs::rename(folder_ / "train/n01/z.JPEG", folder_ / "train/n02/z.JPEG");
+  const std::uint64_t moved = fingerprint();
+  EXPECT_NE(moved, first);
+  fs::rename(folder_ / "train/n02/z.JPEG", folder_ / "train/n01/y.JPEG");
+  EXPECT_NE(fingerprint(), first);
+  EXPECT_NE(fingerprint(), moved);
+}
+
+TEST_F(ImageNetTest, ClassesComeFromTrain) {
+  write_images();
+  fs::remove_all(folder_ / "val/n01");
+  EXPECT_EQ(files_of(*load_imagenet(folder_.string()).test),
+            (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
+      << "a class without images in val keeps its number";
+  fs::create_directories(folder_ / "val/n015");
+  EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train has not"));
+  fs::create_directories(folder_ / "train/n015");
+  EXPECT_TRUE(contains(load_error(), "the class folder 'n015' in train holds no images"));
+}
+
+TEST_F(ImageNetTest, SaysWhatIsMissing) {
+  EXPECT_TRUE(contains(load_error(), "there is no folder '" + (folder_ / "train").string() + "'"));
+  fs::create_directories(folder_ / "train");
+  EXPECT_TRUE(contains(load_error(), "there is no folder '" + (folder_ / "val").string() + "'"));
+  fs::create_directories(folder_ / "val");
+  EXPECT_TRUE(contains(load_error(), "has 0 class folders"));
+  write_file(folder_ / "train/n01/a.JPEG", make_jpeg(8, 8, 1));
+  write_file(folder_ / "val/a.JPEG", make_jpeg(8, 8, 1));
+  EXPECT_TRUE(contains(load_error(), "has no class folders; sort its images"));
+}
+
+TEST_F(ImageNetTest, LinksAndOddNames) {
+  write_images();
+  fs::rename(folder_ / "train/n02", folder_ / "elsewhere");
+  fs::create_directory_symlink(folder_ / "elsewhere", folder_ / "train/n02");
+  fs::create_directory_symlink(folder_ / "train", folder_ / "train/n01/loop");
+  fs::create_directory_symlink("itself", folder_ / "train/itself");
+  const std::string odd = "a\nb\xff.JPEG";
+  write_file(folder_ / "train/n01" / odd, {1, 2, 3, 4});
+  const TrainAndTest data = load_imagenet(folder_.string());
+  EXPECT_EQ(data.train->count, 6);
+  EXPECT_EQ(data.train->classes, 2);
+  Image buffer;
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { data.train->read(1, buffer); }),
+                       "n01/a\\x0ab\\xff.JPEG: neither a JPEG"));
+  fs::create_symlink("gone.JPEG", folder_ / "train/n01/link.JPEG");
+  EXPECT_TRUE(contains(load_error(), "train/n01/link.JPEG' is no file that can be read"));
+}
+
+// ---- Batches ----
+
+TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
+  write_images();
+  const TrainAndTest data = load_imagenet(folder_.string());
+  for (const bool training : {true, false}) {
+    Loader loader(*data.train, {.batch_size = 5, .seed = 3, .training = training, .image_size = 20});
+    loader.start_epoch(4);
+    const auto batch = loader.next();
+    ASSERT_EQ(batch->images.shape(), (Shape{5, 20, 20, 3}));
+    const auto order =
+        training ? Sampler{5, 5, 0, 1, 3, true}.samples(4) : std::vector<std::int64_t>{0, 1, 2, 3, 4};
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ(batch->labels.span<std::int64_t>()[i], data.train->label(order[i]));
+      Image decoded, expected;
+      Resizer resizer;
+      const ImageView image = data.train->read(order[i], decoded);
+      if (training)
+        resized_crop(image, draw_resized_crop(3, 4, order[i], image.height, image.width), 20, 20, resizer,
+                     expected);
+      else
+        centre_crop(image, 20, 20, resizer, expected);
+      const float mean[3] = {0.485f, 0.456f, 0.406f}, stddev[3] = {0.229f, 0.224f, 0.225f};
+      for (std::size_t k = 0; k < expected.pixels.size(); ++k)
+        ASSERT_NEAR(batch->images.span<float>()[i * expected.pixels.size() + k],
+                    (expected.pixels[k] / 255.0 - mean[k % 3]) / stddev[k % 3], 3e-6);
+    }
+  }
+}
+
+TEST_F(ImageNetTest, DamagedFileReachesTheCallerWithItsName) {
+  write_images();
+  const TrainAndTest data = load_imagenet(folder_.string());
+  const fs::path file = folder_ / "train/n02/a.JPEG";
+  for (const int threads : {1, 3}) {
+    fs::resize_file(file, 300);
+    Loader loader(*data.train, {.batch_size = 1, .training = false, .image_size = 16, .threads = threads});
+    loader.start_epoch(0);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next().has_value()) << "batches before the damaged file";
+    for (int again = 0; again < 2; ++again)
+      EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }),
+                           file.string() + ": the JPEG is truncated"));
+  }
+  fs::remove(file);
+  Image buffer;
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { data.train->read(3, buffer); }),
+                       "cannot read '" + file.string()));
+}
+
+}  // namespace
+}  // namespace ab

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT
+//
+// A plan of a run against the run: every byte figure of plan_run() equals, as a double, what train() counts.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ablowrank/ab_strategy.h"
+#include "ablowrank/split.h"
+#include "apps/build_run.h"
+#include "apps/plan.h"
+#include "apps/train_loop.h"
+#include "engine/core/threads.h"
+#include "engine/ops/loss.h"
+#include "engine/ops/norm.h"
+#include "tests/program_test.h"
+#include "tests/striped_images.h"
+
+namespace ab {
+namespace {
+
+constexpr std::int64_t kTrainImages = 60, kTestImages = 13;
+
+const TrainAndTest& data() {
+  static const TrainAndTest set{std::make_shared<ImageSet>(ab::testing::striped_images(kTrainImages, 1)),
+                                std::make_shared<ImageSet>(ab::testing::striped_images(kTestImages, 2))};
+  return set;
+}
+
+/// mlp with 16 hidden units: no buffers, square weights. Three warm-up steps, cycles of five with two at full
+/// rank.
+TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
+  TrainConfig config;
+  config.model = "mlp";
+  config.width = 1.0 / 32;
+  config.dataset = "synthetic";
+  config.train_samples = kTrainImages;
+  config.val_samples = kTestImages;
+  config.method = method;
+  config.steps = steps;
+  config.batch_size = 3;
+  config.lr = 1e-4;
+  config.bucket_mb = 0.002;
+  config.eval_every = 0;
+  config.ab.warmup_steps = 3;
+  config.ab.cycle_steps = 5;
+  config.ab.full_rank_steps = 2;
+  config.ab.ratio = 0.3;
+  return config;
+}
+
+/// ResNet-20 with 4, 8 and 16 channels: buffers, and weights of both orientations.
+TrainConfig convolutions(TrainConfig config) {
+  config.model = "resnet20";
+  config.width = 0.25;
+  config.batch_size = 1;
+  config.train_samples = 12;
+  return config;
+}
+
+Summary trained(const TrainConfig& config, int ranks, int ranks_per_node) {
+  const auto first = [](const std::shared_ptr<const Dataset>& set, std::int64_t n) {
+    return std::make_shared<ImageSet>(first_images(dynamic_cast<const ImageSet&>(*set), n));
+  };
+  const TrainAndTest images{first(data().train, config.train_samples), first(data().test, config.val_samples)};
+  Summary summary;
+  run_thread_ranks(ranks, {.ranks_per_node = ranks_per_node}, [&](Comm& world) {
+    set_compute_threads(1);
+    // The program's comparisons of settings and images, 8 bytes a rank each; CliPlanTest has the real ones.
+    for (int i = 0; i < 2; ++i)
+      world.all_gather(Tensor::zeros({1}, DType::int64), Tensor({world.size()}, DType::int64));
+    const TrainResult result = train(config, world, images, {});
+    if (world.rank() == 0) summary = result.summary;
+  });
+  return summary;
+}
+
+void expect_plan_equals_run(TrainConfig config, int ranks, int ranks_per_node = 0) {
+  SCOPED_TRACE(fmt::format("{} {}: {} ranks, {} per node, {} steps", config.model, config.method, ranks,
+                           ranks_per_node, config.steps));
+  config.ranks_per_node = ranks_per_node;
+  const Summary run = trained(config, ranks, ranks_per_node);
+  const RunPlan plan = plan_run(config, {.world_size = ranks});
+  EXPECT_EQ(plan.summary.wire_bytes_per_rank_by_phase, run.wire_bytes_per_rank_by_phase);
+  EXPECT_EQ(plan.summary.wire_bytes_by_rank, run.wire_bytes_by_rank);
+  EXPECT_EQ(plan.summary.wire_bytes_per_rank_total, run.wire_bytes_per_rank_total);
+  EXPECT_EQ(plan.summary.inter_node_bytes_per_rank_total, run.inter_node_bytes_per_rank_total);
+  EXPECT_EQ(plan.summary.steps_by_phase, run.steps_by_phase);
+  EXPECT_EQ(plan.summary.steps, run.steps);
+  EXPECT_EQ(plan.summary.epochs, run.epochs);
+  EXPECT_EQ(plan.summary.world_size, run.world_size);
+  EXPECT_EQ(plan.summary.val_samples, run.val_samples);
+  EXPECT_EQ(plan.summary.parameters_full, run.parameters_full);
+  EXPECT_EQ(plan.summary.parameters_final, run.parameters_final);
+  EXPECT_EQ(plan.summary.compression_ratio, run.compression_ratio);
+  EXPECT_EQ(plan.summary.per_layer, run.per_layer);
+  EXPECT_EQ(run.inter_node_bytes_per_rank_total > 0, ranks_per_node > 0 && ranks > ranks_per_node);
+}
+
+class RanksAndNodes : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(RanksAndNodes, DenseRunsArePlannedToTheByte) {
+  const auto [ranks, per_node] = GetParam();
+  TrainConfig config = tiny_run("dense", 9);
+  expect_plan_equals_run(config, ranks, per_node);
+  config.eval_every = 1;
+  config.steps = 0;
+  config.epochs = 2;
+  expect_plan_equals_run(config, ranks, per_node);
+  expect_plan_equals_run(convolutions(config), ranks, per_node);
+}
+
+// The run ends in the warm-up (2), at the first split (3), amid factors (5), at a synchronisation (6), in the
+// rebound (7), at the next split (8), and in the second low-rank phase (10).
+TEST_P(RanksAndNodes, AbRunsArePlannedToTheByteWhereverTheyEnd) {
+  const auto [ranks, per_node] = GetParam();
+  for (const std::int64_t steps : {2, 3, 5, 6, 7, 8, 10}) {
+    TrainConfig config = tiny_run("ab", steps);
+    expect_plan_equals_run(config, ranks, per_node);
+    config.batch_size = 7;  // epochs of 1 to 8 steps, a validation after every other one
+    config.eval_every = 2;
+    config.ab.final_model = "dense";
+    expect_plan_equals_run(config, ranks, per_node);
+  }
+}
+
+TEST_P(RanksAndNodes, ConvolutionsWithBuffersArePlannedToTheByte) {
+  const auto [ranks, per_node] = GetParam();
+  for (const std::int64_t steps : {4, 7}) {
+    TrainConfig config = convolutions(tiny_run("ab", steps));
+    config.eval_every = 1;
+    expect_plan_equals_run(config, ranks, per_node);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
+                         ::testing::Values(std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 2}, std::pair{4, 0},
+                                           std::pair{4, 2}, std::pair{4, 3}, std::pair{5, 0}, std::pair{5, 2},
+                                           std::pair{5, 3}));
+
+struct Variant {
+  const char* name;
+  std::function<void(TrainConfig&)> change;
+};
+
+void set_sync(TrainConfig& c, const char* sync, const char* gauge) { c.ab.sync = sync, c.ab.gauge = gauge; }
+
+const Variant kVariants[] = {
+    {"full", [](TrainConfig& c) { set_sync(c, "full", "orthonormal"); }},
+    {"with_stale", [](TrainConfig& c) { set_sync(c, "with-stale", "split-sigma"); }},
+    {"only_learned", [](TrainConfig& c) { set_sync(c, "only-learned", "split-sigma"); }},
+    {"only_b", [](TrainConfig& c) { set_sync(c, "only-b", "split-sigma"); }},
+    {"only_b_in_groups", [](TrainConfig& c) { set_sync(c, "only-b", "orthonormal"), c.ab.group_size = 2; }},
+    {"individual", [](TrainConfig& c) { c.ab.setup = "individual"; }},
+    {"individual_in_groups", [](TrainConfig& c) { c.ab.setup = "individual", c.ab.group_size = 2; }},
+    {"every_rank_a_group", [](TrainConfig& c) { c.ab.group_size = 1; }},
+    {"one_group_that_alternates", [](TrainConfig& c) { c.ab.group_size = 4; }},
+    {"alternating_with_stale",
+     [](TrainConfig& c) { set_sync(c, "with-stale", "split-sigma"), c.ab.group_size = 4; }},
+    {"rest_is_kept", [](TrainConfig& c) { c.ab.rest = "keep", c.ab.final_model = "dense"; }},
+    {"moments_are_reset", [](TrainConfig& c) { c.ab.moments = "reset"; }},
+    {"moments_are_truncated", [](TrainConfig& c) { c.ab.moments = "truncate"; }},
+    {"adamw", [](TrainConfig& c) { c.optimizer = "adamw"; }},
+    {"adamw_truncated", [](TrainConfig& c) { c.optimizer = "adamw", c.ab.moments = "truncate"; }},
+    {"sgd_without_momentum", [](TrainConfig& c) { c.momentum = 0; }},
+    {"uncut_at_first", [](TrainConfig& c) { c.ab.cut_at_warmup = false; }},
+    {"without_warmup", [](TrainConfig& c) { c.ab.warmup_steps = 0; }},
+    {"release_order", [](TrainConfig& c) { c.ab.paper_schedule = true, c.ab.cut_at_warmup = false; }},
+    {"release_order_with_a_restart",
+     [](TrainConfig& c) { c.ab.paper_schedule = true, c.ab.warmup_steps = 5, c.ab.full_rank_steps = 1; }},
+    {"accumulation", [](TrainConfig& c) { c.batch_size = 1, c.accumulate = 3, c.eval_every = 1; }},
+    {"sync_bn_in_groups", [](TrainConfig& c) { c.sync_bn = "group"; }},
+    {"sync_bn_over_the_world", [](TrainConfig& c) { c.sync_bn = "world"; }},
+    {"sync_bn_with_accumulation", [](TrainConfig& c) { c.sync_bn = "group", c.batch_size = 1, c.accumulate = 2; }},
+    {"sync_bn_where_every_rank_is_a_group", [](TrainConfig& c) { c.sync_bn = "group", c.ab.group_size = 1; }},
+    {"averaged_weights", [](TrainConfig& c) { c.ema_decay = 0.9, c.eval_every = 1; }},
+    {"fixed_rank",
+     [](TrainConfig& c) { c.ab.rank_policy = "fixed", c.ab.fixed_rank = 5, c.ab.rank_multiple = 4; }},
+    {"rank_too_high_to_pay", [](TrainConfig& c) { c.ab.ratio = 0.9; }},
+    {"kept_at_full_rank",
+     [](TrainConfig& c) { c.ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
+};
+
+class Variants : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(Variants, ArePlannedToTheByte) {
+  for (const std::int64_t steps : {5, 9, 11, 13}) {
+    TrainConfig config = tiny_run("ab", steps);
+    config.eval_every = 1;
+    GetParam().change(config);
+    expect_plan_equals_run(config, 5, 3);
+    expect_plan_equals_run(config, 4, 2);
+  }
+  TrainConfig config = convolutions(tiny_run("ab", 13));  // A and B differ in size
+  GetParam().change(config);
+  expect_plan_equals_run(config, 4, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(kVariants),
+                         [](const auto& variant) { return std::string(variant.param.name); });
+
+TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
+  for (const auto& [sync, gauge] : {std::pair{"full", "split-sigma"},
+                                    {"only-learned", "split-sigma"},
+                                    {"only-b", "orthonormal"},
+                                    {"tangent", "orthonormal"}}) {
+    TrainConfig config = convolutions(tiny_run("ab", 7));
+    set_sync(config, sync, gauge);
+    config.ab.warmup_steps = 1;
+    expect_plan_equals_run(config, 3, 2);
+  }
+}
+
+// --- The timetable, the size of the work, memory, and time.
+
+TEST(Timetable, AgreesWithTheScheduleStepByStep) {
+  const PhaseSchedule release{4330, 759, 60, 267, false, true}, ours{10, 9, 4};
+  for (const PhaseSchedule& schedule : {release, ours})
+    for (const std::int64_t total : {15000, 4331, 11, 6072}) {
+      const std::int64_t per_epoch = 390, eval_every = 2;
+      const Timetable table = make_timetable(&schedule, total, per_epoch, eval_every);
+      StepCount steps[3];
+      std::int64_t evaluations[3] = {}, syncs = 0;
+      for (std::int64_t t = 0; t < total; ++t) {
+        StepCount& count = steps[static_cast<int>(schedule.phase_at(t))];
+        ++count.steps;
+        count.last_of_epoch += (t + 1) % per_epoch == 0;
+        syncs += schedule.transition_at(t + 1) == Transition::sync;
+        if (t > 0 && t % (per_epoch * eval_every) == 0) ++evaluations[static_cast<int>(schedule.phase_at(t))];
+      }
+      StepCount low_rank;
+      std::int64_t low_rank_evaluations = 0, splits = 0, counted_syncs = 0;
+      for (const LowRankStage& stage : table.low_rank) {
+        low_rank.steps += stage.steps.steps, low_rank.last_of_epoch += stage.steps.last_of_epoch;
+        low_rank_evaluations += stage.evaluations;
+        splits += stage.splits, counted_syncs += stage.syncs;
+      }
+      EXPECT_EQ(table.warmup, steps[static_cast<int>(Phase::warmup)]);
+      EXPECT_EQ(table.rebound, steps[static_cast<int>(Phase::rebound)]);
+      EXPECT_EQ(low_rank, steps[static_cast<int>(Phase::low_rank)]);
+      EXPECT_EQ(low_rank_evaluations, evaluations[static_cast<int>(Phase::low_rank)]);
+      EXPECT_EQ(table.evaluations(), 1 + evaluations[0] + evaluations[1] + evaluations[2]);
+      EXPECT_EQ(splits, schedule.splits_until(total));
+      EXPECT_EQ(counted_syncs, syncs);
+      EXPECT_EQ(table.last_stage >= 0, schedule.phase_at(total) == Phase::low_rank);
+    }
+}
+
+PlannedRun large_run(Layer& model, int world, std::int64_t steps) {
+  PlannedRun run{.world_size = world, .ranks_per_node = 4, .total_steps = steps, .steps_per_epoch = 300};
+  run.ab = AbOptions{};
+  run.ab->group_size = 6;
+  run.ab->schedule = {.warmup_steps = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
+  for (const Weight* w : eligible_weights(model)) run.cut_ranks.push_back(w->n() / 2);
+  return run;
+}
+
+TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
+  const auto model = make_model({.name = "resnet20"});
+  const TrafficPlan small = plan_traffic(*model, large_run(*model, 48, 5000));
+  const TrafficPlan large = plan_traffic(*model, large_run(*model, 4096, 45000));
+  EXPECT_EQ(large.class_of_rank.size(), 4096u);
+  EXPECT_LE(large.classes.size(), 8u);  // A or B, 6 or 7 ranks, one or two nodes crossed in a ring or in both
+  EXPECT_LE(large.counted / static_cast<std::int64_t>(large.classes.size()),
+            small.counted / static_cast<std::int64_t>(small.classes.size()) + 64);
+  EXPECT_LT(large.counted, 2000);
+  std::int64_t ranks = 0;
+  for (const RankClass& some : large.classes) ranks += some.count;
+  EXPECT_EQ(ranks, 4096);
+}
+
+TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  PlannedRun run = large_run(*model, 12, 5000);
+  const TrafficPlan without = plan_traffic(*model, run);
+  run.every_step.push_back({.bytes = 8, .label = "control"});
+  run.every_step.push_back({.bytes = 100, .times = 2, .over = ExtraCollective::Over::gradients});
+  const TrafficPlan with = plan_traffic(*model, run);
+  for (std::size_t c = 0; c < with.classes.size(); ++c)
+    for (const auto& [phase, entry] : with.classes[c].ledger.by_phase()) {
+      const auto steps = phase == "warmup" ? 4330 : phase == "low-rank" ? 480 : phase == "rebound" ? 190 : 0;
+      EXPECT_EQ(entry.payload_bytes - without.classes[c].ledger.by_phase().at(phase).payload_bytes,
+                208 * steps)
+          << phase;
+    }
+  const auto entries = with.classes[0].ledger.entries();
+  EXPECT_EQ(entries.at({Collective::all_reduce, "control", "low-rank", 12, 3}).calls, 480);
+}
+
+TEST(Plan, DenseRunsWithSharedBatchNormStatisticsToTheByte) {
+  TrainConfig config = convolutions(tiny_run("dense", 5));  // three batches an epoch: windows of 2 1 2 1 2
+  config.accumulate = 2;
+  for (const char* scope : {"group", "world"}) {
+    config.sync_bn = scope;
+    expect_plan_equals_run(config, 4, 2);
+  }
+  expect_plan_equals_run(config, 1);
+}
+
+TEST(Plan, SharedBatchNormStatisticsTravelTwiceAStep) {
+  TrainConfig config = convolutions(tiny_run("ab", 9));
+  const auto model = make_model(make_model_spec(config, 10, 32));
+  std::int64_t sums = 0;  // Σ x, Σ x² and the count of values forward, two sums per channel backward
+  for (const BatchNormStats* stats : inventory_of(*model).batch_norms) sums += 4 * stats->running_mean.numel() + 1;
+  const RunPlan off = plan_run(config, {.world_size = 4});
+  for (const char* scope : {"group", "world"}) {
+    config.sync_bn = scope;
+    const RunPlan on = plan_run(config, {.world_size = 4});
+    for (const auto& [phase, steps] : off.summary.steps_by_phase) {
+      const double more = 8.0 * static_cast<double>(sums * steps);  // payload
+      const double wire_factor = phase == "low-rank" && config.sync_bn == "group" ? 2.0 * 1 / 2 : 2.0 * 3 / 4;
+      EXPECT_DOUBLE_EQ(on.traffic.at(phase).payload, off.traffic.at(phase).payload + more) << scope << phase;
+      EXPECT_DOUBLE_EQ(on.traffic.at(phase).wire(), off.traffic.at(phase).wire() + wire_factor * more)
+          << scope << phase;
+    }
+  }
+}
+
+TEST(TrafficPlan, RefusesWhatDoesNotFit) {
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  PlannedRun run = large_run(*model, 4, 5000);
+  EXPECT_THROW(plan_traffic(*model, run), Error);  // groups of six
+  run.ab->group_size = 2;
+  EXPECT_NO_THROW(plan_traffic(*model, run));
+  run.cut_ranks[0] = 17;
+  EXPECT_THROW(plan_traffic(*model, run), Error);
+  run.cut_ranks = {1};
+  EXPECT_THROW(plan_traffic(*model, run), Error);
+}
+
+/// Bytes of the model and of the optimizer's state as they are.
+MemoryUse measure(Layer& model, Optimizer& optimizer, const std::vector<const Param*>& ever) {
+  MemoryUse use;
+  for (const Param* p : inventory_of(model).params) use.weights += 4 * p->numel();
+  for (const Buffer& buffer : inventory_of(model).buffers)
+    use.buffers += static_cast<std::int64_t>(buffer.value.bytes());
+  for (const Weight* w : inventory_of(model).weights)
+    if (w->rest().defined()) use.kept += static_cast<std::int64_t>(w->rest().bytes());
+  for (const Param* p : ever)
+    for (const Tensor& m : {optimizer.state(*p).first_moment, optimizer.state(*p).second_moment})
+      if (m.defined()) use.optimizer += static_cast<std::int64_t>(m.bytes());
+  return use;
+}
+
+TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
+  for (const char* optimizer_name : {"sgd", "adamw"})
+    for (const char* moments : {"project", "truncate"})
+      for (const int group_size : {-1, 2}) {  // halves of one rank, or one group that alternates
+        SCOPED_TRACE(fmt::format("{} {} {}", optimizer_name, moments, group_size));
+        TrainConfig config = convolutions(tiny_run("ab", 20));
+        config.optimizer = optimizer_name;
+        config.ab.moments = moments;
+        config.ab.group_size = group_size;
+        config.ab.sync = "full";  // keeps no factors of the split, so that `kept` is the rest alone
+        config.ab.rest = "keep";
+        config.ab.final_model = "dense";
+        const auto reference = make_model(make_model_spec(config, 10, 32));
+        PlannedRun run{
+            .world_size = 2, .total_steps = 20, .steps_per_epoch = 6, .ab = make_ab_options(config)};
+        run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
+        for (const Weight* w : eligible_weights(*reference))
+          run.cut_ranks.push_back(
+              run.ab->rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
+        run_thread_ranks(2, {}, [&](Comm& world) {
+          set_compute_threads(1);
+          const auto model = make_model(make_model_spec(config, 10, 32));
+          const auto optimizer = make_optimizer(config, inventory_of(*model).params);
+          std::vector<const Param*> ever;
+          for (const Param* p : inventory_of(*model).params) ever.push_back(p);
+          for (Weight* w : inventory_of(*model).weights) ever.push_back(&w->a()), ever.push_back(&w->b());
+          AbStrategy strategy(*model, world, *run.ab, {});
+          TrainState state{0, *optimizer};
+          strategy.start(state);
+          const Tensor images = Tensor::zeros({1, 32, 32, 3}), labels = Tensor::zeros({1}, DType::int64);
+          for (int step = 0; step < 10; ++step) {  // the third step of the second low-rank phase is the last
+            optimizer->clear_grads();
+            backward(softmax_cross_entropy(model->forward(Var(images)), labels));
+            strategy.finish_grads(state);
+            optimizer->step(1e-4);
+            const bool alternates = group_size == 2;
+            const Factor factor = (alternates ? step == 9 : world.rank() == 1) ? Factor::b : Factor::a;
+            if (step == 2 || step == 9) {
+              const MemoryUse planned = step == 2
+                                            ? memory_at_full_rank(*reference, run)
+                                            : memory_with_factors(*reference, run, factor, true, alternates);
+              const MemoryUse held = measure(*model, *optimizer, ever);
+              EXPECT_EQ(planned.weights, held.weights);
+              EXPECT_EQ(planned.optimizer, held.optimizer);
+              EXPECT_EQ(planned.buffers, held.buffers);
+              EXPECT_EQ(planned.kept, held.kept);
+            }
+            ++state.step;
+            strategy.after_step(state);
+          }
+        });
+      }
+}
+
+TEST(LinkModel, AlphaAndBetaOfTheSlowestLink) {
+  const LinkModel links{{1e-3, 1e6}, {1e-6, 1e9}};
+  // 2 · 3 steps, 2 · 3/4 of the payload.
+  EXPECT_DOUBLE_EQ(links.seconds(Collective::all_reduce, 4, 2, 10, 1000000), 10 * 6e-3 + 1.5);
+  EXPECT_DOUBLE_EQ(links.seconds(Collective::all_reduce, 4, 0, 10, 1000000), 10 * 6e-6 + 1.5e-3);
+  EXPECT_DOUBLE_EQ(links.seconds(Collective::broadcast, 4, 2, 1, 1000000), 3e-3 + 0.75);
+  EXPECT_EQ(links.seconds(Collective::all_reduce, 1, 0, 10, 1000000), 0);
+}
+
+TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .bucket_bytes = 1 << 12};
+  const TrafficPlan plan = plan_traffic(*model, run);
+  const std::vector<std::int64_t>& buckets = plan.classes[0].steps.at(0).bucket_bytes;
+  ASSERT_GT(buckets.size(), 1u);
+  const LinkModel links{{0, 1e3}, {0, 1e6}};
+  double all = 0;
+  for (const std::int64_t bytes : buckets) all += static_cast<double>(bytes) / 1e6;
+  const double last = static_cast<double>(buckets.back()) / 1e6;
+  const auto at = [&](double step_seconds) { return plan_time(plan, links, step_seconds).at("full"); };
+  EXPECT_NEAR(at(0).communication, 100 * all, 1e-9);
+  EXPECT_EQ(at(0).hidden, 0);
+  EXPECT_NEAR(at(1e6).exposed(), 100 * last, 1e-9);
+  EXPECT_NEAR(at(1.5e-3).hidden, 100 * 1e-3, 1e-9);
+}
+
+// --- The program.
+
+class CliPlanTest : public ab::testing::ProgramTest {};
+using ab::testing::contains;
+
+TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
+  const std::string flags =
+      "--ranks 3 --ranks-per-node 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
+      "1 "
+      "--ab.ratio 0.25";
+  ASSERT_EQ(run(tiny_train("run", flags)).exit_code, 0);
+  const auto plan = run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --out {}",
+                                    path("run/config.toml"), path("plan.json")));
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  for (const char* word : {"mlp on cifar10, ab: 3 ranks on 2 nodes", "warmup", "low-rank", "total",
+                           "dense data parallel", "bfloat16", "wire saved", "low-rank, A", "give --step-ms"})
+    EXPECT_TRUE(contains(plan.out, word));
+  const auto read = [&](const char* file) {
+    return summary_from_json(read_file(path(file), ErrorKind::data), file);
+  };
+  const Summary counted = read("run/summary.json"), planned = read("plan.json");
+  EXPECT_EQ(planned.wire_bytes_by_rank, counted.wire_bytes_by_rank);
+  EXPECT_EQ(planned.wire_bytes_per_rank_by_phase, counted.wire_bytes_per_rank_by_phase);
+  EXPECT_EQ(planned.inter_node_bytes_per_rank_total, counted.inter_node_bytes_per_rank_total);
+  EXPECT_EQ(planned.per_layer, counted.per_layer);
+
+  // Ranks and the time of a step from the run; its plan is a run's summary too, as far as ranks go.
+  for (const char* source : {"run", "run/summary.json", "plan.json"}) {
+    const auto again =
+        run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --ab.rank-policy energy "
+                        "--ranks-from {} --out {}",
+                        path("run/config.toml"), path(source), path("again.json")));
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_EQ(contains(again.out, "exposed"), std::string(source) != "plan.json") << again.out;
+    EXPECT_EQ(read("again.json").wire_bytes_by_rank, counted.wire_bytes_by_rank);
+  }
+}
+
+TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
+  const auto plan =
+      run("plan --model resnet20 --dataset cifar10 --method ab --world 2048 --ranks-per-node 4 --epochs 3 "
+          "--batch-size 4 --ratio 0.25 --classes 100 --step-ms 50 --bandwidth 12.5");
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_TRUE(contains(plan.out, "2048 ranks on 512 nodes"));
+  EXPECT_TRUE(contains(plan.out, "12.5 GB/s"));
+  EXPECT_TRUE(contains(plan.out, "exposed"));
+  EXPECT_EQ(plan.out.find('\x1b'), std::string::npos) << "colours without a terminal";
+}
+
+TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
+  expect_failure("plan --wrld 3", 2, "did you mean --world?");
+  expect_failure("plan --world 0", 2, "--world");
+  expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
+  expect_failure("plan --ratio 0.5", 2, "give --method ab too");
+  expect_failure("plan --bandwidth 0", 2, "--bandwidth");
+  expect_failure("plan --lr nan", 2, "--lr cannot be nan");
+  expect_failure("plan --overwrite", 2, "--overwrite");
+  expect_failure("plan --method ab --ratio 0.5 --ranks-from x", 2, "--ranks-from");
+  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --ranks-from");
+  expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
+  expect_failure("plan --world 60000 --batch-size 128", 2, "less than one batch");
+  expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
+  expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");
+  expect_failure("plan --method ab --ranks-from " + path("none"), 3, "none");
+}
+
+}  // namespace
+}  // namespace ab

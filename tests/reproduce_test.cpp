@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+//
+// The paper's experiments: shipped configurations against the settings of the authors' release, plans and
+// figures beside the published ones, and abtrain reproduce.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "apps/paper_traffic.h"
+#include "apps/run_folder.h"
+#include "apps/scale_config.h"
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+using ab::testing::contains;
+
+struct Released {
+  const char* name;
+  const char* model;
+  int ranks;
+  std::int64_t batch, steps, lr_warmup, parameters;
+  std::int64_t warmup, cycle, full_rank, rebound;  // W, S, D, R
+  const char* sync;
+};
+constexpr std::int64_t kVgg16 = 134301514, kResNet50 = 25557032,
+                       kVit = 86567656 - 12 * 3 * 768;  // no bias of q, k, v
+constexpr Released kReleased[] = {
+    {"vgg16_cifar10", "vgg16", 8, 128, 15000, 1000, kVgg16, 4330, 759, 60, 267, "only-b"},
+    {"resnet50_2k", "resnet50", 8, 256, 90000, 6000, kResNet50, 24000, 6000, 300, 600, "with-stale"},
+    {"resnet50_4k", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, "with-stale"},
+    {"resnet50_8k", "resnet50", 32, 256, 22500, 1500, kResNet50, 6150, 1500, 150, 325, "with-stale"},
+    {"resnet50_16k", "resnet50", 64, 256, 11250, 750, kResNet50, 3750, 600, 75, 188, "with-stale"},
+    {"resnet50_32k", "resnet50", 128, 256, 5700, 380, kResNet50, 1900, 400, 38, 94, "with-stale"},
+    {"resnet50_nogroups", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, "only-b"},
+    {"vit_b16_2k", "vit_b_16", 8, 256, 90000, 6000, kVit, 24600, 4360, 600, 1500, "only-b"},
+    {"vit_b16_4096", "vit_b_16", 16, 256, 45000, 3000, kVit, 12300, 2180, 300, 750, "only-b"},
+};
+
+TEST(PaperConfigurations, EveryExperimentHasTwoAndNoneIsLeftOver) {
+  EXPECT_EQ(experiments().size(), std::size(kReleased));
+  EXPECT_EQ(paper_configs().size(), 2 * experiments().size());
+  for (const Experiment& experiment : experiments())
+    for (const Variant variant : {Variant::faithful, Variant::better})
+      EXPECT_TRUE(paper_configs().contains(config_name(experiment, variant))) << experiment.name;
+}
+
+TEST(PaperConfigurations, AreThoseOfTheRelease) {
+  for (const Released& released : kReleased) {
+    SCOPED_TRACE(released.name);
+    const TrainConfig config = experiment_config(find_experiment(released.name), Variant::faithful);
+    EXPECT_EQ(config.model, released.model);
+    EXPECT_EQ(config.ranks, released.ranks);
+    EXPECT_EQ(config.ranks_per_node, 4);
+    EXPECT_EQ(config.batch_size, released.batch);
+    EXPECT_EQ(config.steps, released.steps);
+    EXPECT_EQ(config.warmup_steps, released.lr_warmup);
+    EXPECT_EQ(config.optimizer, "adamw");
+    EXPECT_EQ(config.init, "ortho");
+    EXPECT_EQ(config.ab.warmup_steps, released.warmup);
+    EXPECT_EQ(config.ab.cycle_steps, released.cycle);
+    EXPECT_EQ(config.ab.full_rank_steps, released.full_rank);
+    EXPECT_EQ(config.ab.lr_rebound_steps, released.rebound);
+    EXPECT_EQ(config.ab.sync, released.sync);
+    EXPECT_EQ(config.ab.sigma_cutoff, 0.15);
+    EXPECT_TRUE(config.ab.paper_schedule);
+    const RunPlan plan = plan_run(config, {.ratio = 0.25});
+    EXPECT_EQ(plan.summary.parameters_full, released.parameters);
+    EXPECT_EQ(plan.summary.world_size, released.ranks);
+  }
+}
+
+// Better means the same training budget, the listed defects gone, and fewer bytes between nodes.
+TEST(PaperConfigurations, BetterOnesMendTheDefects) {
+  for (const Released& released : kReleased) {
+    SCOPED_TRACE(released.name);
+    const Experiment& experiment = find_experiment(released.name);
+    const TrainConfig faithful = experiment_config(experiment, Variant::faithful);
+    const TrainConfig better = experiment_config(experiment, Variant::better);
+    EXPECT_EQ(better.ranks, faithful.ranks);
+    EXPECT_EQ(better.steps, faithful.steps);
+    EXPECT_EQ(better.batch_size, faithful.batch_size);
+    EXPECT_EQ(better.lr, faithful.lr);
+    EXPECT_EQ(better.weight_decay, faithful.weight_decay);
+    EXPECT_GE(better.ab.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
+    EXPECT_LE(better.ab.lr_rebound_steps, better.ab.full_rank_steps);
+    EXPECT_TRUE(better.ab.cut_at_warmup);
+    EXPECT_FALSE(better.ab.paper_schedule);
+    EXPECT_FALSE(better.decay_vectors);
+    EXPECT_NE(better.sync_bn, "world");
+    EXPECT_EQ(better.ab.sync, "tangent");
+    EXPECT_EQ(better.ab.gauge, "orthonormal");
+    EXPECT_EQ(better.ab.moments, "project");
+  }
+}
+
+TEST(PaperTraffic, GroupsInsideNodesSave85PercentBetweenNodesAtAnyRank) {
+  for (const Experiment& experiment : experiments()) {
+    if (experiment.name == "resnet50_nogroups") continue;
+    SCOPED_TRACE(experiment.name);
+    const TrainConfig better = experiment_config(experiment, Variant::better);
+    for (const double ratio : {1.0 / 16, 1.0}) {
+      const TrafficFigures figures = plan_experiment(better, {.ratio = ratio}).at(0).figures;
+      EXPECT_GE(figures.run_inter_node, 0.85);
+      EXPECT_LE(figures.run_inter_node, figures.low_rank_steps) << "full-rank steps bound what a run saves";
+      EXPECT_EQ(figures.low_rank_inter_node, 1);
+    }
+  }
+}
+
+TEST(PaperTraffic, FindsTheRankFractionOfATarget) {
+  const std::vector<TrainConfig> configs{experiment_config(find_experiment("vit_b16_2k"), Variant::faithful)};
+  const TrafficDefinition whole_run = kTrafficDefinitions[0];
+  const RankFractionSearch found = find_rank_fraction(configs, whole_run, 0.55);
+  ASSERT_TRUE(found.fraction);
+  EXPECT_NEAR(plan_experiment(configs[0], {.ratio = *found.fraction})[0].figures.run, 0.55, 1e-3);
+  const RankFractionSearch none = find_rank_fraction(configs, whole_run, 0.9);
+  EXPECT_FALSE(none.fraction);
+  EXPECT_LT(none.at_lowest_rank, 0.9);
+  EXPECT_LT(none.at_full_rank, none.at_lowest_rank);
+}
+
+TEST(PaperTraffic, ComparesWithTheDenseTwin) {
+  const TrainConfig config = experiment_config(find_experiment("resnet50_4k"), Variant::faithful);
+  TrainConfig dense = config;
+  dense.method = "dense";
+  const RunPlan plan = plan_run(config, {.ratio = 0.25}), twin = plan_run(dense, {});
+  const TrafficFigures figures = traffic_figures(plan, twin);
+  EXPECT_DOUBLE_EQ(figures.run, 1 - plan.summary.wire_bytes_per_rank_total / plan.dense_float32.wire_bytes);
+  EXPECT_DOUBLE_EQ(figures.run_inter_node,
+                   1 - plan.summary.inter_node_bytes_per_rank_total / plan.dense_float32.inter_node_bytes);
+  EXPECT_DOUBLE_EQ(figures.low_rank_steps, 0.72);
+  EXPECT_GT(figures.training, figures.run);
+  EXPECT_LT(figures.low_rank, figures.low_rank_inter_node) << "groups send inside their nodes";
+  const TrafficFigures of_summaries = traffic_figures(plan.summary, twin.summary);
+  EXPECT_EQ(of_summaries.low_rank, figures.low_rank);
+  EXPECT_TRUE(std::isnan(of_summaries.low_rank_inter_node)) << "a summary does not tell that";
+}
+
+TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
+  const TrainConfig full = experiment_config(find_experiment("resnet50_4k"), Variant::better);
+  EXPECT_EQ(scale_config(full, 1), full);
+  const TrainConfig half = scale_config(full, 0.5);
+  EXPECT_EQ(half.ranks, 8);
+  EXPECT_EQ(half.ranks_per_node, 4);
+  EXPECT_EQ(half.ab.group_size, 4);
+  EXPECT_EQ(half.steps, full.steps / 2);
+  EXPECT_EQ(half.warmup_steps, full.warmup_steps / 2);
+  EXPECT_EQ(half.ab.cycle_steps, full.ab.cycle_steps / 2);
+  EXPECT_EQ(half.train_samples, 640584);
+  EXPECT_EQ(half.lr, full.lr);
+  EXPECT_EQ(half.batch_size, full.batch_size);
+  EXPECT_EQ(scale_config(full, 0.25).ab.group_size, 2) << "two nodes of two";
+  EXPECT_EQ(scale_config(full, 0.25, 2).ab.group_size, 1) << "two nodes of one, if told so";
+  const TrainConfig tiny = scale_config(full, 1e-6);
+  EXPECT_EQ(tiny.ranks, 4);
+  EXPECT_EQ(tiny.ranks_per_node, 2);
+  EXPECT_EQ(tiny.ab.group_size, 2);
+  EXPECT_GE(tiny.steps, tiny.ab.warmup_steps + tiny.ab.cycle_steps);
+  EXPECT_LT(tiny.ab.full_rank_steps, tiny.ab.cycle_steps);
+  EXPECT_EQ(tiny.train_samples, 4 * tiny.batch_size);
+  for (const double scale : {0.0, -1.0, 1.5, std::nan("")}) EXPECT_THROW(scale_config(full, scale), Error);
+
+  EXPECT_EQ(changed_settings(full, full), "");
+  EXPECT_TRUE(contains(changed_settings(full, half), "ranks 16 → 8"));
+}
+
+TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
+  for (const Experiment& experiment : experiments())
+    for (const Variant variant : {Variant::faithful, Variant::better})
+      for (const double scale : {0.3, 0.02, 0.001}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", experiment.name, name_of(variant), scale));
+        const TrainConfig config = experiment_config(experiment, variant, {.scale = scale});
+        EXPECT_GT(plan_experiment(config, {.ratio = 0.25}).at(0).figures.low_rank_steps, 0);
+      }
+}
+
+TEST(ScaleConfig, FlagsWin) {
+  const Experiment& experiment = find_experiment("resnet50_4k");
+  const TrainConfig config =
+      experiment_config(experiment, Variant::faithful,
+                        {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
+  EXPECT_EQ(config.ranks, 4);
+  EXPECT_EQ(config.ab.group_size, 2) << "nodes and groups follow the number of ranks";
+  EXPECT_EQ(config.steps, 77);
+  EXPECT_EQ(config.lr, 0.5);
+}
+
+class CliReproduceTest : public ab::testing::ProgramTest {
+ protected:
+  /// The cells of the row of a Markdown table that begins with `name`.
+  static std::vector<std::string> row(const std::string& text, const std::string& name) {
+    std::istringstream lines(text.substr(std::min(text.find("| " + name + " "), text.size())));
+    std::string line, cell;
+    std::getline(lines, line);
+    std::istringstream cells(line);
+    std::vector<std::string> found;
+    while (std::getline(cells, cell, '|')) {
+      const auto first = cell.find_first_not_of(' ');
+      if (first != std::string::npos)
+        found.push_back(cell.substr(first, cell.find_last_not_of(' ') + 1 - first));
+    }
+    return found;
+  }
+};
+
+TEST_F(CliReproduceTest, ListsAndPlans) {
+  for (const char* arguments : {"reproduce", "reproduce --list"}) {
+    const auto list = run(arguments);
+    EXPECT_EQ(list.exit_code, 0) << list.err;
+    for (const Released& released : kReleased) EXPECT_TRUE(contains(list.out, released.name));
+  }
+  const auto one = run("reproduce resnet50_4k --dry-run");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(row(one.out, "saved, whole run, all bytes").size(), 6u)
+      << "published, and planned at four fractions";
+  EXPECT_EQ(row(one.out, "saved, whole run, all bytes").at(1), "70.31 %");
+  EXPECT_EQ(row(run("reproduce vgg16_cifar10 --dry-run --ratio 0.1").out, "compression").at(1), "44.14 : 1");
+
+  const auto all = run("reproduce all --dry-run --out " + path("all"));
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  for (const Released& released : kReleased)
+    EXPECT_EQ(row(all.out, released.name).size(), 10u) << released.name;
+  for (const TrafficDefinition& definition : kTrafficDefinitions)
+    EXPECT_EQ(row(all.out, definition.name).size(), 6u) << definition.name;
+  EXPECT_EQ(read_file(path("all/reproduce.md"), ErrorKind::data), all.out);
+}
+
+TEST_F(CliReproduceTest, WrongUseIsExitTwo) {
+  expect_failure("reproduce resnet50_4kk", 2, "did you mean resnet50_4k?");
+  expect_failure("reproduce zzz", 2, "--list");
+  expect_failure("reproduce all", 2, "--dry-run");
+  expect_failure("reproduce resnet50_4k --dry-run --scale 2", 2, "--scale");
+  expect_failure("reproduce resnet50_4k --dry-run --variant best", 2, "variant");
+  expect_failure("reproduce resnet50_4k --dry-run --config x", 2, "--config");
+  expect_failure("reproduce resnet50_4k", 2, "--data-dir");
+  expect_failure("reproduce vgg16_cifar10 --dry-run --ranks-from " + path("none"), 3, "none");
+}
+
+TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
+  const std::string command = fmt::format(
+      "reproduce vgg16_cifar10 --scale 0.002 --model mlp --width 0.05 --data-dir {} --train-samples 40 "
+      "--val-samples 16 "
+      "--batch-size 4 --eval-every 1 --ab.rank-policy ratio --ab.ratio 0.25 --out {}",
+      small_cifar(), path("small"));
+  const auto first = run(command);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const std::string report = read_file(path("small/reproduce.md"), ErrorKind::data);
+  EXPECT_TRUE(first.out.ends_with(report));
+  EXPECT_TRUE(contains(report, "steps 15000 → 30"));
+  EXPECT_TRUE(contains(report, "ranks 8 → 4"));
+  EXPECT_EQ(row(report, "top-1, AB over dense").size(), 4u) << "published, planned, trained";
+  for (const char* figure : {"saved, whole run, all bytes", "saved, whole run, between nodes",
+                             "saved, low-rank steps alone, all bytes", "compression"}) {
+    const std::vector<std::string> cells = row(report, figure);
+    ASSERT_EQ(cells.size(), 4u) << figure;
+    EXPECT_EQ(cells[2], cells[3]) << figure << ": the plan is what training counts";
+    EXPECT_NE(cells[3], "-") << figure;
+  }
+  EXPECT_EQ(read_run(path("small/dense")).summary.method, "dense");
+  const Summary ab_run = read_run(path("small/ab")).summary;
+  EXPECT_EQ(ab_run.method, "ab");
+  EXPECT_EQ(ab_run.steps, 30);
+
+  const auto again = run(command);
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(contains(again.out, "is complete"));
+  EXPECT_EQ(read_file(path("small/reproduce.md"), ErrorKind::data), report);
+  expect_failure(command + " --lr 0.5", 2, "--lr");
+  expect_failure("reproduce resnet50_4k --dry-run --ranks-from " + path("small/ab"), 2, "is a run of mlp");
+}
+
+}  // namespace
+}  // namespace ab

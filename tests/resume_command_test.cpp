@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+//
+// The program, told to stop by a signal and started again.
+#include "apps/run_folder.h"
+#include "apps/stop_request.h"
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ResumeCommandTest : public testing::ProgramTest {
+ protected:
+  /// A run through many phases, of about a second.
+  std::string train(const std::string& more) const {
+    return fmt::format(
+        "train --model mlp --width 0.05 --dataset cifar10 --data-dir {} --batch-size 2 --steps 2500 --lr 0.01 --log-every 1 "
+        "--method ab --ranks 2 --ab.warmup-steps 20 --ab.cycle-steps 40 --ab.full-rank-steps 10 {}",
+        small_cifar(), more);
+  }
+
+  /// Sends `signal` as soon as the first step is logged.
+  testing::Outcome run_and_signal(const std::string& arguments, const std::string& out, const char* signal) const {
+    const std::string launcher = fmt::format(
+        "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -{} $p; wait $p' sh", path(out),
+        signal);
+    return run(arguments + " --out " + path(out), launcher);
+  }
+
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    const ab::Run whole = read_run(path(a)), resumed = read_run(path(b));
+    ASSERT_EQ(whole.steps.size(), resumed.steps.size());
+    for (std::size_t i = 0; i < whole.steps.size(); ++i) {
+      ASSERT_EQ(whole.steps[i].step, resumed.steps[i].step);
+      ASSERT_EQ(whole.steps[i].loss, resumed.steps[i].loss) << "step " << whole.steps[i].step;
+    }
+    EXPECT_EQ(whole.epochs.size(), resumed.epochs.size());
+    EXPECT_EQ(whole.splits.size(), resumed.splits.size());
+    EXPECT_EQ(read_file(path(a) + "/model.safetensors", ErrorKind::data),
+              read_file(path(b) + "/model.safetensors", ErrorKind::data));
+  }
+};
+
+TEST_F(ResumeCommandTest, ASignalSavesAndTheNextStartGoesOn) {
+  ASSERT_EQ(run(train("--out " + path("whole"))).exit_code, 0);
+  for (const char* signal : {"TERM", "USR1"}) {
+    const std::string out = std::string("part_") + signal;
+    const testing::Outcome stopped = run_and_signal(train(""), out, signal);
+    ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
+    EXPECT_TRUE(testing::contains(stopped.out, "abtrain train --resume"));
+    EXPECT_FALSE(fs::exists(path(out) + "/summary.json"));
+    const testing::Outcome resumed = run("train --resume " + path(out));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_TRUE(testing::contains(resumed.out, "resuming at step"));
+    expect_same_run("whole", out);
+  }
+}
+
+TEST_F(ResumeCommandTest, AutoIsOneCommandForStartResumeAndEnd) {
+  ASSERT_EQ(run(train("--out " + path("whole"))).exit_code, 0);
+  ASSERT_EQ(run_and_signal(train("--resume auto"), "part", "TERM").exit_code, kStoppedExitCode);
+  ASSERT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
+  expect_same_run("whole", "part");
+  const testing::Outcome again = run(train("--resume auto --out " + path("part")));
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_TRUE(testing::contains(again.out, "complete"));
+}
+
+TEST_F(ResumeCommandTest, ADamagedNewestCheckpointFallsBackWithAWarning) {
+  ASSERT_EQ(run(train("--out " + path("whole"))).exit_code, 0);
+  const std::string part = path("part");
+  ASSERT_EQ(run_and_signal(train("--save-every 1"), "part", "TERM").exit_code, kStoppedExitCode);
+  std::vector<std::string> saved;
+  for (const auto& entry : fs::directory_iterator(part + "/checkpoints")) saved.push_back(entry.path().string());
+  std::sort(saved.begin(), saved.end());
+  ASSERT_EQ(saved.size(), 2u);
+  for (const auto& entry : fs::directory_iterator(saved.back())) fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  const testing::Outcome resumed = run("train --save-every 0 --resume " + part);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(testing::contains(resumed.err, saved.back()));
+  EXPECT_TRUE(testing::contains(resumed.out, saved.front()));
+  expect_same_run("whole", "part");
+}
+
+TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
+  ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
+  expect_failure("train --resume " + path("part") + " --lr 0.5", 2, "--lr 0.5 (it was 0.01)");
+  expect_failure("train --resume " + path("part") + " --ranks 3", 2, "--ranks 3 (it was 2)");
+  expect_failure("train --resume " + path("part") + " --out " + path("x"), 2, "leave --out away");
+  expect_failure("train --resume " + path("nothing"), 2, "there is no run");
+  expect_failure(train("--out " + path("part")), 2, "already holds a run");
+  fs::remove_all(path("part") + "/checkpoints");
+  expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
+}
+
+}  // namespace
+}  // namespace ab

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+//
+// One run per folder: the second is refused with the name of the first, and no crash locks a folder for ever.
+#include "engine/io/run_lock.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "engine/io/atomic_file.h"
+#include "tests/error_message.h"
+
+namespace fs = std::filesystem;
+using namespace ab;
+using ab::testing::contains;
+using ab::testing::message_of;
+
+namespace {
+
+class RunLockTest : public ::testing::Test {
+ protected:
+  RunLockTest()
+      : folder_(::testing::TempDir() + "abtrain_run_lock_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) ::unsetenv(variable);
+  }
+  ~RunLockTest() override {
+    fs::remove_all(folder_);
+    ::unsetenv("SLURM_JOB_ID");
+  }
+  std::string file() const { return folder_ + "/run.lock"; }
+  void leave(const std::string& owner) const { std::ofstream(file()) << owner << "\n"; }
+  std::string refusal() const {
+    return message_of(ErrorKind::config, [&] { const RunLock lock(folder_); });
+  }
+  static std::string host() {
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    return name;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(RunLockTest, TheSecondRunIsToldWhoIsTheFirst) {
+  ::setenv("SLURM_JOB_ID", "55", 1);
+  std::optional<RunLock> first(folder_);
+  const std::string owner = fmt::format("host {} process {} job 55", host(), ::getpid());
+  EXPECT_EQ(read_file(file(), ErrorKind::data), owner + "\n");
+  EXPECT_TRUE(contains(refusal(), folder_ + " is in use by another run (" + owner + ")"));
+  EXPECT_EQ(read_file(file(), ErrorKind::data), owner + "\n");
+  first.reset();
+  EXPECT_FALSE(fs::exists(file()));
+  const RunLock second(folder_);
+}
+
+TEST_F(RunLockTest, ARunThatWasKilledIsSucceeded) {
+  int started[2];
+  ASSERT_EQ(::pipe(started), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunLock lock(folder_);
+    if (::write(started[1], "x", 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char byte;
+  ASSERT_EQ(::read(started[0], &byte, 1), 1);
+  EXPECT_TRUE(contains(refusal(), fmt::format("process {}", child)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(fs::exists(file()));
+  const RunLock lock(folder_);
+  EXPECT_TRUE(contains(read_file(file(), ErrorKind::data), fmt::format("process {}", ::getpid())));
+  ::close(started[0]);
+  ::close(started[1]);
+}
+
+TEST_F(RunLockTest, AnotherHostIsBelievedToRunUnlessItWasThisJob) {
+  leave("host elsewhere.example process 1 job 77");
+  EXPECT_TRUE(contains(refusal(), "host elsewhere.example process 1 job 77"));
+  EXPECT_TRUE(contains(refusal(), "remove " + file()));
+  ::setenv("SLURM_JOB_ID", "78", 1);
+  EXPECT_TRUE(contains(refusal(), "job 77"));
+  ::setenv("SLURM_JOB_ID", "77", 1);
+  const RunLock requeued(folder_);
+}
+
+TEST_F(RunLockTest, AnEmptyOrSpoiledFileIsNobodys) {
+  leave("");
+  { const RunLock lock(folder_); }
+  leave("word");
+  { const RunLock lock(folder_); }
+}
+
+TEST_F(RunLockTest, AFolderThatIsNotThereIsAnError) {
+  fs::remove_all(folder_);
+  EXPECT_TRUE(contains(refusal(), "run.lock: No such file or directory"));
+}
+
+}  // namespace
