@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: MIT
 #include "apps/stop_request.h"
 
+#include <pthread.h>
+
 #include <atomic>
+#include <chrono>
 #include <csignal>
-#include <ctime>
 #include <exception>
+#include <thread>
 
 namespace ab {
 namespace {
 
-constexpr std::time_t kImpatience = 5;
+constexpr std::chrono::seconds kImpatience{5};
 
-// What a signal handler may touch; it belongs to the process as the signal does.
-std::atomic<bool> stop_flag{false};
-std::atomic<std::time_t> first_signal{0};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::time_t>::is_always_lock_free);
+std::atomic<bool> stop_flag{false};  // of the process, as signals are
 
-void on_stop_signal(int signal) {
-  const std::time_t now = std::time(nullptr);
-  std::time_t none = 0;
-  first_signal.compare_exchange_strong(none, now);
-  if (stop_flag.exchange(true) && now - first_signal > kImpatience) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
+void wait_for_signals(sigset_t signals) {
+  using Clock = std::chrono::steady_clock;
+  int signal = 0;
+  if (sigwait(&signals, &signal) != 0) return;
+  request_stop();
+  const auto first = Clock::now();
+  while (sigwait(&signals, &signal) == 0 && Clock::now() - first <= kImpatience) continue;
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::raise(signal);
 }
 
 }  // namespace
 
-void install_stop_handlers() {
-  struct sigaction action {};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+void listen_for_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread(wait_for_signals, signals).detach();  // ends with the process
 }
 
 void request_stop() { stop_flag = true; }

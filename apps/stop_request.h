@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Stopping at a step that all ranks agree on. Batch systems announce the end of a job by a signal (Slurm: SIGTERM,
-// or SIGUSR1 by --signal), which may reach one rank only and at any moment. The handler does nothing but raise a
-// flag; in every step the ranks start to exchange their flags, and a few steps later they all read the same answer.
+// or SIGUSR1 by --signal), which may reach one rank only and at any moment. A thread that does nothing else waits for
+// it and raises a flag; in every step the ranks start to exchange their flags, and a few steps later they all read the
+// same answer.
 
 #include <deque>
 #include <memory>
@@ -17,7 +18,9 @@ inline constexpr int kStoppedExitCode = 75;
 
 /// From here on SIGTERM and SIGUSR1 call request_stop(). A signal that comes more than five seconds after the first
 /// ends the process at once; sooner ones are copies of it, which launchers are known to deliver.
-void install_stop_handlers();
+/// To be called once, before other threads start: both signals are blocked in this thread and in those that it starts.
+/// A handler must not run in a thread that computes (engine/backend/cpu/gemm.h).
+void listen_for_stop_signals();
 
 /// The flag of this process, shared by its ranks.
 void request_stop();

@@ -167,7 +167,7 @@ int train_as_process(const TrainConfig& config, const CommOptions& options) {
 
 int run_train(const TrainConfig& config) {
   if (start_of(config) == Start::anew) check_run_folder(config);
-  install_stop_handlers();
+  listen_for_stop_signals();
   const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s)};
   return launched_by_mpi() ? train_as_process(config, options) : train_on_threads(config, options);
 }

@@ -52,13 +52,15 @@ TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
 INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
 
 TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
-  const std::string whole_run = train("whole", "--steps 600");
+  const std::string whole_run = train("whole", "--steps 300");
   ASSERT_EQ(run(whole_run, launcher(2)).exit_code, 0);
-  // mpirun passes SIGUSR1 on to the ranks, which hear it at different steps.
+  // mpirun passes SIGUSR1 on to the ranks, which hear it at different steps; copies come while they compute and save.
   const std::string signalled = fmt::format(
-      "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -USR1 $p; wait $p' sh {}",
+      "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; "
+      "for i in 1 2 3 4 5 6 7 8 9 10; do kill -USR1 $p; done; wait $p' sh {}",
       path("part"), launcher(2));
-  ASSERT_EQ(run(train("part", "--steps 600"), signalled).exit_code, kStoppedExitCode);
+  const testing::Outcome stopped = run(train("part", "--steps 300"), signalled);
+  ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
   const testing::Outcome other_world = run("train --resume " + path("part"), launcher(3));
   EXPECT_EQ(other_world.exit_code, 4) << other_world.err;
   const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));

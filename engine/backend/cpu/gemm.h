@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: MIT
 //
 // Row-major matrix products on the CPU.
+//
+// Threads that multiply must block every signal that has a handler. oneDNN's sgemm for AVX-512 (seen in 2.6.3, K of
+// 3072) keeps its stack pointer in a buffer on the heap, and the kernel writes the handler's frame below it, over
+// whatever lies there.
 
 #include "engine/backend/backend.h"
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+//
+// Signals that ask a run to stop.
+#include "apps/stop_request.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "engine/core/random.h"
+#include "engine/ops/linear.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+
+void signal_this_process(int signal) { ASSERT_EQ(::kill(::getpid(), signal), 0); }
+
+bool wait_for_request() {
+  for (int i = 0; i < 500 && !stop_requested(); ++i) std::this_thread::sleep_for(10ms);
+  return stop_requested();
+}
+
+Tensor random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(rows * columns));
+  const Philox random{seed, 0};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random.uniform(i)) - 0.5f;
+  return Tensor::from(values, {rows, columns});
+}
+
+// Ends the process by a later signal, so each test has a process of its own.
+class StopSignalTest : public ::testing::Test {
+ protected:
+  StopSignalTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(StopSignalTest, EachOfThemIsHeard) {
+  for (const int signal : {SIGTERM, SIGUSR1})
+    EXPECT_EXIT(
+        {
+          listen_for_stop_signals();
+          signal_this_process(signal);
+          std::_Exit(wait_for_request() ? 75 : 1);
+        },
+        ::testing::ExitedWithCode(75), "");
+}
+
+TEST_F(StopSignalTest, CopiesAreOneRequestAndALaterOneEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        listen_for_stop_signals();
+        signal_this_process(SIGUSR1);
+        signal_this_process(SIGTERM);
+        std::this_thread::sleep_for(5500ms);
+        std::fputs("alive", stderr);
+        signal_this_process(SIGTERM);
+        std::this_thread::sleep_for(5s);
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGTERM), "alive");
+}
+
+/// Sends SIGUSR1 all the time while this thread computes; whether every result was the right one.
+bool compute_under_signals() {
+  const Tensor x = random_matrix(2, 3072, 1), w = random_matrix(512, 3072, 2);
+  const Tensor expected = linear_forward(x, w, {});
+  std::atomic<bool> done = false;
+  std::thread sender([&] {
+    while (!done) signal_this_process(SIGUSR1), std::this_thread::sleep_for(20us);
+  });
+  bool equal = true;
+  for (int i = 0; i < 500; ++i)
+    equal &= std::memcmp(linear_forward(x, w, {}).raw(), expected.raw(), expected.bytes()) == 0;
+  done = true;
+  sender.join();
+  return equal;
+}
+
+bool are_blocked_here() {
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  return sigismember(&blocked, SIGUSR1) == 1 && sigismember(&blocked, SIGTERM) == 1;
+}
+
+// engine/backend/cpu/gemm.h says what a handler would do there.
+TEST_F(StopSignalTest, NoneInterruptsAThreadThatComputes) {
+  EXPECT_EXIT(
+      {
+        listen_for_stop_signals();
+        std::_Exit(compute_under_signals() && are_blocked_here() ? 75 : 1);
+      },
+      ::testing::ExitedWithCode(75), "");
+}
+
+}  // namespace
+}  // namespace ab
