@@ -68,7 +68,7 @@ bool MpiOperation::all_messages_done() {
         communication, error != MPI_ERR_TRUNCATE,
         "ranks disagree on the size of {}: rank {} of the group sent more than the {} bytes expected",
         call_.str(), messages_[i].peer, messages_[i].bytes);
-    if (error != MPI_ERR_PENDING) check_mpi(error, call_.str().c_str());
+    if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) check_mpi(error, call_.str().c_str());
     if (!messages_[i].incoming) continue;
     int bytes = 0;
     check_mpi(MPI_Get_count(&statuses[i], MPI_BYTE, &bytes), "MPI_Get_count");
