@@ -18,6 +18,12 @@ std::int64_t batch_size(std::int64_t image_size) {
 
 enum { kLoss, kTop1, kTop5, kSamples, kSums };
 
+/// Where a model computes.
+Device device_of(Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
+}
+
 void add_batch(Layer& model, const Batch& batch, double* sum) {
   const Var logits = model.forward(Var(batch.images));
   const double count = static_cast<double>(batch.count());
@@ -51,13 +57,14 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   Loader loader(set, options);
   loader.start_epoch(0);
 
+  const Device device = device_of(model);
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = loader.next()) add_batch(model, *batch, sum);
+    if (const auto batch = loader.next()) add_batch(model, batch->to(device), sum);
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);

@@ -146,6 +146,12 @@ CollectiveCall CollectiveCall::of_kind(int kind) {
           .op = static_cast<ReduceOp>(kind % 3)};
 }
 
+ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {
+  const std::int64_t share = elements / ranks, rest = elements % ranks;
+  const auto begin = [&](std::int64_t r) { return r * share + std::min(r, rest); };
+  return {begin(rank), begin(rank + 1)};
+}
+
 std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }

@@ -23,10 +23,9 @@
 
 #include "engine/comm/ledger.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/rank_order_reduce.h"
 
 namespace ab {
-
-enum class ReduceOp { sum, mean, max };
 
 /// A collective in flight. The tensor must not be touched before wait() returns. Requests of one
 /// communicator are waited for in the order they were started, and before it is destroyed.

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/emulated_gpu/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <functional>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/emulated_gpu/device_access.h"
+
+namespace ab::emulated_gpu {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // as cudaMalloc
+constexpr int kPoison = 0xff;            // NaN in every floating-point type, -1 in int64
+
+std::size_t round_up(std::size_t bytes) {
+  return std::max((bytes + kAlignment - 1) / kAlignment, std::size_t{1}) * kAlignment;
+}
+
+}  // namespace
+
+Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
+  void* base = mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  AB_CHECK_KIND(communication, base != MAP_FAILED, "cannot reserve {} bytes of addresses for the emulated GPU {}",
+                kArenaBytes, device_index);
+  base_ = static_cast<std::byte*>(base);
+}
+
+void* Arena::allocate(std::size_t bytes) {
+  const std::size_t size = round_up(bytes);
+  void* block = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    block = base_ + take_free_range(size);
+    stats_.live_bytes += static_cast<std::int64_t>(size);
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  }
+  const DeviceAccess access(device_);
+  std::memset(block, kPoison, size);
+  return block;
+}
+
+std::size_t Arena::take_free_range(std::size_t bytes) {
+  const auto found = std::find_if(free_.begin(), free_.end(), [bytes](const auto& f) { return f.second >= bytes; });
+  if (found == free_.end()) {
+    AB_CHECK_KIND(communication, bytes <= kArenaBytes - used_,
+                  "the emulated GPU {} is out of memory: {} bytes are in use and {} more were asked for",
+                  device_.index, stats_.live_bytes, bytes);
+    used_ += bytes;
+    if (users_ > 0) protect(PROT_READ | PROT_WRITE);
+    return used_ - bytes;
+  }
+  const auto [offset, size] = *found;
+  free_.erase(found);
+  if (size > bytes) free_[offset + bytes] = size - bytes;
+  return offset;
+}
+
+void Arena::release(void* block, std::size_t bytes) {
+  AB_ASSERT(holds(block));
+  std::size_t size = round_up(bytes);
+  {
+    const DeviceAccess access(device_);
+    std::memset(block, kPoison, size);
+  }
+  const std::lock_guard lock(mutex_);
+  stats_.live_bytes -= static_cast<std::int64_t>(size);
+  auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - base_);
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + size) {
+    size += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += size;
+      return;
+    }
+  }
+  free_[offset] = size;
+}
+
+void Arena::set_zero(void* block, std::size_t bytes) {
+  AB_ASSERT(bytes == 0 || holds(block));
+  const DeviceAccess access(device_);
+  std::memset(block, 0, bytes);
+}
+
+void Arena::copy(void* to, const void* from, std::size_t bytes) {
+  AB_ASSERT(bytes == 0 || (holds(to) && holds(from)));
+  const DeviceAccess access(device_);
+  std::memcpy(to, from, bytes);
+}
+
+void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  AB_ASSERT(bytes == 0 || (holds(to) && !holds(host)));
+  const DeviceAccess access(device_);
+  if (bytes > 0) std::memcpy(to, host, bytes);
+}
+
+void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  AB_ASSERT(bytes == 0 || (holds(from) && !holds(host)));
+  const DeviceAccess access(device_);
+  if (bytes > 0) std::memcpy(host, from, bytes);
+}
+
+MemoryStats Arena::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Arena::open() {
+  const std::lock_guard lock(mutex_);
+  if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+
+void Arena::close() {
+  const std::lock_guard lock(mutex_);
+  if (--users_ == 0) protect(PROT_NONE);
+}
+
+bool Arena::holds(const void* pointer) const {
+  const std::less<const void*> before;
+  return !before(pointer, base_) && before(pointer, base_ + kArenaBytes);
+}
+
+/// Needs the mutex.
+void Arena::protect(int rights) {
+  if (used_ > 0) AB_ASSERT(mprotect(base_, (used_ + 4095) / 4096 * 4096, rights) == 0);
+}
+
+Arena& arena(int device_index) {
+  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
+  static const auto& arenas = *[] {
+    auto* list = new std::vector<std::unique_ptr<Arena>>;
+    for (int i = 0; i < cuda_device_count(); ++i) list->push_back(std::make_unique<Arena>(i));
+    return list;
+  }();
+  check_cuda_device(device_index);
+  return *arenas[static_cast<std::size_t>(device_index)];
+}
+
+DeviceAccess::DeviceAccess(Device device) : device_(device) {
+  if (device_.kind == DeviceKind::cuda) arena(device_.index).open();
+}
+
+DeviceAccess::~DeviceAccess() {
+  if (device_.kind == DeviceKind::cuda) arena(device_.index).close();
+}
+
+}  // namespace ab::emulated_gpu
+
+ab::Memory& ab::cuda_memory(int device_index) { return emulated_gpu::arena(device_index); }
