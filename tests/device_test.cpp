@@ -203,6 +203,7 @@ TEST_F(DeviceTest, AbOnFourRanksInTwoGroups) {
   config.ema_decay = 0.8;
   config.ab.group_size = 2;
   config.ab.rest = "keep";
+  config.ab.final_model = "dense";
   expect_same_on_both(config, 4);
 }
 

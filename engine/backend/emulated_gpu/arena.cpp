@@ -2,8 +2,10 @@
 #include "engine/backend/emulated_gpu/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <cstring>
 #include <memory>
@@ -25,23 +27,26 @@ std::size_t round_up(std::size_t bytes) {
 }  // namespace
 
 Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
-  void* base = mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  AB_CHECK_KIND(communication, base != MAP_FAILED, "cannot reserve {} bytes of addresses for the emulated GPU {}",
-                kArenaBytes, device_index);
+  const int file = memfd_create("emulated_gpu", MFD_CLOEXEC);
+  const bool has_pages = file >= 0 && ftruncate(file, static_cast<off_t>(kArenaBytes)) == 0;
+  const auto map = [&](int rights) { return mmap(nullptr, kArenaBytes, rights, MAP_SHARED | MAP_NORESERVE, file, 0); };
+  void* const base = map(PROT_NONE);
+  void* const backdoor = map(PROT_READ | PROT_WRITE);
+  AB_CHECK_KIND(communication, has_pages && base != MAP_FAILED && backdoor != MAP_FAILED,
+                "cannot reserve {} bytes of addresses for the emulated GPU {}: {}", kArenaBytes, device_index,
+                std::strerror(errno));
+  ::close(file);  // the mappings keep it
   base_ = static_cast<std::byte*>(base);
+  backdoor_ = static_cast<std::byte*>(backdoor);
 }
 
 void* Arena::allocate(std::size_t bytes) {
   const std::size_t size = round_up(bytes);
-  void* block = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    block = base_ + take_free_range(size);
-    stats_.live_bytes += static_cast<std::int64_t>(size);
-    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-  }
-  const DeviceAccess access(device_);
-  std::memset(block, kPoison, size);
+  const std::lock_guard lock(mutex_);
+  void* const block = base_ + take_free_range(size);
+  stats_.live_bytes += static_cast<std::int64_t>(size);
+  stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  std::memset(behind(block), kPoison, size);
   return block;
 }
 
@@ -62,15 +67,11 @@ std::size_t Arena::take_free_range(std::size_t bytes) {
 }
 
 void Arena::release(void* block, std::size_t bytes) {
-  AB_ASSERT(holds(block));
   std::size_t size = round_up(bytes);
-  {
-    const DeviceAccess access(device_);
-    std::memset(block, kPoison, size);
-  }
   const std::lock_guard lock(mutex_);
+  std::memset(behind(block), kPoison, size);
   stats_.live_bytes -= static_cast<std::int64_t>(size);
-  auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - base_);
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - base_);
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && next->first == offset + size) {
     size += next->second;
@@ -86,28 +87,16 @@ void Arena::release(void* block, std::size_t bytes) {
   free_[offset] = size;
 }
 
-void Arena::set_zero(void* block, std::size_t bytes) {
-  AB_ASSERT(bytes == 0 || holds(block));
-  const DeviceAccess access(device_);
-  std::memset(block, 0, bytes);
-}
+void Arena::set_zero(void* block, std::size_t bytes) { std::memset(behind(block), 0, bytes); }
 
-void Arena::copy(void* to, const void* from, std::size_t bytes) {
-  AB_ASSERT(bytes == 0 || (holds(to) && holds(from)));
-  const DeviceAccess access(device_);
-  std::memcpy(to, from, bytes);
-}
+void Arena::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(behind(to), behind(from), bytes); }
 
 void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
-  AB_ASSERT(bytes == 0 || (holds(to) && !holds(host)));
-  const DeviceAccess access(device_);
-  if (bytes > 0) std::memcpy(to, host, bytes);
+  if (bytes > 0) std::memcpy(behind(to), host, bytes);
 }
 
 void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
-  AB_ASSERT(bytes == 0 || (holds(from) && !holds(host)));
-  const DeviceAccess access(device_);
-  if (bytes > 0) std::memcpy(host, from, bytes);
+  if (bytes > 0) std::memcpy(host, behind(from), bytes);
 }
 
 MemoryStats Arena::stats() const {
@@ -125,9 +114,10 @@ void Arena::close() {
   if (--users_ == 0) protect(PROT_NONE);
 }
 
-bool Arena::holds(const void* pointer) const {
+std::byte* Arena::behind(const void* block) const {
   const std::less<const void*> before;
-  return !before(pointer, base_) && before(pointer, base_ + kArenaBytes);
+  AB_ASSERT(!before(block, base_) && before(block, base_ + kArenaBytes));
+  return backdoor_ + (static_cast<const std::byte*>(block) - base_);
 }
 
 /// Needs the mutex.

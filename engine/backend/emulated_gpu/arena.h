@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The memory of the emulated GPU, which finds on a machine without one what would fail on a real one. It is a range
-// of addresses that nobody may touch, except while a kernel or a copy runs: code that reaches for device memory from
+// of addresses that nobody may touch, except while a kernel runs: code that reaches for device memory from
 // the host dies at that very line. Blocks that are handed out or given back hold NaN, so that a value which nobody
 // wrote, or which is gone, shows in the results.
 // Ranks may be threads that share a GPU: while one of them runs a kernel, a stray access by another goes unseen.
@@ -35,12 +35,13 @@ class Arena final : public Memory {
   void close();
 
  private:
-  bool holds(const void* pointer) const;
+  std::byte* behind(const void* block) const;
   std::size_t take_free_range(std::size_t bytes);
   void protect(int rights);
 
   Device device_;
-  std::byte* base_;
+  std::byte* base_;                          // of the addresses that are given out
+  std::byte* backdoor_;                      // the same pages at other addresses, always open to this class
   std::size_t used_ = 0;                     // bytes from the base that have ever been handed out
   std::map<std::size_t, std::size_t> free_;  // below used_: offset and size, neighbours merged
   int users_ = 0;                            // how many have it open
