@@ -14,6 +14,7 @@
 #include "apps/train_loop.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/optim.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -147,6 +148,13 @@ TEST_F(DeviceTest, TheHostCannotTouchTheMemoryOfTheEmulatedGpu) {
   const Tensor t({4}, DType::float32, {DeviceKind::cuda, 0});
   EXPECT_DEATH(*static_cast<volatile float*>(t.raw()) = 1, "");
   for (double v : t.to_doubles()) EXPECT_TRUE(std::isnan(v)) << "memory that nobody has written";
+}
+
+TEST_F(DeviceTest, KernelsOfTheEmulatedGpuAreNotGivenHostMemory) {
+  if (!kEmulated) GTEST_SKIP() << "a real GPU reports an illegal address, and is lost to the process";
+  const Tensor parameter = Tensor::zeros({4}, DType::float32, {DeviceKind::cuda, 0}), gradient = Tensor::zeros({4});
+  const SgdUpdate update{gradient.data<float>(), parameter.data<float>(), parameter.data<float>(), 0, 0, 0, 0, false};
+  EXPECT_THROW(launch(parameter.device(), 4, update), Bug);
 }
 
 // One rank, so that no other rank's kernels hide a stray access to device memory.

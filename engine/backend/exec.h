@@ -18,7 +18,7 @@
 #ifdef __CUDACC__
 #include "engine/backend/cuda/launch.h"
 #elif defined(AB_EMULATE_GPU)
-#include "engine/backend/emulated_gpu/device_access.h"
+#include "engine/backend/emulated_gpu/kernel_run.h"
 #endif
 
 namespace ab {
@@ -50,7 +50,7 @@ template <class F> void for_each_index(Device device, std::int64_t n, const F& f
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
-  const emulated_gpu::DeviceAccess access(device);
+  const emulated_gpu::KernelRun run(device, &f, sizeof(f));
 #endif
 #pragma omp parallel for schedule(static) if (n >= kParallelGrain)
   for (std::int64_t i = 0; i < n; ++i) f(i);
@@ -63,7 +63,7 @@ template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_u
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
-  const emulated_gpu::DeviceAccess access(device);
+  const emulated_gpu::KernelRun run(device, &kernel, sizeof(kernel));
 #endif
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
   for (std::int64_t row = 0; row < rows; ++row) {

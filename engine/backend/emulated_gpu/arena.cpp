@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/device.h"
-#include "engine/backend/emulated_gpu/device_access.h"
+#include "engine/backend/emulated_gpu/kernel_run.h"
 
 namespace ab::emulated_gpu {
 namespace {
@@ -136,11 +136,17 @@ Arena& arena(int device_index) {
   return *arenas[static_cast<std::size_t>(device_index)];
 }
 
-DeviceAccess::DeviceAccess(Device device) : device_(device) {
-  if (device_.kind == DeviceKind::cuda) arena(device_.index).open();
+KernelRun::KernelRun(Device device, const void* arguments, std::size_t bytes) : device_(device) {
+  if (device_.kind == DeviceKind::cpu) return;
+  for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* pointer = nullptr;
+    std::memcpy(&pointer, static_cast<const std::byte*>(arguments) + at, sizeof(pointer));
+    AB_ASSERT(!is_host_block(pointer));
+  }
+  arena(device_.index).open();
 }
 
-DeviceAccess::~DeviceAccess() {
+KernelRun::~KernelRun() {
   if (device_.kind == DeviceKind::cuda) arena(device_.index).close();
 }
 
