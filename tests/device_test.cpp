@@ -196,6 +196,7 @@ TEST_F(DeviceTest, AbTransformerWithNoise) {
 
 TEST_F(DeviceTest, DenseOnThreeRanks) {
   TrainConfig config = short_run("dense");
+  config.steps = 8;
   config.sync_bn = "world";
   config.bucket_mb = 0.05;
   expect_same_on_both(config, 3);

@@ -50,7 +50,7 @@ template <class F> void for_each_index(Device device, std::int64_t n, const F& f
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
-  const emulated_gpu::KernelRun run(device, &f, sizeof(f));
+  const emulated_gpu::KernelRun run(device, f);
 #endif
 #pragma omp parallel for schedule(static) if (n >= kParallelGrain)
   for (std::int64_t i = 0; i < n; ++i) f(i);
@@ -63,7 +63,7 @@ template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_u
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
-  const emulated_gpu::KernelRun run(device, &kernel, sizeof(kernel));
+  const emulated_gpu::KernelRun run(device, kernel);
 #endif
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
   for (std::int64_t row = 0; row < rows; ++row) {

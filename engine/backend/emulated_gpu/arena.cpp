@@ -136,11 +136,11 @@ Arena& arena(int device_index) {
   return *arenas[static_cast<std::size_t>(device_index)];
 }
 
-KernelRun::KernelRun(Device device, const void* arguments, std::size_t bytes) : device_(device) {
+void KernelRun::begin(const void* kernel, std::size_t bytes) {
   if (device_.kind == DeviceKind::cpu) return;
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     const void* pointer = nullptr;
-    std::memcpy(&pointer, static_cast<const std::byte*>(arguments) + at, sizeof(pointer));
+    std::memcpy(&pointer, static_cast<const std::byte*>(kernel) + at, sizeof(pointer));
     AB_ASSERT(!is_host_block(pointer));
   }
   arena(device_.index).open();

@@ -13,13 +13,18 @@ namespace ab::emulated_gpu {
 /// While one of these lives, on whatever thread, memory of `device` can be read and written. No effect for the CPU.
 class KernelRun {
  public:
-  /// Throws Bug when one of the `bytes` bytes of arguments is the address of a block of host memory.
-  KernelRun(Device device, const void* arguments, std::size_t bytes);
+  /// Throws Bug when a member of `kernel` is the address of a block of host memory.
+  template <class Kernel> KernelRun(Device device, Kernel kernel) : device_(device) {
+    __builtin_clear_padding(&kernel);  // an old address between two members is none of them
+    begin(&kernel, sizeof(kernel));
+  }
   ~KernelRun();
   KernelRun(const KernelRun&) = delete;
   KernelRun& operator=(const KernelRun&) = delete;
 
  private:
+  void begin(const void* kernel, std::size_t bytes);
+
   Device device_;
 };
 
