@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
