@@ -44,7 +44,10 @@ class CpuMemory final : public Memory {
     }
     void* block = std::aligned_alloc(kAlignment, rounded);
     AB_CHECK_KIND(communication, block, "out of memory: cannot allocate {} bytes on the CPU", rounded);
-    note(block);
+#ifdef AB_EMULATE_GPU
+    const std::lock_guard lock(mutex_);
+    handed_out_.insert(block);
+#endif
     return block;
   }
 
@@ -66,23 +69,12 @@ class CpuMemory final : public Memory {
     return stats_;
   }
 
-#ifdef AB_EMULATE_GPU
   bool has_handed_out(const void* address) const {
     const std::lock_guard lock(mutex_);
     return handed_out_.contains(address);
   }
 
  private:
-  void note(const void* block) {
-    const std::lock_guard lock(mutex_);
-    handed_out_.insert(block);
-  }
-  std::set<const void*> handed_out_;
-#else
-
- private:
-  void note(const void* /*block*/) {}
-#endif
   static constexpr std::size_t kAlignment = 64;
 
   // Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
@@ -95,6 +87,7 @@ class CpuMemory final : public Memory {
 
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
+  std::set<const void*> handed_out_;  // ever; filled for the emulated GPU only
   MemoryStats stats_;
 };
 
