@@ -9,7 +9,7 @@
 #include "apps/scale_config.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
-#include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 #include "engine/core/check.h"
 #include "engine/io/atomic_file.h"
 
@@ -71,8 +71,8 @@ int run_reproduce(const ReproduceCommand& command) {
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
   if (!command.dry_run) {
-    AB_CHECK(!launched_by_mpi(),
-             "reproduce trains with threads as ranks; under mpirun use abtrain train --config with --method "
+    AB_CHECK(find_launcher() == Launcher::none,
+             "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with --method "
              "dense and "
              "--method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
     if (folder.empty()) folder = "runs/reproduce/" + config_name(*result.experiment, result.variant);

@@ -2,11 +2,10 @@
 #include "apps/run_device.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 
 #include "engine/backend/cuda/device.h"
-#include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 
 namespace ab {
 namespace {
@@ -26,15 +25,6 @@ DeviceWord parse(const std::string& word) {
                          std::from_chars(word.data() + prefix.size(), end, index).ptr == end && index >= 0;
   AB_CHECK(has_index, "--device cannot be '{}'; allowed is cpu, cuda, or cuda:N for GPU N", word);
   return {DeviceKind::cuda, index};
-}
-
-/// The number of this process among those that its launcher started on this machine.
-int local_rank() {
-  if (!launched_by_mpi()) return 0;
-  for (const char* variable :
-       {"OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
-    if (const char* rank = std::getenv(variable)) return std::max(0, std::atoi(rank));
-  return 0;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "apps/stop_request.h"
 #include "apps/terminal.h"
 #include "apps/train_loop.h"
+#include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/run_lock.h"

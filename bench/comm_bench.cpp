@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "engine/backend/cuda/device.h"
+#include "engine/comm/launcher.h"
 #include "engine/core/random.h"
 #include "engine/kernels/elementwise.h"
 

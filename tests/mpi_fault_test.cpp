@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 
 namespace ab {
 namespace {

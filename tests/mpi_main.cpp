@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/comm/comm.h"
 
-#include <cstdlib>
 #include <numeric>
 
 #include "engine/comm/collective_call.h"
@@ -154,17 +153,6 @@ ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {
 
 std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
-bool launched_by_mpi() {
-  // Set by Open MPI, MVAPICH, MPICH and its kin, and srun, for the tasks they start. The first one found
-  // decides: mpirun within a Slurm allocation inherits Slurm's variables, which then describe another step.
-  // SLURM_NTASKS is no sign of a launch, as batch scripts have it too; nor is PMIX_RANK, which lone
-  // tasks have.
-  for (const char* variable :
-       {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
-    if (const char* tasks = std::getenv(variable)) return std::atoi(tasks) > 1;
-  return false;
 }
 
 }  // namespace ab

@@ -1,14 +1,15 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Collectives between ranks. A rank is a process (mpi) or a thread (thread); `self` is a world of one.
+// Collectives between ranks. A rank is a process (mpi, nccl) or a thread (thread); `self` is a world of one.
 // All collectives are called by every rank of the group in the same order. Reductions take float32, float64 and
 // int64, transfers any type. Tensors may be in host memory or on a device, the same kind on all ranks. On a device a
 // collective takes its place in the calling thread's stream: it sees what was issued before, and what is issued after
 // it has returned (or wait() has) sees its result. A transport that cannot reach device memory is handed copies in
 // host memory; takes_device_tensors() says which kind it is.
 // Every reduction adds its operands in rank order, so the results of one collective are bitwise equal on all
-// ranks, and the same with every transport.
+// ranks, and the same with every transport. NCCL alone chooses an order of its own: bits are equal on all ranks, not
+// those of other transports (nccl_comm.h).
 // A peer that fails or does not arrive within the timeout raises Error(communication) that names it; so do
 // ranks that call different collectives, or one collective with different sizes or types. After such an
 // error the world is lost: the contents of tensors in flight are undefined and every further call throws or
@@ -76,8 +77,9 @@ class Comm {
 
   /// Tells all ranks of the world that this one cannot go on, so that none waits for it. Safe to call from
   /// an error path; does not throw. Threads: the others leave their collectives with `reason`, this rank
-  /// carries on and shall return. MPI: ends all processes with `exit_code`, this one included, and prints
-  /// nothing: the caller reports `reason` first. A world of one: no effect.
+  /// carries on and shall return; so it is with NCCL over a rendezvous. MPI, and NCCL under it: ends all processes
+  /// with `exit_code`, this one included, and prints nothing: the caller reports `reason` first. A world of one: no
+  /// effect.
   virtual void abort(const std::string& reason, int exit_code) noexcept = 0;
 
  protected:
@@ -112,6 +114,7 @@ class Comm {
 struct CommOptions {
   int ranks_per_node = 0;  ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
   std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
+  bool share_gpu = false;  ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_sharing.h)
 };
 
 /// A world of one rank: every collective is a copy.
@@ -122,9 +125,6 @@ std::unique_ptr<Comm> make_self_comm(const CommOptions& options = {});
 /// first is rethrown. Unless OMP_NUM_THREADS is set, the ranks share the machine's cores for OpenMP.
 void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body);
 
-/// True when mpirun or srun started this process as one of several: read from the environment that Open MPI,
-/// MPICH, MVAPICH and Slurm set for their tasks. A batch script on a Slurm node is not such a task.
-bool launched_by_mpi();
 /// Initialises MPI on first use and returns the world; every call makes a new, independent communicator. MPI
 /// is finalised when the process exits, unless communication has failed before.
 /// Throws Error(communication) in builds without MPI, and when a launcher started several tasks that MPI does

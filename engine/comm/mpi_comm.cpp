@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/comm/comm.h"
+#include "engine/comm/launcher.h"
 #include "engine/comm/mpi_operation.h"
 
 namespace ab {

@@ -1,0 +1,33 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Where the processes of a job meet without MPI: rank 0 listens on TCP, the others connect to it. It stays open while
+// the job runs, so that a rank which fails or disappears is noticed at once by all the others.
+//
+// Protocol, numbers little-endian: the caller says "abtrain?", its rank and the number of ranks (uint32 each), rank 0
+// says "abtrain!". From then on frames: length (uint32), kind (one byte), content. Nothing that comes from the network
+// is believed before it has been compared with what is expected, lengths first.
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "engine/comm/bootstrap.h"
+
+namespace ab {
+
+struct RendezvousOptions {
+  int rank = 0, ranks = 1;
+  /// tcp://host:port     rank 0 listens there, on the interface of that host only
+  /// file:///path        on a file system that all ranks share: rank 0 writes into it where it listens
+  std::string address;
+  std::chrono::seconds timeout{300};  ///< how long ranks wait for each other
+};
+
+/// Collective: returns when all ranks have come. Throws Error(communication) that names the ranks that have not when
+/// the timeout is over, a port in use, a rank that came twice and ranks that were told different world sizes; all ranks
+/// that have come throw the same. Texts that are gathered may be 4096 bytes long; the first failure() comes after the
+/// last gather_texts(). abort() makes the others' failure() answer, and does not end this process.
+std::unique_ptr<Bootstrap> make_rendezvous(const RendezvousOptions& options);
+
+}  // namespace ab

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks meet over TCP on the loopback interface, as threads and as processes, and everything that can keep them from
+// it: ranks that are missing, come twice or disagree, strangers, and ranks that disappear later.
+#include "engine/comm/rendezvous.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "engine/comm/socket.h"
+#include "engine/io/atomic_file.h"
+#include "tests/error_message.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::contains;
+
+Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+/// An address of this machine at which nobody listens.
+HostPort free_place() {
+  HostPort at{"127.0.0.1", 0};
+  listen_at(at);
+  return at;
+}
+std::string address_of(const HostPort& at) { return "tcp://" + at.str(); }
+
+using Body = std::function<void(Bootstrap&)>;
+
+/// Runs a thread for each of `options`, and returns what each of them threw, or "".
+std::vector<std::string> meet(const std::vector<RendezvousOptions>& options, const Body& body) {
+  std::vector<std::string> errors(options.size());
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < options.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        body(*make_rendezvous(options[i]));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::communication);
+        errors[i] = error.what();
+      }
+    });
+  threads.clear();
+  return errors;
+}
+
+std::vector<RendezvousOptions> all_ranks(int ranks, const std::string& address, std::chrono::seconds timeout = 20s) {
+  std::vector<RendezvousOptions> options;
+  for (int rank = 0; rank < ranks; ++rank) options.push_back({rank, ranks, address, timeout});
+  return options;
+}
+
+void nothing(Bootstrap&) {}
+
+/// The first failure that this rank hears of; waits at most ten seconds.
+std::string wait_for_failure(Bootstrap& bootstrap) {
+  std::string reason;
+  for (const Deadline deadline = in(10s); reason.empty() && std::chrono::steady_clock::now() < deadline;) {
+    reason = bootstrap.failure();
+    std::this_thread::sleep_for(1ms);
+  }
+  return reason;
+}
+
+void check_gather(Bootstrap& bootstrap) {
+  for (const std::size_t length : {0, 3, 4096}) {
+    const auto text = [length](int rank) { return std::string(length, static_cast<char>('a' + rank)); };
+    const std::vector<std::string> all = bootstrap.gather_texts(text(bootstrap.rank()));
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(bootstrap.ranks()));
+    for (int rank = 0; rank < bootstrap.ranks(); ++rank) EXPECT_EQ(all[static_cast<std::size_t>(rank)], text(rank));
+  }
+  EXPECT_EQ(bootstrap.failure(), "");
+}
+
+class RendezvousRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, RendezvousRanks, ::testing::Values(1, 2, 3, 16));
+
+TEST_P(RendezvousRanks, MeetOverTcpAndExchangeTexts) {
+  for (const std::string& error : meet(all_ranks(GetParam(), address_of(free_place())), check_gather)) EXPECT_EQ(error, "");
+}
+
+TEST_P(RendezvousRanks, MeetByAFileWhateverAnEarlierRunLeftInIt) {
+  const std::string file = ::testing::TempDir() + fmt::format("abtrain_rendezvous_{}_{}", getpid(), GetParam());
+  write_file_atomically(file, free_place().str());
+  for (const std::string& error : meet(all_ranks(GetParam(), "file://" + file), check_gather)) EXPECT_EQ(error, "");
+  EXPECT_EQ(std::filesystem::exists(file), GetParam() == 1);  // a world of one looks at nothing
+  std::filesystem::remove(file);
+}
+
+TEST(Rendezvous, ProcessesMeet) {
+  const std::string address = address_of(free_place());
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      bool fine = false;
+      try {
+        const auto bootstrap = make_rendezvous({rank, 3, address, 20s});
+        fine = bootstrap->gather_texts(std::to_string(10 * rank)) == std::vector<std::string>{"0", "10", "20"};
+      } catch (const std::exception&) {
+      }
+      _exit(fine ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+TEST(Rendezvous, MissingRanksAreNamedToAll) {
+  const HostPort at = free_place();
+  std::vector<RendezvousOptions> options = all_ranks(4, address_of(at), 1s);
+  options.erase(options.begin() + 2);
+  for (const std::string& error : meet(options, [](Bootstrap& b) { b.gather_texts(""); }))
+    EXPECT_EQ(error, fmt::format("rank 2 of 4 did not come to tcp://{} within 1 s; see that they run and were given this "
+                                 "address", at.str()));
+}
+
+TEST(Rendezvous, WithoutRankZeroTheOthersSayWhereTheyLooked) {
+  const HostPort at = free_place();
+  const std::string file = ::testing::TempDir() + fmt::format("abtrain_no_rendezvous_{}", getpid());
+  EXPECT_TRUE(contains(meet({{1, 2, address_of(at), 1s}}, nothing)[0],
+                       fmt::format("rank 1 did not find rank 0 at tcp://{} within 1 s (Connection refused)", at.str())));
+  EXPECT_TRUE(contains(meet({{1, 2, "file://" + file, 1s}}, nothing)[0], "did not find rank 0 at file://" + file));
+  EXPECT_TRUE(contains(meet({{1, 2, "tcp://no-such-host.invalid:29500", 1s}}, nothing)[0], "rank 1 did not find rank 0"));
+}
+
+TEST(Rendezvous, APortInUseAndAHostElsewhereAreNamed) {
+  HostPort taken{"127.0.0.1", 0};
+  const Socket other = listen_at(taken);
+  const std::string in_use = meet({{0, 2, address_of(taken), 1s}}, nothing)[0];
+  EXPECT_TRUE(contains(in_use, fmt::format("port {} of 127.0.0.1 is in use", taken.port))) << in_use;
+  const std::string elsewhere = meet({{0, 2, "tcp://192.0.2.1:29500", 1s}}, nothing)[0];  // kept for documentation
+  EXPECT_TRUE(contains(elsewhere, "rank 0 cannot listen at 192.0.2.1:29500")) << elsewhere;
+}
+
+TEST(Rendezvous, TwoProcessesOfOneRankAreAnErrorOnAll) {
+  const std::string address = address_of(free_place());
+  const auto errors = meet({{0, 3, address, 20s}, {1, 3, address, 20s}, {1, 3, address, 20s}},
+                           [](Bootstrap& b) { b.gather_texts(""); });
+  for (const std::string& error : errors) EXPECT_EQ(error, "two processes are rank 1; give every process its own RANK");
+}
+
+TEST(Rendezvous, DifferentWorldSizesAreAnErrorOnAll) {
+  const std::string address = address_of(free_place());
+  const auto errors = meet({{0, 2, address, 20s}, {1, 3, address, 20s}}, [](Bootstrap& b) { b.gather_texts(""); });
+  for (const std::string& error : errors)
+    EXPECT_EQ(error, "rank 1 was started for 3 ranks, rank 0 for 2; give all processes one WORLD_SIZE");
+}
+
+TEST(Rendezvous, StrangersAreSentAwayAndTheRanksStillMeet) {
+  const HostPort at = free_place();
+  std::vector<Socket> strangers;
+  std::string late_error = "did not run";
+  std::jthread late([&] {
+    std::string problem;
+    for (const std::string& words : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("abt"),
+                                     std::string(1 << 16, '\xff'), std::string()}) {
+      Socket& stranger = strangers.emplace_back();
+      for (const Deadline deadline = in(10s); !stranger && std::chrono::steady_clock::now() < deadline;)
+        stranger = connect_to(at, deadline, problem);
+      (void)stranger.write(words.data(), words.size(), in(1s));
+    }
+    late_error = meet({{1, 2, address_of(at), 20s}}, check_gather)[0];
+  });
+  EXPECT_EQ(meet({{0, 2, address_of(at), 20s}}, check_gather)[0], "");
+  late.join();
+  EXPECT_EQ(late_error, "");
+}
+
+/// A first rank that answers as abtrain does and then sends `frame` instead of texts.
+std::string error_after(const std::string& frame) {
+  HostPort at{"127.0.0.1", 0};
+  const Socket listener = listen_at(at);
+  const std::jthread impostor([&] {
+    Socket caller;
+    while (!caller) caller = accept_from(listener);
+    const std::string words = "abtrain!" + frame;
+    (void)caller.write(words.data(), words.size(), in(1s));
+    char rest[64];
+    (void)caller.read(rest, sizeof rest, in(200ms));
+  });
+  return meet({{1, 2, address_of(at), 1s}}, [](Bootstrap& b) { b.gather_texts("hello"); })[0];
+}
+
+TEST(Rendezvous, LengthsAndKindsFromTheNetworkAreNotBelieved) {
+  EXPECT_TRUE(contains(error_after("\xff\xff\xff\xff" "t"), "4294967295 bytes that is none of abtrain's"));
+  EXPECT_TRUE(contains(error_after(std::string("\x01\0\0\0?x", 6)), "none of abtrain's"));
+  EXPECT_TRUE(contains(error_after(std::string("\x04\0\0\0t\xff\xff\xff\xff", 9)), "cut off"));
+  EXPECT_TRUE(contains(error_after(std::string("\x04\0\0\0t\x01\0\0\0", 9)), "cut off"));
+  EXPECT_TRUE(contains(error_after(std::string("\x09\0\0\0t", 5)), "rank 0 has ended"));
+}
+
+TEST(Rendezvous, WhatIsNotAnAddressIsRefused) {
+  for (const char* address : {"", "node1:29500", "tcp://node1", "tcp://:29500", "tcp://node1:0", "tcp://node1:65536", "tcp://node1:x",
+                              "file://relative"})
+    EXPECT_THROW(make_rendezvous({1, 2, address, 1s}), Error) << address;
+  EXPECT_THROW(make_rendezvous({2, 2, "tcp://127.0.0.1:29500", 1s}), Error);
+  EXPECT_EQ(parse_host_port("[::1]:29500").host, "::1");
+  EXPECT_EQ(parse_host_port("[::1]:29500").str(), "[::1]:29500");
+}
+
+TEST(Rendezvous, AnAbortReachesAllRanks) {
+  for (const int failing : {0, 2}) {
+    const auto errors = meet(all_ranks(4, address_of(free_place())), [failing](Bootstrap& bootstrap) {
+      bootstrap.gather_texts("");
+      if (bootstrap.rank() == failing) bootstrap.abort("loss is NaN", 5);
+      else EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} failed: loss is NaN", failing));
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+}
+
+TEST(Rendezvous, ARankThatDisappearsIsNoticed) {
+  for (const int failing : {0, 1})
+    meet(all_ranks(3, address_of(free_place())), [failing](Bootstrap& bootstrap) {
+      bootstrap.gather_texts("");
+      if (bootstrap.rank() == failing) throw Error(ErrorKind::communication, "gone");
+      EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} has ended; its own output says why", failing));
+    });
+}
+
+TEST(Rendezvous, RanksThatFinishAreNotMissed) {
+  meet(all_ranks(3, address_of(free_place())), [](Bootstrap& bootstrap) {
+    bootstrap.gather_texts("");
+    if (bootstrap.rank() != 1) return;
+    for (const Deadline deadline = in(300ms); std::chrono::steady_clock::now() < deadline;)
+      EXPECT_EQ(bootstrap.failure(), "");
+  });
+}
+
+}  // namespace
+}  // namespace ab
