@@ -76,6 +76,9 @@ struct TrainConfig {
   std::string sync_bn = "off";   ///< off | group | world: who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
+  std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (run_transport.h)
+  std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h); empty: the launcher says
+  bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results
 
   std::int64_t epochs = 0;  ///< exactly one of epochs and steps is above 0
   std::int64_t steps = 0;
@@ -130,7 +133,8 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
                                 ConfigUse use = ConfigUse::train);
 
 /// Throws Error(config) that lists the settings in which `now` differs from the run that it shall continue, save
-/// those that may change: where data and results are, device, threads, timeouts, how often to log and save.
+/// those that may change: where data and results are, device, transport, threads, timeouts, how often to
+/// log and save.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
 /// Every setting as TOML; reading it back gives an equal TrainConfig.

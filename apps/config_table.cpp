@@ -88,7 +88,7 @@ void declare_ranks(std::vector<Setting>& all) {
   Section s(all, "Ranks");
   s.choice("method", &T::method, {"dense", "ab"}, "how ranks keep their models together");
   s.number("ranks", &T::ranks, 1, 1024,
-           "ranks inside this process; under mpirun or srun the launcher decides");
+           "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
   s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
            "count traffic as if every N ranks shared a node; 0: all ranks on one node");
   s.value("device", &T::device,
@@ -103,6 +103,16 @@ void declare_ranks(std::vector<Setting>& all) {
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
            "seconds a collective waits for a peer before all ranks stop")
+      .may_change = true;
+  s.choice("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
+           "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
+           "on GPUs")
+      .may_change = true;
+  s.value("rendezvous", &T::rendezvous,
+          "where processes meet for nccl: tcp://HOST:PORT of rank 0, or file:///PATH on a file system they share; when "
+          "not given over MPI under mpirun, at MASTER_ADDR and MASTER_PORT under torchrun, on the first node under srun")
+      .may_change = true;
+  s.value("share_gpu", &T::share_gpu, "let several nccl processes use one GPU, to check results; speed means nothing then")
       .may_change = true;
 }
 

@@ -11,10 +11,10 @@
 #include "apps/progress.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
+#include "apps/run_transport.h"
 #include "apps/stop_request.h"
 #include "apps/terminal.h"
 #include "apps/train_loop.h"
-#include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/run_lock.h"
@@ -153,29 +153,34 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   return exit_code;
 }
 
-int train_as_process(const TrainConfig& config, const CommOptions& options) {
-  const std::unique_ptr<Comm> world = make_mpi_comm(options);
+int train_as_process(const TrainConfig& config, Transport transport, const CommOptions& options) {
+  const std::unique_ptr<Comm> world = join_processes(config, transport, options);
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
+  if (config.share_gpu && world->rank() == 0)
+    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): results can be checked, speed means nothing\n");
   try {
     check_method(config, world->size());
     choose_device(config.device);
     return train_rank(config, *world, load_data(config));
   } catch (const std::exception& error) {
-    // The abort ends every process of the job, this one too: say why before.
+    // Over MPI the abort ends every process of the job, this one too: say why before.
     const auto* ours = dynamic_cast<const Error*>(&error);
+    const int exit_code = ours ? static_cast<int>(ours->kind()) : EXIT_FAILURE;
     fmt::print(stderr, "abtrain: rank {}: {}\n", world->rank(), error.what());
-    world->abort(error.what(), ours ? static_cast<int>(ours->kind()) : EXIT_FAILURE);
-    throw;
+    world->abort(error.what(), exit_code);
+    return exit_code;
   }
 }
 
 }  // namespace
 
 int run_train(const TrainConfig& config) {
+  const Transport transport = choose_transport(config, find_launcher());
   if (start_of(config) == Start::anew) check_run_folder(config);
   listen_for_stop_signals();
-  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s)};
-  return launched_by_mpi() ? train_as_process(config, options) : train_on_threads(config, options);
+  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu};
+  return transport == Transport::threads ? train_on_threads(config, options)
+                                         : train_as_process(config, transport, options);
 }
 
 }  // namespace ab

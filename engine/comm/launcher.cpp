@@ -69,16 +69,15 @@ bool launched_by_mpi(const Environment& environment) {
 }
 
 int local_rank(const Environment& environment) {
-  switch (find_launcher(environment)) {
-    case Launcher::none: return 0;
-    // A launcher that does not say it has, most likely, one machine.
-    case Launcher::mpi:
-      return first_number(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+  // A launcher that does not number the processes of a machine has, most likely, one machine.
+  int number = 0;
+  const Launcher launcher = find_launcher(environment);
+  if (launcher == Launcher::mpi)
+    number = first_number(environment, {"OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                         "SLURM_LOCALID", "PMI_RANK"});
-    case Launcher::slurm: return first_number(environment, {"SLURM_LOCALID", "SLURM_PROCID"});
-    case Launcher::torchrun: return first_number(environment, {"LOCAL_RANK", "RANK"});
-  }
-  return 0;
+  if (launcher == Launcher::slurm) number = first_number(environment, {"SLURM_LOCALID", "SLURM_PROCID"});
+  if (launcher == Launcher::torchrun) number = first_number(environment, {"LOCAL_RANK", "RANK"});
+  return std::max(0, number);
 }
 
 Place find_place(const std::string& rendezvous, const Environment& environment) {

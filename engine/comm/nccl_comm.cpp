@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+#include "engine/comm/nccl_comm.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/memory.h"
+#include "engine/backend/cuda/thread_context.h"
+#include "engine/comm/collective_call.h"
+#include "engine/comm/nccl_sharing.h"
+#include "engine/comm/nccl_world.h"
+
+namespace ab {
+namespace {
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return ncclFloat32;
+    case DType::bfloat16: return ncclBfloat16;
+    case DType::float64: return ncclFloat64;
+    case DType::int64: return ncclInt64;
+    case DType::uint8: return ncclUint8;
+  }
+  AB_ASSERT(!"a DType that NCCL does not know");
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return ncclSum;
+    case ReduceOp::mean: return ncclAvg;
+    case ReduceOp::max: return ncclMax;
+  }
+  AB_ASSERT(!"a ReduceOp that NCCL does not know");
+}
+
+/// NCCL's max would hide a NaN behind any number.
+bool may_hide_nan(const Tensor& tensor, ReduceOp op) { return op == ReduceOp::max && tensor.dtype() != DType::int64; }
+
+/// A tensor where NCCL can reach it: itself, or for one in host memory a copy on the GPU that lives in the order of the
+/// copy stream.
+class Reachable {
+ public:
+  Reachable(NcclWorld& world, const Tensor& tensor) : world_(world), tensor_(tensor) {
+    if (on_host()) copy_ = memory().allocate_on(world_.copy_stream(), tensor_.bytes());
+    else
+      AB_CHECK(tensor_.device().index == world_.device_index(), "this rank communicates on GPU {}, the tensor is on GPU {}",
+               world_.device_index(), tensor_.device().index);
+  }
+  ~Reachable() {
+    if (copy_) memory().release_on(world_.copy_stream(), copy_, tensor_.bytes());
+  }
+  Reachable(const Reachable&) = delete;
+  Reachable& operator=(const Reachable&) = delete;
+
+  void* pointer() const { return copy_ ? copy_ : tensor_.raw(); }
+  bool on_host() const { return tensor_.device().kind == DeviceKind::cpu; }
+  void fetch() { world_.staging().to_device(copy_, tensor_.raw(), tensor_.bytes(), world_.copy_stream()); }
+  void store() { world_.staging().to_host(tensor_.raw(), copy_, tensor_.bytes(), world_.copy_stream()); }
+
+ private:
+  cuda::CudaMemory& memory() const { return cuda::device_memory(world_.device_index()); }
+
+  NcclWorld& world_;
+  Tensor tensor_;
+  void* copy_ = nullptr;
+};
+
+class NcclComm final : public Comm {
+ public:
+  NcclComm(std::shared_ptr<NcclWorld> world, ncclComm_t communicator, int rank, std::string name,
+           std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
+      : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
+        world_(std::move(world)), communicator_(communicator) {}
+  // Leaving by an exception while peers may wait for this rank is a failure of the world, whatever its cause.
+  ~NcclComm() override { world_->destroy(communicator_, std::uncaught_exceptions() > 0); }
+
+  bool takes_device_tensors() const override { return true; }
+  void abort(const std::string& reason, int exit_code) noexcept override {
+    world_->give_up(reason);
+    world_->bootstrap().abort(reason, exit_code);
+  }
+
+ protected:
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
+  void do_barrier() override;
+  void do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
+  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+
+ private:
+  template <class Issue>
+  Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out, const Issue& issue);
+  Request start_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
+  Request max_with_nan(const Tensor& tensor);
+  std::string in_group(const std::string& what) const { return fmt::format("{} in group '{}'", what, name()); }
+
+  std::shared_ptr<NcclWorld> world_;
+  ncclComm_t communicator_;
+};
+
+/// Starts `issue(from, to)` when `in` is ready; after wait() the calling thread's stream, or the host, sees `out`.
+template <class Issue>
+Request NcclComm::start(const CollectiveCall& call, const Tensor& in, const Tensor& out, const Issue& issue) {
+  if (call.elements == 0 && call.what != Collective::barrier) return {};
+  const auto from = std::make_shared<Reachable>(*world_, in);
+  const auto to = in.raw() == out.raw() && in.bytes() == out.bytes() ? from : std::make_shared<Reachable>(*world_, out);
+  if (from->on_host() && in.numel() > 0) from->fetch();
+  auto& compute = cuda::ThreadContext::current(world_->device_index());
+  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.stream());
+  const SharedEvent done = world_->issue(communicator_, in_group(call.str()), std::move(ready),
+                                         [&] { return issue(from->pointer(), to->pointer()); });
+  // `from` and `to` are kept until the streams that may reuse their memory wait for the collective.
+  return Request([world = world_, from, to, done, waiting = compute.stream()] {
+    AB_CUDA(cudaStreamWaitEvent(to->on_host() ? world->copy_stream() : waiting, done.get()));
+    if (to->on_host()) to->store();
+    world->check();
+  });
+}
+
+std::unique_ptr<Comm> NcclComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
+  const ncclComm_t group =
+      world_->create(communicator_, fmt::format("the making of group '{}'", name), [&](ncclComm_t* made) {
+        return ncclCommSplit(communicator_, colour, rank(), made, nullptr);  // configured as its parent
+      });
+  std::vector<int> member_world_ranks;
+  for (const int member : members) member_world_ranks.push_back(world_ranks()[static_cast<std::size_t>(member)]);
+  const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
+  return std::make_unique<NcclComm>(world_, group, static_cast<int>(new_rank), name, std::move(member_world_ranks),
+                                    shared_ledger());
+}
+
+/// NCCL has none: a sum of nothing in particular, which the host waits for.
+void NcclComm::do_barrier() {
+  const Tensor token = Tensor::zeros(Shape{1}, DType::int64);
+  start({}, token, token, [&](const void* from, void* to) {
+    return ncclAllReduce(from, to, 1, ncclInt64, ncclSum, communicator_, world_->stream());
+  }).wait();
+}
+
+void NcclComm::do_broadcast(const Tensor& tensor, int root) {
+  start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor, tensor,
+        [&](const void* from, void* to) {
+          return ncclBroadcast(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()), root,
+                               communicator_, world_->stream());
+        })
+      .wait();
+}
+
+Request NcclComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
+  if (may_hide_nan(tensor, op)) return max_with_nan(tensor);
+  return start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor,
+               tensor, [&](const void* from, void* to) {
+                 return ncclAllReduce(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()),
+                                      nccl_op(op), communicator_, world_->stream());
+               });
+}
+
+void NcclComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+  if (may_hide_nan(in, op)) {
+    const Tensor all = in.clone().view(Shape{in.numel()});
+    max_with_nan(all).wait();
+    out.copy_from(all.slice(rank() * out.numel(), (rank() + 1) * out.numel()));
+    return;
+  }
+  start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in, out,
+        [&](const void* from, void* to) {
+          return ncclReduceScatter(from, to, static_cast<std::size_t>(out.numel()), nccl_type(in.dtype()), nccl_op(op),
+                                   communicator_, world_->stream());
+        })
+      .wait();
+}
+
+void NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+  start_all_gather_v(in, out, counts).wait();
+}
+
+Request NcclComm::start_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+  const CollectiveCall call{.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()};
+  const ncclDataType_t type = nccl_type(in.dtype());
+  const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+  return start(call, in, out, [&](const void* from, void* to) {
+    if (equal)
+      return ncclAllGather(from, to, static_cast<std::size_t>(counts[0]), type, communicator_, world_->stream());
+    // One broadcast from each rank, all at once.
+    AB_NCCL(ncclGroupStart());
+    auto* part = static_cast<std::byte*>(to);
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      const auto count = static_cast<std::size_t>(counts[r]);
+      if (count > 0) AB_NCCL(ncclBroadcast(from, part, count, type, static_cast<int>(r), communicator_, world_->stream()));
+      part += count * size_of(in.dtype());
+    }
+    return ncclGroupEnd();
+  });
+}
+
+/// The largest of all operands, or NaN if any is: gathered, and reduced here.
+Request NcclComm::max_with_nan(const Tensor& tensor) {
+  const Tensor all(Shape{size() * tensor.numel()}, tensor.dtype(), tensor.device());
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), tensor.numel());
+  const auto gathering = std::make_shared<Request>(start_all_gather_v(tensor, all, counts));
+  return Request([gathering, tensor, all, ranks = size()] {
+    gathering->wait();
+    std::vector<const void*> sources;
+    for (int r = 0; r < ranks; ++r) sources.push_back(static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(r) * tensor.bytes());
+    void* const destination = tensor.raw();
+    reduce_in_rank_order(tensor.device(), tensor.dtype(), ReduceOp::max, sources, {&destination, 1}, tensor.numel());
+  });
+}
+
+// --- The world.
+
+/// What every rank tells the others about itself: "host gpu", then NCCL's unique id on rank 0.
+struct Introduction {
+  std::string host, gpu, id;
+
+  static Introduction of_this_rank(int rank, int device_index);
+  static Introduction from_text(const std::string& text);
+  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
+};
+
+Introduction Introduction::of_this_rank(int rank, int device_index) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::array<char, 32> gpu{};
+  AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
+  Introduction mine{host.data(), gpu.data(), ""};
+  if (rank == 0) {
+    ncclUniqueId id;
+    AB_NCCL(ncclGetUniqueId(&id));
+    mine.id.assign(id.internal, sizeof id.internal);
+  }
+  return mine;
+}
+
+Introduction Introduction::from_text(const std::string& text) {
+  const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
+  AB_CHECK_KIND(communication, second != std::string::npos, "a rank introduced itself in words that this one does not know");
+  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+}
+
+void check_gpus(const std::vector<Introduction>& ranks) {
+  for (std::size_t b = 0; b < ranks.size(); ++b)
+    for (std::size_t a = 0; a < b; ++a)
+      AB_CHECK_KIND(communication, ranks[a].host != ranks[b].host || ranks[a].gpu != ranks[b].gpu,
+                    "ranks {} and {} both use the GPU {} of {}: start at most one rank per GPU; --share-gpu lets them "
+                    "share it, to check results but not speed",
+                    a, b, ranks[a].gpu, ranks[a].host);
+}
+
+/// Node of each rank: that of the first rank on the same host.
+std::vector<int> nodes_of(const std::vector<Introduction>& ranks) {
+  std::vector<int> nodes;
+  for (const Introduction& rank : ranks) {
+    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](const Introduction& r) { return r.host == rank.host; });
+    nodes.push_back(static_cast<int>(first - ranks.begin()));
+  }
+  return nodes;
+}
+
+}  // namespace
+
+std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index, const CommOptions& options) {
+  check_cuda_device(device_index);
+  const int rank = bootstrap->rank(), ranks = bootstrap->ranks();
+  if (options.share_gpu)
+    for (const auto& [name, value] : nccl_sharing_environment(rank)) setenv(name.c_str(), value.c_str(), 1);
+
+  std::vector<Introduction> introductions;
+  for (const std::string& text : bootstrap->gather_texts(Introduction::of_this_rank(rank, device_index).text()))
+    introductions.push_back(Introduction::from_text(text));
+  if (!options.share_gpu) check_gpus(introductions);
+  ncclUniqueId id;
+  AB_CHECK_KIND(communication, introductions[0].id.size() == sizeof id.internal, "rank 0 sent no address for NCCL");
+  std::memcpy(id.internal, introductions[0].id.data(), sizeof id.internal);
+
+  const auto world = std::make_shared<NcclWorld>(std::move(bootstrap), device_index, options.timeout);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclComm_t communicator = world->create(nullptr, "the making of the world", [&](ncclComm_t* made) {
+    return ncclCommInitRankConfig(made, ranks, id, rank, &config);
+  });
+  std::vector<int> everyone;
+  for (int r = 0; r < ranks; ++r) everyone.push_back(r);
+  auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : nodes_of(introductions);
+  return std::make_unique<NcclComm>(world, communicator, rank, "world", everyone,
+                                    std::make_shared<Ledger>(std::move(nodes)));
+}
+
+}  // namespace ab

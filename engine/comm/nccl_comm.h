@@ -1,0 +1,24 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Ranks as processes with a GPU each, over NCCL. Tensors are reduced in an order that NCCL chooses: all ranks hold
+// equal bits, and the same bits in every run of the same number of ranks on the same machines, but not always those of
+// the other transports. NaN survives `max` here too, at the price of gathering all operands.
+// NCCL does not compare what ranks call: ranks that disagree wait for each other until the timeout, and where they
+// only disagree on sizes, results are undefined.
+
+#include <memory>
+
+#include "engine/comm/bootstrap.h"
+
+namespace ab {
+
+/// Collective. The world of the processes that `bootstrap` has joined, each with the GPU `device_index` of its
+/// machine; its thread is the one that calls this. Collectives run on a stream of their own beside that thread's, in
+/// one order for all groups; they take tensors on that GPU, and copy those in host memory there and back without
+/// waiting for the computation under way. Throws Error(communication) without NCCL or such a GPU, and when two
+/// processes have the same one, unless options.share_gpu. A rank that fails, ends or stays away for longer than
+/// options.timeout ends the collectives of all ranks with such an error.
+std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index, const CommOptions& options);
+
+}  // namespace ab

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+#include "engine/comm/nccl_world.h"
+
+#include <algorithm>
+#include <future>
+
+#include "engine/backend/cuda/device.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kWatchInterval = 50ms;
+constexpr auto kAbortTime = 10s;  // NCCL's own limit for giving up is longer, if it has one
+
+cuda::Stream make_stream(int device_index) {
+  check_cuda_device(device_index);
+  cudaStream_t stream = nullptr;
+  AB_CUDA(cudaSetDevice(device_index));
+  AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return cuda::Stream(stream);
+}
+
+bool has_happened(const SharedEvent& event) {
+  const cudaError_t status = cudaEventQuery(event.get());
+  if (status == cudaErrorNotReady) return false;
+  AB_CUDA(status);
+  return true;
+}
+
+std::string describe(ncclResult_t status, ncclComm_t communicator) {
+  const char* detail = ncclGetLastError(communicator);
+  return fmt::format("NCCL: {}{}{}", ncclGetErrorString(status), detail && *detail ? ": " : "", detail ? detail : "");
+}
+
+}  // namespace
+
+void check_nccl(ncclResult_t status, const char* call) {
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  throw Error(ErrorKind::communication, fmt::format("{}, in {}", describe(status, nullptr), call));
+}
+
+SharedEvent record_event(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  SharedEvent shared(event, cuda::Destroy<cudaEventDestroy>());
+  AB_CUDA(cudaEventRecord(event, stream));
+  return shared;
+}
+
+NcclWorld::NcclWorld(std::unique_ptr<Bootstrap> bootstrap, int device_index, std::chrono::seconds timeout)
+    : bootstrap_(std::move(bootstrap)), device_index_(device_index), timeout_(timeout),
+      stream_(make_stream(device_index)), copy_stream_(make_stream(device_index)),
+      watchdog_([this] { watch(); }) {}
+
+NcclWorld::~NcclWorld() {
+  {
+    const Lock lock(mutex_);
+    ended_ = true;
+  }
+  ending_.notify_all();
+  watchdog_.join();
+}
+
+void NcclWorld::destroy(ncclComm_t communicator, bool leave_alone) noexcept {
+  try {
+    Lock lock(mutex_);
+    const auto is_running = [&] {
+      return std::any_of(running_.begin(), running_.end(),
+                         [&](const Running& r) { return r.communicator == communicator; });
+    };
+    if (leave_alone && failure_.empty()) fail("this rank left before its peers");
+    while (failure_.empty() && is_running()) ending_.wait_for(lock, kWatchInterval);  // the watchdog sees them end
+    throw_if_failed();
+    accept(ncclCommFinalize(communicator), "the end of a group");
+    settle(lock, communicator, "the end of a group");
+    std::erase(communicators_, communicator);
+    AB_NCCL(ncclCommDestroy(communicator));
+  } catch (const std::exception&) {  // it has been aborted together with all others
+  }
+}
+
+void NcclWorld::give_up(const std::string& reason) noexcept {
+  const Lock lock(mutex_);
+  if (failure_.empty()) record_failure(reason);
+}
+
+void NcclWorld::accept(ncclResult_t status, const std::string& what) {
+  if (status != ncclSuccess && status != ncclInProgress)
+    fail(fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(status, nullptr)));
+}
+
+/// Waits until NCCL has taken what it was given: it connects peers and launches kernels on a thread of its own.
+void NcclWorld::settle(Lock& lock, ncclComm_t communicator, const std::string& what) {
+  const auto deadline = Clock::now() + timeout_;
+  constexpr int kEagerPolls = 2000;
+  for (int polls = 0;; ++polls) {
+    throw_if_failed();
+    ncclResult_t state = ncclSuccess;
+    AB_NCCL(ncclCommGetAsyncError(communicator, &state));
+    if (state == ncclSuccess) return;
+    if (state != ncclInProgress)
+      fail(fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(state, communicator)));
+    if (Clock::now() > deadline)
+      fail(fmt::format("{} could not begin within {} s on rank {}: a rank of the group has ended or does something else",
+                       what, timeout_.count(), bootstrap_->rank()));
+    lock.unlock();
+    if (polls < kEagerPolls) std::this_thread::yield();
+    else std::this_thread::sleep_for(100us);
+    lock.lock();
+  }
+}
+
+void NcclWorld::throw_if_failed() const {
+  if (!failure_.empty()) throw Error(ErrorKind::communication, failure_);
+}
+
+void NcclWorld::fail(const std::string& reason) {
+  record_failure(reason);
+  throw_if_failed();
+  AB_ASSERT(!"unreachable: the failure was recorded");
+}
+
+/// Aborts every communicator at once: the end of one may wait for kernels that only the abort of another ends. Each
+/// abort has a thread, and nobody waits for one that hangs.
+void NcclWorld::record_failure(const std::string& reason) noexcept {
+  failure_ = reason;
+  running_.clear();
+  std::vector<std::future<void>> aborts;
+  for (const ncclComm_t communicator : std::exchange(communicators_, {})) {
+    std::packaged_task<void()> abort([communicator, device = device_index_] {
+      (void)cudaSetDevice(device);
+      (void)ncclCommAbort(communicator);
+    });
+    aborts.push_back(abort.get_future());
+    std::thread(std::move(abort)).detach();
+  }
+  const auto deadline = Clock::now() + kAbortTime;
+  for (const std::future<void>& abort : aborts) abort.wait_until(deadline);
+}
+
+/// What has gone wrong since the last look; empty when nothing has.
+std::string NcclWorld::find_failure() try {
+  while (!running_.empty() && has_happened(running_.front().done)) running_.pop_front();
+  for (const ncclComm_t communicator : communicators_) {
+    ncclResult_t state = ncclSuccess;
+    AB_NCCL(ncclCommGetAsyncError(communicator, &state));
+    if (state != ncclSuccess && state != ncclInProgress)
+      return fmt::format("rank {} lost its peers: {}", bootstrap_->rank(), describe(state, communicator));
+  }
+  if (running_.empty()) return "";
+  // Collectives run one after the other: the first is the one that waits, once the computation before it is done.
+  Running& first = running_.front();
+  if (first.since == Clock::time_point() && has_happened(first.ready)) first.since = Clock::now();
+  if (first.since == Clock::time_point() || Clock::now() - first.since < timeout_) return "";
+  return fmt::format("{} waited {} s on rank {}: a rank of the group has ended or does something else", first.what,
+                     timeout_.count(), bootstrap_->rank());
+} catch (const Error& error) {
+  return error.what();
+}
+
+void NcclWorld::watch() {
+  (void)cudaSetDevice(device_index_);  // which the constructor's thread has done before, successfully
+  Lock lock(mutex_);
+  while (failure_.empty() && !ended_) {
+    ending_.wait_for(lock, kWatchInterval);
+    lock.unlock();
+    std::string reason = bootstrap_->failure();
+    lock.lock();
+    if (reason.empty() && failure_.empty()) reason = find_failure();
+    if (!reason.empty() && failure_.empty()) record_failure(reason);
+    ending_.notify_all();  // collectives may have ended
+  }
+}
+
+}  // namespace ab

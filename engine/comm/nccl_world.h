@@ -1,0 +1,115 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What the NCCL communicators of one rank have in common: a GPU, the stream that all their collectives run on, and
+// how they end when something fails. NCCL's calls do not block (config.blocking = 0), so that this rank can always
+// give up; a watchdog thread looks after collectives that the GPU works on while the rank's own thread computes.
+
+#include <nccl.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/staging.h"
+#include "engine/comm/bootstrap.h"
+
+namespace ab {
+
+/// Throws Error(communication) with NCCL's own words. ncclInProgress is no failure.
+void check_nccl(ncclResult_t status, const char* call);
+#define AB_NCCL(call) ::ab::check_nccl((call), #call)
+
+/// An event that its recorder, the watchdog and a request hold together.
+using SharedEvent = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
+SharedEvent record_event(cudaStream_t stream);
+
+class NcclWorld {
+ public:
+  NcclWorld(std::unique_ptr<Bootstrap> bootstrap, int device_index, std::chrono::seconds timeout);
+  /// All communicators have been destroyed before.
+  ~NcclWorld();
+  NcclWorld(const NcclWorld&) = delete;
+  NcclWorld& operator=(const NcclWorld&) = delete;
+
+  Bootstrap& bootstrap() { return *bootstrap_; }
+  int device_index() const { return device_index_; }
+  std::chrono::seconds timeout() const { return timeout_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  /// Transfers between host memory and the GPU that must not wait for computation.
+  cudaStream_t copy_stream() const { return copy_stream_.get(); }
+  cuda::PinnedStaging& staging() { return staging_; }
+
+  /// Collective: makes a communicator by `create(&communicator)`. `parent`: the one it is split from, or null.
+  template <class Create> ncclComm_t create(ncclComm_t parent, const std::string& what, const Create& create) {
+    ncclComm_t made = nullptr;
+    Lock lock(mutex_);
+    throw_if_failed();
+    accept(create(&made), what);
+    if (parent) settle(lock, parent, what);  // until then NCCL has not filled in `made`
+    communicators_.push_back(made);
+    settle(lock, made, what);
+    return made;
+  }
+  /// Collective. Waits for its peers, or aborts it when `leave_alone`.
+  void destroy(ncclComm_t communicator, bool leave_alone) noexcept;
+
+  /// Issues a collective by `call()` on stream(), after `ready`; returns the event of its end. `what` names it in errors.
+  template <class Call>
+  SharedEvent issue(ncclComm_t communicator, std::string what, SharedEvent ready, const Call& call) {
+    Lock lock(mutex_);
+    throw_if_failed();
+    AB_CUDA(cudaStreamWaitEvent(stream(), ready.get()));
+    accept(call(), what);
+    settle(lock, communicator, what);
+    SharedEvent done = record_event(stream());
+    running_.push_back({communicator, std::move(what), std::move(ready), done, {}});
+    return done;
+  }
+  /// Throws when the world has failed: results of collectives are then undefined.
+  void check() {
+    const Lock lock(mutex_);
+    throw_if_failed();
+  }
+  /// Ends all collectives of this rank; further ones throw.
+  void give_up(const std::string& reason) noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+  struct Running {
+    ncclComm_t communicator;
+    std::string what;
+    SharedEvent ready, done;
+    Clock::time_point since;  // when it began to wait for peers; zero before
+  };
+
+  // All of these need the mutex.
+  void accept(ncclResult_t status, const std::string& what);
+  void settle(Lock& lock, ncclComm_t communicator, const std::string& what);
+  void throw_if_failed() const;
+  [[noreturn]] void fail(const std::string& reason);
+  void record_failure(const std::string& reason) noexcept;
+  std::string find_failure();
+
+  void watch();
+
+  std::unique_ptr<Bootstrap> bootstrap_;
+  int device_index_;
+  std::chrono::seconds timeout_;
+  cuda::Stream stream_, copy_stream_;
+  cuda::PinnedStaging staging_;
+
+  std::mutex mutex_;
+  std::condition_variable ending_;
+  bool ended_ = false;
+  std::string failure_;  // why the world is lost; empty while it is well
+  std::vector<ncclComm_t> communicators_;
+  std::deque<Running> running_;  // in the order of the stream
+  std::thread watchdog_;
+};
+
+}  // namespace ab
