@@ -157,7 +157,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   const std::unique_ptr<Comm> world = join_processes(config, transport, options);
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   if (config.share_gpu && world->rank() == 0)
-    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): results can be checked, speed means nothing\n");
+    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
     check_method(config, world->size());
     choose_device(config.device);

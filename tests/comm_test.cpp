@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // One suite for all transports. Alone it runs a world of one and worlds of threads; under mpirun it runs the
-// world of processes over MPI, or over NCCL with AB_TEST_NCCL in the environment. Values are small integers in floating point, so sums are exact and can be compared
-// with ==; where rounding matters, all ranks must hold the same bits.
+// world of processes over MPI, or over NCCL with AB_TEST_NCCL in the environment. Values are small integers in
+// floating point, so sums are exact and can be compared with ==; where rounding matters, all ranks must hold the same
+// bits.
 #include "engine/comm/comm.h"
 
 #include <gtest/gtest.h>

@@ -26,15 +26,20 @@ Environment environment_of(const std::vector<Variables>& layers) {
   };
 }
 
-const Variables kOpenMpi{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
+const Variables kOpenMpi{
+    {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
 const Variables kMpich{{"PMI_SIZE", "4"}, {"PMI_RANK", "2"}, {"MPI_LOCALRANKID", "0"}};
 const Variables kBatchScript{{"SLURM_JOB_ID", "70001"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}};
-const Variables kSrun{{"SLURM_JOB_ID", "70001"},      {"SLURM_STEP_ID", "2"}, {"SLURM_STEP_NUM_TASKS", "8"},
-                      {"SLURM_PROCID", "5"},          {"SLURM_LOCALID", "1"}, {"SLURM_NTASKS", "8"},
-                      {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
+const Variables kSrun{
+    {"SLURM_JOB_ID", "70001"}, {"SLURM_STEP_ID", "2"}, {"SLURM_STEP_NUM_TASKS", "8"},        {"SLURM_PROCID", "5"},
+    {"SLURM_LOCALID", "1"},    {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
 const Variables kByHand{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}};
-const Variables kTorchrun{{"RANK", "6"},           {"WORLD_SIZE", "16"},      {"LOCAL_RANK", "2"},
-                          {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "none"}};
+const Variables kTorchrun{{"RANK", "6"},
+                          {"WORLD_SIZE", "16"},
+                          {"LOCAL_RANK", "2"},
+                          {"MASTER_ADDR", "node1"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "none"}};
 
 TEST(Launcher, IsKnownByTheVariablesItSets) {
   EXPECT_EQ(find_launcher(environment_of({})), Launcher::none);
@@ -108,16 +113,22 @@ TEST(Place, TheGivenAddressWins) {
 
 TEST(Place, WhatCannotBeIsRefused) {
   const auto message = [](const std::string& rendezvous, const Variables& variables) {
-    return testing::message_of(ErrorKind::config, [&] { find_place(rendezvous, environment_of({kByHand, variables})); });
+    return testing::message_of(ErrorKind::config, [&] {
+      find_place(rendezvous, environment_of({kByHand, variables}));
+    });
   };
   EXPECT_TRUE(testing::contains(message("", {{"WORLD_SIZE", "two"}}), "WORLD_SIZE is 'two'"));
   EXPECT_TRUE(testing::contains(message("", {{"RANK", "-1"}}), "RANK is '-1'"));
   EXPECT_TRUE(testing::contains(message("", {{"RANK", "2"}}), "this process is rank 2 of 2"));
-  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [] { find_place("tcp://a:1", environment_of({})); }),
-                                "processes that meet need numbers"));
-  EXPECT_TRUE(testing::contains(
-      testing::message_of(ErrorKind::config, [] { find_place("", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "2"}}})); }),
-      "ranks need a place to meet"));
+  EXPECT_TRUE(
+      testing::contains(testing::message_of(ErrorKind::config, [] { find_place("tcp://a:1", environment_of({})); }),
+                        "processes that meet need numbers"));
+  EXPECT_TRUE(
+      testing::contains(testing::message_of(ErrorKind::config,
+                                            [] {
+                                              find_place("", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "2"}}}));
+                                            }),
+                        "ranks need a place to meet"));
 }
 
 TEST(SlurmHosts, FirstNameOfAList) {
@@ -137,7 +148,8 @@ TEST(SharingAGpu, EveryRankIsAHostOfItsOwnThatTalksOverLoopback) {
     return std::string();
   };
   EXPECT_NE(value_of(0, "NCCL_HOSTID"), value_of(1, "NCCL_HOSTID"));
-  for (const char* path : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"}) EXPECT_EQ(value_of(1, path), "1") << path;
+  for (const char* path : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"})
+    EXPECT_EQ(value_of(1, path), "1") << path;
   for (const char* feature : {"NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE"}) EXPECT_EQ(value_of(1, feature), "0") << feature;
   EXPECT_EQ(value_of(1, "NCCL_NET"), "Socket");
   EXPECT_EQ(value_of(1, "NCCL_SOCKET_IFNAME"), "lo");

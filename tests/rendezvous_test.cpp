@@ -82,7 +82,8 @@ class RendezvousRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Counts, RendezvousRanks, ::testing::Values(1, 2, 3, 16));
 
 TEST_P(RendezvousRanks, MeetOverTcpAndExchangeTexts) {
-  for (const std::string& error : meet(all_ranks(GetParam(), address_of(free_place())), check_gather)) EXPECT_EQ(error, "");
+  for (const std::string& error : meet(all_ranks(GetParam(), address_of(free_place())), check_gather))
+    EXPECT_EQ(error, "");
 }
 
 TEST_P(RendezvousRanks, MeetByAFileWhateverAnEarlierRunLeftInIt) {
@@ -121,17 +122,21 @@ TEST(Rendezvous, MissingRanksAreNamedToAll) {
   std::vector<RendezvousOptions> options = all_ranks(4, address_of(at), 1s);
   options.erase(options.begin() + 2);
   for (const std::string& error : meet(options, [](Bootstrap& b) { b.gather_texts(""); }))
-    EXPECT_EQ(error, fmt::format("rank 2 of 4 did not come to tcp://{} within 1 s; see that they run and were given this "
-                                 "address", at.str()));
+    EXPECT_EQ(error,
+              fmt::format("rank 2 of 4 did not come to tcp://{} within 1 s; see that they run and were given this "
+                          "address",
+                          at.str()));
 }
 
 TEST(Rendezvous, WithoutRankZeroTheOthersSayWhereTheyLooked) {
   const HostPort at = free_place();
   const std::string file = ::testing::TempDir() + fmt::format("abtrain_no_rendezvous_{}", getpid());
-  EXPECT_TRUE(contains(meet({{1, 2, address_of(at), 1s}}, nothing)[0],
-                       fmt::format("rank 1 did not find rank 0 at tcp://{} within 1 s (Connection refused)", at.str())));
+  EXPECT_TRUE(
+      contains(meet({{1, 2, address_of(at), 1s}}, nothing)[0],
+               fmt::format("rank 1 did not find rank 0 at tcp://{} within 1 s (Connection refused)", at.str())));
   EXPECT_TRUE(contains(meet({{1, 2, "file://" + file, 1s}}, nothing)[0], "did not find rank 0 at file://" + file));
-  EXPECT_TRUE(contains(meet({{1, 2, "tcp://no-such-host.invalid:29500", 1s}}, nothing)[0], "rank 1 did not find rank 0"));
+  EXPECT_TRUE(
+      contains(meet({{1, 2, "tcp://no-such-host.invalid:29500", 1s}}, nothing)[0], "rank 1 did not find rank 0"));
 }
 
 TEST(Rendezvous, APortInUseAndAHostElsewhereAreNamed) {
@@ -163,8 +168,8 @@ TEST(Rendezvous, StrangersAreSentAwayAndTheRanksStillMeet) {
   std::string late_error = "did not run";
   std::jthread late([&] {
     std::string problem;
-    for (const std::string& words : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("abt"),
-                                     std::string(1 << 16, '\xff'), std::string()}) {
+    for (const std::string& words :
+         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("abt"), std::string(1 << 16, '\xff'), std::string()}) {
       Socket& stranger = strangers.emplace_back();
       for (const Deadline deadline = in(10s); !stranger && std::chrono::steady_clock::now() < deadline;)
         stranger = connect_to(at, deadline, problem);
@@ -193,7 +198,9 @@ std::string error_after(const std::string& frame) {
 }
 
 TEST(Rendezvous, LengthsAndKindsFromTheNetworkAreNotBelieved) {
-  EXPECT_TRUE(contains(error_after("\xff\xff\xff\xff" "t"), "4294967295 bytes that is none of abtrain's"));
+  EXPECT_TRUE(contains(error_after("\xff\xff\xff\xff"
+                                   "t"),
+                       "4294967295 bytes that is none of abtrain's"));
   EXPECT_TRUE(contains(error_after(std::string("\x01\0\0\0?x", 6)), "none of abtrain's"));
   EXPECT_TRUE(contains(error_after(std::string("\x04\0\0\0t\xff\xff\xff\xff", 9)), "cut off"));
   EXPECT_TRUE(contains(error_after(std::string("\x04\0\0\0t\x01\0\0\0", 9)), "cut off"));
@@ -201,8 +208,8 @@ TEST(Rendezvous, LengthsAndKindsFromTheNetworkAreNotBelieved) {
 }
 
 TEST(Rendezvous, WhatIsNotAnAddressIsRefused) {
-  for (const char* address : {"", "node1:29500", "tcp://node1", "tcp://:29500", "tcp://node1:0", "tcp://node1:65536", "tcp://node1:x",
-                              "file://relative"})
+  for (const char* address : {"", "node1:29500", "tcp://node1", "tcp://:29500", "tcp://node1:0", "tcp://node1:65536",
+                              "tcp://node1:x", "file://relative"})
     EXPECT_THROW(make_rendezvous({1, 2, address, 1s}), Error) << address;
   EXPECT_THROW(make_rendezvous({2, 2, "tcp://127.0.0.1:29500", 1s}), Error);
   EXPECT_EQ(parse_host_port("[::1]:29500").host, "::1");

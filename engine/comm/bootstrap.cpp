@@ -12,9 +12,7 @@ class MpiBootstrap final : public Bootstrap {
 
   int rank() const override { return world_->rank(); }
   int ranks() const override { return world_->size(); }
-  std::vector<std::string> gather_texts(const std::string& mine) override {
-    return ab::gather_texts(*world_, mine);
-  }
+  std::vector<std::string> gather_texts(const std::string& mine) override { return ab::gather_texts(*world_, mine); }
   std::string failure() override { return ""; }
   void abort(const std::string& reason, int exit_code) noexcept override { world_->abort(reason, exit_code); }
 

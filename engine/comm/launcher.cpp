@@ -99,7 +99,8 @@ Place find_place(const std::string& rendezvous, const Environment& environment) 
     if (rendezvous.empty()) place.address = torchrun_address(environment);
   }
   AB_CHECK(0 <= place.rank && place.rank < place.ranks,
-           "the environment says that this process is rank {} of {}; ranks are numbered from 0", place.rank, place.ranks);
+           "the environment says that this process is rank {} of {}; ranks are numbered from 0", place.rank,
+           place.ranks);
   return place;
 }
 

@@ -35,10 +35,12 @@ struct Place {
   std::string address;  ///< where they meet, see rendezvous.h; empty under mpirun
 };
 
-/// What the launcher has told this process; without one, a world of one. `rendezvous` is where the ranks shall meet; when it is empty,
+/// What the launcher has told this process; without one, a world of one. `rendezvous` is where the ranks shall meet;
+/// when it is empty,
 ///   torchrun   tcp://MASTER_ADDR:MASTER_PORT, one port higher if torchrun's own store has that one
 ///   srun       the first host of the job step, at a port between 20000 and 29999 made from job and step
-/// and under mpirun nowhere. Throws Error(config) when a number is none, or when ranks shall meet and nobody has
+///   mpirun     nowhere: they have MPI
+/// Throws Error(config) when a number is none, or when ranks shall meet and nobody has
 /// numbered them or said where.
 Place find_place(const std::string& rendezvous = "", const Environment& environment = process_environment);
 

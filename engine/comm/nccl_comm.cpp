@@ -49,9 +49,9 @@ class Reachable {
  public:
   Reachable(NcclWorld& world, const Tensor& tensor) : world_(world), tensor_(tensor) {
     if (on_host()) copy_ = memory().allocate_on(world_.copy_stream(), tensor_.bytes());
-    else
-      AB_CHECK(tensor_.device().index == world_.device_index(), "this rank communicates on GPU {}, the tensor is on GPU {}",
-               world_.device_index(), tensor_.device().index);
+    AB_CHECK(on_host() || tensor_.device().index == world_.device_index(),
+             "this rank communicates on GPU {}, the tensor is on GPU {}", world_.device_index(),
+             tensor_.device().index);
   }
   ~Reachable() {
     if (copy_) memory().release_on(world_.copy_stream(), copy_, tensor_.bytes());
@@ -77,7 +77,8 @@ class NcclComm final : public Comm {
   NcclComm(std::shared_ptr<NcclWorld> world, ncclComm_t communicator, int rank, std::string name,
            std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
       : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
-        world_(std::move(world)), communicator_(communicator) {}
+        world_(std::move(world)),
+        communicator_(communicator) {}
   // Leaving by an exception while peers may wait for this rank is a failure of the world, whatever its cause.
   ~NcclComm() override { world_->destroy(communicator_, std::uncaught_exceptions() > 0); }
 
@@ -146,7 +147,8 @@ void NcclComm::do_barrier() {
 }
 
 void NcclComm::do_broadcast(const Tensor& tensor, int root) {
-  start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor, tensor,
+  start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor,
+        tensor,
         [&](const void* from, void* to) {
           return ncclBroadcast(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()), root,
                                communicator_, world_->stream());
@@ -194,7 +196,8 @@ Request NcclComm::start_all_gather_v(const Tensor& in, const Tensor& out, const 
     auto* part = static_cast<std::byte*>(to);
     for (std::size_t r = 0; r < counts.size(); ++r) {
       const auto count = static_cast<std::size_t>(counts[r]);
-      if (count > 0) AB_NCCL(ncclBroadcast(from, part, count, type, static_cast<int>(r), communicator_, world_->stream()));
+      if (count > 0)
+        AB_NCCL(ncclBroadcast(from, part, count, type, static_cast<int>(r), communicator_, world_->stream()));
       part += count * size_of(in.dtype());
     }
     return ncclGroupEnd();
@@ -209,7 +212,8 @@ Request NcclComm::max_with_nan(const Tensor& tensor) {
   return Request([gathering, tensor, all, ranks = size()] {
     gathering->wait();
     std::vector<const void*> sources;
-    for (int r = 0; r < ranks; ++r) sources.push_back(static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(r) * tensor.bytes());
+    for (int r = 0; r < ranks; ++r)
+      sources.push_back(static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(r) * tensor.bytes());
     void* const destination = tensor.raw();
     reduce_in_rank_order(tensor.device(), tensor.dtype(), ReduceOp::max, sources, {&destination, 1}, tensor.numel());
   });
@@ -242,7 +246,8 @@ Introduction Introduction::of_this_rank(int rank, int device_index) {
 
 Introduction Introduction::from_text(const std::string& text) {
   const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
-  AB_CHECK_KIND(communication, second != std::string::npos, "a rank introduced itself in words that this one does not know");
+  AB_CHECK_KIND(communication, second != std::string::npos,
+                "a rank introduced itself in words that this one does not know");
   return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
 }
 
@@ -259,7 +264,8 @@ void check_gpus(const std::vector<Introduction>& ranks) {
 std::vector<int> nodes_of(const std::vector<Introduction>& ranks) {
   std::vector<int> nodes;
   for (const Introduction& rank : ranks) {
-    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](const Introduction& r) { return r.host == rank.host; });
+    const auto first =
+        std::find_if(ranks.begin(), ranks.end(), [&](const Introduction& r) { return r.host == rank.host; });
     nodes.push_back(static_cast<int>(first - ranks.begin()));
   }
   return nodes;
@@ -267,7 +273,8 @@ std::vector<int> nodes_of(const std::vector<Introduction>& ranks) {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index, const CommOptions& options) {
+std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index,
+                                     const CommOptions& options) {
   check_cuda_device(device_index);
   const int rank = bootstrap->rank(), ranks = bootstrap->ranks();
   if (options.share_gpu)

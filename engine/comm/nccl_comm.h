@@ -19,6 +19,7 @@ namespace ab {
 /// waiting for the computation under way. Throws Error(communication) without NCCL or such a GPU, and when two
 /// processes have the same one, unless options.share_gpu. A rank that fails, ends or stays away for longer than
 /// options.timeout ends the collectives of all ranks with such an error.
-std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index, const CommOptions& options);
+std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index,
+                                     const CommOptions& options);
 
 }  // namespace ab

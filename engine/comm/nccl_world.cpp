@@ -50,8 +50,11 @@ SharedEvent record_event(cudaStream_t stream) {
 }
 
 NcclWorld::NcclWorld(std::unique_ptr<Bootstrap> bootstrap, int device_index, std::chrono::seconds timeout)
-    : bootstrap_(std::move(bootstrap)), device_index_(device_index), timeout_(timeout),
-      stream_(make_stream(device_index)), copy_stream_(make_stream(device_index)),
+    : bootstrap_(std::move(bootstrap)),
+      device_index_(device_index),
+      timeout_(timeout),
+      stream_(make_stream(device_index)),
+      copy_stream_(make_stream(device_index)),
       watchdog_([this] { watch(); }) {}
 
 NcclWorld::~NcclWorld() {
@@ -103,8 +106,9 @@ void NcclWorld::settle(Lock& lock, ncclComm_t communicator, const std::string& w
     if (state != ncclInProgress)
       fail(fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(state, communicator)));
     if (Clock::now() > deadline)
-      fail(fmt::format("{} could not begin within {} s on rank {}: a rank of the group has ended or does something else",
-                       what, timeout_.count(), bootstrap_->rank()));
+      fail(
+          fmt::format("{} could not begin within {} s on rank {}: a rank of the group has ended or does something else",
+                      what, timeout_.count(), bootstrap_->rank()));
     lock.unlock();
     if (polls < kEagerPolls) std::this_thread::yield();
     else std::this_thread::sleep_for(100us);

@@ -57,7 +57,7 @@ class NcclWorld {
   /// Collective. Waits for its peers, or aborts it when `leave_alone`.
   void destroy(ncclComm_t communicator, bool leave_alone) noexcept;
 
-  /// Issues a collective by `call()` on stream(), after `ready`; returns the event of its end. `what` names it in errors.
+  /// Issues a collective by `call()` on stream(), after `ready`; returns the event of its end. Errors call it `what`.
   template <class Call>
   SharedEvent issue(ncclComm_t communicator, std::string what, SharedEvent ready, const Call& call) {
     Lock lock(mutex_);

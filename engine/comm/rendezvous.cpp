@@ -23,11 +23,11 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kQuestion = "abtrain?", kAnswer = "abtrain!";
-constexpr std::size_t kHelloBytes = 16;       // the question, a rank and a number of ranks
-constexpr std::size_t kMaxTextBytes = 4096;   // of one rank
+constexpr std::size_t kHelloBytes = 16;      // the question, a rank and a number of ranks
+constexpr std::size_t kMaxTextBytes = 4096;  // of one rank
 constexpr std::uint64_t kMaxAddressBytes = 1024;
-constexpr std::size_t kMaxStrangers = 256;    // that have connected and not said who they are
-constexpr auto kFrameTime = 10s;              // for the rest of a message that has begun
+constexpr std::size_t kMaxStrangers = 256;  // that have connected and not said who they are
+constexpr auto kFrameTime = 10s;            // for the rest of a message that has begun
 
 std::string number(std::uint32_t value) {
   std::string bytes;
@@ -168,15 +168,16 @@ void Rendezvous::admit(Stranger& stranger) {
   if (size != static_cast<std::uint32_t>(ranks()))
     fail(fmt::format("rank {} was started for {} ranks, rank 0 for {}; give all processes one WORLD_SIZE", theirs, size,
                      ranks()));
-  if (theirs >= static_cast<std::uint32_t>(ranks())) fail(fmt::format("there is no rank {} in a world of {}", theirs, ranks()));
-  if (known || theirs == 0)
-    fail(fmt::format("two processes are rank {}; give every process its own RANK", theirs));
+  if (theirs >= static_cast<std::uint32_t>(ranks()))
+    fail(fmt::format("there is no rank {} in a world of {}", theirs, ranks()));
+  if (known || theirs == 0) fail(fmt::format("two processes are rank {}; give every process its own RANK", theirs));
 }
 
 std::vector<int> Rendezvous::missing_ranks() const {
   std::vector<int> missing;
   for (int r = 1; r < ranks(); ++r)
-    if (std::none_of(peers_.begin(), peers_.end(), [r](const Peer& peer) { return peer.rank == r; })) missing.push_back(r);
+    if (std::none_of(peers_.begin(), peers_.end(), [r](const Peer& peer) { return peer.rank == r; }))
+      missing.push_back(r);
   return missing;
 }
 
@@ -216,8 +217,8 @@ HostPort Rendezvous::address_of_first(std::string& problem) const {
 }
 
 bool Rendezvous::greet(const Socket& socket, Deadline deadline) const {
-  const std::string hello = std::string(kQuestion) + number(static_cast<std::uint32_t>(rank())) +
-                            number(static_cast<std::uint32_t>(ranks()));
+  const std::string hello =
+      std::string(kQuestion) + number(static_cast<std::uint32_t>(rank())) + number(static_cast<std::uint32_t>(ranks()));
   std::array<char, kAnswer.size()> answer;
   return socket.write(hello.data(), hello.size(), deadline) == Socket::Result::done &&
          socket.read(answer.data(), answer.size(), deadline) == Socket::Result::done &&
@@ -227,7 +228,8 @@ bool Rendezvous::greet(const Socket& socket, Deadline deadline) const {
 // --- All ranks have met.
 
 std::vector<std::string> Rendezvous::gather_texts(const std::string& mine) {
-  AB_CHECK(mine.size() <= kMaxTextBytes, "ranks exchange texts of at most {} bytes here, got {}", kMaxTextBytes, mine.size());
+  AB_CHECK(mine.size() <= kMaxTextBytes, "ranks exchange texts of at most {} bytes here, got {}", kMaxTextBytes,
+           mine.size());
   const std::lock_guard lock(mutex_);
   const auto n = static_cast<std::size_t>(ranks());
   std::vector<std::string> texts(n);
@@ -269,9 +271,10 @@ std::string Rendezvous::receive_text(Peer& peer, std::size_t limit, Deadline dea
 std::string Rendezvous::receive_frame(Peer& peer, FrameKind& kind, std::size_t limit, Deadline deadline) const {
   const auto read = [&](char* to, std::size_t bytes) {
     const Socket::Result result = peer.socket.read(to, bytes, deadline);
-    AB_CHECK_KIND(communication, result != Socket::Result::closed, "rank {} has ended; its own output says why", peer.rank);
-    AB_CHECK_KIND(communication, result == Socket::Result::done, "rank {} is connected to {} but says nothing", peer.rank,
-                  place());
+    AB_CHECK_KIND(communication, result != Socket::Result::closed, "rank {} has ended; its own output says why",
+                  peer.rank);
+    AB_CHECK_KIND(communication, result == Socket::Result::done, "rank {} is connected to {} but says nothing",
+                  peer.rank, place());
   };
   std::array<char, 5> header;
   read(header.data(), header.size());
@@ -331,7 +334,8 @@ std::string Rendezvous::news_from(Peer& peer) {
 void Rendezvous::abort(const std::string& reason, int /*exit_code*/) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    if (!failed_) tell_all(FrameKind::failure, fmt::format("rank {} failed: {}", rank(), reason).substr(0, kMaxTextBytes));
+    if (!failed_)
+      tell_all(FrameKind::failure, fmt::format("rank {} failed: {}", rank(), reason).substr(0, kMaxTextBytes));
     failed_ = true;
   } catch (...) {  // without memory or a connection there is no one left to tell
   }
