@@ -77,8 +77,8 @@ struct TrainConfig {
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
   std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (run_transport.h)
-  std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h); empty: by launcher
-  bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results
+  std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)
+  bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results (a flag only)
 
   std::int64_t epochs = 0;  ///< exactly one of epochs and steps is above 0
   std::int64_t steps = 0;

@@ -112,10 +112,10 @@ void declare_ranks(std::vector<Setting>& all) {
           "where processes meet for nccl: tcp://HOST:PORT of rank 0, or file:///PATH on a file system they share; "
           "when not given: over MPI under mpirun, at MASTER_ADDR and MASTER_PORT under torchrun, on the first node "
           "under srun")
-      .may_change = true;
+      .flag_only = true;
   s.value("share_gpu", &T::share_gpu,
           "let several nccl processes use one GPU, to check results; speed means nothing then")
-      .may_change = true;
+      .flag_only = true;
 }
 
 void declare_run(std::vector<Setting>& all) {

@@ -74,7 +74,7 @@ void NcclWorld::destroy(ncclComm_t communicator, bool leave_alone) noexcept {
                          [&](const Running& r) { return r.communicator == communicator; });
     };
     if (leave_alone && failure_.empty()) fail("this rank left before its peers");
-    while (failure_.empty() && is_running()) ending_.wait_for(lock, kWatchInterval);  // the watchdog sees them end
+    for (forget_finished(); failure_.empty() && is_running(); forget_finished()) ending_.wait_for(lock, 1ms);
     throw_if_failed();
     accept(ncclCommFinalize(communicator), "the end of a group");
     settle(lock, communicator, "the end of a group");
@@ -144,9 +144,13 @@ void NcclWorld::record_failure(const std::string& reason) noexcept {
   for (const std::future<void>& abort : aborts) abort.wait_until(deadline);
 }
 
+void NcclWorld::forget_finished() {
+  while (!running_.empty() && has_happened(running_.front().done)) running_.pop_front();
+}
+
 /// What has gone wrong since the last look; empty when nothing has.
 std::string NcclWorld::find_failure() try {
-  while (!running_.empty() && has_happened(running_.front().done)) running_.pop_front();
+  forget_finished();
   for (const ncclComm_t communicator : communicators_) {
     ncclResult_t state = ncclSuccess;
     AB_NCCL(ncclCommGetAsyncError(communicator, &state));
@@ -174,7 +178,6 @@ void NcclWorld::watch() {
     lock.lock();
     if (reason.empty() && failure_.empty()) reason = find_failure();
     if (!reason.empty() && failure_.empty()) record_failure(reason);
-    ending_.notify_all();  // collectives may have ended
   }
 }
 

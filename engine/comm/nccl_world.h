@@ -93,6 +93,7 @@ class NcclWorld {
   void throw_if_failed() const;
   [[noreturn]] void fail(const std::string& reason);
   void record_failure(const std::string& reason) noexcept;
+  void forget_finished();
   std::string find_failure();
 
   void watch();
