@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks as processes with a GPU each, over NCCL. Tensors are reduced in an order that NCCL chooses: all ranks hold
-// equal bits, and the same bits in every run of the same number of ranks on the same machines, but not always those of
-// the other transports. NaN survives `max` here too, at the price of gathering all operands.
+// equal bits, but not always those of the other transports. NaN survives `max` here too, at the price of gathering all
+// operands.
 // The host does not wait for collectives on the GPU. One that fails leaves undefined values behind, and the error comes
 // from a later call.
 // NCCL does not compare what ranks call: ranks that disagree wait for each other until the timeout, and where they
