@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+//
+// A CUDA runtime whose device memory is host memory, to be preloaded into a test that shall run where there is no GPU:
+// streams, events and copies work, kernels do not. Every stream has a thread of its own, so work that is issued to two
+// streams without an event between them does race.
+#include "tests/fake_gpu/stream.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace {
+
+std::mutex& mutex = *new std::mutex;  // both outlive the threads of streams
+std::condition_variable& changed = *new std::condition_variable;
+
+struct Stream {
+  std::deque<std::function<void()>> work;
+  bool busy = false;
+};
+
+void run(Stream& stream) {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return !stream.work.empty(); });
+    const std::function<void()> item = std::move(stream.work.front());
+    stream.work.pop_front();
+    stream.busy = true;
+    lock.unlock();
+    item();
+    lock.lock();
+    stream.busy = false;
+    changed.notify_all();
+  }
+}
+
+struct Event {
+  long recorded = 0, happened = 0;
+};
+
+void wait_for(Event* event, long number) {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return event->happened >= number; });
+}
+
+long last_record(Event* event) {
+  const std::lock_guard lock(mutex);
+  return event->recorded;
+}
+
+Event* of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
+
+}  // namespace
+
+void fake_gpu::enqueue(cudaStream_t stream, std::function<void()> item) {
+  const std::lock_guard lock(mutex);
+  reinterpret_cast<Stream*>(stream)->work.push_back(std::move(item));
+  changed.notify_all();
+}
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, cudaSuccess; }
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+
+/// Every process has a GPU of its own, unless FAKE_GPU_SHARED is set.
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+  const char* rank = std::getenv("FAKE_GPU_SHARED") ? "0" : std::getenv("OMPI_COMM_WORLD_RANK");
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%s", rank ? rank : "0");
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  auto* made = new Stream;
+  std::thread([made] { run(*made); }).detach();  // until the end of the process
+  *stream = reinterpret_cast<cudaStream_t>(made);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  auto* waiting = reinterpret_cast<Stream*>(stream);
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return waiting->work.empty() && !waiting->busy; });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  fake_gpu::enqueue(stream, [event = of(event), number = last_record(of(event))] { wait_for(event, number); });
+  return cudaSuccess;
+}
+
+// Events are small and few here: they are never freed, as a stream may still know them.
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return *event = reinterpret_cast<cudaEvent_t>(new Event), cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  long number = 0;
+  {
+    const std::lock_guard lock(mutex);
+    number = ++of(event)->recorded;
+  }
+  fake_gpu::enqueue(stream, [event = of(event), number] {
+    const std::lock_guard lock(mutex);
+    event->happened = std::max(event->happened, number);
+    changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  return of(event)->happened == of(event)->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(of(event), last_record(of(event))), cudaSuccess; }
+
+cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
+  *block = std::malloc(bytes);
+  std::memset(*block, 0xff, bytes);  // NaN: nothing may be read before it is written
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
+  return fake_gpu::enqueue(stream, [block] { std::free(block); }), cudaSuccess;
+}
+cudaError_t cudaFree(void*) { return cudaSuccess; }
+cudaError_t cudaMallocHost(void** block, std::size_t bytes) { return *block = std::malloc(bytes), cudaSuccess; }
+cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return fake_gpu::enqueue(stream, [=] { std::memcpy(to, from, bytes); }), cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
+  return fake_gpu::enqueue(stream, [=] { std::memset(block, value, bytes); }), cudaSuccess;
+}
+
+}  // extern "C"

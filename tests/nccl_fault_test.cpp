@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+//
+// What the ranks of an NCCL world see when one of them stays away, fails, or has the GPU of another. Runs under mpirun
+// with 3 ranks, on GPUs or with the fake ones of tests/fake_gpu.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "engine/backend/cuda/device.h"
+#include "engine/comm/gather_texts.h"
+#include "engine/comm/launcher.h"
+#include "engine/comm/nccl_comm.h"
+#include "engine/comm/rendezvous.h"
+#include "tests/error_message.h"
+
+namespace ab {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::contains;
+
+class NcclFaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!launched_by_mpi()) GTEST_SKIP() << "needs mpirun -np 3";
+    if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  }
+
+  static std::unique_ptr<Comm> make_world(std::unique_ptr<Bootstrap> bootstrap, std::chrono::seconds timeout) {
+    const int gpus = cuda_device_count();
+    const bool too_few = gpus < 3 && !std::getenv("AB_TEST_FAKE_GPU");
+    return make_nccl_comm(std::move(bootstrap), local_rank() % gpus, {.timeout = timeout, .share_gpu = too_few});
+  }
+};
+
+TEST_F(NcclFaultTest, ARankThatStaysAwayIsMissedAfterTheTimeout) {
+  const auto world = make_world(make_mpi_bootstrap({}), 1s);
+  const int rank = world->rank();
+  const auto group = world->split(rank == 0 ? 0 : 1, "pair");  // {0} and {1, 2}
+  if (rank == 2) std::this_thread::sleep_for(1800ms);
+  if (rank != 1) return;
+  EXPECT_EQ(testing::message_of(ErrorKind::communication, [&] { group->barrier(); }),
+            "barrier in group 'pair' waited 1 s on rank 1: a rank of the group has ended or does something else");
+  // The world is lost: this returns at once.
+  EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication, [&] { world->barrier(); }), "waited 1 s"));
+}
+
+TEST_F(NcclFaultTest, AnAbortReachesTheOthersOverTheRendezvous) {
+  const Place place = find_place();
+  const std::string job = gather_texts(*make_mpi_comm(), std::to_string(getpid()))[0];
+  const std::string file = fmt::format("file://{}abtrain_nccl_fault_{}", ::testing::TempDir(), job);
+  const auto world = make_world(make_rendezvous({place.rank, place.ranks, file, 30s}), 30s);
+  if (place.rank == 1) return world->abort("disk on fire", 3);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(testing::message_of(ErrorKind::communication, [&] { world->barrier(); }), "rank 1 failed: disk on fire");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST_F(NcclFaultTest, TwoRanksOnOneGpuAreRefusedUnlessTheyMayShareIt) {
+  if (!std::getenv("AB_TEST_FAKE_GPU")) GTEST_SKIP() << "needs the fake GPU";
+  setenv("FAKE_GPU_SHARED", "1", 1);
+  EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication,
+                                           [] { make_nccl_comm(make_mpi_bootstrap({}), 0, {.timeout = 30s}); }),
+                       "ranks 0 and 1 both use the GPU 0000:0"));
+  const auto world = make_nccl_comm(make_mpi_bootstrap({}), 0, {.timeout = 30s, .share_gpu = true});
+  world->barrier();
+  EXPECT_EQ(std::getenv("NCCL_HOSTID"), "abtrain-rank-" + std::to_string(world->rank()));
+  unsetenv("FAKE_GPU_SHARED");
+}
+
+}  // namespace
+}  // namespace ab
