@@ -361,6 +361,39 @@ TEST_P(DeviceCommTest, ReductionsAndTransfersEqualThoseInHostMemory) {
   });
 }
 
+// Without kernels beside the collectives, so that it runs on tests/fake_gpu too.
+TEST_P(DeviceCommTest, WholeNumbersEqualThoseInHostMemory) {
+  run([](Comm& comm) {
+    const int p = comm.size(), rank = comm.rank();
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      expect_same_on_device(comm, numbered<std::int64_t>(1001, rank), [&](const Tensor& t) {
+        comm.all_reduce(t, op);
+        return t;
+      });
+      expect_same_on_device(comm, numbered<std::int64_t>(p * 33, rank), [&](const Tensor& t) {
+        const Tensor part(Shape{33}, t.dtype(), t.device());
+        comm.reduce_scatter(t, part, op);
+        return part;
+      });
+    }
+    expect_same_on_device(comm, numbered<std::int64_t>(7, rank), [&](const Tensor& t) {
+      const Tensor all(Shape{7 * p}, t.dtype(), t.device());
+      comm.all_gather(t, all);
+      comm.broadcast(all, p - 1);
+      return all;
+    });
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < p; ++r) counts.push_back(r % 3 == 1 ? 0 : 4 * r + 2);
+    const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    const Tensor mine = numbered<std::int64_t>(counts[static_cast<std::size_t>(rank)], rank);
+    expect_same_on_device(comm, mine, [&](const Tensor& t) {
+      const Tensor out(Shape{total}, t.dtype(), t.device());
+      comm.all_gather_v(t, out, counts);
+      return out;
+    });
+  });
+}
+
 TEST_P(DeviceCommTest, RequestsOfGroupsAreInFlightTogether) {
   run([](Comm& world) {
     const Device gpu = test_gpu();
