@@ -15,6 +15,7 @@ struct EvalConfig {
   std::string data_dir;
   std::int64_t val_samples = 0;  ///< the first N test images; 0: all
   int threads = 0;               ///< 0: all cores
+  std::string precision = "fp32";
 };
 
 /// abtrain eval: prints loss, top-1 and top-5 of a saved model over the test images. Returns the exit code.

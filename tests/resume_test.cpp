@@ -193,6 +193,20 @@ TEST(Resume, AbTrainingWithBatchNormSynchronisedInGroups) {
   resume_everywhere(config, 4);
 }
 
+TEST(Resume, AbTrainingInBfloat16) {
+  TrainConfig config = short_run();
+  config.precision = "bf16";
+  resume_everywhere(config, 2);
+}
+
+TEST(Resume, AbTrainingInFloat16WithItsLossScale) {
+  TrainConfig config = short_run();
+  config.precision = "fp16";
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  resume_everywhere(config, 2);
+}
+
 TEST(Resume, Dense) {
   TrainConfig config = short_run();
   config.method = "dense";
