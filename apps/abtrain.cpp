@@ -23,6 +23,7 @@
 #include "apps/reproduce_command.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
+#include "engine/core/precision.h"
 #include "engine/core/check.h"
 
 #ifndef AB_VERSION

@@ -21,7 +21,7 @@ namespace ab {
 namespace {
 
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(160, 1)),
+  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(192, 1)),
                                 std::make_shared<ImageSet>(testing::striped_images(40, 2))};
   return set;
 }
@@ -43,15 +43,16 @@ TrainConfig config_of(const Case& c) {
   config.model = c.model;
   config.width = c.width;
   config.method = c.method;
-  config.batch_size = 8;
-  config.steps = 8;
+  config.batch_size = 32;  // norms over less magnify what rounding does
+  config.steps = 6;
   config.lr = 0.02;
   config.max_grad_norm = 1.0;
   config.eval_every = 0;
   config.log_every = 1;
   config.ab.warmup_steps = 2;
-  config.ab.cycle_steps = 5;
+  config.ab.cycle_steps = 4;
   config.ab.full_rank_steps = 2;
+  config.ab.final_model = "dense";
   config.ab.execution = c.execution;
   config.ab.rest = c.rest;
   return config;
@@ -88,7 +89,7 @@ TEST_P(MixedPrecision, FollowsFloat32) {
   TrainConfig config = config_of(GetParam());
   const int ranks = config.method == "ab" ? 2 : 1;
   const Outcome wide = run(config, ranks);
-  for (const auto& [precision, tolerance] : {std::pair{"bf16", 0.03}, {"fp16", 0.005}}) {
+  for (const auto& [precision, tolerance] : {std::pair{"bf16", 0.01}, {"fp16", 0.005}}) {
     SCOPED_TRACE(precision);
     config.precision = precision;
     const Outcome narrow = run(config, ranks);
