@@ -93,7 +93,7 @@ class CudnnPlan : public testing::TestWithParam<Specs> {};
 TEST_P(CudnnPlan, EveryConvolutionHasOne) {
   const CudnnDescriptor h200 = device_properties_from_json(kH200);
   for (const Conv2dSpec& spec : GetParam())
-    for (const DType dtype : {DType::bfloat16, DType::float32})
+    for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32})
       for (const ConvDirection direction : kDirections) {
         // Parameters may lie anywhere in a packed buffer, so the least alignment must do as well.
         for (const auto alignment : {std::int64_t{16}, static_cast<std::int64_t>(size_of(dtype))}) {
