@@ -1,10 +1,11 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Mixed precision (Micikevicius et al. 2018), to the same effect as PyTorch's autocast. Weights, their gradients and
-// optimizer state, statistics of norms, softmax, loss, decompositions and joins are float32. Images are cast to
-// activation_type(), and every layer computes in the type of its input: it casts its weights to that for each use,
-// and their gradients come back as float32 through the cast.
+// Mixed precision (Micikevicius et al. 2018), much as PyTorch's autocast. Weights, their gradients and optimizer state
+// are float32, and so are decompositions and joins. Images are cast to activation_type(), and every layer computes in
+// the type of its input: it casts its weights to that for each use, and their gradients come back as float32 through
+// the cast. Inside, norms, softmax and loss compute in float32 and sums are taken in it; what goes from layer to layer
+// is of the short type, layer norms and residual sums included (autocast leaves these two in float32).
 
 #include <string>
 #include <vector>
