@@ -23,6 +23,7 @@
 #include "apps/reproduce_command.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
+#include "engine/core/precision.h"
 #include "engine/core/check.h"
 
 #ifndef AB_VERSION
@@ -212,6 +213,8 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--device", config.device, "what computes: cpu (default), cuda, or cuda:N for GPU N");
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
+  parser->add_option("--precision", config.precision, "of activations: fp32, tf32 (GPUs only), bf16 or fp16")
+      ->check(CLI::IsMember(ab::precision_names()));
   return {parser, [&config] { return ab::run_eval(config); }};
 }
 

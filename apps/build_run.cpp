@@ -8,6 +8,7 @@
 #include "ablowrank/ab_strategy.h"
 #include "data/imagenet.h"
 #include "data/synthetic.h"
+#include "engine/core/precision.h"
 #include "engine/sync/dense.h"
 #include "layers/weight.h"
 
@@ -86,6 +87,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
                        : make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
   optimizer->set_max_grad_norm(config.max_grad_norm);
   optimizer->set_decay_vectors(config.decay_vectors);
+  optimizer->set_skip_overflow(precision_named(config.precision) == Precision::fp16);
   return optimizer;
 }
 

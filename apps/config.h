@@ -85,6 +85,7 @@ struct TrainConfig {
   std::int64_t batch_size = 128;  ///< per rank and micro-batch
   std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
+  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
 
   std::string optimizer = "sgd";  ///< sgd | adamw
   double lr = 0.1;

@@ -2,6 +2,7 @@
 #include "apps/config_table.h"
 
 #include "apps/ab_presets.h"
+#include "engine/core/precision.h"
 #include "layers/models/models.h"
 
 namespace ab {
@@ -127,6 +128,10 @@ void declare_run(std::vector<Setting>& all) {
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
+  s.choice("precision", &T::precision, precision_names(),
+           "of activations and of the operands of matrix products and convolutions; weights, gradients and optimizer "
+           "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
+           "loss scaling");
   s.value("out", &T::out,
           "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
           "(runs/MODEL_METHOD when not given)")

@@ -66,7 +66,8 @@ int run_eval(const EvalConfig& config) {
   AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes,
            dataset, images->classes);
   const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
-  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(), image_size);
+  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(), image_size,
+                                      precision_named(config.precision));
   AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large",
                 file);
   std::printf("%s: %s on %lld test images of %s\nloss %.4f   top-1 %.2f %%   top-5 %.2f %%\n", file.c_str(),

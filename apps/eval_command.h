@@ -16,6 +16,7 @@ struct EvalConfig {
   std::int64_t val_samples = 0;  ///< the first N test images; 0: all
   std::string device = "cpu";    ///< cpu | cuda | cuda:N
   int threads = 0;               ///< 0: all cores
+  std::string precision = "fp32";
 };
 
 /// abtrain eval: prints loss, top-1 and top-5 of a saved model over the test images. Returns the exit code.

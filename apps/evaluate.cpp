@@ -5,6 +5,7 @@
 
 #include "data/loader.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 
 namespace ab {
@@ -24,8 +25,9 @@ Device device_of(Layer& model) {
   return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
 }
 
-void add_batch(Layer& model, const Batch& batch, double* sum) {
-  const Var logits = model.forward(Var(batch.images));
+void add_batch(Layer& model, const Batch& batch, Precision precision, double* sum) {
+  const Tf32Scope tf32(precision);
+  const Var logits = model.forward(Var(cast(batch.images, activation_type(precision))));
   const double count = static_cast<double>(batch.count());
   sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item() * count;
   for (double position : label_positions(logits.value(), batch.labels).to_doubles()) {
@@ -43,7 +45,7 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 }
 
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size,
-                                   StopAgreement* stop) {
+                                   Precision precision, StopAgreement* stop) {
   const NoGradScope no_grad;
   model.set_training(false);
   LoaderOptions options;
@@ -64,7 +66,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = loader.next()) add_batch(model, batch->to(device), sum);
+    if (const auto batch = loader.next()) add_batch(model, batch->to(device), precision, sum);
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);

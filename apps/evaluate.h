@@ -8,6 +8,7 @@
 #include "apps/stop_request.h"
 #include "data/dataset.h"
 #include "engine/comm/comm.h"
+#include "engine/core/precision.h"
 #include "layers/layer.h"
 
 namespace ab {
@@ -28,6 +29,6 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 /// and width that the model sees; 0: as the data set has them. With `stop`, nothing comes back when the ranks agree
 /// to stop on the way.
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size = 0,
-                                   StopAgreement* stop = nullptr);
+                                   Precision precision = Precision::fp32, StopAgreement* stop = nullptr);
 
 }  // namespace ab

@@ -52,7 +52,7 @@ void from_file(const Tensor& stored, const Slot& slot) {
 }
 
 bool is_floating(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float64;
+  return dtype != DType::int64 && dtype != DType::uint8;
 }
 
 /// The first few of a list that may be as long as the model.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train_loop.h"
 
+#include <cmath>
+
 #include "apps/build_run.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
@@ -8,7 +10,9 @@
 #include "data/loader.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
+#include "engine/optim/loss_scale.h"
 #include "engine/sync/replica_check.h"
 #include "layers/model_state.h"
 #include "layers/weight_average.h"
@@ -29,9 +33,11 @@ class Trainer {
         total_steps_(total_steps(config, updates_per_epoch_)),
         schedule_(make_schedule(config, updates_per_epoch_)),
         record_(config, world, *model_, listener, total_steps_),
-        stop_(world) {
+        stop_(world),
+        precision_(precision_named(config.precision)) {
     mark_always_sync(config.ab.always_sync, *model_);
     optimizer_ = make_optimizer(config, inventory_of(*model_).params);
+    if (precision_ == Precision::fp16) loss_scale_.emplace();
     strategy_ = make_strategy(config, *model_, world, schedule_);
     if (config.ema_decay > 0) {
       ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
@@ -134,21 +140,25 @@ class Trainer {
     for (std::int64_t i = 0; i < micro_batches; ++i, ++batch_) {
       const Batch batch = next_batch();
       model_->set_noise(noise_seed(state.step, i));
-      const Var loss = softmax_cross_entropy(model_->forward(Var(batch.images)), batch.labels,
+      const Tf32Scope tf32(precision_);
+      const Var images(cast(batch.images, activation_type(precision_)));
+      const Var loss = softmax_cross_entropy(model_->forward(images), batch.labels,
                                              static_cast<float>(config_.label_smoothing),
                                              {batch.mixed_labels, static_cast<float>(batch.mix)});
       strategy_->set_gradient_exchange(i + 1 == micro_batches);
-      backward(loss, share);
+      backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
       // Asked for when a GPU has its work, as the answer waits for it.
       record_.loss(loss.value().item(), share, batch.count(), state.step);
     }
     strategy_->finish_grads(state);
     optimizer_->step(learning_rate);
+    if (loss_scale_) loss_scale_->update(!std::isfinite(optimizer_->grad_norm()));
 
     ++state.step;
     strategy_->after_step(state);
     if (average_) strategy_->replicas_agree() ? average_->update(*model_) : average_->wait();
     if (strategy_->phase() != phase) record_.split(state.step);
+    if (state.step % config_.log_every == 0) optimizer_->check_grad_norm();
     record_.step(state.step, epoch_, phase, learning_rate);
   }
 
@@ -176,10 +186,12 @@ class Trainer {
     world_.ledger().set_phase("evaluation");
     StopAgreement* const stop = last ? nullptr : &stop_;
     if (!last) strategy_->begin_evaluation(state);
-    const std::optional<Evaluation> of_model = evaluate(*model_, *data_.test, world_, config_.image_size, stop);
+    const auto measure = [&](Layer& model) {
+      return evaluate(model, *data_.test, world_, config_.image_size, precision_, stop);
+    };
+    const std::optional<Evaluation> of_model = measure(*model_);
     std::optional<Evaluation> of_average;
-    if (of_model && average_)
-      of_average = evaluate(average_->model(*model_), *data_.test, world_, config_.image_size, stop);
+    if (of_model && average_) of_average = measure(average_->model(*model_));
     if (!last) strategy_->end_evaluation(state);
     if (!of_model || (average_ && !of_average)) {
       world_.ledger() = ledger_before;
@@ -204,6 +216,7 @@ class Trainer {
     optimizer_->save(dict);
     strategy_->save(dict);
     if (average_) average_->save(dict);
+    if (loss_scale_) loss_scale_->save(dict);
     record_.save(dict);
     if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
     const Ledger of_training = world_.ledger();
@@ -234,6 +247,7 @@ class Trainer {
     optimizer_->load(dict, all_params(*model_), device_);
     strategy_->load(dict, state);
     if (average_) average_->load(dict);
+    if (loss_scale_) loss_scale_->load(dict);
     record_.load(dict);
     world_.ledger().from_text(dict.text("ledger"));
   }
@@ -249,6 +263,8 @@ class Trainer {
   LrSchedule schedule_;
   TrainRecord record_;
   StopAgreement stop_;
+  Precision precision_;
+  std::optional<LossScale> loss_scale_;  // of fp16
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SyncStrategy> strategy_;
   std::unique_ptr<WeightAverage> average_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "layers/conv2d.h"
 
+#include "engine/ops/activation.h"
 #include "engine/ops/shape.h"
 #include "layers/execution_cost.h"
 
@@ -22,10 +23,13 @@ Conv2d::Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions&
       options_(options) {}
 
 Var Conv2d::forward(const Var& x) {
+  const DType dtype = x.value().dtype();
+  const Var bias = cast(bias_.value, dtype);
   if (!run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_)))
-    return conv2d(x, weight_.formed(), bias_.value, options_);
-  const Var thin = conv2d(x, weight_.inner().value, {}, options_);
-  return conv2d(thin, reshape(weight_.outer().value, {weight_.out(), 1, 1, weight_.r()}), bias_.value, {});
+    return conv2d(x, weight_.formed(dtype), bias, options_);
+  const Var thin = conv2d(x, cast(weight_.inner().value, dtype), {}, options_);
+  const Var outer = reshape(cast(weight_.outer().value, dtype), {weight_.out(), 1, 1, weight_.r()});
+  return conv2d(thin, outer, bias, {});
 }
 
 void Conv2d::list(Inventory& inventory) {

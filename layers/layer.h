@@ -31,6 +31,7 @@ struct Inventory {
 class Layer {
  public:
   virtual ~Layer() = default;
+  /// Computes in the type of x, float32 or a shorter one (engine/core/precision.h); parameters are float32.
   virtual Var forward(const Var& x) = 0;
   /// Adds the layer's parts to the inventory.
   virtual void list(Inventory& inventory) = 0;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "layers/linear.h"
 
+#include "engine/ops/activation.h"
 #include "engine/ops/linear.h"
 #include "layers/execution_cost.h"
 
 namespace ab {
 
 Var affine(const Var& x, const Weight& weight, const Var& bias) {
-  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(), bias);
-  return linear(linear(x, weight.inner().value, {}), weight.outer().value, bias);
+  const DType dtype = x.value().dtype();
+  const Var b = cast(bias, dtype);
+  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b);
+  return linear(linear(x, cast(weight.inner().value, dtype), {}), cast(weight.outer().value, dtype), b);
 }
 
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role,

@@ -41,11 +41,11 @@ void Weight::restore(Tensor dense) {
   mode_ = Mode::full;
 }
 
-Var Weight::formed() const {
-  if (!factored()) return dense_.value;
-  const Var product = matmul(outer().value, reshape(inner().value, {r(), in()}));
+Var Weight::formed(DType dtype) const {
+  if (!factored()) return cast(dense_.value, dtype);
+  const Var product = matmul(cast(outer().value, dtype), reshape(cast(inner().value, dtype), {r(), in()}));
   const Var w = reshape(product, shape_);
-  return rest_.defined() ? add(w, Var(rest_)) : w;
+  return rest_.defined() ? add(w, cast(Var(rest_), dtype)) : w;
 }
 
 void Weight::list(std::vector<Param*>& params) {

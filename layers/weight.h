@@ -72,7 +72,8 @@ class Weight {
   void set_execution(Execution execution) { execution_ = execution; }
 
   /// W as the layer applies it, of shape(): the dense parameter, or outer·inner + rest, recorded for backward().
-  Var formed() const;
+  /// Cast to `dtype`, the factors before they are multiplied.
+  Var formed(DType dtype = DType::float32) const;
 
   /// The parameters that exist now: the dense one, or A and B.
   void list(std::vector<Param*>& params);

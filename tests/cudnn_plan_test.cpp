@@ -78,13 +78,16 @@ Specs others() {
           same(128, 32, 64, 64, 3, 1, 1, 2)};
 }
 
+/// What is stored, and whether it may be multiplied as TF32.
+constexpr std::pair<DType, bool> kTypes[] = {
+    {DType::bfloat16, false}, {DType::float16, false}, {DType::float32, false}, {DType::float32, true}};
 constexpr ConvDirection kDirections[] = {ConvDirection::forward, ConvDirection::backward_data,
                                          ConvDirection::backward_weight};
 
 std::string describe_key(const CudnnConvKey& key) {
   const Conv2dSpec& s = key.spec;
   return fmt::format("{} {} batch {} {}×{} channels {}→{} kernel {} stride {} groups {} alignment {}",
-                     name_of(key.direction), ab::name_of(key.dtype), s.batch, s.height, s.width,
+                     name_of(key.direction), key.tf32 ? "tf32" : ab::name_of(key.dtype), s.batch, s.height, s.width,
                      s.in_channels, s.out_channels, s.kernel_h, s.stride, s.groups, key.alignment);
 }
 
@@ -93,11 +96,11 @@ class CudnnPlan : public testing::TestWithParam<Specs> {};
 TEST_P(CudnnPlan, EveryConvolutionHasOne) {
   const CudnnDescriptor h200 = device_properties_from_json(kH200);
   for (const Conv2dSpec& spec : GetParam())
-    for (const DType dtype : {DType::bfloat16, DType::float32})
+    for (const auto& [dtype, tf32] : kTypes)
       for (const ConvDirection direction : kDirections) {
         // Parameters may lie anywhere in a packed buffer, so the least alignment must do as well.
         for (const auto alignment : {std::int64_t{16}, static_cast<std::int64_t>(size_of(dtype))}) {
-          const CudnnConvKey key{spec, direction, dtype, alignment};
+          const CudnnConvKey key{spec, direction, dtype, alignment, tf32};
           SCOPED_TRACE(describe_key(key));
           ASSERT_FALSE(spec.is_pointwise()) << "these are matrix products and never reach cuDNN";
           try {

@@ -173,7 +173,7 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   };
   const Case cases[] = {
       {"\"F31\"", "[2]", "[0,8]", "unknown dtype \"F31\""},
-      {"\"F16\"", "[4]", "[0,8]", "has dtype F16"},
+      {"\"I32\"", "[2]", "[0,8]", "has dtype I32"},
       {"4", "[2]", "[0,8]", "a number in \"dtype\""},
       {"[\"F32\"]", "[2]", "[0,8]", "a list in \"dtype\""},
       {"\"F32\"", "2", "[0,8]", "a number in \"shape\""},

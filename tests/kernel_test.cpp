@@ -396,7 +396,7 @@ TEST(Elementwise, Arithmetic) {
 
 TEST(Reduce, SumsAndFiniteness) {
   const std::int64_t n = 3 * kReduceChunk + 17;
-  for (DType type : {DType::float32, DType::bfloat16, DType::float64}) {
+  for (DType type : {DType::float32, DType::bfloat16, DType::float16, DType::float64}) {
     const Tensor t(Shape{n}, type);
     fill(t, 0.5);
     EXPECT_EQ(sum_of_squares(t), 0.25 * static_cast<double>(n));

@@ -213,6 +213,13 @@ OpCase add_case(const std::string& name, const Shape& x) {
       [](std::size_t i, const std::vector<Values>& in) { return in[0][i] + in[1][i]; });
 }
 
+/// To float64: only inputs of other types are cast at all.
+OpCase cast_case(const std::string& name, const Shape& x) {
+  return elementwise_case(
+      "cast", name, {x}, [](const std::vector<Var>& in) { return cast(in[0], DType::float64); },
+      [](std::size_t i, const std::vector<Values>& in) { return in[0][i]; });
+}
+
 OpCase reshape_case(const std::string& name, const Shape& x, std::function<Var(const Var&)> change) {
   return elementwise_case(
       "reshape", name, {x}, [=](const std::vector<Var>& in) { return change(in[0]); },
@@ -293,6 +300,7 @@ std::vector<OpCase> op_cases() {
       dropout_case("p0", {4, 33}, 0.0f),
       dropout_case("p50", {4, 33}, 0.5f),
       add_case("plain", {2, 3, 3, 5}),
+      cast_case("to_float64", {3, 7}),
       reshape_case("reshape", {2, 6},
                    [](const Var& x) {
                      return reshape(x, Shape{3, -1});

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // One list of calls for everything that has to hold for every operation: op_test runs each case against its
-// reference, against finite differences, in bfloat16 and on the GPU; op_bench times the large ones.
+// reference, against finite differences, in 16-bit types and on the GPU; op_bench times the large ones.
 // A new operation gets its cases here; op_test fails while it has none.
 
 #include <functional>
@@ -24,9 +24,8 @@ struct OpCase {
   std::function<Var(const std::vector<Var>&)> apply = {};
   /// The same in double, by definition.
   std::function<Values(const std::vector<Values>&)> reference = {};
-  /// Largest error in float32, and in bfloat16, relative to the largest value of the result.
+  /// Largest error in float32, relative to the largest value of the result.
   double tolerance = 1e-5;
-  double tolerance_bfloat16 = 0.03;
   /// Multiply-adds (matrix products, convolutions) or elements touched in one forward call.
   double work = 0;
 };

@@ -47,12 +47,12 @@ double distance(const Values& a, const Values& b) {
   return worst / largest;
 }
 
-/// The result of a case followed by the gradients of all inputs, from a fixed random dy.
+/// The result of a case followed by the gradients of all inputs, from a fixed random dy that every type can hold.
 std::vector<Values> run(const OpCase& c, const std::vector<Var>& inputs) {
   const Var y = c.apply(inputs);
   Tensor dy(y.shape());
   fill_normal(dy, 0.0, 1.0, Philox{.seed = 21});
-  dy = cast(dy, y.value().dtype()).to(y.value().device());
+  dy = cast(cast(dy, DType::bfloat16), y.value().dtype()).to(y.value().device());
   backward(record("probe", Tensor::zeros(Shape{1}, y.value().dtype(), y.value().device()), {y},
                   [dy](const Tensor&) { return Gradients{dy}; }));
   std::vector<Values> results{y.value().to_doubles()};
@@ -111,14 +111,19 @@ TEST_P(OpTest, EachGradientAloneIsTheSame) {
   }
 }
 
-TEST_P(OpTest, Bfloat16IsCloseToFloat32) {
-  const OpCase& c = GetParam();
-  const std::vector<Var> narrow = make_inputs(c, DType::bfloat16);
+/// Forward and backward in a 16-bit type against float32, on equal inputs.
+void expect_close_to_float32(const OpCase& c, DType dtype, double tolerance) {
+  const std::vector<Var> narrow = make_inputs(c, dtype);
   std::vector<Var> wide;
   for (const Var& input : narrow) wide.emplace_back(cast(input.value(), DType::float32), true);
-  const Values got = c.apply(narrow).value().to_doubles(), expected = c.apply(wide).value().to_doubles();
-  EXPECT_LT(distance(got, expected), c.tolerance_bfloat16);
+  const auto got = run(c, narrow), expected = run(c, wide);
+  for (std::size_t k = 0; k < got.size(); ++k)
+    EXPECT_LT(distance(got[k], expected[k]), tolerance) << "result " << k;
+  for (const Var& input : narrow) EXPECT_EQ(input.grad().dtype(), dtype);
 }
+
+TEST_P(OpTest, Bfloat16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::bfloat16, 1e-2); }
+TEST_P(OpTest, Float16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::float16, 2e-3); }
 
 TEST_P(OpTest, GpuMatchesCpu) {
   const Device gpu{DeviceKind::cuda, 0};

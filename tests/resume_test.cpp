@@ -193,6 +193,23 @@ TEST(Resume, AbTrainingWithBatchNormSynchronisedInGroups) {
   resume_everywhere(config, 4);
 }
 
+TEST(Resume, AbTrainingInBfloat16) {
+  TrainConfig config = short_run();
+  config.precision = "bf16";
+  resume_everywhere(config, 2);
+}
+
+// So few images that gradients overflow at first, and the scale of the loss changes on the way.
+TEST(Resume, AbTrainingInFloat16WithItsLossScale) {
+  TrainConfig config = short_run();
+  config.precision = "fp16";
+  config.batch_size = 2;
+  config.accumulate = 1;
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  resume_everywhere(config, 2);
+}
+
 TEST(Resume, Dense) {
   TrainConfig config = short_run();
   config.method = "dense";

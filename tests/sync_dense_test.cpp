@@ -195,26 +195,14 @@ TEST_P(OnRanks, FlatCollectivesTakeTensorsOfSeveralTypes) {
   });
 }
 
-/// Plain gradient descent, so that what is expected can be computed by hand.
-class Descent final : public Optimizer {
- public:
-  using Optimizer::Optimizer;
-  int moments_per_parameter() const override { return 0; }
-
- protected:
-  void update(Param& param, ParamState&, double learning_rate, float) override {
-    const auto w = param.value.value().span<float>(), g = param.value.grad().span<float>();
-    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= static_cast<float>(learning_rate) * g[i];
-  }
-};
-
 TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
   run(GetParam(), [](Comm& comm) {
     Model model(comm.rank() * 5.0);  // ranks disagree before the strategy is made
     const Tensor mean = Tensor::scalar(comm.rank() * 3.0);
-    Descent optimizer(model.list());
+    // Plain gradient descent, so that what is expected can be computed by hand.
+    const auto descent = make_sgd(model.list(), {.momentum = 0, .weight_decay = 0});
     DenseStrategy strategy(model.list(), {mean}, comm, 160);
-    TrainState state{.optimizer = optimizer};
+    TrainState state{.optimizer = *descent};
     EXPECT_EQ(strategy.phase(), "full");
     comm.ledger().set_phase(strategy.phase());  // as the training loop does before every step
     EXPECT_EQ(comm.ledger().total_of_phase("setup").payload_bytes, 4 * (kElements + 1));
@@ -222,10 +210,10 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
 
     constexpr int kSteps = 4;
     for (; state.step < kSteps; ++state.step) {
-      optimizer.clear_grads();
+      descent->clear_grads();
       backward_over(model, kForward, static_cast<float>(comm.rank()));
       strategy.finish_grads(state);
-      optimizer.step(0.5);
+      descent->step(0.5);
       strategy.after_step(state);
     }
     EXPECT_EQ(comm.ledger().total_of_phase("full").payload_bytes, kSteps * 4 * kElements);
@@ -255,11 +243,11 @@ TEST_P(OnRanks, DenseAveragesBuffersForEvaluationAndAtTheEnd) {
       std::fill_n(running_mean.data<float>(), 4, by * static_cast<float>(comm.rank()));
       std::fill_n(running_variance.data<float>(), 4, 7.0f);
     };
-    Descent optimizer(model.list());
+    const auto optimizer = make_sgd(model.list(), {});
     running_mean.set_zero();
     running_variance.set_zero();
     DenseStrategy strategy(model.list(), {running_mean, running_variance}, comm);
-    TrainState state{.optimizer = optimizer};
+    TrainState state{.optimizer = *optimizer};
     const std::int64_t before = calls(comm);
     drift(1);
     strategy.begin_evaluation(state);

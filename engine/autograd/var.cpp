@@ -86,7 +86,7 @@ Var record(std::string_view name, Tensor value, std::vector<Var> inputs, Backwar
   return result;
 }
 
-void backward(const Var& loss, double scale) {
+void backward(const Var& loss, double scale, double loss_scale) {
   AB_CHECK(loss.defined() && loss.value().numel() == 1, "backward: the loss must have one element, got shape {}",
            loss.defined() ? loss.shape().str() : "none");
   AB_CHECK(loss.requires_grad(), "backward: the loss depends on nothing that requires a gradient");
@@ -98,7 +98,7 @@ void backward(const Var& loss, double scale) {
     for (const auto& input : node->inputs)
       if (input && input->requires_grad && !input->backward) ++pending_uses[input.get()];
 
-  loss.node_->grad = Tensor::scalar(scale, loss.value().dtype(), loss.value().device()).view(loss.shape());
+  loss.node_->grad = Tensor::scalar(scale * loss_scale, loss.value().dtype(), loss.value().device()).view(loss.shape());
   for (auto& node : order) {
     if (!node->backward) continue;
     AB_CHECK(node->grad.defined(), "backward: {} received no gradient", node->operation);
@@ -112,7 +112,10 @@ void backward(const Var& loss, double scale) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const auto& input = inputs[i];
       if (!input || !input->requires_grad) continue;
-      if (grads[i].defined()) accumulate(*input, std::move(grads[i]));
+      if (grads[i].defined()) {
+        if (loss_scale != 1 && !input->backward) scale_in_place(grads[i], 1 / loss_scale);
+        accumulate(*input, std::move(grads[i]));
+      }
       if (auto use = pending_uses.find(input.get()); use != pending_uses.end() && --use->second == 0 && input->grad_ready)
         input->grad_ready();
     }

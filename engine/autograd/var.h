@@ -48,7 +48,7 @@ class Var {
   Var detach() const { return Var(value()); }
 
   friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
-  friend void backward(const Var& loss, double scale);
+  friend void backward(const Var& loss, double scale, double loss_scale);
 
  private:
   std::shared_ptr<VarNode> node_;
@@ -58,8 +58,9 @@ class Var {
 Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
 
 /// Accumulates scale · d loss / d leaf into every leaf that requires it. `loss` has one element. The record is
-/// consumed: memory of intermediate values is freed as the walk passes them.
-void backward(const Var& loss, double scale = 1.0);
+/// consumed: memory of intermediate values is freed as the walk passes them. On the way gradients are larger by
+/// `loss_scale`, so that small ones do not vanish in float16 (Micikevicius et al. 2018); leaves get them without it.
+void backward(const Var& loss, double scale = 1.0, double loss_scale = 1.0);
 
 /// Whether this thread records (default: yes).
 bool recording();

@@ -69,7 +69,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// float32, float64 and bfloat16 (accumulated in float32).
+  /// float32, float64, and bfloat16 and float16 (accumulated in float32).
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
   /// The same types. What lies between the matrices of `c` keeps its values.

@@ -140,8 +140,8 @@ std::string CollectiveCall::str() const {
 }
 
 CollectiveCall CollectiveCall::of_kind(int kind) {
-  return {.what = static_cast<Collective>(kind / 15),
-          .dtype = static_cast<DType>(kind / 3 % 5),
+  return {.what = static_cast<Collective>(kind / (kDTypeCount * 3)),
+          .dtype = static_cast<DType>(kind / 3 % kDTypeCount),
           .op = static_cast<ReduceOp>(kind % 3)};
 }
 

@@ -27,12 +27,55 @@ struct bfloat16 {
   AB_HD operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-enum class DType : std::uint8_t { float32, bfloat16, float64, int64, uint8 };
+/// IEEE half: 11 significant bits, values up to 65,504, rounded to nearest even. Arithmetic happens in float.
+struct float16 {
+  std::uint16_t bits;
+
+  float16() = default;
+  AB_HD float16(float value) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
+    bits = round(std::bit_cast<std::uint32_t>(value));
+#endif
+  }
+  AB_HD operator float() const {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
+    const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    std::uint32_t wide = (magnitude << 13) + (112u << 23);  // the difference of the two exponents' biases
+    if (magnitude < 0x0400u)                                // subnormal: a multiple of 2^-24
+      wide = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+    if (magnitude >= 0x7c00u) wide |= 0x7f800000u;          // infinity, NaN
+    return std::bit_cast<float>(sign | wide);
+#endif
+  }
+
+ private:
+  /// The half nearest to a float32, both as bits.
+  static std::uint16_t round(std::uint32_t u) {
+    const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
+    // The difference of the biases goes off the exponent, and the sum carries into it as rounding does.
+    std::uint32_t half = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    if (magnitude < 0x38800000u)  // below 2^-14: a multiple of 2^-24, which is what float32 rounds to at 0.5
+      half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    if (magnitude >= 0x477ff000u) half = 0x7c00u;  // from 65,520 on: infinity
+    if (magnitude > 0x7f800000u) half = 0x7e00u;   // NaN
+    return static_cast<std::uint16_t>(sign | half);
+  }
+};
+
+enum class DType : std::uint8_t { float32, bfloat16, float16, float64, int64, uint8 };
+inline constexpr int kDTypeCount = 6;
 
 constexpr std::size_t size_of(DType t) {
   switch (t) {
     case DType::float32: return 4;
     case DType::bfloat16: return 2;
+    case DType::float16: return 2;
     case DType::float64: return 8;
     case DType::int64: return 8;
     case DType::uint8: return 1;
@@ -44,6 +87,7 @@ constexpr std::string_view name_of(DType t) {
   switch (t) {
     case DType::float32: return "float32";
     case DType::bfloat16: return "bfloat16";
+    case DType::float16: return "float16";
     case DType::float64: return "float64";
     case DType::int64: return "int64";
     case DType::uint8: return "uint8";
@@ -54,6 +98,7 @@ constexpr std::string_view name_of(DType t) {
 template <class T> inline constexpr DType dtype_of = [] { static_assert(sizeof(T) == 0, "no DType for this type"); }();
 template <> inline constexpr DType dtype_of<float> = DType::float32;
 template <> inline constexpr DType dtype_of<bfloat16> = DType::bfloat16;
+template <> inline constexpr DType dtype_of<float16> = DType::float16;
 template <> inline constexpr DType dtype_of<double> = DType::float64;
 template <> inline constexpr DType dtype_of<std::int64_t> = DType::int64;
 template <> inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
@@ -76,6 +121,7 @@ template <class F> decltype(auto) dispatch_float(DType t, std::string_view opera
   switch (t) {
     case DType::float32: return f.template operator()<float>();
     case DType::bfloat16: return f.template operator()<bfloat16>();
+    case DType::float16: return f.template operator()<float16>();
     case DType::float64: return f.template operator()<double>();
     default: throw Error(ErrorKind::config, fmt::format("{}: needs a floating-point tensor, got {}", operation, name_of(t)));
   }

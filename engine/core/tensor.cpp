@@ -44,6 +44,7 @@ template <class T> Tensor Tensor::from(std::span<const T> values, const Shape& s
 template Tensor Tensor::from(std::span<const float>, const Shape&, Device);
 template Tensor Tensor::from(std::span<const double>, const Shape&, Device);
 template Tensor Tensor::from(std::span<const bfloat16>, const Shape&, Device);
+template Tensor Tensor::from(std::span<const float16>, const Shape&, Device);
 template Tensor Tensor::from(std::span<const std::int64_t>, const Shape&, Device);
 template Tensor Tensor::from(std::span<const std::uint8_t>, const Shape&, Device);
 

@@ -66,7 +66,7 @@ class Fields {
 };
 
 std::optional<DType> dtype_named(const std::string& name) {
-  for (const DType t : {DType::float32, DType::bfloat16, DType::float64, DType::int64, DType::uint8})
+  for (const DType t : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int64, DType::uint8})
     if (name_of(t) == name) return t;
   return {};
 }

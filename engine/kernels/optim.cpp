@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/optim.h"
 
-#include "engine/backend/exec.h"
-
 namespace ab {
 
-void launch(Device device, std::int64_t n, const SgdUpdate& update) { for_each_index(device, n, update); }
-void launch(Device device, std::int64_t n, const AdamWUpdate& update) { for_each_index(device, n, update); }
+void measure_grad_norm(const SliceTable& table, double max_norm, double* partial, GradNorm* result) {
+  for_each_row(table.device, table.count, kSliceElements, kernels::SliceSquares{table.slices, partial});
+  for_each_row(table.device, 1, table.count, kernels::FinishNorm{partial, table.count, max_norm, result});
+}
+
+void update_all(const SliceTable& table, const SgdRule& rule) {
+  for_each_row(table.device, table.count, kSliceElements,
+               kernels::UpdateSlices<kernels::SgdUpdate, SgdRule>{table.slices, rule});
+}
+
+void update_all(const SliceTable& table, const AdamWRule& rule) {
+  for_each_row(table.device, table.count, kSliceElements,
+               kernels::UpdateSlices<kernels::AdamWUpdate, AdamWRule>{table.slices, rule});
+}
 
 }  // namespace ab

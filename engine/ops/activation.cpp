@@ -42,4 +42,11 @@ Var add(const Var& a, const Var& b) {
   });
 }
 
+Var cast(const Var& x, DType dtype) {
+  const DType before = x.value().dtype();
+  if (!x.defined() || before == dtype) return x;
+  return record("cast", cast(x.value(), dtype), {x},
+                [before](const Tensor& dy) { return Gradients{cast(dy, before)}; });
+}
+
 }  // namespace ab

@@ -19,5 +19,7 @@ Var dropout(const Var& x, float p, Philox random);
 Var drop_path(const Var& x, float p, Philox random);
 /// y = a + b, equal shapes
 Var add(const Var& a, const Var& b);
+/// The same values in another floating-point type, x itself when it has that one. dx is of x's type.
+Var cast(const Var& x, DType dtype);
 
 }  // namespace ab

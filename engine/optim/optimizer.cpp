@@ -2,8 +2,7 @@
 #include "engine/optim/optimizer.h"
 
 #include <cmath>
-
-#include "engine/kernels/reduce.h"
+#include <limits>
 
 namespace ab {
 namespace {
@@ -20,30 +19,57 @@ Tensor cut_or_pad(const Tensor& moment, const Shape& shape) {
   return resized.to(moment.device());
 }
 
+/// The elements of `stored` as a moment of this parameter: zeros on first use, checked for its size.
+float* moment(Tensor& stored, const Param& param) {
+  const Tensor& value = param.value.value();
+  if (!stored.defined()) stored = Tensor::zeros(value.shape(), DType::float32, value.device());
+  AB_CHECK(stored.numel() == value.numel(), "{}: optimizer state of shape {} does not fit {}; reset or resize it",
+           param.name, stored.shape().str(), value.shape().str());
+  return stored.data<float>();
+}
+
 /// In a checkpoint.
 std::string state_name(const Param& param) { return "optimizer." + param.name; }
 
 }  // namespace
 
-double Optimizer::step(double learning_rate) {
-  std::vector<Param*> updated;
-  for (Param* p : params_)
-    if (p->trainable() && p->value.grad().defined()) updated.push_back(p);
+void Optimizer::step(double learning_rate) {
+  std::vector<ParamSlice> updated;
+  Device device;
+  for (const Param* p : params_) {
+    if (!p->trainable() || !p->value.grad().defined()) continue;
+    updated.push_back(prepare(*p));
+    device = p->value.value().device();
+  }
+  table_.hold(std::move(updated), device);
+  const GradNorm* norm = nullptr;
+  if (max_grad_norm_ > 0 || skip_overflow_)
+    norm = table_.measure(max_grad_norm_ > 0 ? max_grad_norm_ : std::numeric_limits<double>::infinity());
+  update(table_, learning_rate, norm);
+  if (device.kind == DeviceKind::cpu) check_grad_norm();
+}
 
-  double norm = 0;
-  float grad_scale = 1.0f;
-  if (max_grad_norm_ > 0) {
-    for (Param* p : updated) norm += sum_of_squares(p->value.grad());
-    norm = std::sqrt(norm);
-    AB_CHECK_KIND(numerics, std::isfinite(norm), "the gradient norm is {}: lower the learning rate", norm);
-    grad_scale = static_cast<float>(std::min(1.0, max_grad_norm_ / (norm + 1e-6)));
-  }
-  for (Param* p : updated) {
-    ParamState& s = state(*p);
-    ++s.updates;
-    update(*p, s, learning_rate, grad_scale);
-  }
-  return norm;
+void Optimizer::check_grad_norm() const {
+  if (skip_overflow_) return;
+  const double norm = grad_norm();
+  AB_CHECK_KIND(numerics, std::isfinite(norm), "the gradient norm is {}: lower the learning rate", norm);
+}
+
+ParamSlice Optimizer::prepare(const Param& param) {
+  const Tensor &value = param.value.value(), &grad = param.value.grad();
+  AB_CHECK(grad.device() == value.device() && grad.numel() == value.numel(),
+           "{}: a gradient of shape {} does not fit a value of shape {}, or is on another device", param.name,
+           grad.shape().str(), value.shape().str());
+  ParamState& s = state(param);
+  ++s.updates;
+  const int moments = moments_per_parameter();
+  return {.grad = grad.data<float>(),
+          .value = value.data<float>(),
+          .first_moment = moments > 0 ? moment(s.first_moment, param) : nullptr,
+          .second_moment = moments > 1 ? moment(s.second_moment, param) : nullptr,
+          .count = value.numel(),
+          .updates = s.updates,
+          .weight_decay = decay_vectors_ || value.rank() > 1 ? weight_decay_ : 0.0f};
 }
 
 void Optimizer::clear_grads() {
@@ -75,14 +101,6 @@ void Optimizer::load(const StateDict& dict, const std::vector<Param*>& params, D
     };
     states_[param] = {moment(name + ".first_moment"), moment(name + ".second_moment"), dict.integer(name + ".updates")};
   }
-}
-
-Tensor& Optimizer::moment(Tensor& stored, const Param& param) {
-  const Tensor& value = param.value.value();
-  if (!stored.defined()) stored = Tensor::zeros(value.shape(), DType::float32, value.device());
-  AB_CHECK(stored.numel() == value.numel(), "{}: optimizer state of shape {} does not fit {}; reset or resize it",
-           param.name, stored.shape().str(), value.shape().str());
-  return stored;
 }
 
 }  // namespace ab

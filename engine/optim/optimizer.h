@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Optimizers keep state per parameter and let AB-training reset, resize or carry it over when a weight
-// changes between its dense form and its factors. Arithmetic and state are float32.
+// changes between its dense form and its factors. Arithmetic and state are float32. All parameters are updated in
+// one launch.
 
 #include <memory>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "engine/autograd/param.h"
 #include "engine/io/state_dict.h"
+#include "engine/optim/update_table.h"
 
 namespace ab {
 
@@ -23,13 +25,21 @@ struct ParamState {
 
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<Param*> params) : params_(std::move(params)) {}
+  /// `weight_decay`: of matrices, see set_decay_vectors().
+  Optimizer(std::vector<Param*> params, double weight_decay)
+      : params_(std::move(params)), weight_decay_(static_cast<float>(weight_decay)) {}
   virtual ~Optimizer() = default;
 
   /// One update of every trainable parameter that has a gradient. set_max_grad_norm() > 0 scales all gradients
-  /// so that their joint L2 norm does not exceed it. Returns that norm before scaling (0 without clipping).
-  double step(double learning_rate);
+  /// so that their joint L2 norm does not exceed it. An update is left out when that norm is not finite; on a CPU
+  /// step() throws then, as check_grad_norm() does, and on a GPU it does not wait to find out.
+  void step(double learning_rate);
   void clear_grads();
+
+  /// The joint norm of the last step's gradients before scaling, 0 when it was not taken. Waits for the device.
+  double grad_norm() const { return table_.grad_norm(); }
+  /// Throws Error(numerics) when it is not finite, unless such updates are to be skipped. Waits for the device.
+  void check_grad_norm() const;
 
   /// Tensors of a parameter's size that are kept for it once it has been updated.
   virtual int moments_per_parameter() const = 0;
@@ -51,23 +61,26 @@ class Optimizer {
   void load(const StateDict& dict, const std::vector<Param*>& params, Device device);
 
   void set_max_grad_norm(double norm) { max_grad_norm_ = norm; }
+  /// Always takes the norm, and leaves an update out without an error when it is not finite: a scaled loss
+  /// (loss_scale.h). Such an update counts, so that ranks that skip and ranks that do not stay comparable.
+  void set_skip_overflow(bool on) { skip_overflow_ = on; }
   /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.
   void set_decay_vectors(bool on) { decay_vectors_ = on; }
 
  protected:
-  virtual void update(Param& param, ParamState& state, double learning_rate, float grad_scale) = 0;
-  /// `stored` as a moment of this parameter: zeros on first use, checked for its size.
-  static Tensor& moment(Tensor& stored, const Param& param);
-  /// The weight decay of this parameter, given that of matrices.
-  float decay_of(const Param& param, double weight_decay) const {
-    return decay_vectors_ || param.value.value().rank() > 1 ? static_cast<float>(weight_decay) : 0.0f;
-  }
+  /// Changes every parameter of the table; `norm` is null without clipping.
+  virtual void update(const UpdateTable& table, double learning_rate, const GradNorm* norm) = 0;
 
  private:
+  /// A parameter about to be updated, with its state made ready and the update counted.
+  ParamSlice prepare(const Param& param);
+
   std::vector<Param*> params_;
   std::unordered_map<const Param*, ParamState> states_;
+  UpdateTable table_;
+  float weight_decay_;
   double max_grad_norm_ = 0;
-  bool decay_vectors_ = true;
+  bool skip_overflow_ = false, decay_vectors_ = true;
 };
 
 struct SgdOptions {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine/kernels/optim.h"
 #include "engine/optim/optimizer.h"
 
 namespace ab {
@@ -7,16 +6,14 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(std::vector<Param*> params, const SgdOptions& options) : Optimizer(std::move(params)), options_(options) {}
+  Sgd(std::vector<Param*> params, const SgdOptions& options)
+      : Optimizer(std::move(params), options.weight_decay), options_(options) {}
   int moments_per_parameter() const override { return 1; }
 
  protected:
-  void update(Param& param, ParamState& state, double learning_rate, float grad_scale) override {
-    const Tensor& value = param.value.value();
-    launch(value.device(), value.numel(),
-           SgdUpdate{param.value.grad().data<float>(), value.data<float>(), moment(state.first_moment, param).data<float>(),
-                     static_cast<float>(learning_rate), static_cast<float>(options_.momentum),
-                     decay_of(param, options_.weight_decay), grad_scale, options_.nesterov});
+  void update(const UpdateTable& table, double learning_rate, const GradNorm* norm) override {
+    update_all(table.slices(), SgdRule{static_cast<float>(learning_rate), static_cast<float>(options_.momentum),
+                                       options_.nesterov, norm});
   }
 
  private:

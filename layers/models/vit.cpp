@@ -81,7 +81,9 @@ class VisionTransformer final : public Composite {
     AB_CHECK(patches.shape()[1] * patches.shape()[2] == tokens_ - 1,
              "the position embedding was built for {} patches, images {} have {}", tokens_ - 1, x.shape().str(),
              patches.shape()[1] * patches.shape()[2]);
-    Var y = embed_tokens(reshape(patches, {x.shape()[0], tokens_ - 1, features_}), class_token_.value, position_.value);
+    const DType dtype = patches.value().dtype();
+    Var y = embed_tokens(reshape(patches, {x.shape()[0], tokens_ - 1, features_}), cast(class_token_.value, dtype),
+                         cast(position_.value, dtype));
     for (const auto& block : blocks_) y = block->forward(y);
     // The norm of the other tokens would go nowhere.
     return head_.forward(dropout_.forward(ln_.forward(first_token(y))));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Wires the CPU's vendor mathematics into the Backend interface, and chooses by element type: float32 runs
-// natively, bfloat16 through float32 copies, float64 convolutions as plain loops.
+// natively, 16-bit floats through float32 copies, float64 convolutions as plain loops.
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/conv.h"
@@ -44,7 +44,7 @@ class CpuBackend final : public Backend {
     const Tensor y32(y.shape());
     conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias),
                  y32);
-    cpu::round_to_bfloat16(y32, y);
+    cpu::round_from_float32(y32, y);
   }
 
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
@@ -55,7 +55,7 @@ class CpuBackend final : public Backend {
     if (dx.dtype() == DType::float32) return conv_float32(spec, ConvDirection::backward_data, dx, w, {}, dy);
     const Tensor dx32(dx.shape());
     conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
-    cpu::round_to_bfloat16(dx32, dx);
+    cpu::round_from_float32(dx32, dx);
   }
 
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
@@ -67,7 +67,7 @@ class CpuBackend final : public Backend {
       return conv_float32(spec, ConvDirection::backward_weight, x, dw, {}, dy);
     const Tensor dw32(dw.shape());
     conv_float32(spec, ConvDirection::backward_weight, cpu::to_float32(x), dw32, {}, cpu::to_float32(dy));
-    cpu::round_to_bfloat16(dw32, dw);
+    cpu::round_from_float32(dw32, dw);
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }

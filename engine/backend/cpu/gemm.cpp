@@ -70,10 +70,11 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
     case DType::float64:
       return dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(),
                    b.data<double>(), spec.beta, c.data<double>());
-    case DType::bfloat16: {
+    case DType::bfloat16:
+    case DType::float16: {
       const Tensor c32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
       gemm(spec, to_float32(a), to_float32(b), c32);
-      return round_to_bfloat16(c32, c);
+      return round_from_float32(c32, c);
     }
     default:
       return sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(),
@@ -86,7 +87,7 @@ void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
   if (c.dtype() == DType::float32) return multiply_all(spec, a.data<float>(), b.data<float>(), c.data<float>());
   const Tensor c32 = to_float32(c);
   batched_gemm(spec, to_float32(a), to_float32(b), c32);
-  round_to_bfloat16(c32, c);
+  round_from_float32(c32, c);
 }
 
 }  // namespace ab::cpu

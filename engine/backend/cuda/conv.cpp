@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/cuda/gemm.h"
+#include "engine/core/precision.h"
 
 namespace ab::cuda {
 namespace {
@@ -34,7 +35,8 @@ void conv2d(ThreadContext& context, const Conv2dSpec& spec, ConvDirection direct
   constexpr std::int64_t kAlignment = 16;
   const std::int64_t alignment =
       std::min({alignment_of(x, kAlignment), alignment_of(w, kAlignment), alignment_of(y, kAlignment)});
-  const CudnnConv& plan = context.conv({spec, direction, y.dtype(), alignment});
+  const bool tf32 = y.dtype() == DType::float32 && tf32_allowed();
+  const CudnnConv& plan = context.conv({spec, direction, y.dtype(), alignment, tf32});
   plan.execute(context.cudnn(), x.raw(), w.raw(), y.raw(), context.workspace(plan.workspace_bytes()));
 }
 

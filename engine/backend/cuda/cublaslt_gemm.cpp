@@ -15,6 +15,7 @@ cudaDataType_t storage_type(DType dtype) {
   switch (dtype) {
     case DType::float32: return CUDA_R_32F;
     case DType::bfloat16: return CUDA_R_16BF;
+    case DType::float16: return CUDA_R_16F;
     case DType::float64: return CUDA_R_64F;
     default: throw Error(ErrorKind::config, fmt::format("gemm: a GPU does not multiply {}", name_of(dtype)));
   }
@@ -36,11 +37,14 @@ CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64
   return layout;
 }
 
+cublasComputeType_t compute_type(const GemmKey& key) {
+  if (key.dtype == DType::float64) return CUBLAS_COMPUTE_64F;
+  return key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
 CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
-  const bool is_double = key.dtype == DType::float64;
   cublasLtMatmulDesc_t raw = nullptr;
-  AB_CUDA(cublasLtMatmulDescCreate(&raw, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                   is_double ? CUDA_R_64F : CUDA_R_32F));
+  AB_CUDA(cublasLtMatmulDescCreate(&raw, compute_type(key), key.dtype == DType::float64 ? CUDA_R_64F : CUDA_R_32F));
   CublasLtMatmulDesc desc(raw);
   // The operands have traded places: cuBLASLt's first is our B.
   const cublasOperation_t of_first = key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -73,7 +77,7 @@ std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
                          static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a},
                          std::int64_t{key.align_b}, std::int64_t{key.align_c}, key.batch, key.strides_a.row,
                          key.strides_a.batch, key.strides_b.row, key.strides_b.batch, key.strides_c.row,
-                         key.strides_c.batch})
+                         key.strides_c.batch, std::int64_t{key.tf32}})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }

@@ -3,7 +3,7 @@
 //
 // One matrix product, or a batch of equal ones, planned by cuBLASLt. cuBLASLt thinks in columns; read that way,
 // our row-major C = A·B is Cᵀ = Bᵀ·Aᵀ, so the operands trade places and nothing is moved in memory. float32 is
-// multiplied as such, not as TF32; bfloat16 is accumulated in float32.
+// multiplied as such unless TF32 is allowed; bfloat16 and float16 are accumulated in float32.
 
 #include <cstddef>
 
@@ -26,6 +26,7 @@ struct GemmKey {
   std::uint32_t align_a = 256, align_b = 256, align_c = 256;  ///< bytes that divide the addresses
   std::int64_t batch = 1;
   GemmStrides strides_a = {}, strides_b = {}, strides_c = {};
+  bool tf32 = false;  ///< float32: multiply as TF32
 
   bool operator==(const GemmKey&) const = default;
 };

@@ -52,6 +52,7 @@ cudnnDataType_t storage_type(DType dtype) {
   switch (dtype) {
     case DType::float32: return CUDNN_DATA_FLOAT;
     case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
+    case DType::float16: return CUDNN_DATA_HALF;
     case DType::float64: return CUDNN_DATA_DOUBLE;
     default:
       throw Error(ErrorKind::config, fmt::format("conv2d: a GPU does not convolve {}", name_of(dtype)));
@@ -135,9 +136,9 @@ bool contains(const std::vector<cudnnBackendNumericalNote_t>& notes, cudnnBacken
 }
 
 /// Tensor cores round float32 operands to TF32 before they multiply.
-bool keeps_precision(const std::vector<cudnnBackendNumericalNote_t>& notes, DType dtype) {
+bool keeps_precision(const std::vector<cudnnBackendNumericalNote_t>& notes, const CudnnConvKey& key) {
   if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;
-  return dtype != DType::float32 || !(contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
+  return key.dtype != DType::float32 || key.tf32 || !(contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
                                       contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
 }
 
@@ -157,7 +158,7 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   std::size_t hash = 0;
   for (std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
                          s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
-                         static_cast<std::int64_t>(key.dtype), key.alignment})
+                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32}})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -168,7 +169,7 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_prop
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
     for (CudnnDescriptor& config : candidates(graph_, device_properties, mode)) {
       const auto notes = numerical_notes(config);
-      if (!keeps_precision(notes, key.dtype)) continue;
+      if (!keeps_precision(notes, key)) continue;
       if (contains(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
         nondeterministic.push_back(std::move(config));
       else if (try_plan(config, device_properties))

@@ -4,8 +4,9 @@
 // One convolution, planned by cuDNN for one device. A convolution knows its tensors by role: x and y are the
 // activations before and after it and w is the filter, in every direction:
 //   forward  (x, w) → y      backward_data  (y, w) → x      backward_weight  (y, x) → w
-// NHWC activations and KRSC filters are given to cuDNN as strides. bfloat16 is stored, float32 is computed
-// and accumulated; float32 is computed as such, without the shortened products of TF32.
+// NHWC activations and KRSC filters are given to cuDNN as strides. bfloat16 and float16 are stored, float32 is
+// computed and accumulated; float32 is computed as such, without the shortened products of TF32 unless they are
+// allowed.
 
 #include <cstddef>
 #include <optional>
@@ -25,6 +26,7 @@ struct CudnnConvKey {
   ConvDirection direction = ConvDirection::forward;
   DType dtype = DType::float32;
   std::int64_t alignment = 16;  ///< bytes that divide the address of every tensor
+  bool tf32 = false;            ///< float32: products may be those of TF32
 
   bool operator==(const CudnnConvKey&) const = default;
 };

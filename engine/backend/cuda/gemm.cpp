@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "engine/core/precision.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab::cuda {
@@ -28,6 +29,8 @@ struct LaunchGrid {
   }
 };
 
+bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 && tf32_allowed(); }
+
 }  // namespace
 
 void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
@@ -39,6 +42,7 @@ void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const T
   key.n = c.dim(1);
   key.k = spec.transpose_a ? a.dim(0) : a.dim(1);
   key.dtype = c.dtype();
+  key.tf32 = multiplies_as_tf32(c);
   if (c.numel() == 0) return;
   if (key.k == 0) return spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
 
@@ -66,7 +70,8 @@ void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Ten
                     .batch = loop_inner ? spec.outer : spec.inner,
                     .strides_a = from_a.strides,
                     .strides_b = from_b.strides,
-                    .strides_c = to_c.strides};
+                    .strides_c = to_c.strides,
+                    .tf32 = multiplies_as_tf32(c)};
   const CublasLtGemm& plan = context.gemm(key);
   for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
     plan.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i),

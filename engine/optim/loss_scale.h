@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2): backward() runs on gradients times a
+// power of two that is as large as it can be without overflow.
+// Every rank keeps a scale of its own. That is enough, because backward() takes the scale off again before gradients
+// are exchanged, and an infinity on one rank reaches, through the mean, all that share the gradient: these skip the
+// update together. Groups of AB-training that share none skip on their own, and a skipped update counts as a step, in
+// the schedule and in the optimizer, so that all ranks go through the same phases.
+
+#include "engine/io/state_dict.h"
+
+namespace ab {
+
+struct LossScaleOptions {
+  double initial = 65536;
+  std::int64_t growth_steps = 2000;  ///< updates without overflow in a row before it is doubled
+  double floor = 1;
+};
+
+class LossScale {
+ public:
+  explicit LossScale(const LossScaleOptions& options = {}) : options_(options), value_(options.initial) {}
+
+  /// What backward() takes as its loss_scale.
+  double value() const { return value_; }
+  /// After every update: halves after an overflow, doubles after growth_steps without. Throws Error(numerics) when
+  /// gradients overflow at the floor.
+  void update(bool overflow);
+
+  void save(StateDict& state) const;
+  void load(const StateDict& saved);
+
+ private:
+  LossScaleOptions options_;
+  double value_;
+  std::int64_t good_steps_ = 0;  // since the value last changed
+};
+
+}  // namespace ab

@@ -1,0 +1,35 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The table that a fused update runs over: where the values, gradients and moments of all parameters are, on the
+// device that updates them. It is made anew only when one of them moves, as when AB-training splits and rejoins.
+
+#include <vector>
+
+#include "engine/kernels/optim.h"
+
+namespace ab {
+
+class UpdateTable {
+ public:
+  /// The parameters of the next update, whole, with their `updates` counted, this one included.
+  void hold(std::vector<ParamSlice> params, Device device);
+  SliceTable slices() const;
+  /// Updates since the table was made: what was counted is slice.updates + age().
+  std::int64_t age() const { return age_; }
+
+  /// Takes the joint norm of all gradients; the result stays on the device, valid until the next hold().
+  const GradNorm* measure(double max_norm);
+  /// What was measured since hold(), or 0. Waits for the device.
+  double grad_norm() const;
+
+ private:
+  void cut();
+
+  std::vector<ParamSlice> params_;
+  Device device_;
+  std::int64_t age_ = 0;
+  Tensor slices_, partial_, norm_;  // norm_: a GradNorm, undefined until measured
+};
+
+}  // namespace ab

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+//
+// The fused update: all parameters in one launch, clipping and overflow on the device; and the scale of the loss.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "engine/optim/loss_scale.h"
+#include "engine/optim/optimizer.h"
+#include "tests/tensor_values.h"
+#include "tests/thread_team.h"
+
+namespace ab {
+namespace {
+
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(std::vector<Param*>)>;
+const MakeOptimizer kOptimizers[] = {
+    [](auto params) { return make_sgd(params, {.momentum = 0.9, .weight_decay = 0.01, .nesterov = false}); },
+    [](auto params) { return make_sgd(params, {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}); },
+    [](auto params) { return make_adamw(params, {}); },
+};
+
+/// Parameters of fewer elements than a slice has, of exactly as many, and of several slices.
+struct Params {
+  std::vector<Param> all;
+
+  Params() {
+    for (const std::int64_t n : {std::int64_t{3}, kSliceElements, 2 * kSliceElements + 77})
+      all.push_back({fmt::format("p{}", n), Var(normal_values({n, 1}, static_cast<std::uint64_t>(n)), true)});
+  }
+  std::vector<Param*> list() {
+    std::vector<Param*> pointers;
+    for (Param& p : all) pointers.push_back(&p);
+    return pointers;
+  }
+  void set_grads(std::uint64_t step) {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i].value.set_grad(normal_values(all[i].value.shape(), 1000 * step + i));
+  }
+  std::vector<std::vector<double>> values() const {
+    std::vector<std::vector<double>> result;
+    for (const Param& p : all) result.push_back(p.value.value().to_doubles());
+    return result;
+  }
+};
+
+TEST(FusedUpdate, EqualsOneLaunchForEachParameterBitForBit) {
+  for (const MakeOptimizer& make : kOptimizers) {
+    Params together, apart;
+    const auto fused = make(together.list());
+    std::vector<std::unique_ptr<Optimizer>> single;
+    for (Param* p : apart.list()) single.push_back(make({p}));
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      together.set_grads(step), apart.set_grads(step);
+      if (step == 2) {  // a parameter that starts anew, and is not updated in every step
+        fused->reset(together.all[1]), single[1]->reset(apart.all[1]);
+        together.all[0].value.clear_grad(), apart.all[0].value.clear_grad();
+      }
+      fused->step(0.1);
+      for (const auto& optimizer : single) optimizer->step(0.1);
+      EXPECT_EQ(together.values(), apart.values()) << "step " << step;
+    }
+  }
+}
+
+TEST(FusedUpdate, MakesItsTableOnlyWhenSomethingMoves) {
+  const Tensor value = normal_values({5000}, 1), grad = normal_values({5000}, 2), other = normal_values({5000}, 3);
+  const auto slice = [&](const Tensor& g, std::int64_t updates) {
+    return ParamSlice{.grad = g.data<float>(), .value = value.data<float>(), .first_moment = nullptr,
+                      .second_moment = nullptr, .count = 5000, .updates = updates, .weight_decay = 0};
+  };
+  UpdateTable table;
+  table.hold({slice(grad, 8)}, Device{});
+  EXPECT_EQ(table.slices().count, 2);
+  const ParamSlice* const made = table.slices().slices;
+  EXPECT_EQ(made[1].grad, grad.data<float>() + kSliceElements);
+  EXPECT_EQ(made[1].count, 5000 - kSliceElements);
+  table.hold({slice(grad, 9)}, Device{});
+  EXPECT_EQ(table.slices().slices, made);
+  EXPECT_EQ(made[0].updates + table.age(), 9);
+  table.hold({slice(other, 10)}, Device{});
+  EXPECT_EQ(table.age(), 0);
+  EXPECT_EQ(table.slices().slices[0].grad, other.data<float>());
+  EXPECT_EQ(table.slices().slices[0].updates, 10);
+}
+
+/// A table of two slices, the second of which is not full, and what an update of it leaves.
+template <class Update, class Rule> std::vector<double> updated(const Rule& rule, int lanes) {
+  const std::int64_t counts[] = {130, 47};
+  const Tensor grad = normal_values({177}, 1), value = normal_values({177}, 2), first = normal_values({177}, 3);
+  const Tensor second = Tensor::zeros({177});
+  std::vector<ParamSlice> slices;
+  for (const std::int64_t begin : {0, 130})
+    slices.push_back({grad.data<float>() + begin, value.data<float>() + begin, first.data<float>() + begin,
+                      second.data<float>() + begin, counts[begin / 130], 5, 0.1f});
+  const kernels::UpdateSlices<Update, Rule> kernel{slices.data(), rule};
+  if (lanes == 1) for_each_row(Device{}, 2, 130, kernel);
+  else run_rows_in_threads(lanes, 2, kernel);
+  std::vector<double> results = value.to_doubles();
+  for (const Tensor& moment : {first, second})
+    for (const double m : moment.to_doubles()) results.push_back(m);
+  return results;
+}
+
+TEST(FusedUpdate, IsTheSameByATeamOfThreads) {
+  const GradNorm norm{4.0, 0.5f};
+  const SgdRule sgd{.learning_rate = 0.1f, .momentum = 0.9f, .nesterov = true, .norm = &norm};
+  const AdamWRule adamw{.learning_rate = 0.1f, .epsilon = 1e-8f, .beta1 = 0.9, .beta2 = 0.99, .age = 3, .norm = &norm};
+  for (const int lanes : {3, 32}) {
+    EXPECT_EQ((updated<kernels::SgdUpdate>(sgd, lanes)), (updated<kernels::SgdUpdate>(sgd, 1)));
+    EXPECT_EQ((updated<kernels::AdamWUpdate>(adamw, lanes)), (updated<kernels::AdamWUpdate>(adamw, 1)));
+  }
+}
+
+TEST(GradNorm, IsTheSameByATeamOfThreads) {
+  const Tensor grad = normal_values({177}, 1);
+  const std::vector<ParamSlice> slices{{grad.data<float>(), nullptr, nullptr, nullptr, 130, 0, 0},
+                                       {grad.data<float>() + 130, nullptr, nullptr, nullptr, 47, 0, 0}};
+  double expected = 0;
+  for (const double g : grad.to_doubles()) expected += g * g;
+  expected = std::sqrt(expected);
+  for (const int lanes : {3, 32}) {
+    std::vector<double> partial(2, kNaN);
+    GradNorm result{kNaN, kNaN};
+    run_rows_in_threads(lanes, 2, kernels::SliceSquares{slices.data(), partial.data()});
+    run_rows_in_threads(lanes, 1, kernels::FinishNorm{partial.data(), 2, 2.0, &result});
+    EXPECT_NEAR(result.norm, expected, 1e-12 * expected);
+    EXPECT_FLOAT_EQ(result.scale, static_cast<float>(2.0 / expected));
+  }
+}
+
+TEST(GradNorm, ThatIsNotFiniteIsAnErrorAndLeavesTheUpdateOut) {
+  for (const float bad : {kNaN, -std::numeric_limits<float>::infinity()}) {
+    Params params;
+    const auto optimizer = make_sgd(params.list(), {});
+    optimizer->set_max_grad_norm(1.0);
+    params.set_grads(1);
+    params.all[2].value.grad().data<float>()[kSliceElements + 5] = bad;
+    const auto before = params.values();
+    EXPECT_THROW(optimizer->step(0.1), Error);
+    EXPECT_EQ(params.values(), before);
+  }
+}
+
+TEST(SkippedUpdate, LeavesWeightsAndMomentsButCounts) {
+  for (const MakeOptimizer& make : kOptimizers) {
+    Params params;
+    const auto optimizer = make(params.list());
+    optimizer->set_skip_overflow(true);
+    const auto moments = [&] {
+      std::vector<std::vector<double>> all;
+      for (const Param& p : params.all)
+        for (const Tensor& m : {optimizer->state(p).first_moment, optimizer->state(p).second_moment})
+          if (m.defined()) all.push_back(m.to_doubles());
+      return all;
+    };
+    params.set_grads(1);
+    optimizer->step(0.1);
+    const auto values_before = params.values(), moments_before = moments();
+    params.set_grads(2);
+    params.all[0].value.grad().data<float>()[1] = kNaN;
+    optimizer->step(0.1);
+    EXPECT_FALSE(std::isfinite(optimizer->grad_norm()));
+    EXPECT_EQ(params.values(), values_before);
+    EXPECT_EQ(moments(), moments_before);
+    EXPECT_EQ(optimizer->state(params.all[0]).updates, 2);
+    params.set_grads(3);
+    optimizer->step(0.1);
+    EXPECT_TRUE(std::isfinite(optimizer->grad_norm()));
+    EXPECT_NE(params.values(), values_before);
+  }
+}
+
+TEST(LossScale, HalvesAfterAnOverflowAndDoublesAfterGoodSteps) {
+  LossScale scale({.initial = 8, .growth_steps = 3, .floor = 2});
+  for (const bool overflow : {false, false, true}) scale.update(overflow);
+  EXPECT_EQ(scale.value(), 4);
+  for (int i = 0; i < 3; ++i) scale.update(false);
+  EXPECT_EQ(scale.value(), 8);
+  scale.update(true), scale.update(true);
+  EXPECT_EQ(scale.value(), 2);
+  try {
+    scale.update(true);
+    FAIL() << "went below the floor";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+  }
+}
+
+TEST(LossScale, ContinuesFromACheckpoint) {
+  LossScale scale({.initial = 8, .growth_steps = 3, .floor = 1}), loaded({.initial = 64, .growth_steps = 3, .floor = 1});
+  for (const bool overflow : {true, false, false}) scale.update(overflow);
+  StateDict state;
+  scale.save(state);
+  loaded.load(state);
+  EXPECT_EQ(loaded.value(), 4);
+  loaded.update(false);  // the third good step in a row
+  EXPECT_EQ(loaded.value(), 8);
+}
+
+TEST(LossScale, IsTakenOffBeforeLeavesSeeTheGradient) {
+  const auto gradient = [](double loss_scale, double& seen) {
+    const Var w(Tensor::scalar(3.0), true);
+    const Var loss = record("square", Tensor::scalar(9.0), {w}, [&seen](const Tensor& dy) {
+      seen = dy.item();
+      return Gradients{Tensor::scalar(6.0 * dy.item())};
+    });
+    backward(loss, 0.5, loss_scale);
+    return w.grad().item();
+  };
+  double plain = 0, scaled = 0;
+  EXPECT_EQ(gradient(1.0, plain), 3.0);
+  EXPECT_EQ(gradient(1024.0, scaled), 3.0);
+  EXPECT_EQ(scaled, 1024 * plain);
+}
+
+}  // namespace
+}  // namespace ab
