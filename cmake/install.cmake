@@ -20,6 +20,11 @@ function(ab_set_install_rpath target folder)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
 
+# Writes a launcher of ../path/name, for bin/.
+function(ab_configure_launcher name programs file)
+  configure_file(${PROJECT_SOURCE_DIR}/apps/launcher.sh.in ${file} @ONLY)
+endfunction()
+
 # Programs for bin/.
 function(ab_install_programs)
   set(folder ${CMAKE_INSTALL_BINDIR})
@@ -35,7 +40,7 @@ function(ab_install_programs)
       if(NOT name)
         set(name ${target})
       endif()
-      configure_file(${PROJECT_SOURCE_DIR}/apps/launcher.sh.in ${PROJECT_BINARY_DIR}/launchers/${name} @ONLY)
+      ab_configure_launcher(${name} ${programs} ${PROJECT_BINARY_DIR}/launchers/${name})
       install(PROGRAMS ${PROJECT_BINARY_DIR}/launchers/${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
   endforeach()
