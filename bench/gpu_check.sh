@@ -130,7 +130,7 @@ train_ab_over_nccl() {
 beside_torch() {  # MODEL, eager or compiled, TRAIN_BENCH
   local flags=()
   [[ $2 == eager ]] || flags=(--compile)
-  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- \
+  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- --optimizer fused \
     "${flags[@]}" | sed 's/^median: */note: /'
 }
 
