@@ -81,8 +81,8 @@ run_tests() {  # FILTER COMMAND…: one test at least must run, and none may fai
 }
 
 train() {  # RUN FLAGS…: 20 steps into the run folder RUN
-  "$abtrain" train --model resnet20 --dataset synthetic --data-dir "$logs/data" --batch-size 32 --steps 20 --lr 0.05 \
-    --seed 1 --log-every 1 --overwrite --out "$logs/$1" "${@:2}"
+  "$abtrain" train --model resnet20 --dataset synthetic --data-dir "$logs/data" --val-samples 256 --batch-size 32 \
+    --steps 20 --lr 0.05 --log-every 1 --overwrite --out "$logs/$1" "${@:2}"
 }
 train_ab() { train "$@" --method ab --ab.warmup-steps 5; }
 
@@ -128,15 +128,15 @@ train_ab_over_nccl() {
 }
 
 beside_torch() {  # MODEL, eager or compiled, TRAIN_BENCH
-  local flags=()
-  [[ $2 == eager ]] || flags=(--compile)
-  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- --optimizer fused \
+  local flags=(--optimizer fused)
+  [[ $2 == eager ]] || flags+=(--compile)
+  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- \
     "${flags[@]}" | sed 's/^median: */note: /'
 }
 
 factored() {  # FACTORED_BENCH
   "$1" --device cuda --model vgg16_bn_cifar --image-size 32 --batch 512 --ratios 0.25 --rounds 20 |
-    sed 's/^| 1\/4/note: &/'
+    awk -F'|' '{ print } /^\| 1\/4/ { printf "note: step with factors over dense step: A%sB%s\n", $3, $5 }'
 }
 
 operations() { "$1" --benchmark_min_time=0.05; }  # OP_BENCH
