@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 #
 # A table of checks, for bash scripts to source. Every check runs in a shell of its own under a time limit; its output
-# goes to $check_logs/NAME.log. A line "note: …" that it prints appears in the table. Before: set check_logs (an existing
-# folder), check_budget (seconds that all checks may take together), and if need be check_only (a pattern of names) and
-# check_dry_run=1 (runs nothing). Checks that are functions must be exported (set -a before they are defined).
+# goes to $check_logs/NAME.log. A line "note: …" that it prints appears in the table; exit code 77 says that it could not
+# be made here. Before: set check_logs (an existing folder), check_budget (seconds that all checks may take together),
+# and if need be check_only (a pattern of names) and check_dry_run=1 (runs nothing). Checks that are functions must be
+# exported (set -a before they are defined).
 #
 #   check NAME SECONDS COMMAND…         skip NAME WHY…         print_table  (returns 1 when a check failed)
 
@@ -37,6 +38,8 @@ check() {
   note=$(sed -n 's/^note: //p' "$log" | tail -n 1)
   if ((status == 0)); then
     add_row "$name" passed $((SECONDS - start)) "$note"
+  elif ((status == 77)); then
+    add_row "$name" skipped $((SECONDS - start)) "$note"
   elif ((status == 124 || status == 137)); then
     add_row "$name" FAILED $((SECONDS - start)) "longer than $limit s, see $log"
   else

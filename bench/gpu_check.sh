@@ -115,15 +115,19 @@ train_ab_on_gpu() {
 }
 
 train_ab_over_nccl() {
-  local rank processes=()
+  local rank process processes=() status=0
   train_ab nccl_cpu --ranks 2
   for rank in 0 1; do
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29503 \
-      train_ab nccl_cuda --device cuda --share-gpu &
+      train_ab nccl_cuda --device cuda --share-gpu 2>&1 | tee "$logs/nccl_rank$rank.txt" &
     processes+=($!)
   done
-  wait "${processes[0]}"
-  wait "${processes[1]}"
+  for process in "${processes[@]}"; do wait "$process" || status=$?; done
+  if grep -q 'has no NCCL' "$logs"/nccl_rank?.txt; then
+    echo "note: this build has no NCCL"
+    exit 77
+  fi
+  ((status == 0))
   same_run nccl_cpu nccl_cuda
 }
 

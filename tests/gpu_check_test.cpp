@@ -52,11 +52,12 @@ TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {
   EXPECT_TRUE(std::regex_search(good.out, std::regex("\nfirst +passed +\\d+  all is well\nsecond +skipped +-  no time\n")))
       << good.out;
 
-  const testing::Outcome bad = table(60, "check bad 5 false; check slow 1 sleep 20; check good 5 true; print_table");
+  const testing::Outcome bad = table(
+      60, "check bad 5 false; check slow 1 sleep 20; check good 5 true; check none 5 bash -c \"exit 77\"; print_table");
   EXPECT_EQ(bad.exit_code, 1) << bad.err;
   EXPECT_TRUE(std::regex_search(bad.out, std::regex("\nbad +FAILED +\\d+  exit code 1, see .*bad\\.log\n"))) << bad.out;
   EXPECT_TRUE(std::regex_search(bad.out, std::regex("\nslow +FAILED +\\d+  longer than 1 s"))) << bad.out;
-  EXPECT_TRUE(std::regex_search(bad.out, std::regex("\ngood +passed "))) << bad.out;
+  EXPECT_TRUE(std::regex_search(bad.out, std::regex("\ngood +passed +\\d+  \nnone +skipped "))) << bad.out;
 }
 
 TEST_F(GpuCheckTest, ChecksShareABudget) {
