@@ -17,7 +17,7 @@ function(ab_set_install_rpath target folder)
     list(APPEND rpath "$ORIGIN/${path}")
   endforeach()
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${rpath}")
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 
 # Writes a launcher of ../path/name, for bin/.
