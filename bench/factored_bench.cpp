@@ -14,6 +14,8 @@
 
 #include "ablowrank/rank_policy.h"
 #include "ablowrank/split.h"
+#include "bench/bench_device.h"
+#include "engine/backend/backend.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/loss.h"
@@ -36,21 +38,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Tensor normal(const Shape& shape, double deviation, std::uint64_t stream) {
-  Tensor t(shape);
+Tensor normal(const Shape& shape, double deviation, std::uint64_t stream, Device device) {
+  Tensor t(shape, DType::float32, device);
   fill_normal(t, 0.0, deviation, Philox{7, stream});
   return t;
 }
 
 class StepTimer {
  public:
-  StepTimer(const ModelSpec& spec, std::int64_t batch)
-      : model_(make_model(spec)), weights_(eligible_weights(*model_)),
+  StepTimer(const ModelSpec& spec, std::int64_t batch, Device device)
+      : device_(device), model_(make_model(spec, device)), weights_(eligible_weights(*model_)),
         optimizer_(make_adamw(inventory_of(*model_).params, {})),
-        images_(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1)) {
+        images_(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device)) {
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
-    labels_ = Tensor::from(labels, {batch});
+    labels_ = Tensor::from(labels, {batch}, device);
   }
 
   double milliseconds(const Setting& setting) {
@@ -68,12 +70,12 @@ class StepTimer {
     for (Weight* w : weights_) {
       const double deviation = std::sqrt(2.0 / static_cast<double>(w->in() + w->out()));
       if (setting.mode == Weight::Mode::full) {
-        w->restore(normal(w->shape(), deviation, 2));
+        w->restore(normal(w->shape(), deviation, 2, device_));
         continue;
       }
       const std::int64_t r = policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0));
       const double of_factor = std::sqrt(deviation / std::sqrt(static_cast<double>(r)));
-      w->factorise(normal({w->out(), r}, of_factor, 2), normal({r, w->in()}, of_factor, 3), setting.mode);
+      w->factorise(normal({w->out(), r}, of_factor, 2, device_), normal({r, w->in()}, of_factor, 3, device_), setting.mode);
       w->set_execution(setting.execution);
     }
     optimizer_->set_params(inventory_of(*model_).params);
@@ -83,8 +85,10 @@ class StepTimer {
     optimizer_->clear_grads();
     backward(softmax_cross_entropy(model_->forward(Var(images_)), labels_));
     optimizer_->step(1e-6);
+    backend(device_).synchronize();
   }
 
+  Device device_;
   std::unique_ptr<Layer> model_;
   std::vector<Weight*> weights_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -103,7 +107,7 @@ std::vector<Setting> settings_of(const std::vector<double>& ratios) {
 void print_table(const ModelSpec& spec, std::int64_t batch, int rounds, const std::vector<double>& ratios,
                  const std::map<Setting, std::vector<double>>& times) {
   const std::vector<double>& dense = times.at({});
-  std::printf("%s, %lld images of %lld×%lld, %d threads: %.0f ms at full rank, median of %d rounds\n\n", spec.name.c_str(),
+  std::printf("%s, %lld images of %lld×%lld, %d threads: %.2f ms at full rank, median of %d rounds\n\n", spec.name.c_str(),
               static_cast<long long>(batch), static_cast<long long>(spec.image_size),
               static_cast<long long>(spec.image_size), compute_threads(), median(dense), rounds);
   std::printf("| r / n | A, factors | A, forming W | B, factors | B, forming W |\n|---|---|---|---|---|\n");
@@ -126,6 +130,7 @@ void print_table(const ModelSpec& spec, std::int64_t batch, int rounds, const st
 int main(int argc, char** argv) {
   using namespace ab;
   ModelSpec spec{.name = "vgg16"};
+  std::string device = "cpu";
   std::int64_t batch = 32;
   int threads = 0, rounds = 3;
   std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
@@ -136,11 +141,12 @@ int main(int argc, char** argv) {
   app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();
   app.add_option("--ratios", ratios, "r / n")->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
+  app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--rounds", rounds, "rounds")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   set_compute_threads(threads);
-  StepTimer timer(spec, batch);
+  StepTimer timer(spec, batch, bench_device(device));
   const std::vector<Setting> settings = settings_of(ratios);
   std::map<Setting, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)

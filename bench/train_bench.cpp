@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_device.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
@@ -27,7 +28,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string name = "vgg16_bn_cifar", precision = "fp32";
+  std::string name = "vgg16_bn_cifar", precision = "fp32", device_word = "cpu";
   std::int64_t batch = 128, image_size = 32;
   int threads = 0, steps = 10, warmup = 3;
   CLI::App app("Time of one training step");
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   app.add_option("--image-size", image_size, "height and width of the images")->capture_default_str();
   app.add_option("--precision", precision, "of activations: fp32, tf32, bf16 or fp16")->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
+  app.add_option("--device", device_word, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--steps", steps, "timed steps")->capture_default_str();
   app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
@@ -43,14 +45,15 @@ int main(int argc, char** argv) {
   using namespace ab;
   const Tf32Scope tf32(precision_named(precision));
   set_compute_threads(threads);
-  const std::unique_ptr<Layer> model = make_model({.name = name, .image_size = image_size});
+  const Device device = bench_device(device_word);
+  const std::unique_ptr<Layer> model = make_model({.name = name, .image_size = image_size}, device);
   const auto optimizer = make_sgd(inventory_of(*model).params, {.momentum = 0.9, .weight_decay = 5e-4});
-  const Tensor images({batch, image_size, image_size, 3});
+  const Tensor images({batch, image_size, image_size, 3}, DType::float32, device);
   fill_normal(images, 0.0f, 1.0f, Philox{1, 0});
   const Tensor input = cast(images, activation_type(precision_named(precision)));
   std::vector<std::int64_t> labels(static_cast<std::size_t>(batch));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i % 10);
-  const Tensor label_tensor = Tensor::from(labels, {batch});
+  const Tensor label_tensor = Tensor::from(labels, {batch}, device);
 
   std::vector<double> ms;
   double loss = 0;
@@ -60,7 +63,7 @@ int main(int argc, char** argv) {
     const Var value = softmax_cross_entropy(model->forward(Var(input)), label_tensor);
     backward(value);
     optimizer->step(0.01);
-    loss = value.value().item();
+    loss = value.value().item();  // on a GPU this waits for the step
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     if (step >= warmup) ms.push_back(elapsed.count());
   }
@@ -69,6 +72,7 @@ int main(int argc, char** argv) {
                                {"batch", batch},
                                {"image_size", image_size},
                                {"precision", precision},
+                               {"device", device_word},
                                {"threads", compute_threads()},
                                {"steps", steps},
                                {"ms_per_step_median", median(ms)},

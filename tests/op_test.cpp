@@ -159,6 +159,7 @@ std::set<std::string> recorded_operations() {
 }
 
 TEST(OpCases, CoverEveryRecordedOperation) {
+  if (!std::filesystem::exists(AB_SOURCE_DIR)) GTEST_SKIP() << "installed without the sources in " AB_SOURCE_DIR;
   const std::set<std::string> recorded = recorded_operations();
   ASSERT_GE(recorded.size(), 14u) << "engine/ops was not read";
   std::set<std::string> covered, names;

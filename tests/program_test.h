@@ -36,10 +36,14 @@ class ProgramTest : public ::testing::Test {
 
   /// Runs the program with `arguments`, words separated by blanks as in a shell; `launcher` comes before it.
   Outcome run(const std::string& arguments, const std::string& launcher = "") const {
-    const std::string command =
-        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} {} >{} 2>{} </dev/null", launcher, AB_PROGRAM,
-                    arguments, path("stdout"), path("stderr"));
-    const int status = std::system(command.c_str());
+    return run_command(
+        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} {}", launcher, AB_PROGRAM, arguments));
+  }
+
+  /// Runs a line of the shell.
+  Outcome run_command(const std::string& command) const {
+    const int status =
+        std::system(fmt::format("{{ {}; }} >{} 2>{} </dev/null", command, path("stdout"), path("stderr")).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("stdout"), ErrorKind::data),
             read_file(path("stderr"), ErrorKind::data)};
   }
