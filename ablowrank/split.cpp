@@ -75,7 +75,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
       if (owners[i] == owner) total += decomposition_elements(*weights[i], ranks.data<std::int64_t>()[i]);
     if (total == 0) continue;
 
-    const Tensor flat({total}, DType::float32);  // collectives work in host memory
+    const Tensor flat({total}, DType::float32, weights.front()->dense().value.value().device());
     std::vector<LowRank> pieces(weights.size());
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -92,9 +92,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
     // Copies, so that no factor keeps the whole buffer alive.
     for (std::size_t i = 0; i < weights.size(); ++i) {
       if (owners[i] != owner) continue;
-      const Device device = weights[i]->dense().value.value().device();
-      const auto own = [&](const Tensor& piece) { return piece.clone().to(device); };
-      result[i] = {own(pieces[i].outer), own(pieces[i].sigma), own(pieces[i].inner)};
+      result[i] = {pieces[i].outer.clone(), pieces[i].sigma.clone(), pieces[i].inner.clone()};
     }
   }
   return result;

@@ -211,6 +211,7 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
                      "given), or of ImageNet's train and val");
   parser->add_option("--val-samples", config.val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
+  parser->add_option("--device", config.device, "what computes: cpu (default), cuda, or cuda:N for GPU N");
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
   parser->add_option("--precision", config.precision, "of activations: fp32, tf32 (GPUs only), bf16 or fp16")
       ->check(CLI::IsMember(ab::precision_names()));

@@ -10,6 +10,7 @@
 
 #include "apps/ab_presets.h"
 #include "apps/config_table.h"
+#include "apps/run_device.h"
 #include "engine/io/atomic_file.h"
 
 namespace ab {
@@ -131,6 +132,7 @@ void check_together(const TrainConfig& config, ConfigUse use) {
            "--dataset synthetic works without any files",
            config.dataset);
   AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
+  check_device_word(config.device);
   const AbConfig& ab = config.ab;
   if (config.method != "ab") return;
   AB_CHECK(ab.full_rank_steps < ab.cycle_steps,

@@ -71,6 +71,7 @@ struct TrainConfig {
   std::string method = "dense";  ///< dense | ab
   int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
   int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N (run_device.h)
   int threads = 0;               ///< per rank; 0: cores / ranks
   std::string sync_bn = "off";   ///< off | group | world: who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
@@ -130,7 +131,7 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
                                 ConfigUse use = ConfigUse::train);
 
 /// Throws Error(config) that lists the settings in which `now` differs from the run that it shall continue, save
-/// those that may change: where data and results are, threads, timeouts, how often to log and save.
+/// those that may change: where data and results are, device, threads, timeouts, how often to log and save.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
 /// Every setting as TOML; reading it back gives an equal TrainConfig.

@@ -92,6 +92,10 @@ void declare_ranks(std::vector<Setting>& all) {
            "ranks inside this process; under mpirun or srun the launcher decides");
   s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
            "count traffic as if every N ranks shared a node; 0: all ranks on one node");
+  s.value("device", &T::device,
+          "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
+          "take the GPUs of their machine in turn")
+      .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
       .may_change = true;
   s.choice("sync_bn", &T::sync_bn, {"off", "group", "world"},

@@ -8,6 +8,7 @@
 #include "apps/build_run.h"
 #include "apps/evaluate.h"
 #include "apps/model_file.h"
+#include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "engine/core/threads.h"
 
@@ -28,13 +29,13 @@ std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::
 
 /// The dense model that the flags describe, filled from a file that does not.
 LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const TensorFile& content,
-                         const std::string& file) {
+                         const std::string& file, Device device) {
   LoadedModel loaded;
   loaded.info.spec = {.name = config.model,
                       .classes = config.classes > 0 ? config.classes : images.classes,
                       .image_size = config.image_size > 0 ? config.image_size : images.height,
                       .draw = false};
-  loaded.model = make_model(loaded.info.spec);
+  loaded.model = make_model(loaded.info.spec, device);
   load_weights(*loaded.model, content, file);
   return loaded;
 }
@@ -43,6 +44,7 @@ LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const 
 
 int run_eval(const EvalConfig& config) {
   set_compute_threads(config.threads, 1);
+  const Device device = choose_device(config.device);
   const std::string file = model_path(config.model_file);
   const TensorFile content = read_safetensors(file);
   const bool described = describes_its_model(content);
@@ -56,10 +58,10 @@ int run_eval(const EvalConfig& config) {
            file);
 
   LoadedModel loaded;
-  if (described) loaded = model_from_file(content, file);
+  if (described) loaded = model_from_file(content, file, device);
   const std::string dataset = config.dataset.empty() ? loaded.info.dataset : config.dataset;
   const std::shared_ptr<const Dataset> images = test_images(config, dataset);
-  if (!described) loaded = load_foreign(config, *images, content, file);
+  if (!described) loaded = load_foreign(config, *images, content, file, device);
   const ModelSpec& spec = loaded.info.spec;
   AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes,
            dataset, images->classes);

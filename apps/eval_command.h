@@ -14,6 +14,7 @@ struct EvalConfig {
   std::string dataset;          ///< as trained when empty
   std::string data_dir;
   std::int64_t val_samples = 0;  ///< the first N test images; 0: all
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N
   int threads = 0;               ///< 0: all cores
   std::string precision = "fp32";
 };

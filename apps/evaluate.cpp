@@ -19,6 +19,12 @@ std::int64_t batch_size(std::int64_t image_size) {
 
 enum { kLoss, kTop1, kTop5, kSamples, kSums };
 
+/// Where a model computes.
+Device device_of(Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
+}
+
 void add_batch(Layer& model, const Batch& batch, Precision precision, double* sum) {
   const Tf32Scope tf32(precision);
   const Var logits = model.forward(Var(cast(batch.images, activation_type(precision))));
@@ -53,13 +59,14 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   Loader loader(set, options);
   loader.start_epoch(0);
 
+  const Device device = device_of(model);
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = loader.next()) add_batch(model, *batch, precision, sum);
+    if (const auto batch = loader.next()) add_batch(model, batch->to(device), precision, sum);
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);

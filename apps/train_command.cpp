@@ -9,6 +9,7 @@
 #include "apps/build_run.h"
 #include "apps/model_file.h"
 #include "apps/progress.h"
+#include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
 #include "apps/terminal.h"
@@ -37,6 +38,7 @@ std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
 void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
+  shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
   const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   AB_CHECK(different.empty(),
@@ -74,7 +76,8 @@ void print_result(const TrainConfig& config, const Summary& s) {
 /// The model with the values of --weights, or null without.
 std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest& data) {
   if (config.weights.empty()) return nullptr;
-  std::unique_ptr<Layer> model = make_model(make_model_spec(config, data.train->classes, data.train->height));
+  const ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
+  std::unique_ptr<Layer> model = make_model(spec, choose_device(config.device));
   const std::string file = model_path(config.weights);
   const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
   if (!fresh.empty())
@@ -138,6 +141,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
 
 int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   check_method(config, config.ranks);
+  choose_device(config.device);  // one that is not there is refused before anything is loaded or written
   const TrainAndTest data = load_data(config);
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
@@ -153,6 +157,7 @@ int train_as_process(const TrainConfig& config, const CommOptions& options) {
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   try {
     check_method(config, world->size());
+    choose_device(config.device);
     return train_rank(config, *world, load_data(config));
   } catch (const std::exception& error) {
     // The abort ends every process of the job, this one too: say why before.

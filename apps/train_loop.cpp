@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "apps/build_run.h"
+#include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
 #include "data/loader.h"
@@ -24,9 +25,9 @@ class Trainer {
  public:
   Trainer(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
           std::unique_ptr<Layer> model)
-      : config_(config), world_(world), data_(data), listener_(listener),
+      : config_(config), world_(world), data_(data), listener_(listener), device_(choose_device(config.device)),
         model_(model ? std::move(model)
-                     : make_model(make_model_spec(config, data.train->classes, data.train->height))),
+                     : make_model(make_model_spec(config, data.train->classes, data.train->height), device_)),
         loader_(*data.train, loader_options(config, world)),
         updates_per_epoch_(updates_per_epoch(config, loader_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
@@ -41,7 +42,7 @@ class Trainer {
     if (config.ema_decay > 0) {
       ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
       spec.draw = false;
-      average_ = std::make_unique<WeightAverage>(make_model(spec), *model_, config.ema_decay);
+      average_ = std::make_unique<WeightAverage>(make_model(spec, device_), *model_, config.ema_decay);
     }
   }
 
@@ -121,6 +122,13 @@ class Trainer {
     return true;
   }
 
+  /// The next batch of the epoch, on the device.
+  Batch next_batch() {
+    const std::optional<Batch> batch = loader_.next();
+    AB_ASSERT(batch);
+    return batch->to(device_);
+  }
+
   /// One update, from as many micro-batches as config says and the epoch still has.
   void train_step(TrainState& state) {
     const std::string phase = strategy_->phase();
@@ -130,17 +138,17 @@ class Trainer {
 
     optimizer_->clear_grads();
     for (std::int64_t i = 0; i < micro_batches; ++i, ++batch_) {
-      const std::optional<Batch> batch = loader_.next();
-      AB_ASSERT(batch);
+      const Batch batch = next_batch();
       model_->set_noise(noise_seed(state.step, i));
       const Tf32Scope tf32(precision_);
-      const Var images(cast(batch->images, activation_type(precision_)));
-      const Var loss = softmax_cross_entropy(model_->forward(images), batch->labels,
+      const Var images(cast(batch.images, activation_type(precision_)));
+      const Var loss = softmax_cross_entropy(model_->forward(images), batch.labels,
                                              static_cast<float>(config_.label_smoothing),
-                                             {batch->mixed_labels, static_cast<float>(batch->mix)});
-      record_.loss(loss.value().item(), share, batch->count(), state.step);
+                                             {batch.mixed_labels, static_cast<float>(batch.mix)});
       strategy_->set_gradient_exchange(i + 1 == micro_batches);
       backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
+      // Asked for when a GPU has its work, as the answer waits for it.
+      record_.loss(loss.value().item(), share, batch.count(), state.step);
     }
     strategy_->finish_grads(state);
     optimizer_->step(learning_rate);
@@ -236,7 +244,7 @@ class Trainer {
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
     load_model(*model_, dict);
-    optimizer_->load(dict, all_params(*model_), Device{});
+    optimizer_->load(dict, all_params(*model_), device_);
     strategy_->load(dict, state);
     if (average_) average_->load(dict);
     if (loss_scale_) loss_scale_->load(dict);
@@ -248,6 +256,7 @@ class Trainer {
   Comm& world_;
   const TrainAndTest& data_;
   const TrainListener& listener_;
+  Device device_;
   std::unique_ptr<Layer> model_;
   Loader loader_;
   std::int64_t updates_per_epoch_, total_steps_;

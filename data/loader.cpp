@@ -220,6 +220,10 @@ void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
   batch.mix = mix.share;
 }
 
+Batch Batch::to(Device device) const {
+  return {images.to(device), labels.to(device), mixed_labels.defined() ? mixed_labels.to(device) : Tensor(), mix};
+}
+
 Loader::Loader(const Dataset& set, const LoaderOptions& options)
     : impl_(std::make_unique<Impl>(set, options)) {}
 Loader::~Loader() = default;

@@ -25,6 +25,8 @@ struct Batch {
   Tensor mixed_labels{};
   double mix = 1;
   std::int64_t count() const { return labels.numel(); }
+  /// The same batch where a model computes. The loader's own are in host memory.
+  Batch to(Device device) const;
 };
 
 struct LoaderOptions {

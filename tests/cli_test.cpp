@@ -10,6 +10,7 @@
 
 #include "apps/config.h"
 #include "apps/summary.h"
+#include "engine/backend/cuda/device.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "tests/program_test.h"
@@ -53,6 +54,18 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("eval", 2, "--model-file");
   expect_failure("inspect", 2, "file");
   expect_failure("compare", 2, "runs");
+}
+
+TEST_F(CliTest, AGpuThatIsNotThereIsRefusedBeforeAnythingIsWritten) {
+  for (const char* word : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA"})
+    expect_failure(tiny_train("o", fmt::format("--device {}", word)), 2, "allowed is cpu, cuda, or cuda:N");
+  expect_failure("eval --model-file x --device gpu", 2, "allowed is cpu, cuda, or cuda:N");
+  if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU; device_test trains on it";
+  // No data either: the device is asked for first.
+  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --device cuda --out {}", path("none"), path("o")), 6,
+                 cuda_unavailable_reason());
+  expect_failure("eval --model-file none --device cuda:1", 6, cuda_unavailable_reason());
+  EXPECT_FALSE(fs::exists(path("o")));
 }
 
 TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {

@@ -13,7 +13,9 @@
 #include <numeric>
 #include <thread>
 
+#include "engine/backend/cuda/device.h"
 #include "engine/core/random.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
@@ -282,6 +284,96 @@ TEST_P(CommTest, GroupsSplitAgainDownToOne) {
     same->all_reduce(t, ReduceOp::max);
     EXPECT_EQ(t.item(), 42 + std::min(world.size() - 1, world.rank() / 3 * 3 + 2));
   });
+}
+
+/// Every collective on the memory of a GPU: the same bits and the same traffic as in host memory.
+class DeviceCommTest : public CommTest {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, DeviceCommTest, testing::ValuesIn(transports()),
+                         [](const auto& info) { return info.param.name; });
+
+/// The result of collective(tensor) on copies of `input` in either memory, between other work on the same stream.
+void expect_same_on_device(Comm& comm, const Tensor& input, const std::function<Tensor(const Tensor&)>& collective) {
+  const auto run_on = [&](Device device, const std::string& phase) {
+    comm.ledger().set_phase(phase);
+    const Tensor tensor = input.to(device).clone(), bias = tensor.clone();
+    const bool computes = tensor.dtype() == DType::float32;
+    if (computes) axpy(1.0, bias, tensor);
+    const Tensor result = collective(tensor);
+    if (computes) scale_in_place(result, 3.0);
+    return result.to(Device{});
+  };
+  const Tensor on_host = run_on({}, "host"), on_device = run_on({DeviceKind::cuda, 0}, "device");
+  EXPECT_EQ(std::memcmp(on_host.raw(), on_device.raw(), on_host.bytes()), 0) << name_of(input.dtype());
+}
+
+TEST_P(DeviceCommTest, ReductionsAndTransfersEqualThoseInHostMemory) {
+  run([](Comm& comm) {
+    const int p = comm.size(), rank = comm.rank();
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max}) {
+      const auto all_reduce = [&](const Tensor& t) { return comm.all_reduce(t, op), t; };
+      expect_same_on_device(comm, rough_floats(4099, rank), all_reduce);
+      expect_same_on_device(comm, numbered<double>(7, rank), all_reduce);
+      if (op != ReduceOp::mean) expect_same_on_device(comm, numbered<std::int64_t>(7, rank), all_reduce);
+      expect_same_on_device(comm, Tensor::scalar(rank == p - 1 ? std::nan("") : rank), all_reduce);
+      expect_same_on_device(comm, rough_floats(p * 129, rank), [&](const Tensor& t) {
+        const Tensor part(Shape{129}, t.dtype(), t.device());
+        comm.reduce_scatter(t, part, op);
+        return part;
+      });
+    }
+    expect_same_on_device(comm, numbered<bfloat16>(100, rank), [&](const Tensor& t) { return comm.broadcast(t, p - 1), t; });
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < p; ++r) counts.push_back(r % 3 == 1 ? 0 : 4 * r + 2);
+    const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    expect_same_on_device(comm, numbered<float>(counts[static_cast<std::size_t>(rank)], rank), [&](const Tensor& t) {
+      const Tensor out(Shape{total}, t.dtype(), t.device());
+      comm.all_gather_v(t, out, counts);
+      return out;
+    });
+    const auto traffic = comm.ledger().by_phase();
+    EXPECT_EQ(traffic.at("host"), traffic.at("device"));
+  });
+}
+
+TEST_P(DeviceCommTest, RequestsOfGroupsAreInFlightTogether) {
+  run([](Comm& world) {
+    const Device gpu{DeviceKind::cuda, 0};
+    const auto group = world.split(world.rank() % 2, "parity");
+    std::vector<Tensor> tensors;
+    std::vector<Request> requests;
+    for (int k = 0; k < 20; ++k) {
+      Comm& comm = k % 2 == 0 ? world : *group;
+      tensors.push_back(numbered<float>(1 + 37 * k, comm.rank()).to(gpu));
+      requests.push_back(comm.all_reduce_async(tensors.back(), ReduceOp::sum));
+      if (k == 10) world.all_reduce(numbered<float>(5, world.rank()), ReduceOp::sum);
+    }
+    for (Request& request : requests) request.wait();
+    for (int k = 0; k < 20; ++k) {
+      const int p = k % 2 == 0 ? world.size() : group->size();
+      expect_all<float>(tensors[static_cast<std::size_t>(k)], [p](std::int64_t i) {
+        return p * static_cast<double>(i % 50) + 10 * sum_of_ranks(p);
+      });
+    }
+  });
+}
+
+TEST(ThreadRanks, TensorsInDifferentMemoryAreAnError) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  try {
+    run_thread_ranks(2, {.timeout = 30s}, [](Comm& comm) {
+      const Device device = comm.rank() == 0 ? Device{} : Device{DeviceKind::cuda, 0};
+      comm.all_reduce(Tensor::zeros({8}, DType::float32, device), ReduceOp::sum);
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::communication);
+    EXPECT_NE(std::string(error.what()).find("are on different devices"), std::string::npos) << error.what();
+  }
 }
 
 TEST_P(CommTest, WrongArgumentsAreRefusedBeforeAnythingIsSent) {

@@ -125,6 +125,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
       assign(setting, config, std::int64_t{7}, where);
   }
   config.lr = 0.2;
+  config.device = "cuda:3";
   config.ab.full_rank_steps = 5;
   EXPECT_EQ(from_toml(to_toml(config)), config);
 

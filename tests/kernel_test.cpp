@@ -14,6 +14,7 @@
 #include "engine/kernels/loss.h"
 #include "engine/kernels/pool.h"
 #include "engine/kernels/random.h"
+#include "engine/kernels/rank_order_reduce.h"
 #include "engine/kernels/reduce.h"
 #include "engine/kernels/softmax.h"
 #include "engine/kernels/tokens.h"
@@ -411,6 +412,29 @@ TEST(Reduce, SumsAndFiniteness) {
   const auto values = m.to_doubles(), sums = column_sums(m).to_doubles();
   for (std::size_t i = 0; i < values.size(); ++i) expected[i % 67] += values[i];
   for (std::size_t c = 0; c < 67; ++c) EXPECT_NEAR(sums[c], expected[c], 1e-3);
+}
+
+TEST(RankOrderReduce, TheKernelLeavesTheBitsOfTheHostLoop) {
+  const std::int64_t n = 5000, ranks = 5;
+  const auto check = [&]<class Combine>(ReduceOp op, float divisor) {
+    std::vector<Tensor> by_loop, by_kernel;
+    std::vector<void*> loop_pointers;
+    std::vector<std::int64_t> kernel_pointers;
+    for (std::uint64_t r = 0; r < ranks; ++r) {
+      by_loop.push_back(normal({n}, r));
+      by_kernel.push_back(by_loop.back().clone());
+      loop_pointers.push_back(by_loop.back().raw());
+      kernel_pointers.push_back(reinterpret_cast<std::int64_t>(by_kernel.back().raw()));
+    }
+    for (std::uint64_t r = 0; r < ranks; ++r) kernel_pointers.push_back(kernel_pointers[r]);  // in place
+    reduce_in_rank_order(Device{}, DType::float32, op, {loop_pointers.begin(), loop_pointers.end()}, loop_pointers, n);
+    for_each_index(Device{}, n, RankOrderReduce<float, Combine>{kernel_pointers.data(), ranks, ranks, divisor});
+    for (std::size_t r = 0; r < ranks; ++r)
+      EXPECT_EQ(std::memcmp(by_loop[r].raw(), by_kernel[r].raw(), by_loop[r].bytes()), 0) << "rank " << r;
+  };
+  check.operator()<AddRank>(ReduceOp::sum, 1);
+  check.operator()<AddRank>(ReduceOp::mean, ranks);
+  check.operator()<LargerOfRanks>(ReduceOp::max, 1);
 }
 
 }  // namespace

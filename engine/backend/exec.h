@@ -17,6 +17,8 @@
 
 #ifdef __CUDACC__
 #include "engine/backend/cuda/launch.h"
+#elif defined(AB_EMULATE_GPU)
+#include "engine/backend/emulated_gpu/kernel_run.h"
 #endif
 
 namespace ab {
@@ -33,11 +35,23 @@ struct SerialTeam {
 /// Below this many indices a CPU loop stays on the calling thread: waking the others would cost more.
 inline constexpr std::int64_t kParallelGrain = 16384;
 
+/// Whether kernels for `device` are loops on this processor; the emulated GPU's are.
+constexpr bool runs_as_loops([[maybe_unused]] Device device) {
+#ifdef AB_EMULATE_GPU
+  return true;
+#else
+  return device.kind == DeviceKind::cpu;
+#endif
+}
+
 template <class F> void for_each_index(Device device, std::int64_t n, const F& f) {
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
 #endif
-  AB_ASSERT(device.kind == DeviceKind::cpu);
+  AB_ASSERT(runs_as_loops(device));
+#ifdef AB_EMULATE_GPU
+  const emulated_gpu::KernelRun run(device, f);
+#endif
 #pragma omp parallel for schedule(static) if (n >= kParallelGrain)
   for (std::int64_t i = 0; i < n; ++i) f(i);
 }
@@ -47,7 +61,10 @@ template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_u
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_rows(device.index, rows, row_cost, kernel);
 #endif
-  AB_ASSERT(device.kind == DeviceKind::cpu);
+  AB_ASSERT(runs_as_loops(device));
+#ifdef AB_EMULATE_GPU
+  const emulated_gpu::KernelRun run(device, kernel);
+#endif
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
   for (std::int64_t row = 0; row < rows; ++row) {
     SerialTeam team;

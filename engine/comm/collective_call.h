@@ -30,6 +30,14 @@ struct CollectiveCall {
   static CollectiveCall of_kind(int kind);
 };
 
+/// Elements [begin, end) of a buffer.
+struct ElementRange {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
+};
+/// The part of a buffer of `elements` that rank `rank` of `ranks` takes care of; sizes differ by at most one.
+ElementRange part_of_rank(std::int64_t elements, int rank, int ranks);
+
 /// "rank 2", "ranks 2, 3".
 std::string list_ranks(const std::vector<int>& ranks);
 

@@ -11,8 +11,11 @@ namespace {
 
 void check_tensor(Collective what, const Tensor& tensor) {
   AB_CHECK(tensor.defined(), "{}: the tensor is undefined", name_of(what));
-  AB_CHECK(tensor.device().kind == DeviceKind::cpu,
-           "{}: needs a tensor in host memory; copy it there with to(Device{{}})", name_of(what));
+}
+
+void check_same_device(Collective what, const Tensor& in, const Tensor& out) {
+  AB_CHECK(in.device() == out.device(), "{}: input and output are on different devices; move one with to()",
+           name_of(what));
 }
 
 void check_reducible(Collective what, const Tensor& tensor, ReduceOp op) {
@@ -61,7 +64,10 @@ void Comm::broadcast(const Tensor& tensor, int root) {
   AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_,
            size_);
   count(Collective::broadcast, tensor.bytes());
-  do_broadcast(tensor, root);
+  if (reaches(tensor)) return do_broadcast(tensor, root);
+  const Tensor on_host = tensor.to(Device{});
+  do_broadcast(on_host, root);
+  if (rank_ != root) tensor.copy_from(on_host);
 }
 
 void Comm::all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tensor, op).wait(); }
@@ -69,17 +75,27 @@ void Comm::all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tens
 Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
   check_reducible(Collective::all_reduce, tensor, op);
   count(Collective::all_reduce, tensor.bytes());
-  return do_all_reduce_async(tensor, op);
+  if (reaches(tensor)) return do_all_reduce_async(tensor, op);
+  const Tensor on_host = tensor.to(Device{});
+  const auto started = std::make_shared<Request>(do_all_reduce_async(on_host, op));
+  return Request([started, on_host, tensor] {
+    started->wait();
+    tensor.copy_from(on_host);
+  });
 }
 
 void Comm::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
   check_reducible(Collective::reduce_scatter, in, op);
   check_tensor(Collective::reduce_scatter, out);
+  check_same_device(Collective::reduce_scatter, in, out);
   AB_CHECK(in.dtype() == out.dtype() && in.numel() == size_ * out.numel(),
            "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size_, in.numel(),
            name_of(in.dtype()), out.numel(), name_of(out.dtype()));
   count(Collective::reduce_scatter, in.bytes());
-  do_reduce_scatter(in, out, op);
+  if (reaches(in)) return do_reduce_scatter(in, out, op);
+  const Tensor part(out.shape(), out.dtype());
+  do_reduce_scatter(in.to(Device{}), part, op);
+  out.copy_from(part);
 }
 
 void Comm::all_gather(const Tensor& in, const Tensor& out) {
@@ -89,6 +105,7 @@ void Comm::all_gather(const Tensor& in, const Tensor& out) {
 void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
   check_tensor(Collective::all_gather, in);
   check_tensor(Collective::all_gather, out);
+  check_same_device(Collective::all_gather, in, out);
   AB_CHECK(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks",
            counts.size(), size_);
   for (const std::int64_t n : counts) AB_CHECK(n >= 0, "all_gather: a rank cannot contribute {} elements", n);
@@ -100,7 +117,14 @@ void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<s
            "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()),
            out.numel(), name_of(out.dtype()));
   count(Collective::all_gather, out.bytes());
-  do_all_gather_v(in, out, counts);
+  if (reaches(in)) return do_all_gather_v(in, out, counts);
+  const Tensor parts(out.shape(), out.dtype());
+  do_all_gather_v(in.to(Device{}), parts, counts);
+  out.copy_from(parts);
+}
+
+bool Comm::reaches(const Tensor& tensor) const {
+  return tensor.device().kind == DeviceKind::cpu || takes_device_tensors();
 }
 
 void Comm::count(Collective what, std::size_t payload_bytes) {
@@ -120,6 +144,12 @@ CollectiveCall CollectiveCall::of_kind(int kind) {
   return {.what = static_cast<Collective>(kind / (kDTypeCount * 3)),
           .dtype = static_cast<DType>(kind / 3 % kDTypeCount),
           .op = static_cast<ReduceOp>(kind % 3)};
+}
+
+ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {
+  const std::int64_t share = elements / ranks, rest = elements % ranks;
+  const auto begin = [&](std::int64_t r) { return r * share + std::min(r, rest); };
+  return {begin(rank), begin(rank + 1)};
 }
 
 std::string list_ranks(const std::vector<int>& ranks) {

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: MIT
 //
 // Collectives between ranks. A rank is a process (mpi) or a thread (thread); `self` is a world of one.
-// All collectives are called by every rank of the group in the same order. Tensors are contiguous and in
-// host memory; reductions take float32, float64 and int64, transfers any type.
+// All collectives are called by every rank of the group in the same order. Reductions take float32, float64 and
+// int64, transfers any type. Tensors may be in host memory or on a device, the same kind on all ranks. On a device a
+// collective takes its place in the calling thread's stream: it sees what was issued before, and what is issued after
+// it has returned (or wait() has) sees its result. A transport that cannot reach device memory is handed copies in
+// host memory; takes_device_tensors() says which kind it is.
 // Every reduction adds its operands in rank order, so the results of one collective are bitwise equal on all
 // ranks, and the same with every transport.
 // A peer that fails or does not arrive within the timeout raises Error(communication) that names it; so do
@@ -20,10 +23,9 @@
 
 #include "engine/comm/ledger.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/rank_order_reduce.h"
 
 namespace ab {
-
-enum class ReduceOp { sum, mean, max };
 
 /// A collective in flight. The tensor must not be touched before wait() returns. Requests of one
 /// communicator are waited for in the order they were started, and before it is destroyed.
@@ -67,6 +69,9 @@ class Comm {
   /// Rank i contributes counts[i] elements (equal lists on all ranks); out.numel() = sum of counts.
   void all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
 
+  /// Whether this transport works on device memory itself.
+  virtual bool takes_device_tensors() const { return false; }
+
   Ledger& ledger() { return *ledger_; }
 
   /// Tells all ranks of the world that this one cannot go on, so that none waits for it. Safe to call from
@@ -78,7 +83,8 @@ class Comm {
  protected:
   Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger);
 
-  // What a transport implements. Arguments have been checked and the ledger has been written.
+  // What a transport implements. Arguments have been checked and the ledger has been written. Tensors are in host
+  // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
   /// `members`: who passed this colour, by their rank here, ascending.
   virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name,
                                          const std::vector<int>& members) = 0;
@@ -95,6 +101,7 @@ class Comm {
 
  private:
   void count(Collective what, std::size_t payload_bytes);
+  bool reaches(const Tensor& tensor) const;
 
   int rank_, size_;
   std::string name_;

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/comm/rank_order_reduce.h"
-
 namespace ab {
 namespace {
 
@@ -131,7 +129,7 @@ void MpiOperation::reduce_received() {
   if (call_.what == Collective::reduce_scatter)
     destination = static_cast<std::byte*>(buffers_.out.raw()) +
                   (mine.begin - part_begin_[static_cast<std::size_t>(rank_)]);
-  reduce_in_rank_order(call_.dtype, call_.op, sources, {&destination, 1},
+  reduce_in_rank_order(Device{}, call_.dtype, call_.op, sources, {&destination, 1},
                        static_cast<std::int64_t>(mine.bytes / size_of(call_.dtype)));
 }
 

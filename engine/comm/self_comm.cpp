@@ -15,6 +15,7 @@ class SelfComm final : public Comm {
   SelfComm(std::string name, std::shared_ptr<Ledger> ledger)
       : Comm(0, 1, std::move(name), {0}, std::move(ledger)) {}
 
+  bool takes_device_tensors() const override { return true; }
   void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
 
  protected:

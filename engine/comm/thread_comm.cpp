@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks as threads of one process. The n-th collective of a group meets in a slot: every rank leaves its
-// tensor there, and when all have arrived each does its share of the work directly on the others' memory.
+// tensor there, and when all have arrived each does its share of the work directly on the others' memory, in host
+// memory or on the GPU that they share. On a GPU every rank has a stream of its own: a rank waits for its stream
+// before it arrives, and again before it says that it has finished, so nobody sees work that is under way.
 // Waits block, so there may be more ranks than cores.
 #include <algorithm>
 #include <condition_variable>
@@ -10,9 +12,9 @@
 #include <optional>
 #include <thread>
 
+#include "engine/backend/backend.h"
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
-#include "engine/comm/rank_order_reduce.h"
 #include "engine/core/threads.h"
 
 namespace ab {
@@ -83,6 +85,7 @@ class ThreadComm final : public Comm {
       : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
         world_(std::move(world)), group_(std::move(group)), me_(static_cast<std::size_t>(rank)) {}
 
+  bool takes_device_tensors() const override { return true; }
   void abort(const std::string& reason, int exit_code) noexcept override;
 
  protected:
@@ -100,6 +103,7 @@ class ThreadComm final : public Comm {
 
   std::int64_t post(const CollectiveCall& call, const Tensor& tensor);
   void complete(std::int64_t sequence, const Work& work);
+  void check_one_device(const Slot& slot);
   void reach(Slot& slot, Progress progress);
   void wait_until_all(Lock& lock, const Slot& slot, Progress goal);
   [[noreturn]] void fail(const std::string& reason);
@@ -112,7 +116,7 @@ class ThreadComm final : public Comm {
   std::int64_t splits_ = 0;
 };
 
-/// Announces this rank at its next slot; never blocks.
+/// Tells what this rank calls at its next slot; never blocks.
 std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) {
   const Lock lock(world_->mutex);
   world_->throw_if_failed();
@@ -123,7 +127,6 @@ std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) 
     fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}",
                      sequence, name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
   slot.tensors[me_] = tensor;
-  reach(slot, Progress::arrived);
   return sequence;
 }
 
@@ -131,15 +134,36 @@ std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) 
 void ThreadComm::complete(std::int64_t sequence, const Work& work) {
   Lock lock(world_->mutex);
   Slot& slot = group_->slots.at(sequence);
+  const Device device = slot.tensors[me_].device();
+  const auto unlocked = [&](auto&& part) {
+    lock.unlock();
+    part();
+    lock.lock();
+  };
+  unlocked([&] { backend(device).synchronize(); });
+  reach(slot, Progress::arrived);
   wait_until_all(lock, slot, Progress::arrived);
   if (work) {
-    lock.unlock();
-    work(slot);
-    lock.lock();
+    check_one_device(slot);
+    unlocked([&] {
+      work(slot);
+      backend(device).synchronize();
+    });
     reach(slot, Progress::finished);
     wait_until_all(lock, slot, Progress::finished);
+    slot.tensors[me_] = {};  // here, and not with the slot on another thread: a stream gives back its own memory
   }
   if (++slot.departures == slot.progress.size()) group_->slots.erase(sequence);
+}
+
+/// Ranks read each other's memory, so it must be of one kind. Needs the mutex.
+void ThreadComm::check_one_device(const Slot& slot) {
+  const Device mine = slot.tensors[me_].device();
+  for (std::size_t member = 0; member < slot.tensors.size(); ++member)
+    if (slot.tensors[member].device() != mine)
+      fail(fmt::format("{} in group '{}': the tensors of ranks {} and {} are on different devices; ranks that are "
+                       "threads share one device",
+                       slot.call.str(), name(), world_rank(me_), world_rank(member)));
 }
 
 void ThreadComm::reach(Slot& slot, Progress progress) {
@@ -216,7 +240,7 @@ Request ThreadComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
     for (const Tensor& t : slot.tensors)
       parts.push_back(static_cast<char*>(t.raw()) + static_cast<std::size_t>(mine.begin) * size_of(dtype));
     const std::vector<const void*> sources(parts.begin(), parts.end());
-    reduce_in_rank_order(dtype, op, sources, parts, mine.size());
+    reduce_in_rank_order(slot.tensors[me_].device(), dtype, op, sources, parts, mine.size());
   };
   return Request([this, sequence, reduce_my_part] { complete(sequence, reduce_my_part); });
 }
@@ -229,7 +253,7 @@ void ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp
     for (const Tensor& t : slot.tensors)
       sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
     void* const destination = out.raw();
-    reduce_in_rank_order(in.dtype(), op, sources, {&destination, 1}, out.numel());
+    reduce_in_rank_order(in.device(), in.dtype(), op, sources, {&destination, 1}, out.numel());
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace ab {
@@ -43,6 +44,10 @@ class CpuMemory final : public Memory {
     }
     void* block = std::aligned_alloc(kAlignment, rounded);
     AB_CHECK_KIND(communication, block, "out of memory: cannot allocate {} bytes on the CPU", rounded);
+#ifdef AB_EMULATE_GPU
+    const std::lock_guard lock(mutex_);
+    handed_out_.insert(block);
+#endif
     return block;
   }
 
@@ -64,6 +69,11 @@ class CpuMemory final : public Memory {
     return stats_;
   }
 
+  bool has_handed_out(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    return handed_out_.contains(address);
+  }
+
  private:
   static constexpr std::size_t kAlignment = 64;
 
@@ -77,15 +87,24 @@ class CpuMemory final : public Memory {
 
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
+  std::set<const void*> handed_out_;  // ever; filled for the emulated GPU only
   MemoryStats stats_;
 };
+
+CpuMemory& cpu_memory() {
+  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
+  static CpuMemory& cpu = *new CpuMemory;
+  return cpu;
+}
 
 }  // namespace
 
 Memory& memory(Device device) {
-  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
-  static CpuMemory& cpu = *new CpuMemory;
-  return device.kind == DeviceKind::cpu ? cpu : cuda_memory(device.index);
+  return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index);
 }
+
+#ifdef AB_EMULATE_GPU
+bool is_host_block(const void* address) { return cpu_memory().has_handed_out(address); }
+#endif
 
 }  // namespace ab

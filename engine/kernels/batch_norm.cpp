@@ -18,7 +18,7 @@ PixelTable pixel_table(const Tensor& x) {
   PixelTable table;
   table.channels = x.dim(-1);
   table.pixels = x.numel() / table.channels;
-  const std::int64_t width = x.device().kind == DeviceKind::cpu ? kLaneWidth<SerialTeam> : 256;
+  const std::int64_t width = runs_as_loops(x.device()) ? kLaneWidth<SerialTeam> : 256;
   const std::int64_t fold = width / std::gcd(width, table.channels);
   if (table.pixels % fold == 0) table.fold = fold;
   table.chunk_rows = std::max<std::int64_t>(16, kChunkElements / table.columns());
@@ -41,11 +41,11 @@ template <class F> void dispatch_flags(bool first, bool second, F&& f) {
 
 /// The sums of a backward pass over all ranks: [2, C] of their type, dbeta first.
 Tensor grad_sums_of_ranks(const BatchNormGrads& grads, const SumOverRanks& sum_over_ranks) {
-  const Tensor sums(Shape{2, grads.dbeta.numel()}, DType::float64);
+  const Tensor sums(Shape{2, grads.dbeta.numel()}, DType::float64, grads.dbeta.device());
   sums.slice(0, 1).copy_from(cast(grads.dbeta, DType::float64));
   sums.slice(1, 2).copy_from(cast(grads.dgamma, DType::float64));
   sum_over_ranks(sums);
-  return cast(sums, grads.dbeta.dtype()).to(grads.dbeta.device());
+  return cast(sums, grads.dbeta.dtype());
 }
 
 }  // namespace
@@ -76,17 +76,16 @@ BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& runnin
       return moments;
     }
     const auto pixels = static_cast<double>(table.pixels);
-    const Tensor own(Shape{forward_sums(table.channels)}, DType::float64, x.device());
-    merge(kernels::SetSums<C>{pixels, own.data<double>(), own.data<double>() + table.channels});
-    const Tensor sums = own.to(Device{});
-    sums.data<double>()[2 * table.channels] = pixels;
+    const Tensor sums(Shape{forward_sums(table.channels)}, DType::float64, x.device());
+    const Tensor pixel_count = sums.slice(2 * table.channels, forward_sums(table.channels));
+    merge(kernels::SetSums<C>{pixels, sums.data<double>(), sums.data<double>() + table.channels});
+    fill(pixel_count, pixels);
     sum_over_ranks(sums);
-    const double all_pixels = sums.data<double>()[2 * table.channels];
+    const double all_pixels = pixel_count.item();
     moments.pixels = static_cast<std::int64_t>(all_pixels);
-    const Tensor all = sums.to(x.device());
     for_each_index(x.device(), table.channels,
-                   kernels::MomentsOfSums<C>{all_pixels, all.data<double>(),
-                                             all.data<double>() + table.channels, set_moments()});
+                   kernels::MomentsOfSums<C>{all_pixels, sums.data<double>(),
+                                             sums.data<double>() + table.channels, set_moments()});
     return moments;
   });
 }

@@ -25,8 +25,8 @@ struct BatchMoments {
   std::int64_t pixels = 0;  ///< N, on all ranks that share the moments; 0: they are constants
 };
 
-/// Replaces a float64 tensor in host memory by its sum over the ranks that share statistics. Empty: this rank has
-/// its own.
+/// Replaces a float64 tensor on the device of x by its sum over the ranks that share statistics. Empty: this rank
+/// has its own.
 using SumOverRanks = std::function<void(const Tensor&)>;
 /// What a forward pass adds up over ranks (Σ x and Σ x² per channel, N), and a backward pass (both sums in dx).
 constexpr std::int64_t forward_sums(std::int64_t channels) { return 2 * channels + 1; }

@@ -46,7 +46,7 @@ AB_HD void for_each_block(const Team& team, std::int64_t rows, std::int64_t n, c
 /// Where lanes share a long sum instead, each row of a kernel is one such block: how many there are in [0, n)
 /// on `device`, and body(begin, count) for one of them.
 inline std::int64_t blocks_of(Device device, std::int64_t n) {
-  const std::int64_t width = device.kind == DeviceKind::cpu ? kLaneWidth<SerialTeam> : 1;
+  const std::int64_t width = runs_as_loops(device) ? kLaneWidth<SerialTeam> : 1;
   return (n + width - 1) / width;
 }
 template <class Team, class Body>

@@ -9,7 +9,7 @@ void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& colle
   std::map<DType, std::vector<Tensor>> by_type;
   for (const Tensor& tensor : tensors) by_type[tensor.dtype()].push_back(tensor);
   for (const auto& [dtype, group] : by_type) {
-    const Tensor flat(Shape{elements_by_type(group).at(dtype)}, dtype);
+    const Tensor flat(Shape{elements_by_type(group).at(dtype)}, dtype, group.front().device());
     // Captured by name: clang before 16 does not capture a structured binding.
     const auto for_each_part = [&, &group = group](auto&& copy) {
       std::int64_t begin = 0;

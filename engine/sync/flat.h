@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Collectives over many small tensors at once: they travel in one flat buffer per element type, because a
-// collective has a price of its own, whatever its size. Tensors may lie on any device.
+// collective has a price of its own, whatever its size. The tensors lie on one device, and so does the buffer.
 
 #include <map>
 #include <vector>

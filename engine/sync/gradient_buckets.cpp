@@ -53,7 +53,7 @@ void GradientBuckets::add_bucket(std::span<Param* const> params) {
   Bucket& bucket = buckets_.emplace_back();
   std::int64_t elements = 0;
   for (const Param* param : params) elements += param->numel();
-  bucket.flat = Tensor(Shape{elements});
+  bucket.flat = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
   std::int64_t begin = 0;
   for (Param* const param : params) {
     const std::int64_t end = begin + param->numel();
@@ -97,7 +97,7 @@ void GradientBuckets::finish() {
     bucket.packed = 0;
     for (Entry& entry : bucket.entries) {
       Var& value = entry.param->value;
-      value.set_grad(entry.place.view(value.shape()).to(value.value().device()));
+      value.set_grad(entry.place.view(value.shape()));
       entry.packed = false;
     }
   }

@@ -41,8 +41,7 @@ class GradientBuckets {
   void set_exchange(bool on) { exchange_ = on; }
 
   /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
-  /// none on this rank counted as zeros. Gradients in host memory are views of the buckets: they hold until
-  /// the next backward.
+  /// none on this rank counted as zeros. The gradients are views of the buckets: they hold until the next backward.
   void finish();
 
   std::size_t bucket_count() const { return buckets_.size(); }

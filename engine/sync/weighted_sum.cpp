@@ -13,7 +13,7 @@ void WeightedSum::run(Comm& comm) {
   if (terms_.empty()) return;
   std::int64_t total = 0, offset = 0;
   for (const Term& term : terms_) total += term.tensor.numel();
-  const Tensor flat({total}, DType::float32);  // collectives work in host memory
+  const Tensor flat({total}, DType::float32, terms_.front().tensor.device());
   for (const auto& [tensor, weight] : terms_) {
     const Tensor piece = flat.slice(offset, offset + tensor.numel()).view(tensor.shape());
     offset += tensor.numel();
@@ -26,10 +26,7 @@ void WeightedSum::run(Comm& comm) {
     results_.push_back(piece);
   }
   comm.all_reduce(flat, ReduceOp::sum);
-  for (std::size_t i = 0; i < results_.size(); ++i) {
-    const Device device = terms_[i].tensor.device();
-    results_[i] = device == Device{} ? results_[i].clone() : results_[i].to(device);
-  }
+  for (Tensor& result : results_) result = result.clone();  // so that none keeps the whole buffer alive
 }
 
 }  // namespace ab

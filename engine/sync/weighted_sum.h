@@ -13,7 +13,7 @@ namespace ab {
 class WeightedSum {
  public:
   /// Adds weight · tensor to the sum; returns the index of its result. All ranks add equal shapes in the same
-  /// order. With weight 0 only the shape matters.
+  /// order, all on one device. With weight 0 only the shape matters.
   std::size_t add(const Tensor& tensor, double weight);
   /// One all-reduce over `comm` of everything added.
   void run(Comm& comm);

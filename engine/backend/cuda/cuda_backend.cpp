@@ -59,7 +59,7 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 Backend& cuda_backend(int device_index) {
-  cuda::check_device(device_index);
+  check_cuda_device(device_index);
   static const auto backends = [] {
     std::vector<std::unique_ptr<CudaBackend>> list;
     for (int i = 0; i < cuda_device_count(); ++i) list.push_back(std::make_unique<CudaBackend>(i));

@@ -13,4 +13,7 @@ int cuda_device_count();
 /// Why cuda_device_count() is 0 and what to do about it, in one sentence; empty when there is a device.
 std::string cuda_unavailable_reason();
 
+/// Throws Error(communication) that says why, unless this process can use that GPU.
+void check_cuda_device(int device_index);
+
 }  // namespace ab

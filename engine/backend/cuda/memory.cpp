@@ -79,7 +79,7 @@ CudaMemory& device_memory(int device_index) {
     for (int i = 0; i < cuda_device_count(); ++i) list->push_back(std::make_unique<CudaMemory>(i));
     return list;
   }();
-  check_device(device_index);
+  check_cuda_device(device_index);
   return *memories[static_cast<std::size_t>(device_index)];
 }
 

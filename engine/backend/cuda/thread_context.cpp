@@ -27,18 +27,9 @@ thread_local Contexts contexts;
 
 }  // namespace
 
-void check_device(int device_index) {
-  static const int count = cuda_device_count();
-  if (0 <= device_index && device_index < count) return;
-  const std::string reason = cuda_unavailable_reason();
-  AB_CHECK_KIND(communication, reason.empty(), "{}", reason);
-  AB_CHECK_KIND(communication, false, "there is no GPU {}: this process sees {}, numbered from 0",
-                device_index, count);
-}
-
 ThreadContext& ThreadContext::current(int device_index) {
   AB_ASSERT(!thread_is_ending);
-  check_device(device_index);
+  check_cuda_device(device_index);
   const auto i = static_cast<std::size_t>(device_index);
   auto& by_device = contexts.by_device;
   if (by_device.size() <= i) by_device.resize(i + 1);

@@ -16,9 +16,6 @@
 
 namespace ab::cuda {
 
-/// Throws Error(communication) that says why, unless this process can use that GPU.
-void check_device(int device_index);
-
 class ThreadContext {
  public:
   /// The calling thread's context, made at first use; the device becomes the thread's current one.

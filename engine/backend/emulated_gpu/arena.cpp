@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/emulated_gpu/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/emulated_gpu/kernel_run.h"
+
+namespace ab::emulated_gpu {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // as cudaMalloc
+constexpr int kPoison = 0xff;            // NaN in every floating-point type, -1 in int64
+
+std::size_t round_up(std::size_t bytes) {
+  return std::max((bytes + kAlignment - 1) / kAlignment, std::size_t{1}) * kAlignment;
+}
+
+}  // namespace
+
+Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
+  const int file = memfd_create("emulated_gpu", MFD_CLOEXEC);
+  const bool has_pages = file >= 0 && ftruncate(file, static_cast<off_t>(kArenaBytes)) == 0;
+  const auto map = [&](int rights) { return mmap(nullptr, kArenaBytes, rights, MAP_SHARED | MAP_NORESERVE, file, 0); };
+  void* const base = map(PROT_NONE);
+  void* const backdoor = map(PROT_READ | PROT_WRITE);
+  AB_CHECK_KIND(communication, has_pages && base != MAP_FAILED && backdoor != MAP_FAILED,
+                "cannot reserve {} bytes of addresses for the emulated GPU {}: {}", kArenaBytes, device_index,
+                std::strerror(errno));
+  ::close(file);  // the mappings keep it
+  base_ = static_cast<std::byte*>(base);
+  backdoor_ = static_cast<std::byte*>(backdoor);
+}
+
+void* Arena::allocate(std::size_t bytes) {
+  const std::size_t size = round_up(bytes);
+  const std::lock_guard lock(mutex_);
+  void* const block = base_ + take_free_range(size);
+  stats_.live_bytes += static_cast<std::int64_t>(size);
+  stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  std::memset(behind(block), kPoison, size);
+  return block;
+}
+
+std::size_t Arena::take_free_range(std::size_t bytes) {
+  const auto found = std::find_if(free_.begin(), free_.end(), [bytes](const auto& f) { return f.second >= bytes; });
+  if (found == free_.end()) {
+    AB_CHECK_KIND(communication, bytes <= kArenaBytes - used_,
+                  "the emulated GPU {} is out of memory: {} bytes are in use and {} more were asked for",
+                  device_.index, stats_.live_bytes, bytes);
+    used_ += bytes;
+    if (users_ > 0) protect(PROT_READ | PROT_WRITE);
+    return used_ - bytes;
+  }
+  const auto [offset, size] = *found;
+  free_.erase(found);
+  if (size > bytes) free_[offset + bytes] = size - bytes;
+  return offset;
+}
+
+void Arena::release(void* block, std::size_t bytes) {
+  std::size_t size = round_up(bytes);
+  const std::lock_guard lock(mutex_);
+  std::memset(behind(block), kPoison, size);
+  stats_.live_bytes -= static_cast<std::int64_t>(size);
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - base_);
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + size) {
+    size += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += size;
+      return;
+    }
+  }
+  free_[offset] = size;
+}
+
+void Arena::set_zero(void* block, std::size_t bytes) { std::memset(behind(block), 0, bytes); }
+
+void Arena::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(behind(to), behind(from), bytes); }
+
+void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(behind(to), host, bytes);
+}
+
+void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(host, behind(from), bytes);
+}
+
+MemoryStats Arena::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Arena::open() {
+  const std::lock_guard lock(mutex_);
+  if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+
+void Arena::close() {
+  const std::lock_guard lock(mutex_);
+  if (--users_ == 0) protect(PROT_NONE);
+}
+
+std::byte* Arena::behind(const void* block) const {
+  const std::less<const void*> before;
+  AB_ASSERT(!before(block, base_) && before(block, base_ + kArenaBytes));
+  return backdoor_ + (static_cast<const std::byte*>(block) - base_);
+}
+
+/// Needs the mutex.
+void Arena::protect(int rights) {
+  if (used_ > 0) AB_ASSERT(mprotect(base_, (used_ + 4095) / 4096 * 4096, rights) == 0);
+}
+
+Arena& arena(int device_index) {
+  // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
+  static const auto& arenas = *[] {
+    auto* list = new std::vector<std::unique_ptr<Arena>>;
+    for (int i = 0; i < cuda_device_count(); ++i) list->push_back(std::make_unique<Arena>(i));
+    return list;
+  }();
+  check_cuda_device(device_index);
+  return *arenas[static_cast<std::size_t>(device_index)];
+}
+
+void KernelRun::begin(const void* kernel, std::size_t bytes) {
+  if (device_.kind == DeviceKind::cpu) return;
+  for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* pointer = nullptr;
+    std::memcpy(&pointer, static_cast<const std::byte*>(kernel) + at, sizeof(pointer));
+    AB_ASSERT(!is_host_block(pointer));
+  }
+  arena(device_.index).open();
+}
+
+KernelRun::~KernelRun() {
+  if (device_.kind == DeviceKind::cuda) arena(device_.index).close();
+}
+
+}  // namespace ab::emulated_gpu
+
+ab::Memory& ab::cuda_memory(int device_index) { return emulated_gpu::arena(device_index); }

@@ -1,0 +1,55 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The memory of the emulated GPU, which finds on a machine without one what would fail on a real one. It is a range
+// of addresses that nobody may touch, except while a kernel runs: code that reaches for device memory from
+// the host dies at that very line. Blocks that are handed out or given back hold NaN, so that a value which nobody
+// wrote, or which is gone, shows in the results.
+// Ranks may be threads that share a GPU: while one of them runs a kernel, a stray access by another goes unseen.
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "engine/core/memory.h"
+
+namespace ab::emulated_gpu {
+
+/// What each emulated GPU has; pages that were never touched cost nothing.
+inline constexpr std::size_t kArenaBytes = std::size_t{16} << 30;
+
+class Arena final : public Memory {
+ public:
+  explicit Arena(int device_index);
+
+  void* allocate(std::size_t bytes) override;
+  void release(void* block, std::size_t bytes) override;
+  void set_zero(void* block, std::size_t bytes) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void copy_from_host(void* to, const void* host, std::size_t bytes) override;
+  void copy_to_host(void* host, const void* from, std::size_t bytes) override;
+  MemoryStats stats() const override;
+
+  /// Each open() allows access until its close().
+  void open();
+  void close();
+
+ private:
+  std::byte* behind(const void* block) const;
+  std::size_t take_free_range(std::size_t bytes);
+  void protect(int rights);
+
+  Device device_;
+  std::byte* base_;                          // of the addresses that are given out
+  std::byte* backdoor_;                      // the same pages at other addresses, always open to this class
+  std::size_t used_ = 0;                     // bytes from the base that have ever been handed out
+  std::map<std::size_t, std::size_t> free_;  // below used_: offset and size, neighbours merged
+  int users_ = 0;                            // how many have it open
+  MemoryStats stats_;
+  mutable std::mutex mutex_;
+};
+
+/// The memory of one GPU; throws Error(communication) when there is none of that number.
+Arena& arena(int device_index);
+
+}  // namespace ab::emulated_gpu

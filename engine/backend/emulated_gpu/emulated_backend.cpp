@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+//
+// Stands in for engine/backend/cuda in builds that emulate a GPU (CMake option AB_EMULATE_GPU), for tests of
+// everything that has to keep host and device memory apart. The vendor mathematics is the CPU's, on copies in host
+// memory; kernels run as loops (exec.h); so results equal the CPU's to the last bit. Nothing is asynchronous here.
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cuda/device.h"
+
+namespace ab {
+namespace {
+
+class EmulatedBackend final : public Backend {
+ public:
+  explicit EmulatedBackend(int device_index) : device_{DeviceKind::cuda, device_index} {}
+
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+    const Tensor result = on_host(c);
+    cpu_backend().gemm(spec, on_host(a), on_host(b), result);
+    c.copy_from(result);
+  }
+  void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+    const Tensor result = on_host(c);
+    cpu_backend().batched_gemm(spec, on_host(a), on_host(b), result);
+    c.copy_from(result);
+  }
+
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                      const Tensor& y) override {
+    const Tensor result = on_host(y);
+    cpu_backend().conv2d_forward(spec, on_host(x), on_host(w), on_host(bias), result);
+    y.copy_from(result);
+  }
+  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) override {
+    const Tensor result = on_host(dx);
+    cpu_backend().conv2d_backward_data(spec, on_host(dy), on_host(w), result);
+    dx.copy_from(result);
+  }
+  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw) override {
+    const Tensor result = on_host(dw);
+    cpu_backend().conv2d_backward_weight(spec, on_host(dy), on_host(x), result);
+    dw.copy_from(result);
+  }
+
+  Svd svd(const Tensor& w, SvdMethod method) override {
+    const Svd result = cpu_backend().svd(on_host(w), method);
+    return {result.u.to(device_), result.s.to(device_), result.vt.to(device_)};
+  }
+
+  void synchronize() override {}
+
+ private:
+  Tensor on_host(const Tensor& tensor) const {
+    if (!tensor.defined()) return tensor;
+    AB_ASSERT(tensor.device() == device_);
+    return tensor.to(Device{});
+  }
+
+  Device device_;
+};
+
+}  // namespace
+
+int cuda_device_count() { return 2; }
+std::string cuda_unavailable_reason() { return {}; }
+
+Backend& cuda_backend(int device_index) {
+  static EmulatedBackend backends[] = {EmulatedBackend(0), EmulatedBackend(1)};
+  check_cuda_device(device_index);
+  return backends[device_index];
+}
+
+}  // namespace ab

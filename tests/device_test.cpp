@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+//
+// Training on a GPU follows training on the CPU. With the emulated GPU (CMake option AB_EMULATE_GPU) every bit is the
+// same, and code that touches device memory from the host dies; a real one rounds otherwise, so there the losses stay
+// close, while ranks r, phases and traffic are the same.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "apps/run_device.h"
+#include "apps/run_folder.h"
+#include "apps/stop_request.h"
+#include "apps/train_loop.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
+#include "tests/program_test.h"
+#include "tests/striped_images.h"
+
+namespace ab {
+namespace {
+
+#ifdef AB_EMULATE_GPU
+constexpr bool kEmulated = true;
+#else
+constexpr bool kEmulated = false;
+#endif
+
+constexpr double kLossTolerance = 1e-3;
+
+const TrainAndTest& data() {
+  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(83, 1)),
+                                std::make_shared<ImageSet>(testing::striped_images(21, 2))};
+  return set;
+}
+
+struct Outcome {
+  bool stopped = false;
+  std::vector<double> losses;
+  std::vector<std::string> phases;
+  std::vector<std::pair<std::string, std::int64_t>> ranks_r;  ///< of every split, weight by weight
+  std::map<std::string, double> bytes_by_phase;
+  double val_loss = 0;
+  std::vector<double> model;  ///< parameters, buffers and averaged weights of rank 0
+};
+
+/// Trains on from what config.out holds, if anything; tells the run to stop after `stop_after` steps.
+Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::int64_t stop_after = -1) {
+  config.device = device;
+  Outcome outcome;
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) {
+    outcome.losses.push_back(m.loss);
+    outcome.phases.push_back(m.phase);
+    if (m.step == stop_after) request_stop();
+  };
+  listener.on_split = [&](const SplitMetrics& m) {
+    for (const LayerRank& layer : m.layers) outcome.ranks_r.emplace_back(layer.name, layer.r);
+  };
+  clear_stop_request();
+  run_thread_ranks(ranks, {.ranks_per_node = 2}, [&](Comm& world) {
+    set_compute_threads(1);
+    std::optional<Checkpoint> checkpoint;
+    const std::string folder = in_folder(config.out, kCheckpointFolder);
+    if (std::filesystem::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
+    const TrainResult result = train(config, world, data(), listener, std::move(checkpoint));
+    if (world.rank() != 0) return;
+    outcome.stopped = result.stopped;
+    outcome.bytes_by_phase = result.summary.wire_bytes_per_rank_by_phase;
+    outcome.val_loss = result.summary.final_val_loss;
+    for (Layer* model : {result.model.get(), result.average.get()}) {
+      if (!model) continue;
+      for (const Param* p : inventory_of(*model).params) {
+        EXPECT_EQ(p->value.value().device(), choose_device(device)) << p->name;
+        for (double v : p->value.value().to_doubles()) outcome.model.push_back(v);
+      }
+      for (const Buffer& buffer : inventory_of(*model).buffers)
+        for (double v : buffer.value.to_doubles()) outcome.model.push_back(v);
+    }
+  });
+  clear_stop_request();
+  return outcome;
+}
+
+/// `first`: how many losses of `cpu` came before the first of `device`.
+void expect_same_training(const Outcome& cpu, const Outcome& device, std::size_t first = 0) {
+  ASSERT_EQ(cpu.losses.size(), first + device.losses.size());
+  for (std::size_t i = 0; i < device.losses.size(); ++i)
+    EXPECT_NEAR(cpu.losses[first + i], device.losses[i], kEmulated ? 0 : kLossTolerance) << "step " << first + i + 1;
+  EXPECT_EQ(std::vector<std::string>(cpu.phases.begin() + static_cast<std::ptrdiff_t>(first), cpu.phases.end()),
+            device.phases);
+  EXPECT_EQ(cpu.bytes_by_phase, device.bytes_by_phase);
+  EXPECT_NEAR(cpu.val_loss, device.val_loss, kEmulated ? 0 : kLossTolerance);
+  ASSERT_EQ(cpu.model.size(), device.model.size());
+  if (kEmulated) {
+    EXPECT_TRUE(cpu.model == device.model) << "the final models differ";
+  }
+}
+
+class DeviceTest : public testing::ProgramTest {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0)
+      GTEST_SKIP() << cuda_unavailable_reason() << "; or build with AB_EMULATE_GPU=ON (preset asan)";
+  }
+
+  /// 20 steps through every phase, with epochs that end within them.
+  TrainConfig short_run(const std::string& method) const {
+    TrainConfig config;
+    config.model = "vgg11_bn_cifar";
+    config.width = 0.0625;
+    config.method = method;
+    config.steps = 20;
+    config.batch_size = 4;
+    config.lr = 0.02;
+    config.log_every = 1;
+    config.ab.warmup_steps = 3;
+    config.ab.cycle_steps = 6;
+    config.ab.full_rank_steps = 2;
+    config.ab.lr_rebound_steps = 2;
+    config.out = path("run");
+    return config;
+  }
+
+  void expect_same_on_both(const TrainConfig& config, int ranks) const {
+    const Outcome on_cpu = train_on("cpu", config, ranks), on_device = train_on("cuda", config, ranks);
+    expect_same_training(on_cpu, on_device);
+    EXPECT_EQ(on_cpu.ranks_r, on_device.ranks_r);
+    EXPECT_EQ(on_device.ranks_r.empty(), config.method != "ab");
+  }
+
+  /// The second half of a run on one device from a checkpoint of the other.
+  void expect_resumes(const std::string& from, const std::string& to) const {
+    TrainConfig config = short_run("ab");
+    config.ema_decay = 0.8;
+    const Outcome whole = train_on("cpu", config, 2);
+    constexpr std::size_t kStop = 11;  // among factors
+    ASSERT_TRUE(train_on(from, config, 2, kStop).stopped);
+    const Outcome rest = train_on(to, config, 2);
+    expect_same_training(whole, rest, whole.losses.size() - rest.losses.size());
+    EXPECT_LE(rest.losses.size(), config.steps - kStop);
+  }
+};
+
+TEST_F(DeviceTest, TheHostCannotTouchTheMemoryOfTheEmulatedGpu) {
+  if (!kEmulated) GTEST_SKIP() << "a real GPU's addresses mean nothing to the host";
+  const Tensor t({4}, DType::float32, {DeviceKind::cuda, 0});
+  EXPECT_DEATH(*static_cast<volatile float*>(t.raw()) = 1, "");
+  for (double v : t.to_doubles()) EXPECT_TRUE(std::isnan(v)) << "memory that nobody has written";
+}
+
+TEST_F(DeviceTest, KernelsOfTheEmulatedGpuAreNotGivenHostMemory) {
+  if (!kEmulated) GTEST_SKIP() << "a real GPU reports an illegal address, and is lost to the process";
+  const Tensor parameter = Tensor::zeros({4}, DType::float32, {DeviceKind::cuda, 0}), gradient = Tensor::zeros({4});
+  const kernels::Add<float> kernel{gradient.data<float>(), parameter.data<float>(), parameter.data<float>()};
+  EXPECT_THROW(for_each_index(parameter.device(), 4, kernel), Bug);
+}
+
+// One rank, so that no other rank's kernels hide a stray access to device memory.
+
+TEST_F(DeviceTest, DenseOnOneRank) {
+  TrainConfig config = short_run("dense");
+  config.max_grad_norm = 1;
+  config.mixup = 0.2;
+  config.label_smoothing = 0.1;
+  config.ema_decay = 0.8;
+  config.init = "ortho";
+  expect_same_on_both(config, 1);
+}
+
+TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
+  TrainConfig config = short_run("ab");
+  config.model = "resnet20";
+  config.width = 0.25;
+  config.steps = 12;
+  config.ab.group_size = 1;
+  config.ab.sync = "with-stale";
+  config.ab.gauge = "split-sigma";
+  config.ab.moments = "truncate";
+  config.ab.rank_policy = "energy";
+  expect_same_on_both(config, 1);
+}
+
+TEST_F(DeviceTest, AbTransformerWithNoise) {
+  TrainConfig config = short_run("ab");
+  config.model = "vit_ti_16";
+  config.width = 0.34;
+  config.steps = 8;
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  config.dropout = 0.1;
+  config.drop_path = 0.1;
+  expect_same_on_both(config, 1);
+}
+
+constexpr const char* kNotMeasured = "how far short types let a real GPU and a CPU drift apart has not been measured";
+
+TEST_F(DeviceTest, AbInBfloat16) {
+  if (!kEmulated) GTEST_SKIP() << kNotMeasured;
+  TrainConfig config = short_run("ab");
+  config.precision = "bf16";
+  config.max_grad_norm = 1;
+  expect_same_on_both(config, 2);
+}
+
+TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
+  if (!kEmulated) GTEST_SKIP() << kNotMeasured;
+  TrainConfig config = short_run("dense");
+  config.precision = "fp16";
+  config.batch_size = 2;
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  expect_same_on_both(config, 2);
+}
+
+TEST_F(DeviceTest, DenseOnThreeRanks) {
+  TrainConfig config = short_run("dense");
+  config.steps = 8;
+  config.sync_bn = "world";
+  config.bucket_mb = 0.05;
+  expect_same_on_both(config, 3);
+}
+
+TEST_F(DeviceTest, AbOnFourRanksInTwoGroups) {
+  TrainConfig config = short_run("ab");
+  config.batch_size = 2;
+  config.accumulate = 2;
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  config.sync_bn = "group";
+  config.ema_decay = 0.8;
+  config.ab.group_size = 2;
+  config.ab.rest = "keep";
+  config.ab.final_model = "dense";
+  expect_same_on_both(config, 4);
+}
+
+TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
+  expect_resumes("cuda", "cpu");
+  std::filesystem::remove_all(path("run"));
+  expect_resumes("cpu", "cuda");
+}
+
+TEST_F(DeviceTest, ChoosesTheDeviceThatIsNamed) {
+  EXPECT_EQ(choose_device("cpu"), Device{});
+  EXPECT_EQ(choose_device("cuda"), (Device{DeviceKind::cuda, 0}));
+  const int last = cuda_device_count() - 1;
+  EXPECT_EQ(choose_device(fmt::format("cuda:{}", last)), (Device{DeviceKind::cuda, last}));
+  EXPECT_THROW(choose_device(fmt::format("cuda:{}", last + 1)), Error);
+}
+
+TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
+  ::setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+  ::setenv("OMPI_COMM_WORLD_LOCAL_RANK", "5", 1);
+  EXPECT_EQ(choose_device("cuda").index, 5 % cuda_device_count());
+  EXPECT_EQ(choose_device("cuda:0").index, 0);
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
+  ::unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
+}
+
+TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
+  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.warmup-steps 1")).exit_code, 0);
+  const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
+  const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
+  EXPECT_EQ(on_device.exit_code, 0) << on_device.err;
+  if (kEmulated) {
+    EXPECT_EQ(on_device.out, on_cpu.out);
+  }
+  expect_failure(tiny_train("nowhere", fmt::format("--device cuda:{}", cuda_device_count())), 6, "there is no GPU");
+  EXPECT_FALSE(std::filesystem::exists(path("nowhere")));
+}
+
+}  // namespace
+}  // namespace ab
