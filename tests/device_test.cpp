@@ -14,7 +14,7 @@
 #include "apps/train_loop.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
-#include "engine/kernels/optim.h"
+#include "engine/kernels/elementwise.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -153,8 +153,8 @@ TEST_F(DeviceTest, TheHostCannotTouchTheMemoryOfTheEmulatedGpu) {
 TEST_F(DeviceTest, KernelsOfTheEmulatedGpuAreNotGivenHostMemory) {
   if (!kEmulated) GTEST_SKIP() << "a real GPU reports an illegal address, and is lost to the process";
   const Tensor parameter = Tensor::zeros({4}, DType::float32, {DeviceKind::cuda, 0}), gradient = Tensor::zeros({4});
-  const SgdUpdate update{gradient.data<float>(), parameter.data<float>(), parameter.data<float>(), 0, 0, 0, 0, false};
-  EXPECT_THROW(launch(parameter.device(), 4, update), Bug);
+  const kernels::Add<float> kernel{gradient.data<float>(), parameter.data<float>(), parameter.data<float>()};
+  EXPECT_THROW(for_each_index(parameter.device(), 4, kernel), Bug);
 }
 
 // One rank, so that no other rank's kernels hide a stray access to device memory.
@@ -192,6 +192,26 @@ TEST_F(DeviceTest, AbTransformerWithNoise) {
   config.dropout = 0.1;
   config.drop_path = 0.1;
   expect_same_on_both(config, 1);
+}
+
+constexpr const char* kNotMeasured = "how far short types let a real GPU and a CPU drift apart has not been measured";
+
+TEST_F(DeviceTest, AbInBfloat16) {
+  if (!kEmulated) GTEST_SKIP() << kNotMeasured;
+  TrainConfig config = short_run("ab");
+  config.precision = "bf16";
+  config.max_grad_norm = 1;
+  expect_same_on_both(config, 2);
+}
+
+TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
+  if (!kEmulated) GTEST_SKIP() << kNotMeasured;
+  TrainConfig config = short_run("dense");
+  config.precision = "fp16";
+  config.batch_size = 2;
+  config.optimizer = "adamw";
+  config.lr = 1e-3;
+  expect_same_on_both(config, 2);
 }
 
 TEST_F(DeviceTest, DenseOnThreeRanks) {
