@@ -11,6 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0), "groups need ncclCommSplit, which came with NCCL 2.18");
+
 constexpr auto kWatchInterval = 50ms;
 constexpr auto kAbortTime = 10s;  // NCCL's own limit for giving up is longer, if it has one
 
