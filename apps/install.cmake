@@ -20,12 +20,12 @@ function(ab_set_install_rpath target folder)
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 
-# Writes a launcher of ../path/name, for bin/.
+# Writes a launcher of `name`, which is in the folder `programs`, relative to the launcher.
 function(ab_configure_launcher name programs file)
   configure_file(${PROJECT_SOURCE_DIR}/apps/launcher.sh.in ${file} @ONLY)
 endfunction()
 
-# Programs for bin/.
+# Installs programs, so that they are started in bin/.
 function(ab_install_programs)
   set(folder ${CMAKE_INSTALL_BINDIR})
   if(AB_HAS_CUDA)
@@ -46,9 +46,9 @@ function(ab_install_programs)
   endforeach()
 endfunction()
 
-# The shared libraries of everything installed, without those that belong to the machine: the C library, which fits its
-# kernel; CUDA, which fits the driver and is too large to carry; MPI, which fits mpirun. libstdc++ and libgcc_s come along
-# because an older system lacks the symbols of ours, while ours serves programs of older ones.
+# The shared libraries of everything installed, without those that belong to the machine: the C library, which fits the
+# loader; CUDA, which fits the driver and is too large to carry; MPI, which fits mpirun. libstdc++ and libgcc_s come
+# along: an older system's lack symbols that we need, while ours have all that older libraries need.
 function(ab_install_needed_libraries)
   install(RUNTIME_DEPENDENCY_SET ab_libraries
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so"

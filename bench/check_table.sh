@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 #
-# A table of checks, for bash scripts to source. Every check runs in a shell of its own under a time limit; its output
-# goes to $check_logs/NAME.log. A line "note: …" that it prints appears in the table; exit code 77 says that it could not
-# be made here. Before: set check_logs (an existing folder), check_budget (seconds that all checks may take together),
-# and if need be check_only (a pattern of names) and check_dry_run=1 (runs nothing). Checks that are functions must be
-# exported (set -a before they are defined).
+# A table of checks, for bash scripts to source:
 #
-#   check NAME SECONDS COMMAND…         skip NAME WHY…         print_table  (returns 1 when a check failed)
+#   check NAME SECONDS COMMAND...       skip NAME WHY...        print_table  (returns 1 when a check failed)
+#
+# Every check runs in a shell of its own under a time limit; its output goes to $check_logs/NAME.log. A line "note: ..."
+# that it prints appears in the table; exit code 77 says that it could not be made here. Checks that are functions must
+# be exported (set -a before they are defined). To set before: check_logs, an existing folder; check_budget, seconds
+# that all checks may take together; and if need be check_only, a pattern of names, and check_dry_run=1, to run nothing.
 
 check_rows=()
 check_failed=0

@@ -75,7 +75,8 @@ class StepTimer {
       }
       const std::int64_t r = policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0));
       const double of_factor = std::sqrt(deviation / std::sqrt(static_cast<double>(r)));
-      w->factorise(normal({w->out(), r}, of_factor, 2, device_), normal({r, w->in()}, of_factor, 3, device_), setting.mode);
+      w->factorise(normal({w->out(), r}, of_factor, 2, device_), normal({r, w->in()}, of_factor, 3, device_),
+                   setting.mode);
       w->set_execution(setting.execution);
     }
     optimizer_->set_params(inventory_of(*model_).params);

@@ -3,9 +3,9 @@
 # Everything that needs a GPU, in one command and under 8 minutes: tests, compute-sanitizer, training on the GPU
 # against the CPU, ranks that share the GPU, and speed beside PyTorch. Prints one table.
 #   bench/gpu_check.sh [--build DIR] [--out DIR] [--only PATTERN] [--dry-run]
-# Runs what is installed beside it, or a build (--build; build-cuda when not given). Logs go to --out ($OUT or gpu_check).
-# --only picks checks by name, 'train*'; --dry-run lists the checks and what would be skipped. PYTHON names the Python
-# that has torch. Exit codes: 0 all passed, 1 a check failed, 2 wrong flags or no programs, 6 no GPU.
+# Runs what is installed beside it, or a build (--build; build-cuda when not given). Logs go to --out ($OUT, or
+# gpu_check). --only picks checks by name, 'train*'; --dry-run lists the checks and what would be skipped. PYTHON names
+# the Python that has torch. Exit codes: 0 all passed, 1 a check failed, 2 wrong flags or no programs, 6 no GPU.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -74,13 +74,13 @@ describe_device() {
     sed 's/^/note: /'
 }
 
-run_tests() {  # FILTER COMMAND…: one test at least must run, and none may fail
+run_tests() {  # FILTER COMMAND...: one test at least must run, and none may fail
   "${@:2}" --gtest_color=no --gtest_filter="$1" | awk '
     { print } /^\[       OK \]/ { passed++ } /^\[  SKIPPED \].*ms\)$/ { skipped++ }
     END { printf "note: %d tests, %d skipped\n", passed, skipped; exit passed == 0 }'
 }
 
-train() {  # RUN FLAGS…: 20 steps into the run folder RUN
+train() {  # RUN FLAGS...: 20 steps into the run folder RUN
   "$abtrain" train --model resnet20 --dataset synthetic --data-dir "$logs/data" --val-samples 256 --batch-size 32 \
     --steps 20 --lr 0.05 --log-every 1 --overwrite --out "$logs/$1" "${@:2}"
 }
@@ -146,13 +146,13 @@ factored() {  # FACTORED_BENCH
 operations() { "$1" --benchmark_min_time=0.05; }  # OP_BENCH
 set +a
 
-check_with() {  # PROGRAM NAME SECONDS COMMAND…: the command gets the program's path as its last argument
+check_with() {  # PROGRAM NAME SECONDS COMMAND...: the command gets the program's path as its last argument
   local path
   if path=$(program "$1"); then check "${@:2}" "$path"
   else skip "$2" "this build has no $1"; fi
 }
 
-sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2> /dev/null || true)
+sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer || true)
 sanitize() {  # TOOL PROGRAM FILTER
   if [[ -z $sanitizer ]]; then skip "$1" "compute-sanitizer is not installed"
   else check_with "$2" "$1" 90 run_tests "$3" "$sanitizer" --tool "$1" --error-exitcode 1 --target-processes all; fi

@@ -19,7 +19,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--model", default="vgg16_bn_cifar", choices=["vgg16_bn_cifar", "vgg11_bn_cifar", "resnet20", "resnet56"])
 parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"], help="bf16: autocast; tf32: on a GPU")
+parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"], help="bf16: autocast")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--steps", type=int, default=10, help="timed steps")
 parser.add_argument("--warmup", type=int, default=3, help="steps before the timed ones")
