@@ -134,7 +134,7 @@ train_ab_over_nccl() {
 beside_torch() {  # MODEL, eager or compiled, TRAIN_BENCH
   local flags=(--optimizer fused)
   [[ $2 == eager ]] || flags+=(--compile)
-  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- \
+  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --precision bf16 --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- \
     "${flags[@]}" | sed 's/^median: */note: /'
 }
 
@@ -168,16 +168,9 @@ own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
 sanitize memcheck op_test "$own_kernels"
 sanitize racecheck op_test "$own_kernels"
 
-known_settings=$("$abtrain" train --help)
-if [[ $known_settings == *--device* ]]; then
-  check train_dense 60 train_dense_on_gpu
-  check train_ab_4_threads 90 train_ab_on_gpu
-else
-  skip train_dense "this build trains on the CPU only"
-  skip train_ab_4_threads "this build trains on the CPU only"
-fi
-if [[ $known_settings == *--share-gpu* ]]; then check train_ab_2_nccl 90 train_ab_over_nccl
-else skip train_ab_2_nccl "this build has no NCCL"; fi
+check train_dense 60 train_dense_on_gpu
+check train_ab_4_threads 90 train_ab_on_gpu
+check train_ab_2_nccl 90 train_ab_over_nccl
 
 for model in vgg16_bn_cifar resnet56; do
   for mode in eager compiled; do

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Training speed of abtrain and PyTorch on the same step, interleaved so that both meet the same machine.
 #   PYTHON=~/venv/bin/python bench/peers/compare_train.sh [--rounds 5] [--model vgg16_bn_cifar] [--batch 128]
-#                            [--device cpu] [--threads 2] [--steps 10] [--warmup 3]
+#                            [--device cpu] [--precision fp32] [--threads 2] [--steps 10]
+#                            [--warmup 3]
 #                            [-- torch_train.py flags, e.g. --compile]
 # Prints both programs' images per second and their ratio per round, then the medians. The default layout of
 # PyTorch is channels_last, its fastest on CPUs. TRAIN_BENCH names another build's program.
@@ -11,15 +12,15 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 python=${PYTHON:-python3}
 train_bench=${TRAIN_BENCH:-$root/build/bench/train_bench}
-rounds=5 model=vgg16_bn_cifar batch=128 device=cpu threads=2 steps=10 warmup=3
+rounds=5 model=vgg16_bn_cifar batch=128 device=cpu precision=fp32 threads=2 steps=10 warmup=3
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --rounds | --model | --batch | --device | --threads | --steps | --warmup)
+    --rounds | --model | --batch | --device | --precision | --threads | --steps | --warmup)
       [[ $# -ge 2 ]] || { echo "compare_train.sh: $1 needs a value" >&2; exit 2; }
       printf -v "${1#--}" '%s' "$2"
       shift 2 ;;
     --) shift; break ;;
-    -h | --help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "compare_train.sh: unknown flag $1; --help lists the flags" >&2; exit 2 ;;
   esac
 done
@@ -27,10 +28,10 @@ done
 "$python" -c 'import torch' 2> /dev/null ||
   { echo "compare_train.sh: $python cannot import torch; set PYTHON to one that can" >&2; exit 2; }
 
-flags=(--model "$model" --batch "$batch" --device "$device" --threads "$threads" --steps "$steps" --warmup "$warmup")
+flags=(--model "$model" --batch "$batch" --device "$device" --precision "$precision" --threads "$threads" --steps "$steps" --warmup "$warmup")
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
-echo "$model, batch $batch, $device, $threads threads, $steps steps a round, load $(cut -d' ' -f1-3 /proc/loadavg)"
+echo "$model, batch $batch, $device, $precision, $threads threads, $steps steps a round, load $(cut -d' ' -f1-3 /proc/loadavg)"
 for ((round = 1; round <= rounds; ++round)); do
   OMP_NUM_THREADS=$threads "$train_bench" "${flags[@]}" >> "$lines"
   "$python" "$root/bench/peers/torch_train.py" "${flags[@]}" --layout channels_last "$@" >> "$lines"
