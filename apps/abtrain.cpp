@@ -7,8 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,20 +18,18 @@
 #include "apps/export_command.h"
 #include "apps/inspect_command.h"
 #include "apps/plan_command.h"
+#include "apps/report_error.h"
 #include "apps/reproduce_command.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
-#include "engine/core/precision.h"
 #include "engine/core/check.h"
+#include "engine/core/precision.h"
 
 #ifndef AB_VERSION
 #define AB_VERSION "unknown"
 #endif
 
 namespace {
-
-constexpr int kInternalError = 1;
-constexpr int kConfigError = static_cast<int>(ab::ErrorKind::config);
 
 /// CLI11's help with the text of each flag wrapped, and switches written as two words.
 class HelpFormatter : public CLI::Formatter {
@@ -280,8 +276,8 @@ int dispatch(int argc, char** argv) {
   CLI::App app("abtrain: data-parallel training with low communication");
   app.set_version_flag("--version", std::string("abtrain ") + AB_VERSION);
   app.require_subcommand(0, 1);
-  app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication, "
-             "75 stopped as told, resume with train --resume.");
+  app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication "
+             "or device, 75 stopped as told, resume with train --resume.");
   app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;
@@ -310,14 +306,6 @@ int dispatch(int argc, char** argv) {
                   "there is no command; give train, plan, reproduce, eval, export, inspect or compare, or --help");
 }
 
-/// One line, whatever the message contains.
-int fail(std::string message, int exit_code) {
-  std::replace_if(
-      message.begin(), message.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  std::fprintf(stderr, "abtrain: %s\n", message.c_str());
-  return exit_code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -325,16 +313,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()
   try {
     return dispatch(argc, argv);
-  } catch (const ab::Error& error) {
-    return fail(error.what(), static_cast<int>(error.kind()));
-  } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + " (abtrain --help)", kConfigError);
-  } catch (const std::filesystem::filesystem_error& error) {
-    return fail(error.what(), kConfigError);
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory; lower --batch-size or --ranks",
-                static_cast<int>(ab::ErrorKind::communication));
   } catch (const std::exception& error) {
-    return fail(error.what(), kInternalError);
+    return ab::report_error(error);
   }
 }

@@ -9,6 +9,7 @@
 #include "apps/build_run.h"
 #include "apps/model_file.h"
 #include "apps/progress.h"
+#include "apps/report_error.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "apps/run_transport.h"
@@ -164,9 +165,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     return train_rank(config, *world, load_data(config));
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
-    const auto* ours = dynamic_cast<const Error*>(&error);
-    const int exit_code = ours ? static_cast<int>(ours->kind()) : EXIT_FAILURE;
-    fmt::print(stderr, "abtrain: rank {}: {}\n", world->rank(), error.what());
+    const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
     world->abort(error.what(), exit_code);
     return exit_code;
   }

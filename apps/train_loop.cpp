@@ -158,7 +158,7 @@ class Trainer {
     strategy_->after_step(state);
     if (average_) strategy_->replicas_agree() ? average_->update(*model_) : average_->wait();
     if (strategy_->phase() != phase) record_.split(state.step);
-    if (state.step % config_.log_every == 0) optimizer_->check_grad_norm();
+    optimizer_->check_grad_norm();
     record_.step(state.step, epoch_, phase, learning_rate);
   }
 

@@ -139,6 +139,7 @@ TEST_P(CommTest, BroadcastOfEveryTypeFromEveryRank) {
     check_broadcast<float>(comm);
     check_broadcast<double>(comm);
     check_broadcast<bfloat16>(comm);
+    check_broadcast<float16>(comm);
     check_broadcast<std::int64_t>(comm);
     check_broadcast<std::uint8_t>(comm);
   });

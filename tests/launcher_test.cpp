@@ -83,11 +83,18 @@ TEST(Place, IsReadFromTheLaunchersVariables) {
   expect_place(find_place("", environment_of({kTorchrun})), 6, 16, "tcp://node1:29500");
   expect_place(find_place("", environment_of({kByHand})), 1, 2, "tcp://node1:29500");
   expect_place(find_place("", environment_of({kByHand, {{"MASTER_ADDR", "::1"}}})), 1, 2, "tcp://[::1]:29500");
-  expect_place(find_place("", environment_of({kSrun})), 5, 8, "tcp://gpu07:20003");
+  expect_place(find_place("", environment_of({kSrun})), 5, 8, "tcp://gpu07:20033");
   expect_place(find_place("", environment_of({kOpenMpi})), 3, 4, "");
   expect_place(find_place("", environment_of({kMpich})), 2, 4, "");
   expect_place(find_place("", environment_of({kBatchScript})), 0, 1, "");
   expect_place(find_place("", environment_of({kSrun, kTorchrun})), 6, 16, "tcp://node1:29500");
+}
+
+TEST(Place, OfALoneProcessThatIsToldWhereToMeet) {
+  const Place place = find_place("tcp://a:1", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}));
+  EXPECT_EQ(place.rank, 0);
+  EXPECT_EQ(place.ranks, 1);
+  EXPECT_EQ(place.address, "tcp://a:1");
 }
 
 TEST(Place, LocalRanksChooseGpus) {

@@ -124,7 +124,7 @@ TEST(Rendezvous, MissingRanksAreNamedToAll) {
   for (const std::string& error : meet(options, [](Bootstrap& b) { b.gather_texts(""); }))
     EXPECT_EQ(error,
               fmt::format("rank 2 of 4 did not come to tcp://{} within 1 s; see that they run and were given this "
-                          "address",
+                          "address, which only this machine can reach",
                           at.str()));
 }
 

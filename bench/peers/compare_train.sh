@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Training speed of abtrain and PyTorch on the same step, interleaved so that both meet the same machine.
 #   PYTHON=~/venv/bin/python bench/peers/compare_train.sh [--rounds 5] [--model vgg16_bn_cifar] [--batch 128]
-#                            [--device cpu] [--precision fp32] [--threads 2] [--steps 10]
-#                            [--warmup 3]
+#                            [--device cpu] [--precision fp32] [--threads 2] [--steps 10] [--warmup 3]
 #                            [-- torch_train.py flags, e.g. --compile]
 # Prints both programs' images per second and their ratio per round, then the medians. The default layout of
 # PyTorch is channels_last, its fastest on CPUs. TRAIN_BENCH names another build's program.
@@ -20,7 +19,7 @@ while [[ $# -gt 0 ]]; do
       printf -v "${1#--}" '%s' "$2"
       shift 2 ;;
     --) shift; break ;;
-    -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "compare_train.sh: unknown flag $1; --help lists the flags" >&2; exit 2 ;;
   esac
 done

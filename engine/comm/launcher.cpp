@@ -46,7 +46,7 @@ std::string slurm_address(const Environment& environment) {
   AB_CHECK(hosts, "srun has not set SLURM_STEP_NODELIST; say where ranks meet with --rendezvous tcp://host:port");
   const int job = std::max(0, number_in(environment, "SLURM_JOB_ID"));
   const int step = std::max(0, number_in(environment, "SLURM_STEP_ID"));
-  return fmt::format("tcp://{}:{}", first_host(hosts), 20000 + (job % 10000 + step % 10000) % 10000);
+  return fmt::format("tcp://{}:{}", first_host(hosts), 20000 + (job % 10000 * 31 + step % 10000) % 10000);
 }
 
 }  // namespace
@@ -82,6 +82,8 @@ int local_rank(const Environment& environment) {
 
 Place find_place(const std::string& rendezvous, const Environment& environment) {
   const Launcher launcher = find_launcher(environment);
+  if (launcher == Launcher::none && number_in(environment, "RANK") == 0 && number_in(environment, "WORLD_SIZE") == 1)
+    return {.rank = 0, .ranks = 1, .address = rendezvous};
   AB_CHECK(launcher != Launcher::none || rendezvous.empty(),
            "processes that meet need numbers: start them with torchrun, srun or mpirun, or set RANK and WORLD_SIZE");
   Place place;

@@ -24,6 +24,7 @@ ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
     case DType::float32: return ncclFloat32;
     case DType::bfloat16: return ncclBfloat16;
+    case DType::float16: return ncclFloat16;
     case DType::float64: return ncclFloat64;
     case DType::int64: return ncclInt64;
     case DType::uint8: return ncclUint8;

@@ -54,7 +54,7 @@ class NcclWorld {
     settle(lock, made, what);
     return made;
   }
-  /// Collective. Waits for its peers, or aborts it when `leave_alone`.
+  /// Collective. Waits for its peers; with `leave_alone` it does not, and ends the world instead.
   void destroy(ncclComm_t communicator, bool leave_alone) noexcept;
 
   /// Issues a collective by `call()` on stream(), after `ready`; returns the event of its end. Errors call it `what`.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <climits>
 #include <exception>
 #include <filesystem>
@@ -139,10 +140,13 @@ void Rendezvous::listen_for_ranks() {
       if (strangers.size() == kMaxStrangers) strangers.erase(strangers.begin());
       strangers.push_back({std::move(caller), ""});
     }
+    if (errno == EMFILE || errno == ENFILE)
+      fail("rank 0 has no file descriptors left for more ranks; raise the limit (ulimit -n)");
     std::erase_if(strangers, [this](Stranger& s) { return hear_out(s); });
     if (Clock::now() > deadline_)
-      fail(fmt::format("{} of {} did not come to {} within {} s; see that they run and were given this address",
-                       list_ranks(missing_ranks()), ranks(), place(), options_.timeout.count()));
+      fail(fmt::format("{} of {} did not come to {} within {} s; see that they run and were given this address{}",
+                       list_ranks(missing_ranks()), ranks(), place(), options_.timeout.count(),
+                       is_local(listener) ? ", which only this machine can reach" : ""));
   }
   std::error_code ignored;
   if (in_file) std::filesystem::remove(file, ignored);

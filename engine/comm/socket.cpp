@@ -160,6 +160,14 @@ Socket listen_at(HostPort& at) {
   throw Error(ErrorKind::communication, fmt::format("rank 0 cannot listen at {} ({})", at.str(), problem));
 }
 
+bool is_local(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  if (address.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr);
+  return ntohl(reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 Socket accept_from(const Socket& listener) { return Socket(accept(listener.descriptor(), nullptr, nullptr)); }
 
 Socket connect_to(const HostPort& to, Deadline deadline, std::string& problem) {

@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// TCP connections whose every wait ends: at a deadline, or with an error that names the address.
+// TCP connections whose every wait ends: at a deadline, or with an error that names the address. Looking up a host name
+// takes as long as the resolver does.
 
 #include <chrono>
 #include <cstddef>
@@ -50,6 +51,8 @@ class Socket {
 /// Throws Error(communication) when the port is taken or the host is another machine.
 Socket listen_at(HostPort& at);
 
+/// Whether it can be reached from its own machine only, as under the name that Debian gives a host: 127.0.1.1.
+bool is_local(const Socket& listener);
 /// The next caller, or an empty socket when there is none.
 Socket accept_from(const Socket& listener);
 

@@ -6,7 +6,8 @@
 // Every rank keeps a scale of its own. That is enough, because backward() takes the scale off again before gradients
 // are exchanged, and an infinity on one rank reaches, through the mean, all that share the gradient: these skip the
 // update together. Groups of AB-training that share none skip on their own, and a skipped update counts as a step, in
-// the schedule and in the optimizer, so that all ranks go through the same phases.
+// the schedule and in the optimizer, so that all ranks go through the same phases. With --ab.setup individual a rank
+// skips by itself, biases and norms too, which then differ within its group until the next synchronisation.
 
 #include "engine/io/state_dict.h"
 

@@ -135,11 +135,12 @@ bool contains(const std::vector<cudnnBackendNumericalNote_t>& notes, cudnnBacken
   return std::ranges::find(notes, note) != notes.end();
 }
 
-/// Tensor cores round float32 operands to TF32 before they multiply.
+/// Tensor cores round float32 operands to TF32 before they multiply; other plans turn them into 16 bits.
 bool keeps_precision(const std::vector<cudnnBackendNumericalNote_t>& notes, const CudnnConvKey& key) {
   if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;
-  return key.dtype != DType::float32 || key.tf32 || !(contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
-                                      contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+  if (key.dtype != DType::float32) return true;
+  if (contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
+  return key.tf32 || !contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
 }
 
 }  // namespace
