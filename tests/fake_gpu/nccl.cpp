@@ -40,7 +40,8 @@ MPI_Datatype mpi_type(ncclDataType_t type) {
     case ncclFloat32: return MPI_FLOAT;
     case ncclFloat64: return MPI_DOUBLE;
     case ncclInt64: return MPI_INT64_T;
-    case ncclBfloat16: return MPI_INT16_T;  // transfers only
+    case ncclBfloat16:
+    case ncclFloat16: return MPI_INT16_T;  // transfers only
     default: return MPI_BYTE;
   }
 }
