@@ -30,7 +30,7 @@ ModelSizes::ModelSizes(Layer& model, std::vector<std::int64_t> ranks, bool low_r
   std::vector<Tensor> all = buffers;
   for (const Param* p : inventory.params) {
     all.push_back(p->value.value());
-    PlannedParam& planned = params.emplace_back(p->numel(), p->trainable());
+    PlannedParam& planned = params.emplace_back(PlannedParam{p->numel(), p->trainable()});
     const auto owner =
         std::find_if(eligible.begin(), eligible.end(), [&](Weight* w) { return p == &w->dense(); });
     if (owner != eligible.end()) {
