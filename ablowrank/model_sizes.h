@@ -16,7 +16,7 @@ namespace ab {
 struct PlannedParam {
   std::int64_t elements = 0;  ///< of the dense tensor
   bool trainable = true;
-  std::optional<std::size_t> weight;  ///< index in `eligible` when it can be split
+  std::optional<std::size_t> weight = {};  ///< index in `eligible` when it can be split
 };
 
 /// Sizes are numbers of elements. Refers to the weights of the model, which must stay.
