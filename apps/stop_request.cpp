@@ -30,6 +30,8 @@ void wait_for_signals(sigset_t signals) {
 }  // namespace
 
 void listen_for_stop_signals() {
+  static std::atomic<bool> listening{false};
+  if (listening.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);

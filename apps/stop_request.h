@@ -18,7 +18,7 @@ inline constexpr int kStoppedExitCode = 75;
 
 /// From here on SIGTERM and SIGUSR1 call request_stop(). A signal that comes more than five seconds after the first
 /// ends the process at once; sooner ones are copies of it, which launchers are known to deliver.
-/// To be called once, before other threads start: both signals are blocked in this thread and in those that it starts.
+/// First called before other threads start: both signals are blocked in this thread and in those that it starts.
 /// A handler must not run in a thread that computes (engine/backend/cpu/gemm.h).
 void listen_for_stop_signals();
 
