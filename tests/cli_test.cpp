@@ -288,7 +288,7 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
 
 TEST_F(CliTest, AClosedPipeDoesNotKill) {
   const std::string command =
-      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", AB_PROGRAM);
+      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", program());
   const int status = std::system((command + " >/dev/null").c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }

@@ -17,6 +17,12 @@ namespace ab::testing {
 
 namespace fs = std::filesystem;
 
+/// The program under test: of the build, or of an installed tree, which says where it is (bench/gpu_check.sh).
+inline std::string program() {
+  const char* installed = std::getenv("ABTRAIN_PROGRAM");
+  return installed ? installed : AB_PROGRAM;
+}
+
 struct Outcome {
   int exit_code = -1;
   std::string out, err;
@@ -37,7 +43,7 @@ class ProgramTest : public ::testing::Test {
   /// Runs the program with `arguments`, words separated by blanks as in a shell; `launcher` comes before it.
   Outcome run(const std::string& arguments, const std::string& launcher = "") const {
     return run_command(
-        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} {}", launcher, AB_PROGRAM, arguments));
+        fmt::format("env -u ABTRAIN_DATA_DIR OMP_NUM_THREADS=1 {} {} {}", launcher, program(), arguments));
   }
 
   /// Runs a line of the shell.

@@ -12,6 +12,7 @@
 #include <cusolverDn.h>
 
 #include <string>
+#include <type_traits>
 
 #include "engine/core/check.h"
 
@@ -28,8 +29,10 @@ std::string describe(cusolverStatus_t status);
 
 /// Every one of these libraries numbers success as zero.
 template <class Status> void check_status(Status status, const char* call) {
-  if (static_cast<int>(status) != 0) [[unlikely]]
-    throw_failed_call(call, describe(status));
+  if (static_cast<int>(status) == 0) [[likely]] return;
+  // The runtime keeps an error until it is asked for; unasked, a later launch would be blamed for it.
+  if constexpr (std::is_same_v<Status, cudaError_t>) (void)cudaGetLastError();
+  throw_failed_call(call, describe(status));
 }
 
 }  // namespace ab::cuda
