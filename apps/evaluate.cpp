@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "data/loader.h"
+#include "data/batch_feed.h"
 #include "engine/core/threads.h"
-#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 
 namespace ab {
@@ -27,7 +26,7 @@ Device device_of(Layer& model) {
 
 void add_batch(Layer& model, const Batch& batch, Precision precision, double* sum) {
   const Tf32Scope tf32(precision);
-  const Var logits = model.forward(Var(cast(batch.images, activation_type(precision))));
+  const Var logits = model.forward(Var(batch.images));
   const double count = static_cast<double>(batch.count());
   sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item() * count;
   for (double position : label_positions(logits.value(), batch.labels).to_doubles()) {
@@ -56,17 +55,16 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   options.training = false;
   options.image_size = static_cast<int>(image_size);
   options.threads = compute_threads();
-  Loader loader(set, options);
-  loader.start_epoch(0);
+  BatchFeed feed(set, options, device_of(model), activation_type(precision));
+  feed.start_epoch(0);
 
-  const Device device = device_of(model);
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = loader.next()) add_batch(model, batch->to(device), precision, sum);
+    if (const auto batch = feed.next()) add_batch(model, *batch, precision, sum);
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);
