@@ -24,9 +24,7 @@ Device device_of(Layer& model) {
   return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
 }
 
-void add_batch(Layer& model, const Batch& batch, Precision precision, double* sum) {
-  const Tf32Scope tf32(precision);
-  const Var logits = model.forward(Var(batch.images));
+void add_batch(const Var& logits, const Batch& batch, double* sum) {
   const double count = static_cast<double>(batch.count());
   sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item() * count;
   for (double position : label_positions(logits.value(), batch.labels).to_doubles()) {
@@ -46,6 +44,7 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size,
                                    Precision precision, StopAgreement* stop) {
   const NoGradScope no_grad;
+  const Tf32Scope tf32(precision);
   model.set_training(false);
   LoaderOptions options;
   const std::int64_t side = image_size > 0 ? image_size : set.height;
@@ -64,7 +63,11 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = feed.next()) add_batch(model, *batch, precision, sum);
+    if (const auto batch = feed.next()) {
+      const Var logits = model.forward(Var(batch->images));
+      feed.prefetch();
+      add_batch(logits, *batch, sum);
+    }
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);

@@ -145,6 +145,7 @@ class Trainer {
                                              {batch.mixed_labels, static_cast<float>(batch.mix)});
       strategy_->set_gradient_exchange(i + 1 == micro_batches);
       backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
+      feed_.prefetch();
       // Asked for when a GPU has its work, as the answer waits for it.
       record_.loss(loss.value().item(), share, batch.count(), state.step);
     }

@@ -55,10 +55,12 @@ std::optional<Batch> BatchFeed::next() {
     }
     upload(*batch);
   }
-  Batch batch = take();
-  // Without waiting: where the loader is the slowest, a copy more or less to wait for makes no difference.
+  return take();
+}
+
+void BatchFeed::prefetch() {
+  if (device_.kind == DeviceKind::cpu) return;
   while (uploaded_ - taken_ < kSlots && loader_.ready()) upload(*loader_.next());
-  return batch;
 }
 
 void BatchFeed::upload(const Batch& batch) {

@@ -1,9 +1,14 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Batches where a model computes, of its type of activations. On a CPU they are the loader's. A GPU gets bytes over a
-// stream of copies of its own, the next batch while it computes on this one, and finishes the images itself
-// (finish_images.h); the values are the same.
+// Batches where a model computes, of its type of activations. On a CPU they are the loader's. A GPU gets bytes, the
+// next ones while it computes, and finishes the images itself (finish_images.h); the values are the same.
+//
+//   while (const auto batch = feed.next()) {
+//     …                  // issue work on the batch
+//     feed.prefetch();   // the next batches set out while the device is busy
+//     …                  // wait for results
+//   }
 //
 // Each rank has a feed of its own. For a GPU it pins twice the bytes of a batch in host memory, 3 · H · W + 44 an
 // image, and holds as much on the GPU: 3 MB for 512 images of CIFAR, 77 MB for 256 of ImageNet.
@@ -30,6 +35,8 @@ class BatchFeed {
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
   /// The next batch of the pass, or nothing at its end; fails when the loader does, once the batches before are used.
   std::optional<Batch> next();
+  /// Sends what the loader has ready on its way to the GPU, at most two batches; never waits for the loader.
+  void prefetch();
 
  private:
   /// Of one batch between the loader and the model.

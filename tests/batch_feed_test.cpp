@@ -111,16 +111,20 @@ Content content_of(const Batch& batch) {
           batch.mixed_labels.defined() ? batch.mixed_labels.to_doubles() : std::vector<double>{}, batch.mix};
 }
 
-/// The batches of a pass from number `first` on, at most `count`. With a pause between them, the next are waiting.
+void prefetch(Loader&) {}
+void prefetch(BatchFeed& feed) { feed.prefetch(); }
+
+/// The batches of a pass from number `first` on, at most `count`. After a pause, the loader has the next ones ready.
 template <class Source>
 std::vector<Content> read_pass(Source& source, std::int64_t epoch, std::int64_t first = 0, std::int64_t count = 100,
                                std::chrono::milliseconds pause = {}) {
   std::vector<Content> pass;
   source.start_epoch(epoch, first);
   while (std::ssize(pass) < count) {
-    std::this_thread::sleep_for(pause);
     const auto batch = source.next();
     if (!batch) break;
+    std::this_thread::sleep_for(pause);
+    prefetch(source);
     pass.push_back(content_of(*batch));
   }
   return pass;
@@ -178,7 +182,10 @@ TEST(BatchFeed, BatchesOutliveTheNextOnes) {
     BatchFeed feed(set, options, device, DType::float32);
     feed.start_epoch(0);
     std::vector<Batch> batches;
-    while (const auto batch = feed.next()) batches.push_back(*batch);
+    while (const auto batch = feed.next()) {
+      batches.push_back(*batch);
+      feed.prefetch();
+    }
     ASSERT_EQ(batches.size(), expected.size());
     for (std::size_t i = 0; i < batches.size(); ++i) EXPECT_TRUE(content_of(batches[i]) == expected[i]) << i;
   }

@@ -19,7 +19,7 @@ namespace ab {
 class UploadSlot {
  public:
   virtual ~UploadSlot() = default;
-  /// The host memory, to be filled until start(); waits for the last copy from it.
+  /// The host memory, to be filled before start(), when the block sent last was released; waits for the copy from it.
   virtual std::byte* host() = 0;
   /// Starts to copy the first `bytes` bytes, as soon as what was issued until release() has read the block.
   virtual void start(std::size_t bytes) = 0;
