@@ -60,24 +60,28 @@ bool holds(const Tensor& t, int block) {
 TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   const Device gpu{DeviceKind::cuda, 0};
-  constexpr int kBlocks = 20;
-  constexpr std::size_t kBytes = 1 << 20;
+  constexpr int kBlocks = 40;
+  constexpr std::size_t kBytes = 4 << 20, kRead = 4096;  // the end of a block, which is copied last
   const Tensor busy = Tensor::zeros({16 << 20}, DType::uint8, gpu), work = busy.clone();
   std::array slots{cuda_upload_slot(0, kBytes), cuda_upload_slot(0, kBytes)};
   std::vector<Tensor> received;
-  const auto start = [&](int block) {
-    UploadSlot& slot = *slots[static_cast<std::size_t>(block) % 2];
-    fill(slot.host(), kBytes, block);
-    slot.start(kBytes);
+  for (int block = 0; block < kBlocks; ++block)
+    received.emplace_back(Shape{std::int64_t{kRead}}, DType::uint8, gpu);
+  int sent = 0;
+  const auto slot_of = [&](int block) -> UploadSlot& { return *slots[static_cast<std::size_t>(block) % 2]; };
+  const auto send = [&] {
+    fill(slot_of(sent).host(), kBytes, sent);
+    slot_of(sent++).start(kBytes);
   };
-  start(0);
   for (int block = 0; block < kBlocks; ++block) {
-    if (block + 1 < kBlocks) start(block + 1);
-    UploadSlot& slot = *slots[static_cast<std::size_t>(block) % 2];
-    // Sometimes the copy is the faster of the two, sometimes the work.
-    for (int i = 0; i < block % 3; ++i) work.copy_from(busy);
-    received.push_back(slot.acquire().clone());
-    slot.release();
+    // One block in four is wanted as soon as it is sent; the others come to a GPU that has work for longer.
+    const int turn = block % 4;
+    if (turn == 0) backend(gpu).synchronize();
+    if (sent == block) send();
+    if (turn == 1 || turn == 2) send();
+    for (int i = 0; i < turn; ++i) work.copy_from(busy);
+    received[static_cast<std::size_t>(block)].copy_from(slot_of(block).acquire().slice(kBytes - kRead, kBytes));
+    slot_of(block).release();
   }
   for (int block = 0; block < kBlocks; ++block)
     EXPECT_TRUE(holds(received[static_cast<std::size_t>(block)], block)) << block;
