@@ -157,20 +157,22 @@ TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
 }
 
 TEST(BatchFeed, StartsAndStopsAnywhereInAPass) {
-  const ImageSet set = random_set(80, 8);
+  const ImageSet set = random_set(83, 8);
   for (const Device device : devices())
-    for (const int threads : {0, 1, 3})
-      for (const int pause : {0, 2}) {
-        const LoaderOptions options{.batch_size = 8, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)};
-        Loader loader(set, options);
-        BatchFeed feed(set, options, device, DType::float32);
-        for (std::int64_t first = 0; first <= 10; first += 3)
-          for (const std::int64_t count : {0, 1, 4, 100})
-            EXPECT_TRUE(read_pass(feed, first, first, count, std::chrono::milliseconds(pause)) ==
-                        read_pass(loader, first, first, count));
-        read_pass(feed, 0);
-        EXPECT_FALSE(feed.next().has_value()) << "a finished pass stays finished";
-      }
+    for (const bool training : {true, false})  // without, the last batch is smaller
+      for (const int threads : {0, 1, 3})
+        for (const int pause : {0, 2}) {
+          const LoaderOptions options{
+              .batch_size = 8, .training = training, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)};
+          Loader loader(set, options);
+          BatchFeed feed(set, options, device, DType::float32);
+          for (const std::int64_t first : {10, 9, 5, 0})
+            for (const std::int64_t count : {0, 1, 4, 100})
+              EXPECT_TRUE(read_pass(feed, first, first, count, std::chrono::milliseconds(pause)) ==
+                          read_pass(loader, first, first, count));
+          read_pass(feed, 0);
+          EXPECT_FALSE(feed.next().has_value()) << "a finished pass stays finished";
+        }
 }
 
 TEST(BatchFeed, BatchesOutliveTheNextOnes) {

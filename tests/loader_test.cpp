@@ -393,6 +393,19 @@ class SlowSet : public ImageSet {
   std::chrono::milliseconds delay_;
 };
 
+TEST(Loader, SaysWhetherABatchIsReady) {
+  const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
+  for (const int prefetch : {0, 2}) {
+    Loader loader(set, {.batch_size = 10, .prefetch = prefetch});
+    loader.start_epoch(0);
+    EXPECT_FALSE(loader.ready()) << "ten images take a while";
+    while (prefetch > 0 && !loader.ready()) std::this_thread::yield();
+    while (loader.next()) {
+    }
+    EXPECT_FALSE(loader.ready()) << "at the end of a pass";
+  }
+}
+
 TEST(Loader, ASlowBatchIsNotAStall) {
   const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
   Loader loader(set, {.batch_size = 20, .stall_timeout_seconds = 0.2});
