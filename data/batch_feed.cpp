@@ -73,7 +73,7 @@ void BatchFeed::upload(const Batch& batch) {
   to.shape = batch.images.shape();
   to.has_mixed_labels = batch.mixed_labels.defined();
   to.mix = batch.mix;
-  to.mixing = batch.mixing;
+  to.pixel_mix = batch.pixel_mix;
 
   std::byte* host = to.memory->host();
   std::memcpy(host + at.labels, batch.labels.raw(), batch.labels.bytes());
@@ -90,7 +90,7 @@ Batch BatchFeed::take() {
   const Offsets at(from.shape);
   const Tensor& block = from.memory->acquire();
   const auto* draws = reinterpret_cast<const ImageDraws*>(block.data<std::uint8_t>() + at.draws);
-  Batch batch{finish_images(block.slice(at.pixels, at.end).view(from.shape), draws, normalisation_, from.mixing,
+  Batch batch{finish_images(block.slice(at.pixels, at.end).view(from.shape), draws, normalisation_, from.pixel_mix,
                             activations_),
               labels_at(block, at.labels, from.shape[0])};
   if (from.has_mixed_labels) batch.mixed_labels = labels_at(block, at.mixed_labels, from.shape[0]);

@@ -46,7 +46,7 @@ class BatchFeed {
     Shape shape;             // of the images
     bool has_mixed_labels = false;
     double mix = 1;
-    Mix mixing;
+    Mix pixel_mix;
   };
   static constexpr std::int64_t kSlots = 2;
 

@@ -237,7 +237,7 @@ void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
   const Mix mix =
       draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
   if (options.staged)
-    batch.mixing = mix;
+    batch.pixel_mix = mix;
   else
     mix_images(mix, batch.images);
   batch.mixed_labels = reversed(batch.labels);

@@ -27,7 +27,7 @@ struct Batch {
   double mix = 1;
   /// Of a staged batch: what finish_images() still has to do to its bytes.
   std::vector<ImageDraws> draws{};
-  Mix mixing{};
+  Mix pixel_mix{};
   std::int64_t count() const { return labels.numel(); }
 };
 
