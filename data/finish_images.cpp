@@ -10,7 +10,7 @@ AB_HD bool contains(const Box& box, int y, int x) {
   return y >= box.top && y < box.top + box.height && x >= box.left && x < box.left + box.width;
 }
 
-/// One pixel of the result, all channels.
+/// A row of an image of the result; lanes share its values.
 template <class T> struct FinishImages {
   const std::uint8_t* pixels;
   const ImageDraws* draws;
@@ -31,14 +31,16 @@ template <class T> struct FinishImages {
     return normalised(byte, normalisation.scale[c], normalisation.shift[c]);
   }
 
-  AB_HD void operator()(std::int64_t pixel) const {
-    const int x = static_cast<int>(pixel % width), y = static_cast<int>(pixel / width % height);
-    const std::int64_t image = pixel / width / height, other = images - 1 - image;
-    const bool pasted = mix.cut && contains(mix.box, y, x), blended = !mix.cut && mix.share < 1 && image != other;
-    for (int c = 0; c < 3; ++c) {
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t image = row / height, other = images - 1 - image;
+    const int y = static_cast<int>(row - image * height), row_size = 3 * width;
+    const bool blended = !mix.cut && mix.share < 1 && image != other;
+    for (int i = team.lane(); i < row_size; i += team.size()) {
+      const int x = i / 3, c = i % 3;
+      const bool pasted = mix.cut && contains(mix.box, y, x);
       float v = value(pasted ? other : image, y, x, c);
       if (blended) v = blend(v, value(other, y, x, c), static_cast<float>(mix.share));
-      out[3 * pixel + c] = static_cast<T>(v);
+      out[row * row_size + i] = static_cast<T>(v);
     }
   }
 };
@@ -50,11 +52,11 @@ Tensor finish_images(const Tensor& pixels, const ImageDraws* draws, const Normal
   AB_CHECK(pixels.dtype() == DType::uint8 && pixels.rank() == 4 && pixels.dim(3) == 3,
            "finish_images: needs bytes [N, H, W, 3], got {} {}", name_of(pixels.dtype()), pixels.shape().str());
   const Tensor result(pixels.shape(), dtype, pixels.device());
+  const std::int64_t images = pixels.dim(0), height = pixels.dim(1), width = pixels.dim(2);
   dispatch_float(dtype, "finish_images", [&]<class T>() {
-    for_each_index(pixels.device(), pixels.numel() / 3,
-                   FinishImages<T>{pixels.data<std::uint8_t>(), draws, result.data<T>(), pixels.dim(0),
-                                   static_cast<int>(pixels.dim(1)), static_cast<int>(pixels.dim(2)), normalisation,
-                                   mix});
+    for_each_row(pixels.device(), images * height, 3 * width,
+                 FinishImages<T>{pixels.data<std::uint8_t>(), draws, result.data<T>(), images,
+                                 static_cast<int>(height), static_cast<int>(width), normalisation, mix});
   });
   return result;
 }
