@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "data/finish_images.h"
 #include "engine/core/memory.h"
 #include "engine/kernels/elementwise.h"
 

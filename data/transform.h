@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/crop.h"
 #include "data/dataset.h"
-#include "data/finish_images.h"
 #include "data/resize.h"
 
 namespace ab {
@@ -27,6 +27,12 @@ struct Augmentation {
 struct SampleKey {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0, sample = 0;
+};
+
+/// What is still to be done to the bytes of an image before and after normalising; by default nothing.
+struct ImageDraws {
+  PaddedCrop crop;
+  Box erased;
 };
 
 /// Prepares images one by one; holds buffers, so one thread at a time.

@@ -8,12 +8,14 @@
 #include <chrono>
 #include <thread>
 
+#include "data/finish_images.h"
 #include "data/random_erasing.h"
 #include "data/transform.h"
 #include "engine/backend/cuda/device.h"
-#include "engine/kernels/elementwise.h"
 #include "tests/error_message.h"
 #include "tests/random_images.h"
+#include "tests/tensor_values.h"
+#include "tests/thread_team.h"
 
 namespace ab {
 namespace {
@@ -89,6 +91,16 @@ TEST(FinishImages, ErasesAndMixesAsTheHostDoes) {
                          Mix{0, true, {0, 0, 12, 9}}})
     for (const Device device : devices())
       expect_equal(finish_on(device, set, draws, mix), finish_reference(set, draws, mix));
+}
+
+TEST(FinishImages, LanesShareARow) {
+  const ImageSet set = random_set(3, 6, 5);
+  const std::vector<ImageDraws> draws(3, {.crop = {.dy = 2, .dx = 6, .flip = true}, .erased = {1, 1, 2, 2}});
+  const Mix mix{0.3, false, {}};
+  const Tensor got = poisoned({3, 6, 5, 3});
+  run_rows_in_threads(4, 18, kernels::FinishImages<float>{set.pixels.data(), draws.data(), got.data<float>(), 3, 6, 5,
+                                                          normalisation_of(set), mix});
+  expect_equal(got, finish_reference(set, draws, mix));
 }
 
 TEST(FinishImages, RefusesWhatIsNotBytes) {
