@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "data/loader.h"
+#include "data/batch_feed.h"
 #include "engine/core/threads.h"
-#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 
 namespace ab {
@@ -25,9 +24,7 @@ Device device_of(Layer& model) {
   return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
 }
 
-void add_batch(Layer& model, const Batch& batch, Precision precision, double* sum) {
-  const Tf32Scope tf32(precision);
-  const Var logits = model.forward(Var(cast(batch.images, activation_type(precision))));
+void add_batch(const Var& logits, const Batch& batch, double* sum) {
   const double count = static_cast<double>(batch.count());
   sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item() * count;
   for (double position : label_positions(logits.value(), batch.labels).to_doubles()) {
@@ -47,6 +44,7 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size,
                                    Precision precision, StopAgreement* stop) {
   const NoGradScope no_grad;
+  const Tf32Scope tf32(precision);
   model.set_training(false);
   LoaderOptions options;
   const std::int64_t side = image_size > 0 ? image_size : set.height;
@@ -56,17 +54,20 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   options.training = false;
   options.image_size = static_cast<int>(image_size);
   options.threads = compute_threads();
-  Loader loader(set, options);
-  loader.start_epoch(0);
+  BatchFeed feed(set, options, device_of(model), activation_type(precision));
+  feed.start_epoch(0);
 
-  const Device device = device_of(model);
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = loader.next()) add_batch(model, batch->to(device), precision, sum);
+    if (const auto batch = feed.next()) {
+      const Var logits = model.forward(Var(batch->images));
+      feed.prefetch();
+      add_batch(logits, *batch, sum);
+    }
     stopped = stop && stop->agreed_by_now();
   }
   model.set_training(true);

@@ -7,10 +7,9 @@
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
-#include "data/loader.h"
+#include "data/batch_feed.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
-#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/sync/replica_check.h"
@@ -28,8 +27,8 @@ class Trainer {
       : config_(config), world_(world), data_(data), listener_(listener), device_(choose_device(config.device)),
         model_(model ? std::move(model)
                      : make_model(make_model_spec(config, data.train->classes, data.train->height), device_)),
-        loader_(*data.train, loader_options(config, world)),
-        updates_per_epoch_(updates_per_epoch(config, loader_.batches_per_epoch())),
+        feed_(*data.train, loader_options(config, world), device_, activation_type(precision_named(config.precision))),
+        updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
         schedule_(make_schedule(config, updates_per_epoch_)),
         record_(config, world, *model_, listener, total_steps_),
@@ -111,8 +110,8 @@ class Trainer {
 
   /// Trains on from batch_; false when all ranks agreed to stop.
   bool train_epoch(TrainState& state) {
-    loader_.start_epoch(epoch_, batch_);
-    while (state.step < total_steps_ && batch_ < loader_.batches_per_epoch()) {
+    feed_.start_epoch(epoch_, batch_);
+    while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_->phase());
       stop_.ask();
       train_step(state);
@@ -122,18 +121,18 @@ class Trainer {
     return true;
   }
 
-  /// The next batch of the epoch, on the device.
+  /// The next batch of the epoch, on the device and of the type of activations.
   Batch next_batch() {
-    const std::optional<Batch> batch = loader_.next();
+    std::optional<Batch> batch = feed_.next();
     AB_ASSERT(batch);
-    return batch->to(device_);
+    return std::move(*batch);
   }
 
   /// One update, from as many micro-batches as config says and the epoch still has.
   void train_step(TrainState& state) {
     const std::string phase = strategy_->phase();
     const double learning_rate = strategy_->learning_rate(schedule_.at(state.step), state.step);
-    const std::int64_t micro_batches = std::min(config_.accumulate, loader_.batches_per_epoch() - batch_);
+    const std::int64_t micro_batches = std::min(config_.accumulate, feed_.batches_per_epoch() - batch_);
     const double share = 1.0 / static_cast<double>(micro_batches);
 
     optimizer_->clear_grads();
@@ -141,12 +140,12 @@ class Trainer {
       const Batch batch = next_batch();
       model_->set_noise(noise_seed(state.step, i));
       const Tf32Scope tf32(precision_);
-      const Var images(cast(batch.images, activation_type(precision_)));
-      const Var loss = softmax_cross_entropy(model_->forward(images), batch.labels,
+      const Var loss = softmax_cross_entropy(model_->forward(Var(batch.images)), batch.labels,
                                              static_cast<float>(config_.label_smoothing),
                                              {batch.mixed_labels, static_cast<float>(batch.mix)});
       strategy_->set_gradient_exchange(i + 1 == micro_batches);
       backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
+      feed_.prefetch();
       // Asked for when a GPU has its work, as the answer waits for it.
       record_.loss(loss.value().item(), share, batch.count(), state.step);
     }
@@ -258,7 +257,7 @@ class Trainer {
   const TrainListener& listener_;
   Device device_;
   std::unique_ptr<Layer> model_;
-  Loader loader_;
+  BatchFeed feed_;
   std::int64_t updates_per_epoch_, total_steps_;
   LrSchedule schedule_;
   TrainRecord record_;

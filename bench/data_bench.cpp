@@ -53,12 +53,13 @@ void prepare_image(benchmark::State& state) {
 }
 BENCHMARK(prepare_image);
 
-/// Whole passes with a batch size of 128. First argument: threads (0: on this one); second: training.
+/// Whole passes with a batch size of 128. Arguments: threads (0: on this one); training; whether a GPU does the rest.
 void loader_pass(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   Loader loader(
       training_set(),
-      {.training = state.range(1) != 0, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)});
+      {.training = state.range(1) != 0, .staged = state.range(2) != 0, .prefetch = threads ? 2 : 0,
+       .threads = std::max(threads, 1)});
   std::int64_t epoch = 0, images = 0;
   for (auto _ : state) {
     loader.start_epoch(epoch++);
@@ -67,8 +68,8 @@ void loader_pass(benchmark::State& state) {
   state.SetItemsProcessed(images);
 }
 BENCHMARK(loader_pass)
-    ->ArgNames({"threads", "training"})
-    ->ArgsProduct({{0, 1, 2}, {0, 1}})
+    ->ArgNames({"threads", "training", "staged"})
+    ->ArgsProduct({{0, 1, 2}, {0, 1}, {0, 1}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -71,9 +71,12 @@ struct Loader::Impl {
   void stop();
   std::optional<Batch> next();
   std::optional<Batch> take();
+  bool has_ready() const;
   void run(Workbench& workbench);
   std::optional<std::int64_t> claim();
   Batch prepare(std::int64_t step, Workbench& workbench) const;
+  void prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
+                     Batch& batch) const;
   void mix(std::int64_t step, Batch& batch) const;
 
   const Dataset& set;
@@ -90,7 +93,7 @@ struct Loader::Impl {
   mutable std::atomic<std::int64_t> images_prepared = 0;  // a sign of life
 
   // Shared between the threads and the caller.
-  std::mutex mutex;
+  mutable std::mutex mutex;
   std::condition_variable changed;
   std::int64_t steps_claimed = 0, steps_taken = 0;
   std::map<std::int64_t, Batch> ready;
@@ -192,36 +195,58 @@ Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   const auto begin = static_cast<std::size_t>(step * options.batch_size);
   const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), samples.size() - begin);
   const auto n = static_cast<std::int64_t>(count);
-  Batch batch{Tensor({n, height, width, 3}), Tensor({n}, DType::int64)};
-  float* out = batch.images.data<float>();
+  Batch batch{Tensor({n, height, width, 3}, options.staged ? DType::uint8 : DType::float32),
+              Tensor({n}, DType::int64)};
+  if (options.staged) batch.draws.resize(count);
   std::int64_t* labels = batch.labels.data<std::int64_t>();
-  for (std::size_t i = 0; i < count; ++i, out += std::int64_t{3} * height * width) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (cancel) break;  // a slow batch must not delay the end of the program; no one will see it
     const std::int64_t sample = samples[begin + i];
     labels[i] = set.label(sample);
     AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name,
                   sample, labels[i], set.classes - 1);
-    const ImageView image = set.read(sample, workbench.decoded);
-    if (options.training)
-      workbench.transform.prepare(image, options.augmentation, {options.seed, epoch, sample}, out);
-    else
-      workbench.transform.prepare(image, out);
+    prepare_image(set.read(sample, workbench.decoded), sample, static_cast<std::int64_t>(i), workbench, batch);
     ++images_prepared;
   }
   if (options.training && options.mix.enabled()) mix(step, batch);
   return batch;
 }
 
+/// Image i of the batch.
+void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i,
+                                 Workbench& workbench, Batch& batch) const {
+  const std::int64_t offset = i * 3 * height * width;
+  const SampleKey key{options.seed, epoch, sample};
+  ImageTransform& transform = workbench.transform;
+  if (options.staged) {
+    std::uint8_t* out = batch.images.data<std::uint8_t>() + offset;
+    if (options.training)
+      batch.draws[static_cast<std::size_t>(i)] = transform.stage(image, options.augmentation, key, out);
+    else
+      transform.stage(image, out);
+  } else {
+    float* out = batch.images.data<float>() + offset;
+    if (options.training)
+      transform.prepare(image, options.augmentation, key, out);
+    else
+      transform.prepare(image, out);
+  }
+}
+
 void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
   const Mix mix =
       draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
-  mix_images(mix, batch.images);
+  if (options.staged)
+    batch.pixel_mix = mix;
+  else
+    mix_images(mix, batch.images);
   batch.mixed_labels = reversed(batch.labels);
   batch.mix = mix.share;
 }
 
-Batch Batch::to(Device device) const {
-  return {images.to(device), labels.to(device), mixed_labels.defined() ? mixed_labels.to(device) : Tensor(), mix};
+bool Loader::Impl::has_ready() const {
+  const std::lock_guard lock(mutex);
+  return ready.contains(steps_taken);
 }
 
 Loader::Loader(const Dataset& set, const LoaderOptions& options)
@@ -229,6 +254,7 @@ Loader::Loader(const Dataset& set, const LoaderOptions& options)
 Loader::~Loader() = default;
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
+bool Loader::ready() const { return impl_->has_ready(); }
 
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first) {
   AB_CHECK(epoch >= 0, "loader: epochs count from 0, got {}", epoch);

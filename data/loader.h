@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "data/dataset.h"
 #include "data/mix.h"
@@ -18,15 +19,16 @@
 namespace ab {
 
 struct Batch {
-  Tensor images;  ///< [N, H, W, C] float32, normalised
+  Tensor images;  ///< [N, H, W, 3] float32, normalised; or uint8, see LoaderOptions::staged
   Tensor labels;  ///< [N] int64
   /// With mixup or CutMix: the labels of the images mixed in, and the share of `labels` in the loss; else
   /// undefined, 1.
   Tensor mixed_labels{};
   double mix = 1;
+  /// Of a staged batch: what finish_images() still has to do to its bytes.
+  std::vector<ImageDraws> draws{};
+  Mix pixel_mix{};
   std::int64_t count() const { return labels.numel(); }
-  /// The same batch where a model computes. The loader's own are in host memory.
-  Batch to(Device device) const;
 };
 
 struct LoaderOptions {
@@ -39,6 +41,8 @@ struct LoaderOptions {
   int image_size = 0;           ///< height and width of the images; 0: as the data set has them
   Augmentation augmentation{};  ///< training only, as is `mix`
   MixOptions mix{};
+  /// Images stay bytes, for a device to finish (finish_images.h): BatchFeed asks for that.
+  bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()
   int threads = 2;   ///< that prepare batches; at most 8 are used, since each holds a batch
   double stall_timeout_seconds = 60;  ///< next() gives up when the threads have delivered nothing for so long
@@ -58,6 +62,8 @@ class Loader {
   /// The next batch of the pass, or nothing at its end. Rethrows what failed while that batch was prepared,
   /// such as Error(data) for a damaged file, and throws Error(data) when the threads have stalled.
   std::optional<Batch> next();
+  /// Whether next() has a batch at hand; never without threads.
+  bool ready() const;
 
  private:
   struct Impl;

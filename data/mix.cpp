@@ -15,8 +15,8 @@ void blend_rows(float* a, float* b, std::int64_t count, float share) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float x = a[i], y = b[i];
-    a[i] = share * x + (1 - share) * y;
-    b[i] = share * y + (1 - share) * x;
+    a[i] = blend(x, y, share);
+    b[i] = blend(y, x, share);
   }
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "data/transform.h"
 
+#include <algorithm>
+
 #include "data/crop.h"
+#include "data/normalisation.h"
 #include "data/rand_augment.h"
 #include "data/random_erasing.h"
 #include "engine/core/check.h"
@@ -10,15 +13,16 @@ namespace ab {
 
 ImageTransform::ImageTransform(const Dataset& set, int height, int width)
     : cropping_(set.cropping), height_(height), width_(width) {
+  const Normalisation normalisation = normalisation_of(set);
   for (int x = 0; x < width; ++x)
     for (std::size_t c = 0; c < 3; ++c) {
-      scale_.push_back(1.0f / (255.0f * set.stddev[c]));
-      shift_.push_back(-set.mean[c] / set.stddev[c]);
+      scale_.push_back(normalisation.scale[c]);
+      shift_.push_back(normalisation.shift[c]);
     }
 }
 
 void ImageTransform::resize_to_frame(const ImageView& image) {
-  if (image.height == height_ && image.width == width_)
+  if (as_stored(image))
     frame_.pixels.assign(image.pixels, image.pixels + image.bytes());
   else
     resizer_.resize(image, {0, 0, image.height, image.width}, height_, width_, frame_);
@@ -40,9 +44,8 @@ void ImageTransform::frame_randomly(const ImageView& image, const SampleKey& key
     return;
   }
   const PaddedCrop crop = draw_padded_crop(key.seed, key.epoch, key.sample);
-  const bool as_stored = image.height == height_ && image.width == width_;
-  padded_crop(image, crop, as_stored ? frame_ : scratch_);
-  if (!as_stored) resize_to_frame(scratch_.view());
+  padded_crop(image, crop, as_stored(image) ? frame_ : scratch_);
+  if (!as_stored(image)) resize_to_frame(scratch_.view());
 }
 
 void ImageTransform::normalise(float* out) const {
@@ -51,8 +54,21 @@ void ImageTransform::normalise(float* out) const {
   for (int y = 0; y < height_; ++y, out += row_size) {
     const std::uint8_t* row = frame_.view().row(y);
 #pragma omp simd
-    for (std::size_t i = 0; i < row_size; ++i) out[i] = static_cast<float>(row[i]) * scale[i] + shift[i];
+    for (std::size_t i = 0; i < row_size; ++i) out[i] = normalised(row[i], scale[i], shift[i]);
   }
+}
+
+void ImageTransform::frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
+  if (augmentation.crop_and_flip)
+    frame_randomly(image, key);
+  else
+    frame(image);
+  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment,
+               augmentation.rand_augment_magnitude, frame_, scratch_);
+}
+
+Box ImageTransform::draw_erased(const Augmentation& augmentation, const SampleKey& key) const {
+  return draw_erasing(key.seed, key.epoch, key.sample, augmentation.random_erasing, height_, width_);
 }
 
 void ImageTransform::prepare(const ImageView& image, float* out) {
@@ -62,15 +78,29 @@ void ImageTransform::prepare(const ImageView& image, float* out) {
 
 void ImageTransform::prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key,
                              float* out) {
-  if (augmentation.crop_and_flip)
-    frame_randomly(image, key);
-  else
-    frame(image);
-  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment,
-               augmentation.rand_augment_magnitude, frame_, scratch_);
+  frame_augmented(image, augmentation, key);
   normalise(out);
-  erase(draw_erasing(key.seed, key.epoch, key.sample, augmentation.random_erasing, height_, width_), width_,
-        out);
+  erase(draw_erased(augmentation, key), width_, out);
+}
+
+void ImageTransform::stage(const ImageView& image, std::uint8_t* out) {
+  frame(image);
+  std::copy_n(frame_.pixels.data(), frame_.view().bytes(), out);
+}
+
+ImageDraws ImageTransform::stage(const ImageView& image, const Augmentation& augmentation, const SampleKey& key,
+                                 std::uint8_t* out) {
+  ImageDraws draws{.crop = {}, .erased = draw_erased(augmentation, key)};
+  // A device can cut a window when nothing stands between that and normalising.
+  if (augmentation.crop_and_flip && cropping_ == Cropping::padded && augmentation.rand_augment == 0 &&
+      as_stored(image)) {
+    draws.crop = draw_padded_crop(key.seed, key.epoch, key.sample);
+    std::copy_n(image.pixels, image.bytes(), out);
+  } else {
+    frame_augmented(image, augmentation, key);
+    std::copy_n(frame_.pixels.data(), frame_.view().bytes(), out);
+  }
+  return draws;
 }
 
 }  // namespace ab

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT
 //
 // From stored bytes to what the model sees, in torchvision's order: crop and flip, RandAugment, scaling to
-// floats, normalising, random erasing.
-//
-//   out[y, x, c] = (byte[y, x, c] / 255 - mean[c]) / stddev[c]
+// floats, normalising (normalisation.h), random erasing. prepare() does all of it on the host; stage() leaves to a
+// device what that does as well (finish_images.h).
 
 #include <cstdint>
 #include <vector>
 
+#include "data/crop.h"
 #include "data/dataset.h"
 #include "data/resize.h"
 
@@ -29,6 +29,12 @@ struct SampleKey {
   std::int64_t epoch = 0, sample = 0;
 };
 
+/// What is still to be done to the bytes of an image before and after normalising; by default nothing.
+struct ImageDraws {
+  PaddedCrop crop;
+  Box erased;
+};
+
 /// Prepares images one by one; holds buffers, so one thread at a time.
 class ImageTransform {
  public:
@@ -40,10 +46,17 @@ class ImageTransform {
   /// Training: a pure function of image, augmentation and key.
   void prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, float* out);
 
+  /// The same up to normalising, which is left to a device: bytes, and in training what was drawn for the rest.
+  void stage(const ImageView& image, std::uint8_t* out);
+  ImageDraws stage(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, std::uint8_t* out);
+
  private:
+  bool as_stored(const ImageView& image) const { return image.height == height_ && image.width == width_; }
   void frame(const ImageView& image);
   void frame_randomly(const ImageView& image, const SampleKey& key);
+  void frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key);
   void resize_to_frame(const ImageView& image);
+  Box draw_erased(const Augmentation& augmentation, const SampleKey& key) const;
   void normalise(float* out) const;
 
   Cropping cropping_;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// What a user is told who asks for a GPU that is not there, in builds with and without CUDA.
+// What a user is told who asks for a GPU that is not there, in builds with and without CUDA; and copies to one that is.
 #include "engine/backend/cuda/device.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "engine/backend/backend.h"
+#include "engine/backend/upload.h"
+#include "engine/core/memory.h"
 #include "engine/core/tensor.h"
 
 namespace ab {
@@ -31,6 +36,7 @@ TEST(CudaDevice, SaysWhyThereIsNone) {
   EXPECT_EQ(device_error([&] { (void)backend(gpu); }), reason);
   EXPECT_EQ(device_error([&] { Tensor t({4}, DType::float32, gpu); }), reason);
   EXPECT_EQ(device_error([&] { (void)Tensor::zeros({4}).to(gpu); }), reason);
+  EXPECT_EQ(device_error([&] { (void)cuda_upload_slot(0, 4); }), reason);
 }
 
 TEST(CudaDevice, NamesAnIndexThatIsTooLarge) {
@@ -41,6 +47,78 @@ TEST(CudaDevice, NamesAnIndexThatIsTooLarge) {
   EXPECT_NE(message.find(std::to_string(count)), std::string::npos) << message;
   EXPECT_THROW(backend({DeviceKind::cuda, -1}), Error);
 }
+
+/// One byte for each block, so that what came of it shows on every byte.
+void fill(std::byte* host, std::size_t bytes, int block) { std::fill_n(host, bytes, static_cast<std::byte>(block)); }
+
+bool holds(const Tensor& t, int block) {
+  const Tensor host = t.to(Device{});
+  const auto values = host.span<std::uint8_t>();
+  return std::all_of(values.begin(), values.end(), [&](std::uint8_t v) { return v == block; });
+}
+
+TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const Device gpu{DeviceKind::cuda, 0};
+  constexpr int kBlocks = 40;
+  constexpr std::size_t kBytes = 4 << 20, kRead = 4096;  // the end of a block, which is copied last
+  const Tensor busy = Tensor::zeros({16 << 20}, DType::uint8, gpu), work = busy.clone();
+  std::array slots{cuda_upload_slot(0, kBytes), cuda_upload_slot(0, kBytes)};
+  std::vector<Tensor> received;
+  for (int block = 0; block < kBlocks; ++block)
+    received.emplace_back(Shape{std::int64_t{kRead}}, DType::uint8, gpu);
+  int sent = 0;
+  const auto slot_of = [&](int block) -> UploadSlot& { return *slots[static_cast<std::size_t>(block) % 2]; };
+  const auto send = [&] {
+    fill(slot_of(sent).host(), kBytes, sent);
+    slot_of(sent++).start(kBytes);
+  };
+  for (int block = 0; block < kBlocks; ++block) {
+    // One block in four is wanted as soon as it is sent; the others come to a GPU that has work for longer.
+    const int turn = block % 4;
+    if (turn == 0) backend(gpu).synchronize();
+    if (sent == block) send();
+    if (turn == 1 || turn == 2) send();
+    for (int i = 0; i < turn; ++i) work.copy_from(busy);
+    received[static_cast<std::size_t>(block)].copy_from(slot_of(block).acquire().slice(kBytes - kRead, kBytes));
+    slot_of(block).release();
+  }
+  for (int block = 0; block < kBlocks; ++block)
+    EXPECT_TRUE(holds(received[static_cast<std::size_t>(block)], block)) << block;
+}
+
+TEST(UploadSlot, CanBeDroppedInEveryState) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const std::int64_t before = memory({DeviceKind::cuda, 0}).stats().live_bytes;
+  for (int steps = 0; steps <= 3; ++steps) {
+    const auto slot = cuda_upload_slot(0, 1 << 20);
+    if (steps > 0) fill(slot->host(), 1 << 20, steps);
+    if (steps > 1) slot->start(1 << 20);
+    if (steps > 2) {
+      EXPECT_TRUE(holds(slot->acquire(), steps));
+    }
+  }
+  EXPECT_EQ(memory({DeviceKind::cuda, 0}).stats().live_bytes, before);
+}
+
+#ifdef AB_EMULATE_GPU
+TEST(UploadSlot, TheEmulatedGpuTellsWhoCannotWait) {
+  EXPECT_THROW(cuda_upload_slot(0, 4)->start(4), Bug) << "nothing to copy";
+  EXPECT_THROW(cuda_upload_slot(0, 4)->acquire(), Bug) << "nothing is under way";
+  const auto slot = cuda_upload_slot(0, 4);
+  std::byte* const host = slot->host();
+  fill(host, 4, 1);
+  slot->start(4);
+  fill(host, 4, 2);
+  const Tensor block = slot->acquire();
+  EXPECT_TRUE(holds(block, 2)) << "a copy may read what is written after start()";
+  slot->release();
+  EXPECT_TRUE(holds(block, 0xff)) << "a block that was released may be overwritten at once";
+  fill(slot->host(), 4, 3);
+  slot->start(4);
+  EXPECT_THROW((void)slot->host(), Bug) << "nobody has seen what is under way";
+}
+#endif
 
 }  // namespace
 }  // namespace ab

@@ -242,6 +242,22 @@ TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
   expect_resumes("cpu", "cuda");
 }
 
+TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {
+  ImageSet damaged = testing::striped_images(83, 1);
+  damaged.labels[42] = 10;
+  const TrainAndTest set{std::make_shared<ImageSet>(damaged), data().test};
+  for (const char* device : {"cpu", "cuda"}) {
+    TrainConfig config = short_run("dense");
+    config.device = device;
+    config.steps = 27;  // an epoch: all images but two
+    config.batch_size = 3;
+    const std::string message = testing::message_of(ErrorKind::data, [&] {
+      run_thread_ranks(1, {}, [&](Comm& world) { train(config, world, set, {}); });
+    });
+    EXPECT_TRUE(testing::contains(message, "image 42 has the label 10")) << message;
+  }
+}
+
 TEST_F(DeviceTest, ChoosesTheDeviceThatIsNamed) {
   EXPECT_EQ(choose_device("cpu"), Device{});
   EXPECT_EQ(choose_device("cuda"), (Device{DeviceKind::cuda, 0}));

@@ -17,26 +17,14 @@
 #include "data/sampler.h"
 #include "engine/core/random.h"
 #include "tests/error_message.h"
+#include "tests/random_images.h"
 
 namespace ab {
 namespace {
 
 using testing::contains;
 using testing::message_of;
-
-/// A set of images of random bytes, the number of an image readable from its label.
-ImageSet random_set(std::int64_t count, int side = 32) {
-  ImageSet set;
-  set.name = "random";
-  set.count = count;
-  set.height = set.width = side;
-  set.classes = 60000;
-  const Philox random{7, 1};
-  for (std::int64_t i = 0; i < count * set.image_bytes(); ++i)
-    set.pixels.push_back(static_cast<std::uint8_t>(random.bits(static_cast<std::uint64_t>(i))));
-  for (std::int64_t i = 0; i < count; ++i) set.labels.push_back(static_cast<std::uint16_t>(i));
-  return set;
-}
+using testing::random_set;
 
 // ---- Sampler ----
 
@@ -404,6 +392,19 @@ class SlowSet : public ImageSet {
  private:
   std::chrono::milliseconds delay_;
 };
+
+TEST(Loader, SaysWhetherABatchIsReady) {
+  const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
+  for (const int prefetch : {0, 2}) {
+    Loader loader(set, {.batch_size = 10, .prefetch = prefetch});
+    loader.start_epoch(0);
+    EXPECT_FALSE(loader.ready()) << "ten images take a while";
+    while (prefetch > 0 && !loader.ready()) std::this_thread::yield();
+    while (loader.next()) {
+    }
+    EXPECT_FALSE(loader.ready()) << "at the end of a pass";
+  }
+}
 
 TEST(Loader, ASlowBatchIsNotAStall) {
   const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));

@@ -6,6 +6,7 @@
 #include "tests/fake_gpu/stream.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -132,8 +133,13 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
 cudaError_t cudaFree(void*) { return cudaSuccess; }
 cudaError_t cudaMallocHost(void** block, std::size_t bytes) { return *block = std::malloc(bytes), cudaSuccess; }
 cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  return fake_gpu::enqueue(stream, [=] { std::memcpy(to, from, bytes); }), cudaSuccess;
+/// Copies from the host are slow, so that who does not wait for one is noticed.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  fake_gpu::enqueue(stream, [=] {
+    if (kind == cudaMemcpyHostToDevice) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    std::memcpy(to, from, bytes);
+  });
+  return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
   return fake_gpu::enqueue(stream, [=] { std::memset(block, value, bytes); }), cudaSuccess;
