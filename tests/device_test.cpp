@@ -15,8 +15,15 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/optim/optimizer.h"
+#include "layers/models/models.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
+#include "tests/tensor_values.h"
+
+#ifdef AB_EMULATE_GPU
+#include "engine/backend/emulated_gpu/arena.h"
+#endif
 
 namespace ab {
 namespace {
@@ -167,6 +174,71 @@ TEST_F(DeviceTest, DenseOnOneRank) {
   config.ema_decay = 0.8;
   config.init = "ortho";
   expect_same_on_both(config, 1);
+}
+
+#ifdef AB_EMULATE_GPU
+// What a longer run waits for more often than a shorter one, it waits for in every step.
+TEST_F(DeviceTest, AStepDoesNotWaitForTheGpu) {
+  const auto waits = [&](std::int64_t steps, TrainConfig config) {
+    config.steps = steps;
+    const std::int64_t before = emulated_gpu::arena(0).host_waits();
+    train_on("cuda", config, 1);
+    return emulated_gpu::arena(0).host_waits() - before;
+  };
+  TrainConfig config = short_run("dense");
+  config.log_every = 100;
+  EXPECT_EQ(waits(4, config), waits(18, config));
+  config.max_grad_norm = 1;
+  config.accumulate = 2;
+  config.mixup = 0.2;
+  config.ema_decay = 0.8;
+  EXPECT_EQ(waits(4, config), waits(8, config));
+  config.precision = "fp16";
+  EXPECT_EQ(waits(4, config), waits(8, config));
+  config.precision = "fp32";
+  config.log_every = 1;  // a line of metrics has to wait, once
+  EXPECT_EQ(waits(4, config) + 4, waits(8, config));
+}
+#endif
+
+TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
+  const auto loss = [](double value) { return Tensor::scalar(value, DType::float32, {DeviceKind::cuda, 0}); };
+  TrainConfig config = short_run("dense");
+  config.log_every = 2;
+  std::vector<double> told;
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) { told.push_back(m.loss); };
+  const auto model = make_model({.name = "mlp", .width = 0.1});
+  const auto world = make_self_comm();
+  TrainRecord record(config, *world, *model, listener, 20);
+  record.loss(loss(1), 1, 4, 0);
+  record.step(1, 0, "full", 0.1);
+  record.loss(loss(2), 1, 4, 1);
+  record.step(2, 0, "full", 0.1);
+  EXPECT_EQ(told, std::vector<double>{1.5});
+  record.loss(loss(kNaN), 0.5, 4, 2);
+  record.loss(loss(3), 0.5, 4, 2);
+  record.step(3, 0, "full", 0.1);
+  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::numerics, [&] { record.loss(loss(4), 1, 4, 3); }),
+                                "nan at step 2 on rank 0"));
+}
+
+TEST_F(DeviceTest, GradientNormsAreLookedAtOneStepLater) {
+  const Device gpu{DeviceKind::cuda, 0};
+  Param param{"p", Var(Tensor::scalar(1, DType::float32, gpu), true)};
+  const auto optimizer = make_sgd({&param}, {.momentum = 0, .weight_decay = 0});
+  optimizer->set_max_grad_norm(1);
+  const auto step = [&](double gradient) {
+    param.value.set_grad(Tensor::scalar(gradient, DType::float32, gpu));
+    optimizer->step(0.5);
+  };
+  step(0.5);
+  step(kNaN);
+  EXPECT_EQ(param.value.value().item(), 0.75) << "an update that is not finite is left out";
+  EXPECT_THROW(step(0.5), Error);
+  optimizer->check_grad_norm();  // each is looked at once
+  step(kNaN);
+  EXPECT_THROW(optimizer->check_grad_norm(), Error);
 }
 
 TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {

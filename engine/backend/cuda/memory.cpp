@@ -70,6 +70,11 @@ void CudaMemory::copy_to_host(void* host, const void* from, std::size_t bytes) {
   context.staging().to_host(host, from, bytes, context.stream());
 }
 
+std::unique_ptr<HostCopy> CudaMemory::start_copy_to_host(const void* from, std::size_t bytes) {
+  ThreadContext& context = ThreadContext::current(device_index_);
+  return start_pinned_copy(context.pinned_slots(), from, bytes, context.stream());
+}
+
 MemoryStats CudaMemory::stats() const { return {live_bytes_, peak_bytes_}; }
 
 CudaMemory& device_memory(int device_index) {

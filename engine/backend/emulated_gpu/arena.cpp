@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -87,16 +88,53 @@ void Arena::release(void* block, std::size_t bytes) {
   free_[offset] = size;
 }
 
-void Arena::set_zero(void* block, std::size_t bytes) { std::memset(behind(block), 0, bytes); }
+void Arena::set_zero(void* block, std::size_t bytes) {
+  ++issued_;
+  std::memset(behind(block), 0, bytes);
+}
 
-void Arena::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(behind(to), behind(from), bytes); }
+void Arena::copy(void* to, const void* from, std::size_t bytes) {
+  ++issued_;
+  std::memcpy(behind(to), behind(from), bytes);
+}
 
 void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  ++issued_;
   if (bytes > 0) std::memcpy(behind(to), host, bytes);
 }
 
 void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  count_host_wait();
+  read(host, from, bytes);
+}
+
+void Arena::read(void* host, const void* from, std::size_t bytes) const {
   if (bytes > 0) std::memcpy(host, behind(from), bytes);
+}
+
+namespace {
+
+/// Taken at once, as the work before it is done, and shown to nobody who has not waited for it.
+class StartedCopy final : public HostCopy {
+ public:
+  StartedCopy(Arena& arena, const void* from, std::size_t bytes) : arena_(arena), issued_(arena.issued()) {
+    arena.read(values_.data(), from, bytes);
+  }
+  const void* wait() override {
+    if (arena_.issued() == issued_) arena_.count_host_wait();
+    return values_.data();
+  }
+
+ private:
+  Arena& arena_;
+  std::int64_t issued_;  // when this was started
+  alignas(std::max_align_t) std::array<std::byte, kHostCopyBytes> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopy> Arena::start_copy_to_host(const void* from, std::size_t bytes) {
+  return std::make_unique<StartedCopy>(*this, from, bytes);
 }
 
 MemoryStats Arena::stats() const {
@@ -105,6 +143,7 @@ MemoryStats Arena::stats() const {
 }
 
 void Arena::open() {
+  ++issued_;
   const std::lock_guard lock(mutex_);
   if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
 }
