@@ -286,6 +286,30 @@ TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
   expect_same_on_both(config, 2);
 }
 
+TEST_F(DeviceTest, ARankWithoutMemoryEndsAllRanks) {
+  const Device gpu{DeviceKind::cuda, 0};
+  const auto run_out = [&](Comm& world) {
+    const Tensor t = Tensor::zeros({4}, DType::float32, gpu);
+    if (world.rank() == 1) Tensor({std::int64_t{1} << 48}, DType::float32, gpu);
+    world.all_reduce(t, ReduceOp::sum);
+  };
+  EXPECT_TRUE(testing::contains(
+      testing::message_of(ErrorKind::communication, [&] { run_thread_ranks(3, {}, run_out); }),
+      "bytes are in use and 1125899906842624 more were asked for; lower the batch size or the number of ranks"));
+}
+
+TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
+  if (!kEmulated) GTEST_SKIP() << "a real GPU has too much of it";
+  // Enough for the model, not for training it; and not enough for the model.
+  for (const int bytes : {20000000, 1000}) {
+    const testing::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3"),
+                                         fmt::format("env AB_EMULATED_GPU_BYTES={}", bytes));
+    EXPECT_EQ(outcome.exit_code, 6) << outcome.out;
+    EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  }
+}
+
 TEST_F(DeviceTest, DenseOnThreeRanks) {
   TrainConfig config = short_run("dense");
   config.steps = 8;

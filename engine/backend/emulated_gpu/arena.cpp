@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -37,6 +38,7 @@ Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
                 "cannot reserve {} bytes of addresses for the emulated GPU {}: {}", kArenaBytes, device_index,
                 std::strerror(errno));
   ::close(file);  // the mappings keep it
+  if (const char* const limit = std::getenv("AB_EMULATED_GPU_BYTES")) limit_ = std::atoll(limit);
   base_ = static_cast<std::byte*>(base);
   backdoor_ = static_cast<std::byte*>(backdoor);
 }
@@ -44,6 +46,8 @@ Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
 void* Arena::allocate(std::size_t bytes) {
   const std::size_t size = round_up(bytes);
   const std::lock_guard lock(mutex_);
+  if (stats_.live_bytes + static_cast<std::int64_t>(size) > limit_)
+    throw_out_of_memory(device_.index, stats_.live_bytes, bytes);
   void* const block = base_ + take_free_range(size);
   stats_.live_bytes += static_cast<std::int64_t>(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
@@ -54,9 +58,7 @@ void* Arena::allocate(std::size_t bytes) {
 std::size_t Arena::take_free_range(std::size_t bytes) {
   const auto found = std::find_if(free_.begin(), free_.end(), [bytes](const auto& f) { return f.second >= bytes; });
   if (found == free_.end()) {
-    AB_CHECK_KIND(communication, bytes <= kArenaBytes - used_,
-                  "the emulated GPU {} is out of memory: {} bytes are in use and {} more were asked for",
-                  device_.index, stats_.live_bytes, bytes);
+    if (bytes > kArenaBytes - used_) throw_out_of_memory(device_.index, stats_.live_bytes, bytes);
     used_ += bytes;
     if (users_ > 0) protect(PROT_READ | PROT_WRITE);
     return used_ - bytes;

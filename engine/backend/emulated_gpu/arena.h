@@ -17,7 +17,7 @@
 
 namespace ab::emulated_gpu {
 
-/// What each emulated GPU has; pages that were never touched cost nothing.
+/// What each emulated GPU has, unless AB_EMULATED_GPU_BYTES says less; pages that were never touched cost nothing.
 inline constexpr std::size_t kArenaBytes = std::size_t{16} << 30;
 
 class Arena final : public Memory {
@@ -51,6 +51,7 @@ class Arena final : public Memory {
   void protect(int rights);
 
   Device device_;
+  std::int64_t limit_ = kArenaBytes;         // of live bytes
   std::byte* base_;                          // of the addresses that are given out
   std::byte* backdoor_;                      // the same pages at other addresses, always open to this class
   std::size_t used_ = 0;                     // bytes from the base that have ever been handed out
