@@ -298,6 +298,18 @@ TEST_F(DeviceTest, ARankWithoutMemoryEndsAllRanks) {
       "bytes are in use and 1125899906842624 more were asked for; lower the batch size or the number of ranks"));
 }
 
+TEST_F(DeviceTest, ALossThatIsNotFiniteIsNamedByItsStep) {
+  TrainConfig config = short_run("dense");
+  config.lr = 1e30;
+  config.log_every = 100;
+  const auto message = [&](const std::string& device, int ranks) {
+    return testing::message_of(ErrorKind::numerics, [&] { train_on(device, config, ranks); });
+  };
+  EXPECT_TRUE(testing::contains(message("cuda", 1), "at step 1 on rank 0"));
+  EXPECT_EQ(message("cuda", 1), message("cpu", 1));
+  EXPECT_TRUE(testing::contains(message("cuda", 2), "at step 1 on rank "));
+}
+
 TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
   if (!kEmulated) GTEST_SKIP() << "a real GPU has too much of it";
   // Enough for the model, not for training it; and not enough for the model.

@@ -84,6 +84,15 @@ Bytes reduce(const std::vector<Bytes>& operands, ncclDataType_t type, ncclRedOp_
   return result;
 }
 
+/// Adds this rank to a list; true when it is the last one.
+bool all_have_signed(const ncclComm* comm, const std::string& list) {
+  const int file = open(list.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0600);
+  struct stat status {};
+  const bool all = write(file, "x", 1) == 1 && fstat(file, &status) == 0 && status.st_size == comm->size;
+  close(file);
+  return all;
+}
+
 /// What every rank brings; waits for ever, as a kernel would, until the communicator is aborted: then the result is empty.
 /// `meeting`: its name, the same on all ranks.
 std::vector<Bytes> exchange(ncclComm* comm, const std::string& meeting, const void* mine, std::size_t bytes) {
@@ -99,15 +108,10 @@ std::vector<Bytes> exchange(ncclComm* comm, const std::string& meeting, const vo
     Bytes& theirs = all.emplace_back(std::filesystem::file_size(file_of(r)));
     std::ifstream(file_of(r), std::ios::binary).read(theirs.data(), static_cast<std::streamsize>(theirs.size()));
   }
-  // The last reader cleans up.
-  const std::string readers = path + "readers";
-  const int list = open(readers.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0600);
-  struct stat status {};
-  if (write(list, "r", 1) == 1 && fstat(list, &status) == 0 && status.st_size == comm->size) {
-    for (int r = 0; r < comm->size; ++r) unlink(file_of(r).c_str());
-    unlink(readers.c_str());
+  if (all_have_signed(comm, path + "readers")) {
+    for (int r = 0; r < comm->size; ++r) std::filesystem::remove(file_of(r));
+    std::filesystem::remove(path + "readers");
   }
-  close(list);
   return all;
 }
 
@@ -199,7 +203,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   return *state = comm->settled ? ncclSuccess : ncclInProgress, ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return check_settled(comm), ncclSuccess; }
-ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const std::filesystem::path path = comm->path;
+  if (path.filename() == "world." && all_have_signed(comm, comm->path + "ended"))
+    std::filesystem::remove_all(path.parent_path());
+  return ncclSuccess;
+}
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->aborted = true, ncclSuccess; }
 
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
