@@ -12,12 +12,13 @@
 
 namespace ab {
 
-inline constexpr std::size_t kHostCopyBytes = 256;
-
 struct MemoryStats {
   std::int64_t live_bytes = 0;  ///< handed out and not yet released
   std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far
 };
+
+/// The most that one HostCopy takes.
+inline constexpr std::size_t kHostCopyBytes = 256;
 
 /// A copy to host memory that is under way.
 class HostCopy {
@@ -40,8 +41,8 @@ class Memory {
   /// Copies between this device and host memory; on return the host side may be reused.
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
-  /// Issues a copy of a few values, kHostCopyBytes at most, and returns (engine/core/host_read.h). The copy is waited
-  /// for, if at all, on the thread that started it.
+  /// Issues a copy of a few values and returns (engine/core/host_read.h). It is waited for, if at all, and destroyed on
+  /// the thread that started it.
   virtual std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
 };
