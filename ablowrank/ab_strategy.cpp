@@ -44,6 +44,10 @@ void AbStrategy::finish_grads(TrainState&) {
   buckets_->finish();
 }
 
+bool AbStrategy::has_transition(std::int64_t step) const {
+  return options_.schedule.transition_at(step) != Transition::none;
+}
+
 void AbStrategy::after_step(TrainState& state) {
   switch (options_.schedule.transition_at(state.step)) {
     case Transition::none:

@@ -34,6 +34,7 @@ class AbStrategy final : public SyncStrategy {
   double learning_rate(double scheduled, std::int64_t step) const override;
   void set_gradient_exchange(bool on) override;
   void finish_grads(TrainState& state) override;
+  bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train_loop.h"
 
-#include <cmath>
-
 #include "apps/build_run.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
@@ -58,6 +56,7 @@ class Trainer {
     for (;; ++epoch_, batch_ = 0) {
       clock_.lap();
       const bool trained = train_epoch(state);
+      check_numbers();
       const bool last = state.step == total_steps_;
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
@@ -146,19 +145,25 @@ class Trainer {
       strategy_->set_gradient_exchange(i + 1 == micro_batches);
       backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
       feed_.prefetch();
-      // Asked for when a GPU has its work, as the answer waits for it.
-      record_.loss(loss.value().item(), share, batch.count(), state.step);
+      record_.loss(loss.value(), share, batch.count(), state.step);
     }
     strategy_->finish_grads(state);
     optimizer_->step(learning_rate);
-    if (loss_scale_) loss_scale_->update(!std::isfinite(optimizer_->grad_norm()));
+    if (loss_scale_) loss_scale_->update(optimizer_->read_grad_norm());
 
     ++state.step;
+    if (strategy_->has_transition(state.step) || record_.reports(state.step)) check_numbers();
     strategy_->after_step(state);
     if (average_) strategy_->replicas_agree() ? average_->update(*model_) : average_->wait();
     if (strategy_->phase() != phase) record_.split(state.step);
-    optimizer_->check_grad_norm();
     record_.step(state.step, epoch_, phase, learning_rate);
+  }
+
+  /// Throws Error(numerics) unless all losses and gradients so far are finite. A step does not ask, as a GPU would have
+  /// to wait until it has been answered.
+  void check_numbers() {
+    record_.check_losses();
+    optimizer_->check_grad_norm();
   }
 
   /// Of what a forward pass draws (dropout): another one for every micro-batch of every rank, and the same again
@@ -203,6 +208,7 @@ class Trainer {
   }
 
   void save(const TrainState& state) {
+    check_numbers();
     record_.add_seconds(clock_.lap());
     StateDict dict;
     dict.put("images", static_cast<std::int64_t>(data_.fingerprint()));

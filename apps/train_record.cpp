@@ -45,19 +45,29 @@ TrainRecord::TrainRecord(const TrainConfig& config, Comm& world, Layer& model, c
   summary_.parameters_full = parameter_count(model);
 }
 
-void TrainRecord::loss(double value, double weight, std::int64_t images, std::int64_t step) {
-  AB_CHECK_KIND(numerics, std::isfinite(value),
-                "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
-                value, step, world_.rank());
-  interval_loss_ += weight * value;
+void TrainRecord::loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step) {
+  unchecked_.push_back({HostRead(value), weight, step});
+  check_losses_before(value.device().kind == DeviceKind::cpu ? step + 1 : step);
   interval_images_ += static_cast<double>(images * world_.size());
   images_ += static_cast<double>(images * world_.size());
+}
+
+void TrainRecord::check_losses_before(std::int64_t step) {
+  for (; !unchecked_.empty() && unchecked_.front().step < step; unchecked_.pop_front()) {
+    UncheckedLoss& loss = unchecked_.front();
+    const double value = loss.value.item();
+    AB_CHECK_KIND(numerics, std::isfinite(value),
+                  "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
+                  value, loss.step, world_.rank());
+    interval_loss_ += loss.weight * value;
+  }
 }
 
 void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate) {
   ++summary_.steps_by_phase[phase];
   ++interval_steps_;
-  if (step % config_.log_every != 0 && step != total_steps_) return;
+  if (!reports(step)) return;
+  check_losses();
   const StepMetrics metrics{step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
                             learning_rate, interval_images_ / interval_.lap(), world_.ledger().total().wire_bytes()};
   interval_loss_ = interval_images_ = 0;
@@ -102,6 +112,7 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
 }
 
 void TrainRecord::save(StateDict& state) const {
+  AB_ASSERT(unchecked_.empty());
   state.put("record.images", images_);
   state.put("record.train_seconds", summary_.train_seconds);
   state.put("record.best_val_top1", summary_.best_val_top1);

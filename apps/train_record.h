@@ -4,12 +4,15 @@
 // What a run tells: lines of metrics while it goes, and the summary at its end.
 
 #include <chrono>
+#include <deque>
 #include <functional>
+#include <limits>
 
 #include "apps/config.h"
 #include "apps/evaluate.h"
 #include "apps/summary.h"
 #include "engine/comm/comm.h"
+#include "engine/core/host_read.h"
 #include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
 #include "layers/layer.h"
@@ -46,8 +49,13 @@ class TrainRecord {
   TrainRecord(const TrainConfig& config, Comm& world, Layer& model, const TrainListener& listener,
               std::int64_t total_steps);
 
-  /// The loss of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) unless it is finite.
-  void loss(double value, double weight, std::int64_t images, std::int64_t step);
+  /// The loss [1] of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) when it is not finite;
+  /// on a GPU, which shall not wait, that of `step` is looked at when the next step tells its own.
+  void loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step);
+  /// Looks at all losses so far: before they are reported or saved, and before weights are made into others.
+  void check_losses() { check_losses_before(std::numeric_limits<std::int64_t>::max()); }
+  /// Whether step() writes a line of metrics.
+  bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
   /// Weights have been factorised.
@@ -63,6 +71,8 @@ class TrainRecord {
   void load(const StateDict& saved);
 
  private:
+  void check_losses_before(std::int64_t step);
+
   const TrainConfig& config_;
   Comm& world_;
   Layer& model_;
@@ -70,6 +80,13 @@ class TrainRecord {
   std::int64_t total_steps_;
   Summary summary_;
   double images_ = 0;  // seen by all ranks
+
+  struct UncheckedLoss {
+    HostRead value;
+    double weight;
+    std::int64_t step;
+  };
+  std::deque<UncheckedLoss> unchecked_;
 
   // Since the last line of metrics.
   Stopwatch interval_;

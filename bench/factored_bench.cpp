@@ -16,7 +16,9 @@
 #include "ablowrank/split.h"
 #include "bench/bench_device.h"
 #include "engine/backend/backend.h"
+#include "engine/core/precision.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/loss.h"
 #include "engine/optim/optimizer.h"
@@ -46,10 +48,10 @@ Tensor normal(const Shape& shape, double deviation, std::uint64_t stream, Device
 
 class StepTimer {
  public:
-  StepTimer(const ModelSpec& spec, std::int64_t batch, Device device)
-      : device_(device), model_(make_model(spec, device)), weights_(eligible_weights(*model_)),
+  StepTimer(const ModelSpec& spec, std::int64_t batch, Precision precision, Device device)
+      : device_(device), precision_(precision), model_(make_model(spec, device)), weights_(eligible_weights(*model_)),
         optimizer_(make_adamw(inventory_of(*model_).params, {})),
-        images_(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device)) {
+        images_(cast(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device), activation_type(precision))) {
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
     labels_ = Tensor::from(labels, {batch}, device);
@@ -83,6 +85,7 @@ class StepTimer {
   }
 
   void step() {
+    const Tf32Scope tf32(precision_);
     optimizer_->clear_grads();
     backward(softmax_cross_entropy(model_->forward(Var(images_)), labels_));
     optimizer_->step(1e-6);
@@ -90,6 +93,7 @@ class StepTimer {
   }
 
   Device device_;
+  Precision precision_;
   std::unique_ptr<Layer> model_;
   std::vector<Weight*> weights_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -105,12 +109,12 @@ std::vector<Setting> settings_of(const std::vector<double>& ratios) {
   return settings;
 }
 
-void print_table(const ModelSpec& spec, std::int64_t batch, int rounds, const std::vector<double>& ratios,
+void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& precision, int rounds, const std::vector<double>& ratios,
                  const std::map<Setting, std::vector<double>>& times) {
   const std::vector<double>& dense = times.at({});
-  std::printf("%s, %lld images of %lld×%lld, %d threads: %.2f ms at full rank, median of %d rounds\n\n", spec.name.c_str(),
-              static_cast<long long>(batch), static_cast<long long>(spec.image_size),
-              static_cast<long long>(spec.image_size), compute_threads(), median(dense), rounds);
+  std::printf("%s, %lld images of %lld×%lld, %s, %d threads: %.2f ms at full rank, median of %d rounds\n\n",
+              spec.name.c_str(), static_cast<long long>(batch), static_cast<long long>(spec.image_size),
+              static_cast<long long>(spec.image_size), precision.c_str(), compute_threads(), median(dense), rounds);
   std::printf("| r / n | A, factors | A, forming W | B, factors | B, forming W |\n|---|---|---|---|---|\n");
   for (const double ratio : ratios) {
     std::printf("| 1/%.0f |", 1 / ratio);
@@ -131,7 +135,7 @@ void print_table(const ModelSpec& spec, std::int64_t batch, int rounds, const st
 int main(int argc, char** argv) {
   using namespace ab;
   ModelSpec spec{.name = "vgg16"};
-  std::string device = "cpu";
+  std::string device = "cpu", precision = "fp32";
   std::int64_t batch = 32;
   int threads = 0, rounds = 3;
   std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
@@ -141,16 +145,19 @@ int main(int argc, char** argv) {
   app.add_option("--batch", batch, "images per step")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();
   app.add_option("--ratios", ratios, "r / n")->capture_default_str();
+  app.add_option("--precision", precision, "what is computed in")
+      ->check(CLI::IsMember(precision_names()))
+      ->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--rounds", rounds, "rounds")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   set_compute_threads(threads);
-  StepTimer timer(spec, batch, bench_device(device));
+  StepTimer timer(spec, batch, precision_named(precision), bench_device(device));
   const std::vector<Setting> settings = settings_of(ratios);
   std::map<Setting, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)
     for (const Setting& setting : settings) times[setting].push_back(timer.milliseconds(setting));
-  print_table(spec, batch, rounds, ratios, times);
+  print_table(spec, batch, precision, rounds, ratios, times);
 }

@@ -67,6 +67,7 @@ logs=$check_logs
 abtrain=$(program abtrain)
 ABTRAIN_PROGRAM=$abtrain  # that device_test starts
 peers=$here/peers
+run_ranks=$here/run_ranks.sh
 PYTHON=${PYTHON:-python3}
 
 describe_device() {
@@ -75,10 +76,27 @@ describe_device() {
     sed 's/^/note: /'
 }
 
-run_tests() {  # FILTER COMMAND...: one test at least must run, and none may fail
-  "${@:2}" --gtest_color=no --gtest_filter="$1" | awk '
+count_tests() {  # one at least must have run
+  awk '
     { print } /^\[       OK \]/ { passed++ } /^\[  SKIPPED \].*ms\)$/ { skipped++ }
     END { printf "note: %d tests, %d skipped\n", passed, skipped; exit passed == 0 }'
+}
+
+run_tests() { "${@:2}" --gtest_color=no --gtest_filter="$1" | count_tests; }  # FILTER COMMAND...: none may fail
+
+over_nccl() {  # COMMAND...: as two processes, which may have to share a GPU
+  local status=0
+  "$run_ranks" 2 "$@" 2>&1 | tee "$logs/nccl_ranks.txt" || status=$?
+  if grep -q 'has no NCCL' "$logs/nccl_ranks.txt"; then
+    echo "note: this build has no NCCL"
+    exit 77
+  fi
+  return "$status"
+}
+
+comm_over_nccl() {  # COMM_TEST
+  AB_TEST_NCCL=1 over_nccl "$1" --gtest_color=no --gtest_filter='*CommTest*'
+  count_tests < "$logs/nccl_ranks.txt" | grep '^note:'
 }
 
 # At a learning rate that lets no rounding grow: at 0.05, runs on a CPU with other vector instructions are 0.1 apart.
@@ -117,19 +135,8 @@ train_ab_on_gpu() {
 }
 
 train_ab_over_nccl() {
-  local rank process processes=() status=0
   train_ab nccl_cpu --ranks 2
-  for rank in 0 1; do
-    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29503 \
-      train_ab nccl_cuda --device cuda --share-gpu 2>&1 | tee "$logs/nccl_rank$rank.txt" &
-    processes+=($!)
-  done
-  for process in "${processes[@]}"; do wait "$process" || status=$?; done
-  if grep -q 'has no NCCL' "$logs"/nccl_rank?.txt; then
-    echo "note: this build has no NCCL"
-    exit 77
-  fi
-  ((status == 0))
+  over_nccl bash -c 'train_ab nccl_cuda --device cuda --share-gpu --rendezvous "$AB_RENDEZVOUS"'
   same_run nccl_cpu nccl_cuda
 }
 
@@ -141,7 +148,7 @@ beside_torch() {  # MODEL, eager or compiled, TRAIN_BENCH
 }
 
 factored() {  # FACTORED_BENCH
-  "$1" --device cuda --model vgg16_bn_cifar --image-size 32 --batch 512 --ratios 0.25 --rounds 20 |
+  "$1" --device cuda --precision bf16 --model vgg16_bn_cifar --image-size 32 --batch 512 --ratios 0.25 --rounds 20 |
     awk -F'|' '{ print } /^\| 1\/4/ { printf "note: step with factors over dense step: A%sB%s\n", $3, $5 }'
 }
 
@@ -167,6 +174,7 @@ check_with device_test device_test 90 run_tests '*'
 check_with op_test op_test 90 run_tests '*Gpu*'
 check_with cudnn_plan_test cudnn_plan_test 90 run_tests '*'
 check_with comm_test comm_test 60 run_tests '*'
+check_with comm_test comm_test_nccl 90 comm_over_nccl
 own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
 sanitize memcheck op_test "$own_kernels"
 sanitize racecheck op_test "$own_kernels"
@@ -175,16 +183,20 @@ check train_dense 60 train_dense_on_gpu
 check train_ab_4_threads 90 train_ab_on_gpu
 check train_ab_2_nccl 90 train_ab_over_nccl
 
-for model in vgg16_bn_cifar resnet56; do
-  for mode in eager compiled; do
+check_beside_torch() {  # eager or compiled, SECONDS
+  local model
+  for model in vgg16_bn_cifar resnet56; do
     if ! "$PYTHON" -c 'import torch, torchvision' 2> /dev/null; then
-      skip "${model}_$mode" "$PYTHON cannot import torch and torchvision"
+      skip "${model}_$1" "$PYTHON cannot import torch and torchvision"
     else
-      check_with train_bench "${model}_$mode" 90 beside_torch "$model" "$mode"
+      check_with train_bench "${model}_$1" "$2" beside_torch "$model" "$1"
     fi
   done
-done
+}
+check_beside_torch eager 60
 check_with factored_bench factored_bench 40 factored
 check_with op_bench op_bench 60 operations
+# Last, with what is left of the budget: PyTorch tries many kernels for every layer before it trains.
+check_beside_torch compiled 150
 
 print_table | tee "$logs/table.txt"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // One suite for all transports. Alone it runs a world of one and worlds of threads; under mpirun it runs the
-// world of processes over MPI, or over NCCL with AB_TEST_NCCL in the environment. Values are small integers in
+// world of processes over MPI, or over NCCL with AB_TEST_NCCL in the environment. NCCL needs no MPI: bench/run_ranks.sh
+// will do. Values are small integers in
 // floating point, so sums are exact and can be compared with ==; where rounding matters, all ranks must hold the same
 // bits.
 #include "engine/comm/comm.h"
@@ -17,6 +18,7 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
+#include "engine/comm/rendezvous.h"
 #include "engine/core/random.h"
 #include "engine/kernels/elementwise.h"
 
@@ -45,8 +47,12 @@ Device test_gpu() {
 
 /// Processes share GPUs when there are not enough of them.
 void run_over_nccl(CommOptions options, const Body& body) {
-  options.share_gpu = cuda_device_count() < find_place().ranks;
-  body(*make_nccl_comm(make_mpi_bootstrap(options), test_gpu().index, options));
+  const char* const rendezvous = std::getenv("AB_RENDEZVOUS");  // of run_ranks.sh
+  const Place place = find_place(rendezvous ? rendezvous : "");
+  options.share_gpu = cuda_device_count() < place.ranks && !std::getenv("AB_TEST_FAKE_GPU");
+  auto bootstrap = launched_by_mpi() ? make_mpi_bootstrap(options)
+                                     : make_rendezvous({place.rank, place.ranks, place.address, options.timeout});
+  body(*make_nccl_comm(std::move(bootstrap), test_gpu().index, options));
 }
 
 std::vector<Transport> transports() {
@@ -115,7 +121,7 @@ TEST_P(CommTest, RanksAreNumberedAndTheWorldIsNamed) {
 }
 
 TEST_P(CommTest, BarrierHoldsEveryRankUntilTheLastArrives) {
-  if (launched_by_mpi()) GTEST_SKIP() << "processes do not share the counter";
+  if (launched_by_mpi() || over_nccl()) GTEST_SKIP() << "processes do not share the counter";
   std::atomic<int> arrived = 0;
   run([&](Comm& comm) {
     if (comm.rank() == 0) std::this_thread::sleep_for(50ms);

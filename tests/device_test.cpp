@@ -15,8 +15,15 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/optim/optimizer.h"
+#include "layers/models/models.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
+#include "tests/tensor_values.h"
+
+#ifdef AB_EMULATE_GPU
+#include "engine/backend/emulated_gpu/arena.h"
+#endif
 
 namespace ab {
 namespace {
@@ -169,6 +176,71 @@ TEST_F(DeviceTest, DenseOnOneRank) {
   expect_same_on_both(config, 1);
 }
 
+#ifdef AB_EMULATE_GPU
+// What a longer run waits for more often than a shorter one, it waits for in every step.
+TEST_F(DeviceTest, AStepDoesNotWaitForTheGpu) {
+  const auto waits = [&](std::int64_t steps, TrainConfig config) {
+    config.steps = steps;
+    const std::int64_t before = emulated_gpu::arena(0).host_waits();
+    train_on("cuda", config, 1);
+    return emulated_gpu::arena(0).host_waits() - before;
+  };
+  TrainConfig config = short_run("dense");
+  config.log_every = 100;
+  EXPECT_EQ(waits(4, config), waits(18, config));
+  config.max_grad_norm = 1;
+  config.accumulate = 2;
+  config.mixup = 0.2;
+  config.ema_decay = 0.8;
+  EXPECT_EQ(waits(4, config), waits(8, config));
+  config.precision = "fp16";
+  EXPECT_EQ(waits(4, config), waits(8, config));
+  config.precision = "fp32";
+  config.log_every = 1;  // a line of metrics has to wait, once
+  EXPECT_EQ(waits(4, config) + 4, waits(8, config));
+}
+#endif
+
+TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
+  const auto loss = [](double value) { return Tensor::scalar(value, DType::float32, {DeviceKind::cuda, 0}); };
+  TrainConfig config = short_run("dense");
+  config.log_every = 2;
+  std::vector<double> told;
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) { told.push_back(m.loss); };
+  const auto model = make_model({.name = "mlp", .width = 0.1});
+  const auto world = make_self_comm();
+  TrainRecord record(config, *world, *model, listener, 20);
+  record.loss(loss(1), 1, 4, 0);
+  record.step(1, 0, "full", 0.1);
+  record.loss(loss(2), 1, 4, 1);
+  record.step(2, 0, "full", 0.1);
+  EXPECT_EQ(told, std::vector<double>{1.5});
+  record.loss(loss(kNaN), 0.5, 4, 2);
+  record.loss(loss(3), 0.5, 4, 2);
+  record.step(3, 0, "full", 0.1);
+  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::numerics, [&] { record.loss(loss(4), 1, 4, 3); }),
+                                "nan at step 2 on rank 0"));
+}
+
+TEST_F(DeviceTest, GradientNormsAreLookedAtOneStepLater) {
+  const Device gpu{DeviceKind::cuda, 0};
+  Param param{"p", Var(Tensor::scalar(1, DType::float32, gpu), true)};
+  const auto optimizer = make_sgd({&param}, {.momentum = 0, .weight_decay = 0});
+  optimizer->set_max_grad_norm(1);
+  const auto step = [&](double gradient) {
+    param.value.set_grad(Tensor::scalar(gradient, DType::float32, gpu));
+    optimizer->step(0.5);
+  };
+  step(0.5);
+  step(kNaN);
+  EXPECT_EQ(param.value.value().item(), 0.75) << "an update that is not finite is left out";
+  EXPECT_THROW(step(0.5), Error);
+  optimizer->check_grad_norm();  // each is looked at once
+  step(kNaN);
+  EXPECT_THROW(optimizer->check_grad_norm(), Error);
+}
+
 TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
   TrainConfig config = short_run("ab");
   config.model = "resnet20";
@@ -212,6 +284,42 @@ TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
   config.optimizer = "adamw";
   config.lr = 1e-3;
   expect_same_on_both(config, 2);
+}
+
+TEST_F(DeviceTest, ARankWithoutMemoryEndsAllRanks) {
+  const Device gpu{DeviceKind::cuda, 0};
+  const auto run_out = [&](Comm& world) {
+    const Tensor t = Tensor::zeros({4}, DType::float32, gpu);
+    if (world.rank() == 1) Tensor({std::int64_t{1} << 48}, DType::float32, gpu);
+    world.all_reduce(t, ReduceOp::sum);
+  };
+  EXPECT_TRUE(testing::contains(
+      testing::message_of(ErrorKind::communication, [&] { run_thread_ranks(3, {}, run_out); }),
+      "bytes are in use and 1125899906842624 more were asked for; lower the batch size or the number of ranks"));
+}
+
+TEST_F(DeviceTest, ALossThatIsNotFiniteIsNamedByItsStep) {
+  TrainConfig config = short_run("dense");
+  config.lr = 1e30;
+  config.log_every = 100;
+  const auto message = [&](const std::string& device, int ranks) {
+    return testing::message_of(ErrorKind::numerics, [&] { train_on(device, config, ranks); });
+  };
+  EXPECT_TRUE(testing::contains(message("cuda", 1), "at step 1 on rank 0"));
+  EXPECT_EQ(message("cuda", 1), message("cpu", 1));
+  EXPECT_TRUE(testing::contains(message("cuda", 2), "at step 1 on rank "));
+}
+
+TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
+  if (!kEmulated) GTEST_SKIP() << "a real GPU has too much of it";
+  // Enough for the model, not for training it; and not enough for the model.
+  for (const int bytes : {20000000, 1000}) {
+    const testing::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3"),
+                                         fmt::format("env AB_EMULATED_GPU_BYTES={}", bytes));
+    EXPECT_EQ(outcome.exit_code, 6) << outcome.out;
+    EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  }
 }
 
 TEST_F(DeviceTest, DenseOnThreeRanks) {

@@ -40,11 +40,20 @@ TEST_F(GpuCheckTest, RefusesWhatItDoesNotKnow) {
 TEST_F(GpuCheckTest, ListsItsChecksWithoutRunningThem) {
   const testing::Outcome all = gpu_check("--dry-run");
   EXPECT_EQ(all.exit_code, 0) << all.err;
-  for (const char* check : {"device", "op_test", "memcheck", "train_ab_4_threads", "train_ab_2_nccl", "factored_bench"})
+  for (const char* check : {"device", "op_test", "memcheck", "train_ab_4_threads", "comm_test_nccl", "train_ab_2_nccl", "factored_bench"})
     EXPECT_TRUE(std::regex_search(all.out, std::regex(fmt::format("\n{} +(not run|skipped) ", check)))) << all.out;
   const testing::Outcome some = gpu_check("--dry-run --only 'train_*'");
   EXPECT_TRUE(testing::contains(some.out, "train_dense"));
   EXPECT_EQ(some.out.find("op_test"), std::string::npos) << some.out;
+}
+
+TEST_F(GpuCheckTest, RanksAreNumberedAndTheWorstExitCodeCounts) {
+  const testing::Outcome outcome = run_command(fmt::format(
+      "'{}/bench/run_ranks.sh' 3 sh -c 'echo $RANK of $WORLD_SIZE at $AB_RENDEZVOUS; exit $((RANK * 3 % 5))'",
+      AB_SOURCE_DIR));
+  EXPECT_EQ(outcome.exit_code, 3);
+  for (const int rank : {0, 1, 2})
+    EXPECT_TRUE(testing::contains(outcome.out, fmt::format("{} of 3 at file:///", rank)));
 }
 
 TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// main() of tests that run alone as well as under mpirun: of several processes the first one reports, the
-// others speak up about failures only.
+// main() of tests that run alone as well as under mpirun or bench/run_ranks.sh: of several processes the first one
+// reports, the others speak up about failures only.
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"
@@ -24,16 +25,20 @@ class FailurePrinter final : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+int rank_of_process() {
+  if (ab::launched_by_mpi()) return ab::make_mpi_comm()->rank();
+  const char* const rank = std::getenv("RANK");
+  return rank ? std::atoi(rank) : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (!ab::launched_by_mpi()) return RUN_ALL_TESTS();
-  const auto world = ab::make_mpi_comm();
-  if (world->rank() > 0) {
+  if (const int rank = rank_of_process(); rank > 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
-    listeners.Append(new FailurePrinter(world->rank()));
+    listeners.Append(new FailurePrinter(rank));
   }
   return RUN_ALL_TESTS();
 }

@@ -59,6 +59,22 @@ TEST_F(NcclFaultTest, AnAbortReachesTheOthersOverTheRendezvous) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
 }
 
+TEST_F(NcclFaultTest, ARankWithoutMemoryIsNamedByTheOthers) {
+  const Place place = find_place();
+  const std::string job = gather_texts(*make_mpi_comm(), std::to_string(getpid()))[0];
+  const std::string file = fmt::format("file://{}abtrain_nccl_memory_{}", ::testing::TempDir(), job);
+  const auto world = make_world(make_rendezvous({place.rank, place.ranks, file, 30s}), 30s);
+  if (place.rank == 1) {
+    const Device gpu{DeviceKind::cuda, local_rank() % cuda_device_count()};
+    const std::string message = testing::message_of(
+        ErrorKind::communication, [&] { Tensor({std::int64_t{1} << 48}, DType::float32, gpu); });
+    EXPECT_TRUE(contains(message, "is out of memory: "));
+    return world->abort(message, 6);
+  }
+  EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication, [&] { world->barrier(); }),
+                       "rank 1 failed: GPU "));
+}
+
 TEST_F(NcclFaultTest, TwoRanksOnOneGpuAreRefusedUnlessTheyMayShareIt) {
   if (!std::getenv("AB_TEST_FAKE_GPU")) GTEST_SKIP() << "needs the fake GPU";
   setenv("FAKE_GPU_SHARED", "1", 1);

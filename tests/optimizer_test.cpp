@@ -172,16 +172,38 @@ TEST(SkippedUpdate, LeavesWeightsAndMomentsButCounts) {
   }
 }
 
+/// What an optimizer tells of an update.
+HostRead norm_of_update(bool overflow) {
+  const GradNorm norm{overflow ? std::numeric_limits<double>::infinity() : 1.0, 0.0f};
+  std::vector<std::uint8_t> bytes(sizeof norm);
+  std::memcpy(bytes.data(), &norm, sizeof norm);
+  return HostRead(Tensor::from(bytes, {sizeof norm}));
+}
+
+void update(LossScale& scale, std::initializer_list<bool> overflows) {
+  for (const bool overflow : overflows) scale.update(norm_of_update(overflow));
+}
+
 TEST(LossScale, HalvesAfterAnOverflowAndDoublesAfterGoodSteps) {
   LossScale scale({.initial = 8, .growth_steps = 3, .floor = 2});
-  for (const bool overflow : {false, false, true}) scale.update(overflow);
+  update(scale, {false, false, true});
+  EXPECT_EQ(scale.value(), 8) << "the last update has not been counted";
+  update(scale, {true});
   EXPECT_EQ(scale.value(), 4);
-  for (int i = 0; i < 3; ++i) scale.update(false);
+  update(scale, {false});
+  EXPECT_EQ(scale.value(), 4) << "an overflow of the old scale was counted against the new one";
+  update(scale, {false, false});
+  EXPECT_EQ(scale.value(), 4);
+  update(scale, {false});
   EXPECT_EQ(scale.value(), 8);
-  scale.update(true), scale.update(true);
+}
+
+TEST(LossScale, ThatIsTooLargeAtItsFloorIsAnError) {
+  LossScale scale({.initial = 4, .growth_steps = 3, .floor = 2});
+  update(scale, {true, true, true});
   EXPECT_EQ(scale.value(), 2);
   try {
-    scale.update(true);
+    update(scale, {true});
     FAIL() << "went below the floor";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::numerics);
@@ -189,14 +211,25 @@ TEST(LossScale, HalvesAfterAnOverflowAndDoublesAfterGoodSteps) {
 }
 
 TEST(LossScale, ContinuesFromACheckpoint) {
-  LossScale scale({.initial = 8, .growth_steps = 3, .floor = 1}), loaded({.initial = 64, .growth_steps = 3, .floor = 1});
-  for (const bool overflow : {true, false, false}) scale.update(overflow);
-  StateDict state;
-  scale.save(state);
-  loaded.load(state);
-  EXPECT_EQ(loaded.value(), 4);
-  loaded.update(false);  // the third good step in a row
-  EXPECT_EQ(loaded.value(), 8);
+  const std::vector<bool> overflows{false, true, true, false, true, false, false, false, false, false, true, true, false};
+  std::vector<double> values;
+  for (std::size_t saved = 0; saved <= overflows.size(); ++saved) {
+    LossScale first({.initial = 8, .growth_steps = 2, .floor = 1}), then({.initial = 64, .growth_steps = 2, .floor = 1});
+    std::vector<double> seen;
+    for (std::size_t i = 0; i < overflows.size(); ++i) {
+      if (i == saved) {
+        StateDict state;
+        first.save(state);
+        then.load(state);
+      }
+      LossScale& scale = i < saved ? first : then;
+      scale.update(norm_of_update(overflows[i]));
+      seen.push_back(scale.value());
+    }
+    if (saved == 0) values = seen;
+    else EXPECT_EQ(seen, values) << "saved after " << saved << " updates";
+  }
+  EXPECT_NE(*std::min_element(values.begin(), values.end()), *std::max_element(values.begin(), values.end()));
 }
 
 TEST(LossScale, IsTakenOffBeforeLeavesSeeTheGradient) {

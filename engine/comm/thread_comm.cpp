@@ -285,12 +285,15 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
     const std::lock_guard lock(world->mutex);
     world->fail({rank, reason, std::current_exception()});
   };
+  const auto make_comm = [&](int rank) -> std::unique_ptr<Comm> {
+    if (ranks == 1) return make_self_comm(options);  // which does not wait for the GPU
+    auto ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, options.ranks_per_node));
+    return std::make_unique<ThreadComm>(world, group, rank, "world", everyone, std::move(ledger));
+  };
   const auto run_rank = [&](int rank) {
     set_compute_threads(0, ranks);  // without it every rank would start a team as large as the machine
     try {
-      auto ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, options.ranks_per_node));
-      ThreadComm comm(world, group, rank, "world", everyone, std::move(ledger));
-      body(comm);
+      body(*make_comm(rank));
       const std::lock_guard lock(world->mutex);
       world->ended[static_cast<std::size_t>(rank)] = true;
       world->changed.notify_all();

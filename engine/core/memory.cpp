@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/core/memory.h"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -20,6 +21,16 @@ constexpr bool kCacheBlocks = false;
 #else
 constexpr bool kCacheBlocks = true;
 #endif
+
+/// One that was complete when it was started.
+class FinishedCopy final : public HostCopy {
+ public:
+  FinishedCopy(const void* from, std::size_t bytes) { std::memcpy(values_.data(), from, bytes); }
+  const void* wait() override { return values_.data(); }
+
+ private:
+  alignas(std::max_align_t) std::array<std::byte, kHostCopyBytes> values_;
+};
 
 /// Host memory with free lists by rounded size. A released block is reused only for its own size class,
 /// so a steady training loop allocates nothing after its first step.
@@ -61,8 +72,13 @@ class CpuMemory final : public Memory {
 
   void set_zero(void* block, std::size_t bytes) override { std::memset(block, 0, bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void copy_from_host(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
+  void copy_from_host(void* to, const void* host, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, host, bytes);
+  }
   void copy_to_host(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
+  std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override {
+    return std::make_unique<FinishedCopy>(from, bytes);
+  }
 
   MemoryStats stats() const override {
     std::lock_guard lock(mutex_);

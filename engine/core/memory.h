@@ -17,6 +17,17 @@ struct MemoryStats {
   std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far
 };
 
+/// The most that one HostCopy takes.
+inline constexpr std::size_t kHostCopyBytes = 256;
+
+/// A copy to host memory that is under way.
+class HostCopy {
+ public:
+  virtual ~HostCopy() = default;
+  /// Waits for the copy, and for nothing that was issued after it. The bytes stay as long as this lives.
+  virtual const void* wait() = 0;
+};
+
 /// Allocation and transfer on one device. Safe to use from several threads.
 class Memory {
  public:
@@ -30,6 +41,9 @@ class Memory {
   /// Copies between this device and host memory; on return the host side may be reused.
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+  /// Issues a copy of a few values and returns (engine/core/host_read.h). It is waited for, if at all, and destroyed on
+  /// the thread that started it.
+  virtual std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
 };
 

@@ -5,7 +5,7 @@
 // and b, of shares λ and 1 − λ (mixup, CutMix); without mixing, a = b and λ = 1.
 //   loss = 1/N Σ_rows (lse − (1 − s) · (λ z_a + (1 − λ) z_b) − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
 //   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · (λ [c = a] + (1 − λ) [c = b]) − s/C)
-// logits z: [N, C], labels: [N] int64 in [0, C).
+// logits z: [N, C], labels: [N] int64 in [0, C); the loss is NaN when one is not.
 
 #include <cmath>
 #include <limits>
@@ -60,8 +60,11 @@ template <class T> struct SoftmaxCrossEntropy {
                       ? C{0}
                       : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
     if (team.lane() != 0) return;
-    const C of_label =
-        share * static_cast<C>(z[labels[row]]) + (C{1} - share) * static_cast<C>(z[mixed_labels[row]]);
+    const std::int64_t limit = classes;
+    const auto logit = [=](std::int64_t c) {
+      return c >= 0 && c < limit ? static_cast<C>(z[c]) : std::numeric_limits<C>::quiet_NaN();
+    };
+    const C of_label = share * logit(labels[row]) + (C{1} - share) * logit(mixed_labels[row]);
     lse[row] = largest + std::log(sum_exp);
     row_loss[row] = lse[row] - (C{1} - smoothing) * of_label - smoothing / static_cast<C>(classes) * sum;
   }

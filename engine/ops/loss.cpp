@@ -14,6 +14,9 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
            logits.shape().str(), name_of(labels.dtype()), labels.shape().str());
   AB_CHECK(labels.device() == logits.device(),
            "{}: labels must be on the device of logits; move them with to()", operation);
+}
+
+void check_classes(std::string_view operation, const Tensor& logits, const Tensor& labels) {
   const std::int64_t bad = count_bad_labels(labels, logits.dim(1));
   AB_CHECK_KIND(data, bad == 0,
                 "{}: {} labels are not in [0, {}); the data set has more classes than the model", operation,
@@ -23,8 +26,11 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
 }  // namespace
 
 Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing, const MixedLabels& mixed) {
-  check_labels("softmax_cross_entropy", logits.value(), labels);
-  if (mixed.labels.defined()) check_labels("softmax_cross_entropy", logits.value(), mixed.labels);
+  for (const Tensor& list : {labels, mixed.labels}) {
+    if (!list.defined()) continue;
+    check_labels("softmax_cross_entropy", logits.value(), list);
+    if (list.device().kind == DeviceKind::cpu) check_classes("softmax_cross_entropy", logits.value(), list);
+  }
   AB_CHECK(mixed.share >= 0 && mixed.share <= 1, "softmax_cross_entropy: a share of {} is not in [0, 1]", mixed.share);
   AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)",
            smoothing);
@@ -39,6 +45,7 @@ Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothi
 
 Tensor label_positions(const Tensor& logits, const Tensor& labels) {
   check_labels("label_positions", logits, labels);
+  check_classes("label_positions", logits, labels);
   return count_logits_before_label(logits, labels);
 }
 

@@ -15,7 +15,8 @@ struct MixedLabels {
 
 /// loss = mean over rows of −Σ_c q_c log softmax(logits)_c,  q = (1 − s) p + s / C  (s = smoothing),
 /// p = onehot(label), or share · onehot(label) + (1 − share) · onehot(mixed label)
-/// logits: [N, C], labels: [N] int64 in [0, C); result: [1]. The gradient is (softmax − q) / N.
+/// logits: [N, C], labels: [N] int64 in [0, C); result: [1]. The gradient is (softmax − q) / N. A label out of range is
+/// an Error(data) on a CPU; on a GPU, which is not waited for, the loss is NaN.
 Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing = 0.0f,
                           const MixedLabels& mixed = {});
 

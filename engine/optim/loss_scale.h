@@ -8,7 +8,12 @@
 // update together. Groups of AB-training that share none skip on their own, and a skipped update counts as a step, in
 // the schedule and in the optimizer, so that all ranks go through the same phases. With --ab.setup individual a rank
 // skips by itself, biases and norms too, which then differ within its group until the next synchronisation.
+// Whether an update is skipped is decided on the device, before it touches anything. The scale is decided here, and one
+// update late, so that nobody waits: what an update showed counts when the next one has been issued. That next one still
+// runs with the old scale and says nothing about the new one, so it is left out of account; an overflow usually costs
+// two updates. The lag is the same everywhere and in every run, resumed or not.
 
+#include "engine/core/host_read.h"
 #include "engine/io/state_dict.h"
 
 namespace ab {
@@ -25,17 +30,26 @@ class LossScale {
 
   /// What backward() takes as its loss_scale.
   double value() const { return value_; }
-  /// After every update: halves after an overflow, doubles after growth_steps without. Throws Error(numerics) when
-  /// gradients overflow at the floor.
-  void update(bool overflow);
+  /// After every update, with the norm of its gradients (Optimizer::read_grad_norm). Counts the update before: halves
+  /// after an overflow, doubles after growth_steps without. Throws Error(numerics) when gradients overflow at the floor.
+  void update(HostRead grad_norm);
 
-  void save(StateDict& state) const;
+  /// Waits for the norm of the last update.
+  void save(StateDict& state);
   void load(const StateDict& saved);
 
  private:
+  bool last_overflowed();
+  void count(bool overflow);
+
   LossScaleOptions options_;
   double value_;
   std::int64_t good_steps_ = 0;  // since the value last changed
+
+  // The last update, which has not been counted yet.
+  double last_value_ = 0;  // that it ran with
+  HostRead last_norm_;     // undefined when it has been looked at
+  bool last_overflowed_ = false;
 };
 
 }  // namespace ab

@@ -46,12 +46,20 @@ void Optimizer::step(double learning_rate) {
   if (max_grad_norm_ > 0 || skip_overflow_)
     norm = table_.measure(max_grad_norm_ > 0 ? max_grad_norm_ : std::numeric_limits<double>::infinity());
   update(table_, learning_rate, norm);
+  if (!norm || skip_overflow_) return;
+  check_grad_norm();  // that of the update before: a GPU has this one to work on meanwhile
+  unchecked_norm_ = table_.read_grad_norm();
   if (device.kind == DeviceKind::cpu) check_grad_norm();
 }
 
-void Optimizer::check_grad_norm() const {
-  if (skip_overflow_) return;
-  const double norm = grad_norm();
+double Optimizer::grad_norm() const {
+  HostRead read = table_.read_grad_norm();
+  return grad_norm_of(read);
+}
+
+void Optimizer::check_grad_norm() {
+  const double norm = grad_norm_of(unchecked_norm_);
+  unchecked_norm_ = {};
   AB_CHECK_KIND(numerics, std::isfinite(norm), "the gradient norm is {}: lower the learning rate", norm);
 }
 

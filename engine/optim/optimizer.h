@@ -31,15 +31,18 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// One update of every trainable parameter that has a gradient. set_max_grad_norm() > 0 scales all gradients
-  /// so that their joint L2 norm does not exceed it. An update is left out when that norm is not finite; on a CPU
-  /// step() throws then, as check_grad_norm() does, and on a GPU it does not wait to find out.
+  /// so that their joint L2 norm does not exceed it. An update is left out when that norm is not finite: on a CPU
+  /// step() throws Error(numerics) then; on a GPU, which it does not wait for, the next step() or check_grad_norm().
   void step(double learning_rate);
   void clear_grads();
 
   /// The joint norm of the last step's gradients before scaling, 0 when it was not taken. Waits for the device.
-  double grad_norm() const { return table_.grad_norm(); }
-  /// Throws Error(numerics) when it is not finite, unless such updates are to be skipped. Waits for the device.
-  void check_grad_norm() const;
+  double grad_norm() const;
+  /// The same for later, without waiting: see grad_norm_of().
+  HostRead read_grad_norm() const { return table_.read_grad_norm(); }
+  /// Throws Error(numerics) when the last step() has not looked at its norm yet and it is not finite, unless such
+  /// updates are to be skipped. Waits for the device.
+  void check_grad_norm();
 
   /// Tensors of a parameter's size that are kept for it once it has been updated.
   virtual int moments_per_parameter() const = 0;
@@ -78,6 +81,7 @@ class Optimizer {
   std::vector<Param*> params_;
   std::unordered_map<const Param*, ParamState> states_;
   UpdateTable table_;
+  HostRead unchecked_norm_;
   float weight_decay_;
   double max_grad_norm_ = 0;
   bool skip_overflow_ = false, decay_vectors_ = true;

@@ -44,10 +44,10 @@ const GradNorm* UpdateTable::measure(double max_norm) {
   return result;
 }
 
-double UpdateTable::grad_norm() const {
-  if (!norm_.defined()) return 0;
+double grad_norm_of(HostRead& read) {
+  if (!read.defined()) return 0;
   GradNorm result;
-  std::memcpy(&result, norm_.to(Device{}).raw(), sizeof result);
+  std::memcpy(&result, read.get().raw(), sizeof result);
   return result.norm;
 }
 

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "engine/core/host_read.h"
 #include "engine/kernels/optim.h"
 
 namespace ab {
@@ -20,8 +21,8 @@ class UpdateTable {
 
   /// Takes the joint norm of all gradients; the result stays on the device, valid until the next hold().
   const GradNorm* measure(double max_norm);
-  /// What was measured since hold(), or 0. Waits for the device.
-  double grad_norm() const;
+  /// What was measured since hold(); see grad_norm_of().
+  HostRead read_grad_norm() const { return norm_.defined() ? HostRead(norm_) : HostRead(); }
 
  private:
   void cut();
@@ -31,5 +32,8 @@ class UpdateTable {
   std::int64_t age_ = 0;
   Tensor slices_, partial_, norm_;  // norm_: a GradNorm, undefined until measured
 };
+
+/// The joint norm that was read, 0 when none was. Waits for it.
+double grad_norm_of(HostRead& read);
 
 }  // namespace ab

@@ -2,10 +2,17 @@
 //
 // A CUDA runtime whose device memory is host memory, to be preloaded into a test that shall run where there is no GPU:
 // streams, events and copies work, kernels do not. Every stream has a thread of its own, so work that is issued to two
-// streams without an event between them does race.
+// streams without an event between them does race. What goes wrong is chosen by environment variables:
+//   FAKE_GPU_DRIVER   the newest CUDA that the driver supports, as 13000; 0: there is none
+//   FAKE_GPU_COUNT    GPUs
+//   FAKE_GPU_BYTES    memory of each, for this process
+//   FAKE_GPU_SHARED   all processes have the same GPU; otherwise each has its own
 #include "tests/fake_gpu/stream.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -54,6 +61,15 @@ long last_record(Event* event) {
   return event->recorded;
 }
 
+std::size_t number_from(const char* variable, std::size_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+int driver_version() { return static_cast<int>(number_from("FAKE_GPU_DRIVER", CUDART_VERSION)); }
+
+std::atomic<std::size_t> live_bytes = 0;
+
 Event* of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
 
 }  // namespace
@@ -66,17 +82,21 @@ void fake_gpu::enqueue(cudaStream_t stream, std::function<void()> item) {
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = driver_version(), cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = driver_version() < CUDART_VERSION ? 0 : static_cast<int>(number_from("FAKE_GPU_COUNT", 1));
+  if (driver_version() < CUDART_VERSION) return cudaErrorInsufficientDriver;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, cudaSuccess; }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return cudaSuccess; }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 
-/// Every process has a GPU of its own, unless FAKE_GPU_SHARED is set.
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
-  const char* rank = std::getenv("FAKE_GPU_SHARED") ? "0" : std::getenv("OMPI_COMM_WORLD_RANK");
-  std::snprintf(id, static_cast<std::size_t>(length), "0000:%s", rank ? rank : "0");
+  const std::size_t rank = number_from("OMPI_COMM_WORLD_RANK", number_from("RANK", 0));
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%zu", std::getenv("FAKE_GPU_SHARED") ? 0 : rank);
   return cudaSuccess;
 }
 
@@ -123,11 +143,15 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(of(event), last_record(of(event))), cudaSuccess; }
 
 cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
-  *block = std::malloc(bytes);
+  const bool fits = live_bytes + bytes <= number_from("FAKE_GPU_BYTES", std::size_t{1} << 34);
+  *block = fits ? std::malloc(bytes) : nullptr;
+  if (!*block) return cudaErrorMemoryAllocation;
+  live_bytes += malloc_usable_size(*block);
   std::memset(*block, 0xff, bytes);  // NaN: nothing may be read before it is written
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
+  live_bytes -= malloc_usable_size(block);
   return fake_gpu::enqueue(stream, [block] { std::free(block); }), cudaSuccess;
 }
 cudaError_t cudaFree(void*) { return cudaSuccess; }

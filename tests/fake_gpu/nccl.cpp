@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
-// NCCL's interface over MPI for the fake CUDA runtime, as strict as communicators that do not block are: calls return
+// NCCL's interface over files for the fake CUDA runtime, as strict as communicators that do not block are: calls return
 // at once, work reaches the stream a little later from another thread, a communicator that is called before it has
 // settled ends the test, and split leaves the handle of the new one empty until the old one has settled.
-#ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1
-#endif
-#include <mpi.h>
+#include <fcntl.h>
 #include <nccl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,47 +25,94 @@
 #include "tests/fake_gpu/stream.h"
 
 struct ncclComm {
-  MPI_Comm mpi = MPI_COMM_NULL;
+  std::string path;  // that its files begin with, on all ranks
   int rank = 0, size = 1;
+  int collectives = 0, splits = 0;
   std::atomic<bool> settled = false, aborted = false;
 };
 
 namespace {
 
 using Work = std::function<void()>;
-constexpr std::chrono::microseconds kLate{200};
+using Bytes = std::vector<char>;
+constexpr std::chrono::microseconds kLate{200}, kPoll{20};
 
 thread_local int group_depth = 0;
 thread_local std::vector<Work> group_work;
 thread_local std::pair<ncclComm*, cudaStream_t> group_target;
 
-MPI_Datatype mpi_type(ncclDataType_t type) {
+std::size_t size_of(ncclDataType_t type) {
   switch (type) {
-    case ncclFloat32: return MPI_FLOAT;
-    case ncclFloat64: return MPI_DOUBLE;
-    case ncclInt64: return MPI_INT64_T;
+    case ncclFloat64:
+    case ncclInt64: return 8;
+    case ncclFloat32: return 4;
     case ncclBfloat16:
-    case ncclFloat16: return MPI_INT16_T;  // transfers only
-    default: return MPI_BYTE;
+    case ncclFloat16: return 2;
+    default: return 1;
   }
 }
-std::size_t bytes_of(ncclDataType_t type, std::size_t count) {
-  int size = 0;
-  MPI_Type_size(mpi_type(type), &size);
-  return static_cast<std::size_t>(size) * count;
-}
-MPI_Op mpi_op(ncclRedOp_t op) { return op == ncclMax ? MPI_MAX : MPI_SUM; }
 
-void divide(void* values, std::size_t count, ncclDataType_t type, int by) {
-  for (std::size_t i = 0; i < count; ++i)
-    if (type == ncclFloat32) static_cast<float*>(values)[i] /= static_cast<float>(by);
-    else static_cast<double*>(values)[i] /= by;
+template <class T> void reduce_into(char* result, const char* other, std::size_t count, ncclRedOp_t op) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T a, b;
+    std::memcpy(&a, result + i * sizeof(T), sizeof(T));
+    std::memcpy(&b, other + i * sizeof(T), sizeof(T));
+    a = op == ncclMax ? std::max(a, b) : static_cast<T>(a + b);
+    std::memcpy(result + i * sizeof(T), &a, sizeof(T));
+  }
 }
 
-/// Until the peers have done their part, or for ever until the communicator is aborted, as a kernel would.
-void finish(ncclComm* comm, MPI_Request request) {
-  for (int done = 0; !done && !comm->aborted; std::this_thread::sleep_for(std::chrono::microseconds(20)))
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+template <class T> void divide(char* values, std::size_t count, int by) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, values + i * sizeof(T), sizeof(T));
+    value /= static_cast<T>(by);
+    std::memcpy(values + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+/// In rank order.
+Bytes reduce(const std::vector<Bytes>& operands, ncclDataType_t type, ncclRedOp_t op) {
+  Bytes result = operands[0];
+  const std::size_t count = result.size() / size_of(type);
+  for (std::size_t r = 1; r < operands.size(); ++r)
+    if (type == ncclFloat32) reduce_into<float>(result.data(), operands[r].data(), count, op);
+    else if (type == ncclFloat64) reduce_into<double>(result.data(), operands[r].data(), count, op);
+    else reduce_into<std::int64_t>(result.data(), operands[r].data(), count, op);
+  if (op == ncclAvg && type == ncclFloat32) divide<float>(result.data(), count, static_cast<int>(operands.size()));
+  if (op == ncclAvg && type == ncclFloat64) divide<double>(result.data(), count, static_cast<int>(operands.size()));
+  return result;
+}
+
+/// Adds this rank to a list; true when it is the last one.
+bool all_have_signed(const ncclComm* comm, const std::string& list) {
+  const int file = open(list.c_str(), O_CREAT | O_APPEND | O_WRONLY, 0600);
+  struct stat status {};
+  const bool all = write(file, "x", 1) == 1 && fstat(file, &status) == 0 && status.st_size == comm->size;
+  close(file);
+  return all;
+}
+
+/// What every rank brings; waits for ever, as a kernel would, until the communicator is aborted: then the result is empty.
+/// `meeting`: its name, the same on all ranks.
+std::vector<Bytes> exchange(ncclComm* comm, const std::string& meeting, const void* mine, std::size_t bytes) {
+  const std::string path = comm->path + meeting + ".";
+  const auto file_of = [&](int rank) { return path + std::to_string(rank); };
+  const std::string unfinished = file_of(comm->rank) + ".part";
+  std::ofstream(unfinished, std::ios::binary).write(static_cast<const char*>(mine), static_cast<std::streamsize>(bytes));
+  std::filesystem::rename(unfinished, file_of(comm->rank));
+  std::vector<Bytes> all;
+  for (int r = 0; r < comm->size; ++r) {
+    for (; !std::filesystem::exists(file_of(r)); std::this_thread::sleep_for(kPoll))
+      if (comm->aborted) return {};
+    Bytes& theirs = all.emplace_back(std::filesystem::file_size(file_of(r)));
+    std::ifstream(file_of(r), std::ios::binary).read(theirs.data(), static_cast<std::streamsize>(theirs.size()));
+  }
+  if (all_have_signed(comm, path + "readers")) {
+    for (int r = 0; r < comm->size; ++r) std::filesystem::remove(file_of(r));
+    std::filesystem::remove(path + "readers");
+  }
+  return all;
 }
 
 void check_settled(const ncclComm* comm) {
@@ -86,27 +137,38 @@ ncclResult_t issue(ncclComm* comm, cudaStream_t stream, Work work) {
   return ncclInProgress;
 }
 
-int as_int(std::size_t count) { return static_cast<int>(count); }
+/// A collective in which every rank brings `bytes` bytes; `use` is given those of all.
+ncclResult_t meet(ncclComm* comm, cudaStream_t stream, const void* mine, std::size_t bytes,
+                  std::function<void(const std::vector<Bytes>&)> use) {
+  return issue(comm, stream, [=] {
+    const std::vector<Bytes> all = exchange(comm, "collective" + std::to_string(comm->collectives++), mine, bytes);
+    if (!all.empty()) use(all);
+  });
+}
 
 }  // namespace
 
 extern "C" {
 
-/// Streams call MPI from threads of their own.
-int MPI_Init_thread(int* argc, char*** argv, int, int* provided) {
-  return PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
-}
-
 const char* ncclGetErrorString(ncclResult_t) { return "an error"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return std::memset(id, 7, sizeof *id), ncclSuccess; }
+
+/// A folder that all ranks see, and sevens behind it: all of it has to arrive.
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::string folder = (std::filesystem::temp_directory_path() / "fake_nccl_XXXXXX").string();
+  if (!mkdtemp(folder.data()) || folder.size() + 2 > sizeof id->internal) return ncclSystemError;
+  std::memset(id->internal, 7, sizeof id->internal);
+  std::memcpy(id->internal, folder.c_str(), folder.size() + 1);
+  return ncclSuccess;
+}
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0 || id.internal[sizeof id.internal - 1] != 7) return ncclInvalidArgument;
   ncclComm* comm = *made = new ncclComm;
+  comm->path = std::string(id.internal) + "/world.";
   comm->rank = rank, comm->size = ranks;
   std::thread([comm] {
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm->mpi);
+    exchange(comm, "start", "", 0);
     comm->settled = true;
   }).detach();
   return ncclInProgress;
@@ -115,11 +177,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
 ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* made, ncclConfig_t*) {
   check_settled(parent);
   parent->settled = false;
+  const std::string meeting = "split" + std::to_string(parent->splits++);
   std::thread([=] {
+    const int mine[] = {colour, key, parent->rank};
+    std::vector<std::pair<int, int>> members;  // key and rank in the parent
+    for (const Bytes& bytes : exchange(parent, meeting, mine, sizeof mine)) {
+      int theirs[3];
+      std::memcpy(theirs, bytes.data(), sizeof theirs);
+      if (theirs[0] == colour) members.emplace_back(theirs[1], theirs[2]);
+    }
+    std::sort(members.begin(), members.end());
     auto* comm = new ncclComm;
-    MPI_Comm_split(parent->mpi, colour, key, &comm->mpi);
-    MPI_Comm_rank(comm->mpi, &comm->rank);
-    MPI_Comm_size(comm->mpi, &comm->size);
+    comm->path = parent->path + meeting + "." + std::to_string(colour) + ".";
+    comm->rank = static_cast<int>(std::find(members.begin(), members.end(), std::pair(key, parent->rank)) - members.begin());
+    comm->size = static_cast<int>(members.size());
     *made = comm;
     parent->settled = true;
     std::this_thread::sleep_for(kLate);
@@ -132,7 +203,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   return *state = comm->settled ? ncclSuccess : ncclInProgress, ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return check_settled(comm), ncclSuccess; }
-ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  const std::filesystem::path path = comm->path;
+  if (path.filename() == "world." && all_have_signed(comm, comm->path + "ended"))
+    std::filesystem::remove_all(path.parent_path());
+  return ncclSuccess;
+}
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->aborted = true, ncclSuccess; }
 
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
@@ -147,42 +223,35 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  return issue(comm, stream, [=] {
-    MPI_Request request;
-    MPI_Iallreduce(in == out ? MPI_IN_PLACE : in, out, as_int(count), mpi_type(type), mpi_op(op), comm->mpi, &request);
-    finish(comm, request);
-    if (op == ncclAvg) divide(out, count, type, comm->size);
+  return meet(comm, stream, in, count * size_of(type), [=](const std::vector<Bytes>& all) {
+    const Bytes result = reduce(all, type, op);
+    std::copy(result.begin(), result.end(), static_cast<char*>(out));
   });
 }
 
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-  return issue(comm, stream, [=] {
-    if (comm->rank == root && in != out) std::memcpy(out, in, bytes_of(type, count));
-    MPI_Request request;
-    MPI_Ibcast(out, as_int(count), mpi_type(type), root, comm->mpi, &request);
-    finish(comm, request);
+  const std::size_t bytes = comm->rank == root ? count * size_of(type) : 0;
+  return meet(comm, stream, in, bytes, [=](const std::vector<Bytes>& all) {
+    const Bytes& from = all[static_cast<std::size_t>(root)];
+    std::copy(from.begin(), from.end(), static_cast<char*>(out));
   });
 }
 
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  return issue(comm, stream, [=] {
-    const void* mine = static_cast<char*>(out) + bytes_of(type, count) * static_cast<std::size_t>(comm->rank);
-    MPI_Request request;
-    MPI_Iallgather(in == mine ? MPI_IN_PLACE : in, as_int(count), mpi_type(type), out, as_int(count), mpi_type(type),
-                   comm->mpi, &request);
-    finish(comm, request);
+  return meet(comm, stream, in, count * size_of(type), [=](const std::vector<Bytes>& all) {
+    auto* to = static_cast<char*>(out);
+    for (const Bytes& part : all) to = std::copy(part.begin(), part.end(), to);
   });
 }
 
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  return issue(comm, stream, [=] {
-    MPI_Request request;
-    MPI_Ireduce_scatter_block(in, out, as_int(count), mpi_type(type), mpi_op(op), comm->mpi, &request);
-    finish(comm, request);
-    if (op == ncclAvg) divide(out, count, type, comm->size);
+  const std::size_t part = count * size_of(type);
+  return meet(comm, stream, in, part * static_cast<std::size_t>(comm->size), [=](const std::vector<Bytes>& all) {
+    const Bytes result = reduce(all, type, op);
+    std::memcpy(out, result.data() + part * static_cast<std::size_t>(comm->rank), part);
   });
 }
 

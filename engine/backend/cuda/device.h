@@ -3,6 +3,8 @@
 //
 // Whether there is a GPU to work on. Needs no CUDA headers, and answers in builds without CUDA too.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace ab {
@@ -15,5 +17,8 @@ std::string cuda_unavailable_reason();
 
 /// Throws Error(communication) that says why, unless this process can use that GPU.
 void check_cuda_device(int device_index);
+
+/// Throws Error(communication): `wanted` bytes are more than that GPU has left.
+[[noreturn]] void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted);
 
 }  // namespace ab

@@ -29,13 +29,8 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
   void* block = nullptr;
   const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), stream);
   if (status == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    throw Error(
-        ErrorKind::communication,
-        fmt::format(
-            "GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch "
-            "size or the number of ranks on this GPU",
-            device_index_, live_bytes_.load(), bytes));
+    (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch
+    throw_out_of_memory(device_index_, live_bytes_, bytes);
   }
   check_status(status, "cudaMallocAsync");
 
@@ -68,6 +63,11 @@ void CudaMemory::copy_from_host(void* to, const void* host, std::size_t bytes) {
 void CudaMemory::copy_to_host(void* host, const void* from, std::size_t bytes) {
   ThreadContext& context = ThreadContext::current(device_index_);
   context.staging().to_host(host, from, bytes, context.stream());
+}
+
+std::unique_ptr<HostCopy> CudaMemory::start_copy_to_host(const void* from, std::size_t bytes) {
+  ThreadContext& context = ThreadContext::current(device_index_);
+  return start_pinned_copy(context.pinned_slots(), from, bytes, context.stream());
 }
 
 MemoryStats CudaMemory::stats() const { return {live_bytes_, peak_bytes_}; }

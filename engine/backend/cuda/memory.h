@@ -23,6 +23,7 @@ class CudaMemory final : public Memory {
   void copy(void* to, const void* from, std::size_t bytes) override;
   void copy_from_host(void* to, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* from, std::size_t bytes) override;
+  std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
 
   /// allocate and release in the order of a given stream.

@@ -109,6 +109,11 @@ PinnedStaging& ThreadContext::staging() {
   return *staging_;
 }
 
+const std::shared_ptr<PinnedSlots>& ThreadContext::pinned_slots() {
+  if (!pinned_slots_) pinned_slots_ = std::make_shared<PinnedSlots>();
+  return pinned_slots_;
+}
+
 void* ThreadContext::workspace(std::size_t bytes) {
   if (bytes > workspace_bytes_) {
     CudaMemory& memory = device_memory(device_index_);

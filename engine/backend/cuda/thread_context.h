@@ -12,6 +12,7 @@
 #include "engine/backend/cuda/cublaslt_gemm.h"
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/pinned_copy.h"
 #include "engine/backend/cuda/staging.h"
 
 namespace ab::cuda {
@@ -36,6 +37,7 @@ class ThreadContext {
   cudnnHandle_t cudnn();
   cusolverDnHandle_t cusolver();
   PinnedStaging& staging();
+  const std::shared_ptr<PinnedSlots>& pinned_slots();
 
   /// At least `bytes` bytes of device memory, valid for work issued before the next call of workspace().
   void* workspace(std::size_t bytes);
@@ -54,6 +56,7 @@ class ThreadContext {
   CudnnHandle cudnn_;
   CusolverHandle cusolver_;
   std::unique_ptr<PinnedStaging> staging_;
+  std::shared_ptr<PinnedSlots> pinned_slots_;
   void* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   std::optional<CudnnDescriptor> device_properties_;

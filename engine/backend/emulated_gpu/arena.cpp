@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -36,6 +38,7 @@ Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
                 "cannot reserve {} bytes of addresses for the emulated GPU {}: {}", kArenaBytes, device_index,
                 std::strerror(errno));
   ::close(file);  // the mappings keep it
+  if (const char* const limit = std::getenv("AB_EMULATED_GPU_BYTES")) limit_ = std::atoll(limit);
   base_ = static_cast<std::byte*>(base);
   backdoor_ = static_cast<std::byte*>(backdoor);
 }
@@ -43,6 +46,8 @@ Arena::Arena(int device_index) : device_{DeviceKind::cuda, device_index} {
 void* Arena::allocate(std::size_t bytes) {
   const std::size_t size = round_up(bytes);
   const std::lock_guard lock(mutex_);
+  if (stats_.live_bytes + static_cast<std::int64_t>(size) > limit_)
+    throw_out_of_memory(device_.index, stats_.live_bytes, bytes);
   void* const block = base_ + take_free_range(size);
   stats_.live_bytes += static_cast<std::int64_t>(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
@@ -53,9 +58,7 @@ void* Arena::allocate(std::size_t bytes) {
 std::size_t Arena::take_free_range(std::size_t bytes) {
   const auto found = std::find_if(free_.begin(), free_.end(), [bytes](const auto& f) { return f.second >= bytes; });
   if (found == free_.end()) {
-    AB_CHECK_KIND(communication, bytes <= kArenaBytes - used_,
-                  "the emulated GPU {} is out of memory: {} bytes are in use and {} more were asked for",
-                  device_.index, stats_.live_bytes, bytes);
+    if (bytes > kArenaBytes - used_) throw_out_of_memory(device_.index, stats_.live_bytes, bytes);
     used_ += bytes;
     if (users_ > 0) protect(PROT_READ | PROT_WRITE);
     return used_ - bytes;
@@ -87,16 +90,53 @@ void Arena::release(void* block, std::size_t bytes) {
   free_[offset] = size;
 }
 
-void Arena::set_zero(void* block, std::size_t bytes) { std::memset(behind(block), 0, bytes); }
+void Arena::set_zero(void* block, std::size_t bytes) {
+  ++issued_;
+  std::memset(behind(block), 0, bytes);
+}
 
-void Arena::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(behind(to), behind(from), bytes); }
+void Arena::copy(void* to, const void* from, std::size_t bytes) {
+  ++issued_;
+  std::memcpy(behind(to), behind(from), bytes);
+}
 
 void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  ++issued_;
   if (bytes > 0) std::memcpy(behind(to), host, bytes);
 }
 
 void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  count_host_wait();
+  read(host, from, bytes);
+}
+
+void Arena::read(void* host, const void* from, std::size_t bytes) const {
   if (bytes > 0) std::memcpy(host, behind(from), bytes);
+}
+
+namespace {
+
+/// Taken at once, as the work before it is done, and shown to nobody who has not waited for it.
+class StartedCopy final : public HostCopy {
+ public:
+  StartedCopy(Arena& arena, const void* from, std::size_t bytes) : arena_(arena), issued_(arena.issued()) {
+    arena.read(values_.data(), from, bytes);
+  }
+  const void* wait() override {
+    if (arena_.issued() == issued_) arena_.count_host_wait();
+    return values_.data();
+  }
+
+ private:
+  Arena& arena_;
+  std::int64_t issued_;  // when this was started
+  alignas(std::max_align_t) std::array<std::byte, kHostCopyBytes> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopy> Arena::start_copy_to_host(const void* from, std::size_t bytes) {
+  return std::make_unique<StartedCopy>(*this, from, bytes);
 }
 
 MemoryStats Arena::stats() const {
@@ -105,6 +145,7 @@ MemoryStats Arena::stats() const {
 }
 
 void Arena::open() {
+  ++issued_;
   const std::lock_guard lock(mutex_);
   if (users_++ == 0) protect(PROT_READ | PROT_WRITE);
 }

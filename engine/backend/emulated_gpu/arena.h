@@ -5,8 +5,10 @@
 // of addresses that nobody may touch, except while a kernel runs: code that reaches for device memory from
 // the host dies at that very line. Blocks that are handed out or given back hold NaN, so that a value which nobody
 // wrote, or which is gone, shows in the results.
+// It also counts how often the host has had to wait for a real GPU.
 // Ranks may be threads that share a GPU: while one of them runs a kernel, a stray access by another goes unseen.
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -15,7 +17,7 @@
 
 namespace ab::emulated_gpu {
 
-/// What each emulated GPU has; pages that were never touched cost nothing.
+/// What each emulated GPU has, unless AB_EMULATED_GPU_BYTES says less; pages that were never touched cost nothing.
 inline constexpr std::size_t kArenaBytes = std::size_t{16} << 30;
 
 class Arena final : public Memory {
@@ -28,7 +30,16 @@ class Arena final : public Memory {
   void copy(void* to, const void* from, std::size_t bytes) override;
   void copy_from_host(void* to, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* from, std::size_t bytes) override;
+  std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
+
+  /// What a routine of the GPU itself reads: nobody waits for that.
+  void read(void* host, const void* from, std::size_t bytes) const;
+  /// How often the host has found the GPU with nothing left to do: by copy_to_host(), by synchronize(), and when it
+  /// looked at a started copy before it had issued anything else.
+  std::int64_t host_waits() const { return host_waits_; }
+  void count_host_wait() { ++host_waits_; }
+  std::int64_t issued() const { return issued_; }
 
   /// Each open() allows access until its close().
   void open();
@@ -40,11 +51,14 @@ class Arena final : public Memory {
   void protect(int rights);
 
   Device device_;
+  std::int64_t limit_ = kArenaBytes;         // of live bytes
   std::byte* base_;                          // of the addresses that are given out
   std::byte* backdoor_;                      // the same pages at other addresses, always open to this class
   std::size_t used_ = 0;                     // bytes from the base that have ever been handed out
   std::map<std::size_t, std::size_t> free_;  // below used_: offset and size, neighbours merged
   int users_ = 0;                            // how many have it open
+  std::atomic<std::int64_t> issued_ = 0;     // kernels and copies
+  std::atomic<std::int64_t> host_waits_ = 0;
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };

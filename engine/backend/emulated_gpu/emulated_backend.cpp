@@ -6,6 +6,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/emulated_gpu/arena.h"
 
 namespace ab {
 namespace {
@@ -43,17 +44,19 @@ class EmulatedBackend final : public Backend {
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override {
-    const Svd result = cpu_backend().svd(on_host(w), method);
+    const Svd result = cpu_backend().svd(w.to(Device{}), method);  // the host waits for it on a real GPU too
     return {result.u.to(device_), result.s.to(device_), result.vt.to(device_)};
   }
 
-  void synchronize() override {}
+  void synchronize() override { emulated_gpu::arena(device_.index).count_host_wait(); }
 
  private:
   Tensor on_host(const Tensor& tensor) const {
     if (!tensor.defined()) return tensor;
     AB_ASSERT(tensor.device() == device_);
-    return tensor.to(Device{});
+    const Tensor host(tensor.shape(), tensor.dtype());
+    emulated_gpu::arena(device_.index).read(host.raw(), tensor.raw(), tensor.bytes());
+    return host;
   }
 
   Device device_;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+//
+// What a user is told whose GPU cannot be used, by the program on the fake GPU of tests/fake_gpu: one sentence, exit
+// code 6, and no process that stays.
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+class GpuFailureTest : public testing::ProgramTest {
+ protected:
+  std::string on_fake_gpu(const std::string& environment) const {
+    return fmt::format("env {} LD_PRELOAD={}", environment, AB_FAKE_GPU);
+  }
+
+  void expect_refusal(const std::string& environment, const std::string& sentence) const {
+    const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), on_fake_gpu(environment));
+    EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
+    EXPECT_EQ(outcome.err, "abtrain: " + sentence + "\n");
+    EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is written before the GPU is known to be there";
+  }
+};
+
+TEST_F(GpuFailureTest, NoDriver) {
+  expect_refusal("FAKE_GPU_DRIVER=0",
+                 "there is no NVIDIA driver on this machine; install one, or choose the device cpu");
+}
+
+TEST_F(GpuFailureTest, DriverTooOld) {
+  expect_refusal("FAKE_GPU_DRIVER=12040", fmt::format("the NVIDIA driver supports CUDA 12.4 but this build needs {}; "
+                                                      "update the driver", AB_CUDA_VERSION));
+}
+
+TEST_F(GpuFailureTest, NoDevice) {
+  expect_refusal("FAKE_GPU_COUNT=0",
+                 "the driver sees no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose the device cpu");
+}
+
+TEST_F(GpuFailureTest, DeviceThatIsNotThere) {
+  const testing::Outcome outcome =
+      run(tiny_train("run", "--device cuda:2"), on_fake_gpu("FAKE_GPU_COUNT=2"));
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_EQ(outcome.err, "abtrain: there is no GPU 2: this process sees 2, numbered from 0\n");
+}
+
+TEST_F(GpuFailureTest, OutOfMemory) {
+  const testing::Outcome outcome =
+      run(tiny_train("run", "--device cuda --ranks 2"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with("lower the batch size or the number of ranks on this GPU\n")) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
+// Both have what NCCL needs to introduce them, and rank 1 no room for the model.
+TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
+  const std::string launcher =
+      fmt::format("timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_BYTES=1000; "
+                  "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh", AB_SOURCE_DIR, on_fake_gpu(""));
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
+  EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 0: ")) << outcome.err;
+}
+
+}  // namespace
+}  // namespace ab
