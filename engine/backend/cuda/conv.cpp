@@ -25,10 +25,10 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
   const CudnnConvData data{x.raw(), w.raw(), y.raw(), epilogue.bias.defined() ? epilogue.bias.raw() : nullptr};
   const auto run = [&](std::size_t i) {
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
+    if (!conv.is_fused(i)) apply_epilogue(y, epilogue);
   };
   keep_fastest(conv, context.stream(), run);
   run(0);
-  if (!conv.has_fused_epilogue()) apply_epilogue(y, epilogue);
 }
 
 }  // namespace

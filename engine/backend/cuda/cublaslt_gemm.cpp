@@ -116,9 +116,8 @@ CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
       a_(row_major(key, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.strides_a)),
       b_(row_major(key, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.strides_b)),
       c_(row_major(key, key.m, key.n, key.strides_c)) {
-  has_fused_epilogue_ =
-      key.epilogue != GemmEpilogue::none && find_algorithms(handle, key, cublaslt_epilogue(key.epilogue));
-  if (has_fused_epilogue_) return;
+  is_fused_ = key.epilogue != GemmEpilogue::none && find_algorithms(handle, key, cublaslt_epilogue(key.epilogue));
+  if (is_fused_) return;
   AB_CHECK_KIND(communication, find_algorithms(handle, key, CUBLASLT_EPILOGUE_DEFAULT),
                 "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}", name_of(key.dtype), key.m, key.n, key.k);
 }
@@ -142,7 +141,7 @@ void CublasLtGemm::keep(std::size_t i) { algorithms_ = {algorithms_[i]}; }
 
 void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c,
                            void* bias, void* workspace, cudaStream_t stream, std::size_t i) {
-  if (has_fused_epilogue_) set_bias(operation_.get(), bias);
+  if (is_fused_) set_bias(operation_.get(), bias);
   const auto alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool is_double = dtype_ == DType::float64;
   const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;

@@ -60,7 +60,7 @@ class CublasLtGemm {
   void keep(std::size_t i);
 
   /// Whether the plan does what the key says of an epilogue; if not, that remains to be done.
-  bool has_fused_epilogue() const { return has_fused_epilogue_; }
+  bool is_fused() const { return is_fused_; }
   std::size_t workspace_bytes(std::size_t i = 0) const { return algorithms_[i].workspaceSize; }
 
   /// `bias` is null when the key's epilogue needs none. `workspace` has workspace_bytes(i).
@@ -74,7 +74,7 @@ class CublasLtGemm {
   DType dtype_;
   CublasLtMatmulDesc operation_;
   CublasLtMatrixLayout a_, b_, c_;
-  bool has_fused_epilogue_ = false;
+  bool is_fused_ = false;
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms_;  // never empty
 };
 

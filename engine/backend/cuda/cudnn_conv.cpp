@@ -7,6 +7,8 @@
 namespace ab::cuda {
 namespace {
 
+constexpr std::int64_t kAlignment = 16;  // the most that plans make use of
+
 enum TensorId : std::int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6 };
 
 /// cuDNN's names for one direction of convolution.
@@ -64,13 +66,13 @@ cudnnDataType_t compute_type(DType dtype) {
 CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::int64_t n, std::int64_t c,
                                      std::int64_t h, std::int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  // What goes from one operation to the next is never stored, nor rounded for it.
+  // What goes from one operation to the next has no address, and is not rounded.
   const bool is_virtual = id == kProduct || id == kSum;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})
       .set(CUDNN_ATTR_TENSOR_STRIDES, {h * w * c, std::int64_t{1}, w * c, c})
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id})
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key.alignment)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is_virtual ? kAlignment : key.alignment)
       .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual)
       .finalize();
   return tensor;
@@ -184,18 +186,18 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties)
-    : graph_(operation_graph(key)), has_fused_epilogue_(key.has_epilogue()) {
-  const auto is_precise = [&key](const NumericalNotes& notes) { return keeps_precision(notes, key); };
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties) {
+  const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
+    graphs_.push_back(operation_graph(part));
+    for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice,
+                                      [&](const NumericalNotes& notes) { return keeps_precision(notes, key); }))
+      candidates_.push_back({std::move(plan), part.has_epilogue()});
+  };
   // A fused plan that does not repeat is not worth its gain: the same in two steps does.
-  const bool must_repeat = has_fused_epilogue_ && key.choice == PlanChoice::heuristic;
-  plans_ = find_plans(graph_, device_properties, must_repeat ? PlanChoice::deterministic : key.choice, is_precise);
-  if (plans_.empty() && has_fused_epilogue_) {
-    has_fused_epilogue_ = false;
-    graph_ = operation_graph(key.without_epilogue());
-    plans_ = find_plans(graph_, device_properties, key.choice, is_precise);
-  }
-  if (!plans_.empty()) return;
+  if (key.has_epilogue())
+    add_plans(key, key.choice == PlanChoice::heuristic ? PlanChoice::deterministic : key.choice);
+  if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(key.without_epilogue(), key.choice);
+  if (!candidates_.empty()) return;
 
   const Conv2dSpec& s = key.spec;
   const bool repeats = key.choice == PlanChoice::deterministic;
@@ -210,14 +212,14 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_prop
 }
 
 void CudnnConv::keep(std::size_t i) {
-  if (i != 0) std::swap(plans_[0], plans_[i]);
-  plans_.erase(plans_.begin() + 1, plans_.end());
+  if (i != 0) std::swap(candidates_[0], candidates_[i]);
+  candidates_.erase(candidates_.begin() + 1, candidates_.end());
 }
 
 void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i) const {
   std::vector<std::int64_t> ids{kX, kW, kY};
   std::vector<void*> pointers{data.x, data.w, data.y};
-  if (has_fused_epilogue_ && data.bias) {
+  if (candidates_[i].is_fused && data.bias) {
     ids.push_back(kBias);
     pointers.push_back(data.bias);
   }
@@ -226,7 +228,7 @@ void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* w
       .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers))
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
       .finalize();
-  AB_CUDA(cudnnBackendExecute(handle, plans_[i].descriptor.raw(), pack.raw()));
+  AB_CUDA(cudnnBackendExecute(handle, candidates_[i].plan.descriptor.raw(), pack.raw()));
 }
 
 }  // namespace ab::cuda

@@ -60,22 +60,26 @@ class CudnnConv {
   CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties);
 
   /// Plans to choose from, best guess first: one, unless they shall be timed.
-  std::size_t candidates() const { return plans_.size(); }
+  std::size_t candidates() const { return candidates_.size(); }
   /// Drops the others.
   void keep(std::size_t i);
 
-  /// Whether the plan does what the key says of bias and activation; if not, that remains to be done.
-  bool has_fused_epilogue() const { return has_fused_epilogue_; }
-  std::size_t workspace_bytes(std::size_t i = 0) const { return plans_[i].workspace_bytes; }
-  bool is_deterministic(std::size_t i = 0) const { return plans_[i].is_deterministic; }
+  /// Whether plan i does what the key says of bias and activation; if not, that remains to be done.
+  bool is_fused(std::size_t i = 0) const { return candidates_[i].is_fused; }
+  std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].plan.workspace_bytes; }
+  bool is_deterministic(std::size_t i = 0) const { return candidates_[i].plan.is_deterministic; }
 
   /// `workspace` has workspace_bytes(i). Runs on the stream of `handle`.
   void execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i = 0) const;
 
  private:
-  CudnnDescriptor graph_;
-  bool has_fused_epilogue_;
-  std::vector<CudnnPlan> plans_;  // never empty
+  struct Candidate {
+    CudnnPlan plan;
+    bool is_fused;
+  };
+
+  std::vector<CudnnDescriptor> graphs_;
+  std::vector<Candidate> candidates_;  // never empty
 };
 
 }  // namespace ab::cuda

@@ -76,7 +76,7 @@ bool run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, co
   // What is added to C must be added once.
   if (spec.beta == 0.0f) keep_fastest(gemm, context.stream(), execute);
   execute(0);
-  return gemm.has_fused_epilogue();
+  return gemm.is_fused();
 }
 
 }  // namespace
