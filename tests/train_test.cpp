@@ -304,7 +304,7 @@ TEST(Training, PlansAreChosenAsConfigured) {
       auto notes = std::make_unique<Notes>(make_model({.name = "resnet20", .classes = data().train->classes}));
       const TrainResult result = train(config, world, data(), listener, {}, std::move(notes));
       const auto& choices = dynamic_cast<const Notes&>(*result.model).choices();
-      ASSERT_GT(choices.size(), 2u);
+      ASSERT_EQ(choices.size(), world.rank() == 0 ? 3u : 2u) << "the few test images are one batch of rank 0";
       for (std::size_t i = 0; i < choices.size(); ++i)
         EXPECT_EQ(choices[i], i < 2 ? c.in_steps : c.else_where) << "use " << i;
       EXPECT_EQ(plan_choice(), heuristic) << "the run is over";
