@@ -23,7 +23,8 @@ class FakeClock {
  public:
   explicit FakeClock(std::vector<std::vector<double>> times) : times_(std::move(times)), runs_(times_.size()) {}
   std::size_t choose() {
-    return fastest(times_.size(), [this](std::size_t i) { return times_[i][std::min(runs_[i]++, times_[i].size() - 1)]; });
+    return fastest(times_.size(),
+                   [this](std::size_t i) { return times_[i][std::min(runs_[i]++, times_[i].size() - 1)]; });
   }
   std::size_t runs(std::size_t i) const { return runs_[i]; }
 

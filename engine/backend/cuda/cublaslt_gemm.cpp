@@ -11,7 +11,7 @@ namespace {
 
 // What NVIDIA advises for Hopper; with less, the fastest split-k algorithms drop out.
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
-constexpr int kTimedAlgorithms = 8;
+constexpr std::size_t kTimedAlgorithms = 5;
 
 cudaDataType_t storage_type(DType dtype) {
   switch (dtype) {
@@ -69,14 +69,6 @@ cublasLtEpilogue_t cublaslt_epilogue(GemmEpilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-void set_epilogue(cublasLtMatmulDesc_t operation, cublasLtEpilogue_t epilogue) {
-  AB_CUDA(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-}
-
-void set_bias(cublasLtMatmulDesc_t operation, void* bias) {
-  AB_CUDA(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-}
-
 CublasLtMatmulPreference preference(const GemmKey& key) {
   cublasLtMatmulPreference_t raw = nullptr;
   AB_CUDA(cublasLtMatmulPreferenceCreate(&raw));
@@ -85,10 +77,8 @@ CublasLtMatmulPreference preference(const GemmKey& key) {
     AB_CUDA(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
-  // Parts of a product that are added up in place are added as they come.
-  if (key.choice == PlanChoice::deterministic)
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE});
+  // Parts of a product are added up in the type that it is computed in, not in that of C, and in a fixed order.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
@@ -116,38 +106,46 @@ CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
       a_(row_major(key, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.strides_a)),
       b_(row_major(key, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.strides_b)),
       c_(row_major(key, key.m, key.n, key.strides_c)) {
-  is_fused_ = key.epilogue != GemmEpilogue::none && find_algorithms(handle, key, cublaslt_epilogue(key.epilogue));
-  if (is_fused_) return;
-  AB_CHECK_KIND(communication, find_algorithms(handle, key, CUBLASLT_EPILOGUE_DEFAULT),
-                "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}", name_of(key.dtype), key.m, key.n, key.k);
+  const cublasLtEpilogue_t epilogue = cublaslt_epilogue(key.epilogue);
+  add_candidates(handle, key, epilogue);
+  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && (candidates_.empty() || key.choice == PlanChoice::timed))
+    add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT);
+  AB_CHECK_KIND(communication, !candidates_.empty(), "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}",
+                name_of(key.dtype), key.m, key.n, key.k);
 }
 
-bool CublasLtGemm::find_algorithms(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue) {
-  // No algorithm is looked for without an address for the bias; every call brings its own.
-  set_epilogue(operation_.get(), epilogue);
-  set_bias(operation_.get(), epilogue == CUBLASLT_EPILOGUE_DEFAULT ? nullptr : reinterpret_cast<void*>(kBiasAlignment));
-  const int wanted = key.choice == PlanChoice::timed ? kTimedAlgorithms : 1;
-  algorithms_.resize(static_cast<std::size_t>(wanted));
+void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue) {
+  // No algorithm is looked for without an address of the bias; every call brings its own.
+  set_epilogue(epilogue, reinterpret_cast<void*>(kBiasAlignment));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(key.choice == PlanChoice::timed ? kTimedAlgorithms : 1);
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                                     preference(key).get(), wanted, algorithms_.data(), &found);
-  algorithms_.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(found) : 0);
-  std::erase_if(algorithms_, [](const auto& algorithm) { return algorithm.state != CUBLAS_STATUS_SUCCESS; });
-  return !algorithms_.empty();
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), preference(key).get(),
+      static_cast<int>(results.size()), results.data(), &found);
+  if (status != CUBLAS_STATUS_SUCCESS) return;
+  results.resize(static_cast<std::size_t>(found));
+  for (const cublasLtMatmulHeuristicResult_t& result : results)
+    if (result.state == CUBLAS_STATUS_SUCCESS) candidates_.push_back({result, epilogue});
 }
 
-void CublasLtGemm::keep(std::size_t i) { algorithms_ = {algorithms_[i]}; }
+void CublasLtGemm::set_epilogue(cublasLtEpilogue_t epilogue, void* bias) {
+  if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) bias = nullptr;
+  const auto set = [this](cublasLtMatmulDescAttributes_t name, auto value) {
+    AB_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), name, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
 
 void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c,
                            void* bias, void* workspace, cudaStream_t stream, std::size_t i) {
-  if (is_fused_) set_bias(operation_.get(), bias);
+  set_epilogue(candidates_[i].epilogue, bias);
   const auto alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool is_double = dtype_ == DType::float64;
   const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;
   const void* beta_of_type = is_double ? static_cast<const void*>(&beta) : &beta32;
   AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c,
-                         c_.get(), c, c_.get(), &algorithms_[i].algo, workspace, workspace_bytes(i), stream));
+                         c_.get(), c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
 }
 
 }  // namespace ab::cuda

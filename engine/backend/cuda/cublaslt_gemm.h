@@ -55,27 +55,31 @@ class CublasLtGemm {
   CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key);
 
   /// Algorithms to choose from, best guess first: one, unless they shall be timed.
-  std::size_t candidates() const { return algorithms_.size(); }
+  std::size_t candidates() const { return candidates_.size(); }
   /// Drops the others.
-  void keep(std::size_t i);
+  void keep(std::size_t i) { candidates_ = {candidates_[i]}; }
 
-  /// Whether the plan does what the key says of an epilogue; if not, that remains to be done.
-  bool is_fused() const { return is_fused_; }
-  std::size_t workspace_bytes(std::size_t i = 0) const { return algorithms_[i].workspaceSize; }
+  /// Whether algorithm i does what the key says of an epilogue; if not, that remains to be done.
+  bool is_fused(std::size_t i = 0) const { return candidates_[i].epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+  std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].found.workspaceSize; }
 
   /// `bias` is null when the key's epilogue needs none. `workspace` has workspace_bytes(i).
   void execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c, void* bias,
                void* workspace, cudaStream_t stream, std::size_t i = 0);
 
  private:
-  /// Whether cuBLASLt has an algorithm; they are in algorithms_ then.
-  bool find_algorithms(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue);
+  struct Candidate {
+    cublasLtMatmulHeuristicResult_t found;
+    cublasLtEpilogue_t epilogue;
+  };
+
+  void add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue);
+  void set_epilogue(cublasLtEpilogue_t epilogue, void* bias);
 
   DType dtype_;
   CublasLtMatmulDesc operation_;
   CublasLtMatrixLayout a_, b_, c_;
-  bool is_fused_ = false;
-  std::vector<cublasLtMatmulHeuristicResult_t> algorithms_;  // never empty
+  std::vector<Candidate> candidates_;  // never empty
 };
 
 }  // namespace ab::cuda

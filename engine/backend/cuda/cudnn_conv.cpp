@@ -116,40 +116,32 @@ CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
   return operation;
 }
 
-CudnnDescriptor pointwise_mode(cudnnPointwiseMode_t mode, const CudnnConvKey& key) {
+/// to = from + bias, or to = ReLU(from)
+CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_t mode, TensorId from, TensorId to) {
   CudnnDescriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode)
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(key.dtype))
       .finalize();
-  return pointwise;
-}
-
-CudnnDescriptor add_bias_operation(const CudnnConvKey& key, TensorId from, TensorId to) {
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_mode(CUDNN_POINTWISE_ADD, key))
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, output_tensor(from, key))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output_tensor(to, key))
-      .finalize();
-  return operation;
-}
-
-CudnnDescriptor relu_operation(const CudnnConvKey& key, TensorId from, TensorId to) {
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise_mode(CUDNN_POINTWISE_RELU_FWD, key))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, output_tensor(from, key))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output_tensor(to, key))
-      .finalize();
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output_tensor(to, key));
+  if (mode == CUDNN_POINTWISE_ADD)
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                  channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1));
+  operation.finalize();
   return operation;
 }
 
 /// convolution → + bias → ReLU → y, each of the last two where the key asks for it
 CudnnDescriptor operation_graph(const CudnnConvKey& key) {
-  const bool is_relu = key.activation == Activation::relu;
+  const bool has_relu = key.activation == Activation::relu;
+  const TensorId before_relu = key.has_bias ? kSum : kProduct;
   std::vector<CudnnDescriptor> operations;
   operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : kY));
-  if (key.has_bias) operations.push_back(add_bias_operation(key, kProduct, is_relu ? kSum : kY));
-  if (is_relu) operations.push_back(relu_operation(key, key.has_bias ? kSum : kProduct, kY));
+  if (key.has_bias)
+    operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_ADD, kProduct, has_relu ? kSum : kY));
+  if (has_relu) operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_RELU_FWD, before_relu, kY));
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations).finalize();
   return graph;

@@ -34,7 +34,7 @@ struct LaunchGrid {
 
 bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 && tf32_allowed(); }
 
-/// cuBLASLt reads biases in vectors.
+/// cuBLASLt may read and write biases in vectors.
 bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
 /// The part of an epilogue that cuBLASLt may be asked for: all or nothing.
@@ -45,9 +45,10 @@ GemmEpilogue fusible(const Epilogue& epilogue) {
   return is_relu ? GemmEpilogue::bias_relu : GemmEpilogue::bias;
 }
 
-/// C = α op(A) op(B) + β C and what `epilogue` adds to that; false when that remains to be done.
-bool run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
-         const Tensor& c, const Tensor& bias) {
+/// C = α op(A) op(B) + β C and what `epilogue` adds to that; `finish()` does the latter where cuBLASLt does not.
+template <class Finish>
+void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
+         const Tensor& c, const Tensor& bias, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
   GemmKey key;
   key.transpose_a = spec.transpose_a;
@@ -59,41 +60,40 @@ bool run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, co
   key.tf32 = multiplies_as_tf32(c);
   key.epilogue = epilogue;
   key.choice = plan_choice();
+  if (c.numel() == 0) return finish();
   if (key.k == 0) {
     spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
-    return false;
+    return finish();
   }
 
   key.align_a = static_cast<std::uint32_t>(alignment_of(a, kAlignment));
   key.align_b = static_cast<std::uint32_t>(alignment_of(b, kAlignment));
   key.align_c = static_cast<std::uint32_t>(alignment_of(c, kAlignment));
   CublasLtGemm& gemm = context.gemm(key);
+  void* const bias_address = bias.defined() ? bias.raw() : nullptr;
   const auto execute = [&](std::size_t i) {
-    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(),
-                 bias.defined() ? bias.raw() : nullptr, context.workspace(gemm.workspace_bytes(i)), context.stream(),
-                 i);
+    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), bias_address,
+                 context.workspace(gemm.workspace_bytes(i)), context.stream(), i);
+    if (!gemm.is_fused(i)) finish();
   };
   // What is added to C must be added once.
   if (spec.beta == 0.0f) keep_fastest(gemm, context.stream(), execute);
   execute(0);
-  return gemm.is_fused();
 }
 
 }  // namespace
 
 void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
           const Epilogue& epilogue) {
-  if (c.numel() == 0) return;
-  const GemmEpilogue fused = fusible(epilogue);
-  const bool is_fused = run(context, spec, fused, a, b, c, epilogue.bias);
-  if (!is_fused) apply_epilogue(c, epilogue);
+  run(context, spec, fusible(epilogue), a, b, c, epilogue.bias, [&] { apply_epilogue(c, epilogue); });
 }
 
 void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                           const Tensor& db) {
-  const GemmEpilogue fused = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
-  const bool is_fused = run(context, {.transpose_a = true}, fused, dy, x, dw, db);
-  if (db.defined() && !is_fused) column_sums(dy, db);
+  const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
+  run(context, {.transpose_a = true}, epilogue, dy, x, dw, db, [&] {
+    if (db.defined()) column_sums(dy, db);
+  });
 }
 
 void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
