@@ -132,6 +132,8 @@ void check_together(const TrainConfig& config, ConfigUse use) {
            "--dataset synthetic works without any files",
            config.dataset);
   AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
+  AB_CHECK(!config.autotune || !config.deterministic,
+           "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   check_device_word(config.device);
   const AbConfig& ab = config.ab;
   if (config.method != "ab") return;

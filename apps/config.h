@@ -86,6 +86,8 @@ struct TrainConfig {
   std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
   std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
+  bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/core/plan_choice.h)
+  bool deterministic = false;      ///< take only algorithms that repeat bit for bit
 
   std::string optimizer = "sgd";  ///< sgd | adamw
   double lr = 0.1;

@@ -132,6 +132,11 @@ void declare_run(std::vector<Setting>& all) {
            "of activations and of the operands of matrix products and convolutions; weights, gradients and optimizer "
            "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
            "loss scaling");
+  s.value("autotune", &T::autotune,
+          "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest")
+      .may_change = true;
+  s.value("deterministic", &T::deterministic,
+          "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");
   s.value("out", &T::out,
           "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
           "(runs/MODEL_METHOD when not given)")

@@ -177,7 +177,8 @@ int run_train(const TrainConfig& config) {
   const Transport transport = choose_transport(config, find_launcher());
   if (start_of(config) == Start::anew) check_run_folder(config);
   listen_for_stop_signals();
-  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu};
+  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu,
+                            config.deterministic};
   return transport == Transport::threads ? train_on_threads(config, options)
                                          : train_as_process(config, transport, options);
 }

@@ -6,6 +6,7 @@
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
 #include "data/batch_feed.h"
+#include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"
@@ -139,6 +140,7 @@ class Trainer {
       const Batch batch = next_batch();
       model_->set_noise(noise_seed(state.step, i));
       const Tf32Scope tf32(precision_);
+      const PlanChoiceScope plans(config_.autotune ? PlanChoice::timed : plan_choice());
       const Var loss = softmax_cross_entropy(model_->forward(Var(batch.images)), batch.labels,
                                              static_cast<float>(config_.label_smoothing),
                                              {batch.mixed_labels, static_cast<float>(batch.mix)});
@@ -284,6 +286,7 @@ class Trainer {
 
 TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
                   std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model) {
+  const PlanChoiceScope plans(config.deterministic ? PlanChoice::deterministic : PlanChoice::heuristic);
   return Trainer(config, world, data, listener, std::move(model)).run(std::move(checkpoint));
 }
 

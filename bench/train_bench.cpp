@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench_device.h"
+#include "engine/core/plan_choice.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   std::string name = "vgg16_bn_cifar", precision = "fp32", device_word = "cpu";
   std::int64_t batch = 128, image_size = 32;
   int threads = 0, steps = 10, warmup = 3;
+  bool autotune = false;
   CLI::App app("Time of one training step");
   app.add_option("--model", name, "model to train")->capture_default_str();
   app.add_option("--batch", batch, "images per step")->capture_default_str();
@@ -38,12 +40,14 @@ int main(int argc, char** argv) {
   app.add_option("--precision", precision, "of activations: fp32, tf32, bf16 or fp16")->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--device", device_word, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_flag("--autotune", autotune, "on a GPU, time the algorithms of its libraries and take the fastest");
   app.add_option("--steps", steps, "timed steps")->capture_default_str();
   app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   using namespace ab;
   const Tf32Scope tf32(precision_named(precision));
+  const PlanChoiceScope plans(autotune ? PlanChoice::timed : PlanChoice::heuristic);
   set_compute_threads(threads);
   const Device device = bench_device(device_word);
   const std::unique_ptr<Layer> model = make_model({.name = name, .image_size = image_size}, device);
@@ -73,6 +77,7 @@ int main(int argc, char** argv) {
                                {"image_size", image_size},
                                {"precision", precision},
                                {"device", device_word},
+                               {"autotune", autotune},
                                {"threads", compute_threads()},
                                {"steps", steps},
                                {"ms_per_step_median", median(ms)},

@@ -14,7 +14,9 @@ class Conv2d final : public Layer {
   Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv2dOptions& options,
          bool with_bias, const Build& build, ParamRole role = ParamRole::weight,
          const std::optional<Distribution>& init = {});
-  Var forward(const Var& x) override;
+  /// y = act(x ⋆ W [+ b])
+  Var forward(const Var& x, Activation activation);
+  Var forward(const Var& x) override { return forward(x, Activation::none); }
   void list(Inventory& inventory) override;
 
  private:

@@ -7,11 +7,12 @@
 
 namespace ab {
 
-Var affine(const Var& x, const Weight& weight, const Var& bias) {
+Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation) {
   const DType dtype = x.value().dtype();
   const Var b = cast(bias, dtype);
-  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b);
-  return linear(linear(x, cast(weight.inner().value, dtype), {}), cast(weight.outer().value, dtype), b);
+  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, activation);
+  const Var thin = linear(x, cast(weight.inner().value, dtype), {});
+  return linear(thin, cast(weight.outer().value, dtype), b, activation);
 }
 
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role,

@@ -3,14 +3,16 @@
 
 #include <optional>
 
+#include "engine/backend/backend.h"
 #include "layers/init.h"
 #include "layers/layer.h"
 #include "layers/weight.h"
 
 namespace ab {
 
-/// y = x Wᵀ + b with W as it is now, dense or by its factors.   x: [..., in], W: [out, in], b: [out] or undefined
-Var affine(const Var& x, const Weight& weight, const Var& bias);
+/// y = act(x Wᵀ + b) with W as it is now, dense or by its factors.
+/// x: [..., in], W: [out, in], b: [out] or undefined
+Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation = Activation::none);
 
 struct LinearInit {
   Distribution weight, bias;
@@ -22,7 +24,9 @@ class Linear final : public Layer {
   /// `init`: PyTorch's default, uniform in ±1/sqrt(in), when not given.
   Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build,
          ParamRole role = ParamRole::weight, const std::optional<LinearInit>& init = {});
-  Var forward(const Var& x) override { return affine(x, weight_, bias_.value); }
+  /// y = act(x Wᵀ + b)
+  Var forward(const Var& x, Activation activation) { return affine(x, weight_, bias_.value, activation); }
+  Var forward(const Var& x) override { return forward(x, Activation::none); }
   void list(Inventory& inventory) override;
 
  private:

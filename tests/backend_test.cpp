@@ -14,6 +14,8 @@
 #include "engine/backend/cpu/conv_select.h"
 #include "engine/backend/cpu/conv_winograd.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/activation.h"
+#include "engine/kernels/reduce.h"
 #include "tests/tensor_values.h"
 
 namespace ab {
@@ -44,9 +46,9 @@ ConvCase make_case(const Conv2dSpec& s) {
   c.dw_exact = poisoned(c.w.shape(), DType::float64);
   const auto f64 = [](const Tensor& t) { return cast(t, DType::float64); };
   Backend& backend = cpu_backend();
-  backend.conv2d_forward(s, f64(c.x), f64(c.w), f64(c.bias), c.y_exact);
+  backend.conv2d_forward(s, f64(c.x), f64(c.w), {f64(c.bias)}, c.y_exact);
   backend.conv2d_backward_data(s, f64(c.dy), f64(c.w), c.dx_exact);
-  backend.conv2d_backward_weight(s, f64(c.dy), f64(c.x), c.dw_exact);
+  backend.conv2d_backward_weight(s, f64(c.dy), f64(c.x), c.dw_exact, {});
   return c;
 }
 
@@ -141,12 +143,18 @@ TEST_P(ConvAlgorithms, AgreeWithFloat64Loops) {
 TEST_P(ConvAlgorithms, BackendRunsTheChosenOne) {
   const ConvCase c = make_case(GetParam().spec);
   const Tensor y = poisoned(c.dy.shape()), dx = poisoned(c.x.shape()), dw = poisoned(c.w.shape());
-  cpu_backend().conv2d_forward(c.spec, c.x, c.w, c.bias, y);
+  const Tensor db = poisoned(c.bias.shape());
+  cpu_backend().conv2d_forward(c.spec, c.x, c.w, {c.bias}, y);
   cpu_backend().conv2d_backward_data(c.spec, c.dy, c.w, dx);
-  cpu_backend().conv2d_backward_weight(c.spec, c.dy, c.x, dw);
+  cpu_backend().conv2d_backward_weight(c.spec, c.dy, c.x, dw, db);
   EXPECT_LT(relative_error(y, c.y_exact), 1e-5);
   EXPECT_LT(relative_error(dx, c.dx_exact), 1e-5);
   EXPECT_LT(relative_error(dw, c.dw_exact), 1e-5);
+  EXPECT_EQ(db.to_doubles(), column_sums(c.dy).to_doubles());
+
+  const Tensor activated = poisoned(c.dy.shape());
+  cpu_backend().conv2d_forward(c.spec, c.x, c.w, {c.bias, Activation::relu}, activated);
+  EXPECT_EQ(activated.to_doubles(), relu_forward(y).to_doubles());
 }
 
 TEST_P(ConvAlgorithms, BFloat16RoundsOnceAtTheEnd) {
@@ -154,13 +162,13 @@ TEST_P(ConvAlgorithms, BFloat16RoundsOnceAtTheEnd) {
   const auto half = [](const Tensor& t) { return cast(t, DType::bfloat16); };
   const auto rounded = [&](const Tensor& t) { return cast(half(t), DType::float32); };
   const Tensor y = poisoned(c.dy.shape(), DType::bfloat16), y32 = poisoned(c.dy.shape());
-  cpu_backend().conv2d_forward(c.spec, half(c.x), half(c.w), half(c.bias), y);
-  cpu_backend().conv2d_forward(c.spec, rounded(c.x), rounded(c.w), rounded(c.bias), y32);
+  cpu_backend().conv2d_forward(c.spec, half(c.x), half(c.w), {half(c.bias)}, y);
+  cpu_backend().conv2d_forward(c.spec, rounded(c.x), rounded(c.w), {rounded(c.bias)}, y32);
   EXPECT_EQ(y.to_doubles(), half(y32).to_doubles());
 
   const Tensor dx = poisoned(c.x.shape(), DType::bfloat16), dw = poisoned(c.w.shape(), DType::bfloat16);
   cpu_backend().conv2d_backward_data(c.spec, half(c.dy), half(c.w), dx);
-  cpu_backend().conv2d_backward_weight(c.spec, half(c.dy), half(c.x), dw);
+  cpu_backend().conv2d_backward_weight(c.spec, half(c.dy), half(c.x), dw, {});
   EXPECT_LT(relative_error(dx, c.dx_exact), 1e-2);
   EXPECT_LT(relative_error(dw, c.dw_exact), 1e-2);
 }
@@ -178,9 +186,9 @@ TEST(ConvLoops, MatchAHandWorkedExample) {
   const Tensor dy = Tensor::from<double>({1, 10, 100, 1000}, {1, 2, 2, 1});
   const Tensor y = poisoned({1, 2, 2, 1}, DType::float64), dx = poisoned(x.shape(), DType::float64);
   const Tensor dw = poisoned(w.shape(), DType::float64);
-  cpu_backend().conv2d_forward(s, x, w, bias, y);
+  cpu_backend().conv2d_forward(s, x, w, {bias}, y);
   cpu_backend().conv2d_backward_data(s, dy, w, dx);
-  cpu_backend().conv2d_backward_weight(s, dy, x, dw);
+  cpu_backend().conv2d_backward_weight(s, dy, x, dw, {});
   EXPECT_EQ(y.to_doubles(), (std::vector<double>{137, 147, 167, 177}));
   EXPECT_EQ(dx.to_doubles(), (std::vector<double>{1, 12, 20, 103, 1234, 2040, 300, 3400, 4000}));
   EXPECT_EQ(dw.to_doubles(), (std::vector<double>{5421, 6532, 8754, 9865}));
@@ -208,9 +216,9 @@ TEST(ConvThreads, AnyThreadMayRunWhatAnotherCompiled) {
       results.clear();
       for (const ConvCase& c : cases) {
         const Tensor y = poisoned(c.dy.shape()), dx = poisoned(c.x.shape()), dw = poisoned(c.w.shape());
-        cpu_backend().conv2d_forward(c.spec, c.x, c.w, c.bias, y);
+        cpu_backend().conv2d_forward(c.spec, c.x, c.w, {c.bias}, y);
         cpu_backend().conv2d_backward_data(c.spec, c.dy, c.w, dx);
-        cpu_backend().conv2d_backward_weight(c.spec, c.dy, c.x, dw);
+        cpu_backend().conv2d_backward_weight(c.spec, c.dy, c.x, dw, {});
         results.insert(results.end(), {y, dx, dw});
       }
     }
@@ -235,7 +243,7 @@ TEST(Conv, EmptyBatchGivesZeroWeightGradient) {
   const Tensor x({0, 4, 4, 16}), dw = poisoned({16, 3, 3, 16});
   cpu_backend().conv2d_forward(s, x, dw, {}, x);
   cpu_backend().conv2d_backward_data(s, x, dw, x);
-  cpu_backend().conv2d_backward_weight(s, x, x, dw);
+  cpu_backend().conv2d_backward_weight(s, x, x, dw, {});
   EXPECT_EQ(dw.to_doubles(), std::vector<double>(static_cast<std::size_t>(dw.numel()), 0.0));
 }
 
@@ -269,6 +277,40 @@ INSTANTIATE_TEST_SUITE_P(All, Gemm,
                          testing::Combine(testing::Values(DType::float32, DType::float64, DType::bfloat16),
                                           testing::Bool(), testing::Bool(),
                                           testing::Values(0.0f, 1.0f, -0.5f)));
+
+// What a GPU's library does while it writes: in 16 bits, the bias counts before the result is rounded.
+TEST(Gemm, AddsTheBiasAndActivatesBeforeItRounds) {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    const Tensor a = cast(normal_values({37, 50}, 1), dtype), b = cast(normal_values({21, 50}, 2), dtype);
+    const Tensor bias = cast(normal_values({21}, 3), dtype);
+    const auto wide = [](const Tensor& t) { return t.dtype() == DType::float64 ? t : cast(t, DType::float32); };
+    const Tensor product = poisoned({37, 21}, wide(a).dtype());
+    cpu_backend().gemm({.transpose_b = true}, wide(a), wide(b), product);
+    const std::vector<double> sums = product.to_doubles(), bias_values = bias.to_doubles();
+    for (const bool has_bias : {false, true})
+      for (const Activation activation : {Activation::none, Activation::relu}) {
+        Tensor expected({37, 21}, DType::float64);
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          double v = sums[i];
+          if (has_bias) v += bias_values[i % 21];
+          if (dtype != DType::float64) v = static_cast<float>(v);
+          expected.data<double>()[i] = activation == Activation::relu ? std::fmax(v, 0.0) : v;
+        }
+        const Tensor c = poisoned({37, 21}, dtype);
+        cpu_backend().gemm({.transpose_b = true}, a, b, c, {has_bias ? bias : Tensor{}, activation});
+        EXPECT_EQ(c.to_doubles(), cast(expected, dtype).to_doubles()) << name_of(dtype);
+      }
+  }
+}
+
+TEST(Gemm, BackwardWeightGivesTheBiasGradientToo) {
+  const Tensor dy = normal_values({40, 7}, 1), x = normal_values({40, 9}, 2);
+  const Tensor dw = poisoned({7, 9}), db = poisoned({7}), expected = poisoned({7, 9});
+  cpu_backend().gemm({.transpose_a = true}, dy, x, expected);
+  cpu_backend().gemm_backward_weight(dy, x, dw, db);
+  EXPECT_EQ(dw.to_doubles(), expected.to_doubles());
+  EXPECT_EQ(db.to_doubles(), column_sums(dy).to_doubles());
+}
 
 TEST(Gemm, EmptyInnerDimensionScalesC) {
   const Tensor a({2, 0}), b({0, 3}), c = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});

@@ -77,6 +77,7 @@ TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
   expect_failure("train --epochs 1 --steps 1 --out " + path("o"), 2, "exclude each other");
   expect_failure("train --method abc --out " + path("o"), 2, "allowed is dense or ab");
   expect_failure("train --config " + path("none.toml"), 2, "No such file");
+  expect_failure("train --autotune --deterministic", 2, "give one of them");
   write_file_atomically(path("c.toml"), "lr = 0.1\n\nbatchsize = 3\n");
   expect_failure("train --config " + path("c.toml"), 2,
                  "c.toml:3: batchsize is not a setting; did you mean batch_size?");

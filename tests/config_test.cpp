@@ -127,11 +127,13 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   config.lr = 0.2;
   config.device = "cuda:3";
   config.ab.full_rank_steps = 5;
+  config.autotune = false;  // not together with deterministic
   EXPECT_EQ(from_toml(to_toml(config)), config);
 
   TrainConfig in_steps = config;
   in_steps.epochs = 0, in_steps.steps = 900;
   in_steps.warmup_epochs = 0, in_steps.warmup_steps = 30;
+  in_steps.deterministic = false, in_steps.autotune = true;
   EXPECT_EQ(from_toml(to_toml(in_steps)), in_steps);
   EXPECT_EQ(to_toml(from_toml(to_toml(in_steps))), to_toml(in_steps));
 }
@@ -222,6 +224,7 @@ TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
       "leaves no step for the factors"));
   EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
   EXPECT_TRUE(contains(refused("min_lr", "0.5"), "--min-lr 0.5 is above --lr 0.1"));
+  EXPECT_TRUE(contains(refused_toml("autotune = true\ndeterministic = true\n"), "--autotune takes what is fastest"));
 }
 
 TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {

@@ -114,6 +114,34 @@ TEST_P(CudnnPlan, EveryConvolutionHasOne) {
       }
 }
 
+// A bias, alone or with a ReLU behind it, costs no pass over the result in any type.
+TEST_P(CudnnPlan, BiasAndReluAreFused) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  for (const Conv2dSpec& spec : GetParam())
+    for (const auto& [dtype, tf32] : kTypes)
+      for (const auto alignment : {std::int64_t{16}, static_cast<std::int64_t>(size_of(dtype))})
+        for (const Activation activation : {Activation::none, Activation::relu}) {
+          const CudnnConvKey key{spec, ConvDirection::forward, dtype, alignment, tf32, true, activation};
+          SCOPED_TRACE(describe_key(key));
+          const CudnnConv conv(key, h200);
+          EXPECT_TRUE(conv.is_fused());
+          EXPECT_TRUE(conv.is_deterministic());
+        }
+}
+
+// --deterministic finds a plan for everything that the networks run.
+TEST_P(CudnnPlan, OneRepeatsBitForBit) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  for (const Conv2dSpec& spec : GetParam())
+    for (const auto& [dtype, tf32] : kTypes)
+      for (const ConvDirection direction : kDirections) {
+        CudnnConvKey key{spec, direction, dtype, 16, tf32};
+        key.choice = PlanChoice::deterministic;
+        SCOPED_TRACE(describe_key(key));
+        EXPECT_TRUE(CudnnConv(key, h200).is_deterministic());
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(Vgg16, CudnnPlan, testing::Values(vgg16()));
 INSTANTIATE_TEST_SUITE_P(ResNet20, CudnnPlan, testing::Values(resnet20()));
 INSTANTIATE_TEST_SUITE_P(ResNet50, CudnnPlan, testing::Values(resnet50()));
@@ -127,6 +155,37 @@ TEST(CudnnPlanErrors, ImpossibleShapesAreRefused) {
   for (const ConvDirection direction : kDirections)
     EXPECT_THROW(CudnnConv({spec, direction, DType::float32, 16}, h200), Error) << name_of(direction);
   EXPECT_THROW(CudnnConv({same(8, 16, 8, 8, 3), ConvDirection::forward, DType::int64, 16}, h200), Error);
+}
+
+// What is timed: several plans that may all be run, with bias and ReLU in them or after them.
+TEST(CudnnPlanCandidates, AreFusedAndPlain) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnConvKey key{same(128, 32, 64, 64, 3), ConvDirection::forward, DType::bfloat16};
+  key.has_bias = true;
+  key.choice = PlanChoice::timed;
+  CudnnConv conv(key, h200);
+  ASSERT_GE(conv.candidates(), 3u);
+  EXPECT_TRUE(conv.is_fused(0));
+  const std::size_t last = conv.candidates() - 1;
+  EXPECT_FALSE(conv.is_fused(last));
+  for (std::size_t i = 0; i <= last; ++i) EXPECT_LE(conv.workspace_bytes(i), std::size_t{1} << 30);
+  conv.keep(last);
+  EXPECT_EQ(conv.candidates(), 1u);
+  EXPECT_FALSE(conv.is_fused());
+
+  key.choice = PlanChoice::heuristic;
+  EXPECT_EQ(CudnnConv(key, h200).candidates(), 1u);
+}
+
+// A ReLU without a bias is nothing that cuDNN has ready: it would compile it with the driver.
+TEST(CudnnPlanCandidates, AreUnfusedWhereCudnnHasNoFusedPlan) {
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnConvKey key{same(128, 32, 64, 64, 3), ConvDirection::forward, DType::bfloat16};
+  key.activation = Activation::relu;
+  const CudnnConv conv(key, h200);
+  if (conv.is_fused()) GTEST_SKIP() << "there is a driver";
+  const CudnnConv plain(key.without_epilogue(), h200);
+  EXPECT_EQ(conv.workspace_bytes(), plain.workspace_bytes());
 }
 
 TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {

@@ -383,6 +383,18 @@ TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
   ::unsetenv("OMPI_COMM_WORLD_LOCAL_RANK");
 }
 
+TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
+  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.warmup-steps 1";
+  std::vector<std::string> files;
+  for (const char* name : {"once", "again"}) {
+    const testing::Outcome outcome = run(tiny_train(name, flags));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    files.push_back(read_file(path(name) + "/model.safetensors", ErrorKind::data));
+  }
+  EXPECT_GT(files[0].size(), 1000u);
+  EXPECT_TRUE(files[0] == files[1]);
+}
+
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
   ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.warmup-steps 1")).exit_code, 0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));

@@ -10,6 +10,7 @@
 #include "engine/kernels/activation.h"
 #include "engine/kernels/batch_norm_kernels.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/epilogue.h"
 #include "engine/kernels/layer_norm.h"
 #include "engine/kernels/loss.h"
 #include "engine/kernels/pool.h"
@@ -320,7 +321,7 @@ TEST(RowKernels, ReductionsAndMatrices) {
   });
   expect_teams_agree({m}, fixed(rows), [&](const std::vector<Tensor>& out) {
     out[0].copy_from(m);
-    return AddRow<float>{out[0].data<float>(), row.data<float>(), columns};
+    return BiasAndActivation<float, true, true>{out[0].data<float>(), row.data<float>(), columns};
   });
   expect_teams_agree({m}, fixed(3), [&](const std::vector<Tensor>& out) {
     return Transpose<float>{m.data<float>(), out[0].data<float>(), rows, columns};

@@ -34,25 +34,35 @@ std::vector<OpCase> joined(std::vector<OpCase> cases, const std::vector<OpCase>&
 
 double numel(const Shape& shape) { return static_cast<double>(shape.numel()); }
 
-OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2dOptions options, bool bias) {
+Values activated(Values y, Activation activation) {
+  if (activation == Activation::relu)
+    for (double& v : y) v = std::fmax(v, 0.0);
+  return y;
+}
+
+OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2dOptions options, bool bias,
+                 Activation activation = Activation::none) {
   const Conv2dSpec spec = conv2d_spec(x, w, options);
   OpCase c{.op = "conv2d", .name = "conv2d/" + name, .inputs = {x, w}};
   if (bias) c.inputs.push_back(Shape{w[0]});
-  c.apply = [=](const std::vector<Var>& in) { return conv2d(in[0], in[1], bias ? in[2] : Var{}, options); };
+  c.apply = [=](const std::vector<Var>& in) {
+    return conv2d(in[0], in[1], bias ? in[2] : Var{}, options, activation);
+  };
   c.reference = [=](const std::vector<Values>& in) {
-    return reference::conv2d(spec, in[0], in[1], bias ? in[2] : Values{});
+    return activated(reference::conv2d(spec, in[0], in[1], bias ? in[2] : Values{}), activation);
   };
   c.tolerance = 2e-5;  // Winograd's transforms cost a few digits
   c.work = static_cast<double>(spec.batch * spec.out_height() * spec.out_width()) * numel(w);
   return c;
 }
 
-OpCase linear_case(const std::string& name, std::int64_t n, std::int64_t i, std::int64_t o, bool bias) {
+OpCase linear_case(const std::string& name, std::int64_t n, std::int64_t i, std::int64_t o, bool bias,
+                   Activation activation = Activation::none) {
   OpCase c{.op = "linear", .name = "linear/" + name, .inputs = {{n, i}, {o, i}}};
   if (bias) c.inputs.push_back(Shape{o});
-  c.apply = [=](const std::vector<Var>& in) { return linear(in[0], in[1], bias ? in[2] : Var{}); };
+  c.apply = [=](const std::vector<Var>& in) { return linear(in[0], in[1], bias ? in[2] : Var{}, activation); };
   c.reference = [=](const std::vector<Values>& in) {
-    return reference::linear(in[0], in[1], bias ? in[2] : Values{}, n, i, o);
+    return activated(reference::linear(in[0], in[1], bias ? in[2] : Values{}, n, i, o), activation);
   };
   c.work = static_cast<double>(n * i * o);
   return c;
@@ -247,11 +257,16 @@ std::vector<OpCase> op_cases() {
       conv_case("wide", {2, 8, 8, 32}, {32, 3, 3, 32}, {.padding = 1}, true),
       conv_case("kernel_3x1", {2, 5, 5, 3}, {4, 3, 1, 3}, {}, true),
       conv_case("whole_image", {3, 2, 4, 5}, {6, 2, 4, 5}, {.stride = 2}, true),
+      conv_case("relu", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true, relu),
+      conv_case("no_bias_relu", {2, 6, 5, 8}, {8, 3, 3, 8}, {.padding = 1}, false, relu),
+      conv_case("pointwise_relu", {2, 4, 3, 5}, {7, 1, 1, 5}, {}, true, relu),
 
       linear_case("plain", 5, 7, 3, true),
       linear_case("no_bias", 5, 7, 3, false),
       linear_case("batch1", 1, 9, 4, true),
       linear_case("wide", 33, 65, 70, true),
+      linear_case("relu", 5, 7, 3, true, relu),
+      linear_case("no_bias_relu", 5, 7, 3, false, relu),
       matmul_case("tall", 9, 4, 5),
       matmul_case("rank1", 6, 1, 8),
 
@@ -317,7 +332,9 @@ std::vector<OpCase> large_op_cases() {
       conv_case("vgg_256_at_8", {128, 8, 8, 256}, {256, 3, 3, 256}, {.padding = 1}, false),
       conv_case("vgg_512_at_2", {128, 2, 2, 512}, {512, 3, 3, 512}, {.padding = 1}, false),
       conv_case("resnet20_16_at_32", {128, 32, 32, 16}, {16, 3, 3, 16}, {.padding = 1}, false),
+      conv_case("vgg_64_at_32_relu", {128, 32, 32, 64}, {64, 3, 3, 64}, {.padding = 1}, true, relu),
       linear_case("vit_mlp", 128 * 65, 384, 1536, true),
+      linear_case("vgg_classifier_relu", 128, 4096, 4096, true, relu),
       matmul_case("rebuild_4608x512_r64", 4608, 64, 512),
       batch_norm_case("train_relu_64_at_32", {128, 32, 32, 64}, true, relu, false),
       batch_norm_case("train_relu_512_at_4", {128, 4, 4, 512}, true, relu, false),

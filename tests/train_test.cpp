@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "apps/train_loop.h"
+#include "engine/core/plan_choice.h"
 #include "engine/core/threads.h"
+#include "layers/models/models.h"
 #include "layers/weight.h"
 #include "tests/striped_images.h"
 
@@ -264,6 +266,50 @@ TEST(Training, TwoRunsAreBitwiseEqual) {
   const Outcome a = run(small_run("ab", 7), 4), b = run(small_run("ab", 7), 4);
   EXPECT_EQ(a.losses, b.losses);
   expect_equal_bits(a.parameters[0], b.parameters[0]);
+}
+
+/// A model that notes how plans are chosen when it is used.
+class Notes final : public Composite {
+ public:
+  explicit Notes(std::unique_ptr<Layer> model) : model_(std::move(model)) {}
+  Var forward(const Var& x) override {
+    choices_.push_back(plan_choice());
+    return model_->forward(x);
+  }
+  const std::vector<PlanChoice>& choices() const { return choices_; }
+
+ private:
+  std::vector<Layer*> parts() override { return {model_.get()}; }
+
+  std::unique_ptr<Layer> model_;
+  std::vector<PlanChoice> choices_;
+};
+
+// The model is used by two steps and by the validation; in between, ranks update and synchronise.
+TEST(Training, PlansAreChosenAsConfigured) {
+  using enum PlanChoice;
+  struct {
+    bool autotune, deterministic;
+    PlanChoice in_steps, else_where;
+  } const cases[] = {{false, false, heuristic, heuristic},
+                     {true, false, timed, heuristic},
+                     {false, true, deterministic, deterministic}};
+  for (const auto& c : cases) {
+    TrainConfig config = small_run("dense", 2);
+    config.autotune = c.autotune;
+    config.deterministic = c.deterministic;
+    run_thread_ranks(2, {}, [&](Comm& world) {
+      TrainListener listener;
+      listener.on_step = [&](const StepMetrics&, std::int64_t) { EXPECT_EQ(plan_choice(), c.else_where); };
+      auto notes = std::make_unique<Notes>(make_model({.name = "resnet20", .classes = data().train->classes}));
+      const TrainResult result = train(config, world, data(), listener, {}, std::move(notes));
+      const auto& choices = dynamic_cast<const Notes&>(*result.model).choices();
+      ASSERT_EQ(choices.size(), world.rank() == 0 ? 3u : 2u) << "the few test images are one batch of rank 0";
+      for (std::size_t i = 0; i < choices.size(); ++i)
+        EXPECT_EQ(choices[i], i < 2 ? c.in_steps : c.else_where) << "use " << i;
+      EXPECT_EQ(plan_choice(), heuristic) << "the run is over";
+    });
+  }
 }
 
 TEST(Training, ADivergingRunEndsWithANumericsError) {

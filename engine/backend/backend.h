@@ -18,6 +18,16 @@ struct GemmSpec {
   float beta = 0.0f;
 };
 
+enum class Activation { none, relu };
+
+/// What becomes of a result v on its way to memory: activation(v + bias).
+struct Epilogue {
+  Tensor bias = {};  ///< one value per column or output channel; may be undefined
+  Activation activation = Activation::none;
+
+  bool is_identity() const { return !bias.defined() && activation == Activation::none; }
+};
+
 /// Where the equal matrices of a batched product lie in their tensor: matrix (i, j) begins at element
 /// offset + i · outer_stride + j · inner_stride, and its rows are row_stride elements apart.
 struct MatrixGrid {
@@ -69,17 +79,23 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// float32, float64, and bfloat16 and float16 (accumulated in float32).
-  virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
+  /// float32, float64, and bfloat16 and float16 (accumulated in float32). A `bias` has n values.
+  virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+                    const Epilogue& epilogue = {}) = 0;
+
+  /// dW[O,I] = dyᵀ x and, where `db` [O] is defined, the column sums of dy.   dy: [P,O], x: [P,I]
+  virtual void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) = 0;
 
   /// The same types. What lies between the matrices of `c` keeps its values.
   virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
-  /// y = conv(x, w) + bias; `bias` [out_channels] may be undefined.
-  virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+  /// y = conv(x, w), with a `bias` of out_channels values.
+  virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                               const Tensor& y) = 0;
   virtual void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;
-  virtual void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw) = 0;
+  /// `db` [out_channels] receives the sums of dy over all pixels, unless it is undefined.
+  virtual void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                      const Tensor& db) = 0;
 
   /// `w` is float32 [m, n] with m >= n. Throws Error(numerics) when it holds NaN or infinity or when the
   /// iteration does not converge.

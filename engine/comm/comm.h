@@ -115,6 +115,7 @@ struct CommOptions {
   int ranks_per_node = 0;  ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
   std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
   bool share_gpu = false;  ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_sharing.h)
+  bool deterministic = false;  ///< NCCL: sums are taken in an order that is the same in every run
 };
 
 /// A world of one rank: every collective is a copy.

@@ -280,6 +280,8 @@ std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int d
   const int rank = bootstrap->rank(), ranks = bootstrap->ranks();
   if (options.share_gpu)
     for (const auto& [name, value] : nccl_sharing_environment(rank)) setenv(name.c_str(), value.c_str(), 1);
+  // Around a ring the order of a sum follows from sizes and machines; switches that add up (NVLS, SHARP) promise none.
+  if (options.deterministic) setenv("NCCL_ALGO", "Ring", 0);
 
   std::vector<Introduction> introductions;
   for (const std::string& text : bootstrap->gather_texts(Introduction::of_this_rank(rank, device_index).text()))

@@ -52,19 +52,6 @@ void fill(const Tensor& t, double value) {
   });
 }
 
-void add_row_in_place(const Tensor& m, const Tensor& row) {
-  AB_CHECK(
-      m.rank() >= 1 && row.numel() == m.dim(-1) && m.dtype() == row.dtype() && m.device() == row.device(),
-      "add_row_in_place: a {} row {} does not fit a {} matrix {}", name_of(row.dtype()), row.shape().str(),
-      name_of(m.dtype()), m.shape().str());
-  const std::int64_t columns = m.dim(-1);
-  if (m.numel() == 0) return;
-  dispatch_float(m.dtype(), "add_row_in_place", [&]<class T>() {
-    for_each_row(m.device(), m.numel() / columns, columns,
-                 kernels::AddRow<T>{m.data<T>(), row.data<T>(), columns});
-  });
-}
-
 Tensor cast(const Tensor& t, DType dtype) {
   if (t.dtype() == dtype) return t;
   Tensor y(t.shape(), dtype, t.device());

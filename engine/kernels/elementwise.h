@@ -21,8 +21,6 @@ void scale_in_place(const Tensor& t, double factor);
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.
 void fill(const Tensor& t, double value);
-/// m[i, c] += row[c]   m: [..., C], row: [C]
-void add_row_in_place(const Tensor& m, const Tensor& row);
 /// The same values in another floating-point type; `t` itself when it has that type already.
 Tensor cast(const Tensor& t, DType dtype);
 /// y[j, i] = m[i, j], fresh.   m: [rows, columns]
@@ -75,18 +73,6 @@ template <class From, class To> struct Cast {
   const From* x;
   To* y;
   AB_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(static_cast<compute_t<From>>(x[i])); }
-};
-
-/// One row of the matrix per team.
-template <class T> struct AddRow {
-  T* m;
-  const T* addend;
-  std::int64_t columns;
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    T* to = m + row * columns;
-    for (std::int64_t c = team.lane(); c < columns; c += team.size())
-      to[c] = static_cast<T>(static_cast<compute_t<T>>(to[c]) + static_cast<compute_t<T>>(addend[c]));
-  }
 };
 
 /// One square tile per team, so that both sides stay within a few cache lines.

@@ -28,12 +28,15 @@ bool all_finite(const Tensor& t) { return sum_chunks<kernels::ChunkFinite>("all_
 
 Tensor column_sums(const Tensor& m) {
   AB_CHECK(m.rank() >= 1, "column_sums: needs at least one dimension, got shape {}", m.shape().str());
+  const Tensor y(Shape{m.dim(-1)}, m.dtype(), m.device());
+  column_sums(m, y);
+  return y;
+}
+
+void column_sums(const Tensor& m, const Tensor& y) {
   const std::int64_t columns = m.dim(-1);
-  Tensor y(Shape{columns}, m.dtype(), m.device());
-  if (m.numel() == 0) {
-    y.set_zero();
-    return y;
-  }
+  AB_ASSERT(y.numel() == columns && y.dtype() == m.dtype() && y.device() == m.device());
+  if (m.numel() == 0) return y.set_zero();
   const std::int64_t rows = m.numel() / columns;
   const std::int64_t chunk_rows = std::max<std::int64_t>(16, kernels::kReduceChunk / columns);
   const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
@@ -45,7 +48,6 @@ Tensor column_sums(const Tensor& m) {
     for_each_row(m.device(), blocks_of(m.device(), columns), chunks,
                  kernels::SumColumnPartials<T>{sums, y.data<T>(), chunks, columns});
   });
-  return y;
 }
 
 }  // namespace ab

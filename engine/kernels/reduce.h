@@ -15,6 +15,8 @@ double sum_of_squares(const Tensor& t);
 bool all_finite(const Tensor& t);
 /// y[c] = Σ_i m[i, c]   m: [..., C] -> [C], accumulated in float (double for float64)
 Tensor column_sums(const Tensor& m);
+/// The same into a tensor that is there.
+void column_sums(const Tensor& m, const Tensor& y);
 
 namespace kernels {
 

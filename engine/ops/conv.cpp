@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/conv.h"
 
+#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
 
@@ -47,7 +48,8 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
   return spec;
 }
 
-Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options) {
+Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
+                      Activation activation) {
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   check_alike("conv2d", x, "w", w);
   if (b.defined()) {
@@ -58,7 +60,7 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   }
   const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(),
                  x.device());
-  backend(x.device()).conv2d_forward(simplest(spec), x, w, b, y);
+  backend(x.device()).conv2d_forward(simplest(spec), x, w, {b, activation}, y);
   return y;
 }
 
@@ -72,22 +74,26 @@ Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tens
   if (needs.dw) {
     grads.dw = Tensor(Shape{spec.out_channels, spec.kernel_h, spec.kernel_w, spec.in_channels / spec.groups},
                       dy.dtype(), dy.device());
-    backend(dy.device()).conv2d_backward_weight(simplest(spec), dy, x, grads.dw);
+    if (needs.db) grads.db = Tensor(Shape{spec.out_channels}, dy.dtype(), dy.device());
+    backend(dy.device()).conv2d_backward_weight(simplest(spec), dy, x, grads.dw, grads.db);
+  } else if (needs.db) {
+    grads.db = column_sums(dy);
   }
-  if (needs.db) grads.db = column_sums(dy);
   return grads;
 }
 
-Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options) {
+Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options, Activation activation) {
   const Conv2dNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  return record("conv2d", conv2d_forward(x.value(), w.value(), b.value(), options), {x, w, b},
-                [=](const Tensor& dy) {
-                  Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs);
-                  return Gradients{grads.dx, grads.dw, grads.db};
-                });
+  const Tensor y = conv2d_forward(x.value(), w.value(), b.value(), options, activation);
+  const Tensor kept_y = activation == Activation::relu ? y : Tensor{};
+  return record("conv2d", y, {x, w, b}, [=](const Tensor& dy) {
+    const Tensor dsum = kept_y.defined() ? relu_backward(dy, kept_y) : dy;
+    Conv2dGrads grads = conv2d_backward(dsum, spec, kept_x, kept_w, needs);
+    return Gradients{grads.dx, grads.dw, grads.db};
+  });
 }
 
 }  // namespace ab

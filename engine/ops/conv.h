@@ -21,12 +21,15 @@ struct Conv2dGrads {
 /// The full description of a call; throws Error(config) when x and w do not fit each other.
 Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& options);
 
-/// y = x ⋆ w + b    x: [N, H, W, I], w: [O, kh, kw, I/groups], b: [O] or undefined, y: [N, H', W', O]
-Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options);
+/// y = act(x ⋆ w + b)    x: [N, H, W, I], w: [O, kh, kw, I/groups], b: [O] or undefined, y: [N, H', W', O]
+Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
+                      Activation activation = Activation::none);
+/// Of dy, the gradient of x ⋆ w + b:
 /// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
 /// x is read for dw only and w for dx only; what is not needed may be undefined.
 Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                             Conv2dNeeds needs);
-Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options);
+Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options,
+           Activation activation = Activation::none);
 
 }  // namespace ab

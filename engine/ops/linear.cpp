@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/linear.h"
 
-#include "engine/backend/backend.h"
-#include "engine/kernels/elementwise.h"
+#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
 
@@ -20,18 +19,17 @@ Shape with_features(Shape shape, std::int64_t features) {
 
 }  // namespace
 
-Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b) {
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation) {
   AB_CHECK(x.rank() >= 2 && w.rank() == 2 && x.dim(-1) == w.dim(1),
            "linear: x {} does not fit w {}; expected [..., I] and [O, I]", x.shape().str(), w.shape().str());
   check_alike("linear", x, "w", w);
-  const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());
-  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y));
   if (b.defined()) {
     AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]",
              b.shape().str(), w.shape().str());
     check_alike("linear", x, "b", b);
-    add_row_in_place(y, b);
   }
+  const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());
+  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), {b, activation});
   return y;
 }
 
@@ -43,18 +41,23 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
   }
   if (needs.dw) {
     grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, dy.dtype(), dy.device());
-    backend(dy.device()).gemm({.transpose_a = true}, rows_of(dy), rows_of(x), grads.dw);
+    if (needs.db) grads.db = Tensor(Shape{dy.dim(-1)}, dy.dtype(), dy.device());
+    backend(dy.device()).gemm_backward_weight(rows_of(dy), rows_of(x), grads.dw, grads.db);
+  } else if (needs.db) {
+    grads.db = column_sums(dy);
   }
-  if (needs.db) grads.db = column_sums(dy);
   return grads;
 }
 
-Var linear(const Var& x, const Var& w, const Var& b) {
+Var linear(const Var& x, const Var& w, const Var& b, Activation activation) {
   const LinearNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  return record("linear", linear_forward(x.value(), w.value(), b.value()), {x, w, b}, [=](const Tensor& dy) {
-    LinearGrads grads = linear_backward(dy, kept_x, kept_w, needs);
+  const Tensor y = linear_forward(x.value(), w.value(), b.value(), activation);
+  const Tensor kept_y = activation == Activation::relu ? y : Tensor{};
+  return record("linear", y, {x, w, b}, [=](const Tensor& dy) {
+    const Tensor dsum = kept_y.defined() ? relu_backward(dy, kept_y) : dy;
+    LinearGrads grads = linear_backward(dsum, kept_x, kept_w, needs);
     return Gradients{grads.dx, grads.dw, grads.db};
   });
 }

@@ -4,6 +4,7 @@
 // Matrix products: the affine map of a linear layer and the plain product that rebuilds W = A·B.
 
 #include "engine/autograd/var.h"
+#include "engine/backend/backend.h"
 
 namespace ab {
 
@@ -15,12 +16,12 @@ struct LinearGrads {
   Tensor dx, dw, db;
 };
 
-/// y = x Wᵀ + b      x: [..., I], w: [O, I], b: [O] or undefined, y: [..., O]
-Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b);
-/// dx = dy W,  dW = dyᵀ x,  db = column sums of dy
+/// y = act(x Wᵀ + b)      x: [..., I], w: [O, I], b: [O] or undefined, y: [..., O]
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation = Activation::none);
+/// Of dy, the gradient of x Wᵀ + b:   dx = dy W,  dW = dyᵀ x,  db = column sums of dy
 /// x is read for dW only and w for dx only; what is not needed may be undefined.
 LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs);
-Var linear(const Var& x, const Var& w, const Var& b);
+Var linear(const Var& x, const Var& w, const Var& b, Activation activation = Activation::none);
 
 struct MatmulNeeds {
   bool da = true, db = true;

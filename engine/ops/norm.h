@@ -4,12 +4,11 @@
 // Normalisation over the batch (Ioffe & Szegedy 2015) and over the features (Ba et al. 2016).
 
 #include "engine/autograd/var.h"
+#include "engine/backend/backend.h"
 
 namespace ab {
 
 class Comm;
-
-enum class Activation { none, relu };
 
 /// Running statistics of one batch norm: buffers, updated in place by training forwards (unbiased variance);
 /// and whose batches a training step takes its statistics over.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine/ops/activation.h"
 #include "engine/ops/shape.h"
 #include "layers/linear.h"
 #include "layers/models/models.h"
@@ -16,9 +15,9 @@ class Mlp final : public Composite {
         fc4_("fc4", hidden, classes, build, ParamRole::always_sync) {}
 
   Var forward(const Var& x) override {
-    Var y = relu(fc1_.forward(flatten(x)));
-    y = relu(fc2_.forward(y));
-    y = relu(fc3_.forward(y));
+    Var y = fc1_.forward(flatten(x), Activation::relu);
+    y = fc2_.forward(y, Activation::relu);
+    y = fc3_.forward(y, Activation::relu);
     return fc4_.forward(y);
   }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine/ops/activation.h"
 #include "engine/ops/pool.h"
 #include "engine/ops/shape.h"
 #include "layers/conv2d.h"
@@ -51,8 +50,8 @@ class VggFeatures final : public Composite {
   Var forward(const Var& x) override {
     Var y = x;
     for (const Step& step : steps_) {
-      y = step.conv->forward(y);
-      y = step.norm ? step.norm->forward(y, Activation::relu) : relu(y);
+      y = step.norm ? step.norm->forward(step.conv->forward(y), Activation::relu)
+                    : step.conv->forward(y, Activation::relu);
       if (step.pool) y = max_pool2d(y, {});
     }
     return y;
@@ -114,8 +113,8 @@ class Vgg final : public Composite {
 
   Var forward(const Var& x) override {
     Var y = adaptive_avg_pool2d(features_.forward(x), kPooled, kPooled);
-    y = dropout2_.forward(relu(conv0_.forward(y)));
-    y = dropout5_.forward(relu(conv3_.forward(y)));
+    y = dropout2_.forward(conv0_.forward(y, Activation::relu));
+    y = dropout5_.forward(conv3_.forward(y, Activation::relu));
     return linear6_.forward(flatten(y));
   }
 

@@ -10,6 +10,8 @@
 #include "engine/backend/cpu/convert.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/cpu/svd.h"
+#include "engine/kernels/epilogue.h"
+#include "engine/kernels/reduce.h"
 
 namespace ab {
 namespace {
@@ -27,24 +29,33 @@ void conv_float32(const Conv2dSpec& spec, ConvDirection direction, const Tensor&
 
 class CpuBackend final : public Backend {
  public:
-  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
-    cpu::gemm(spec, a, b, c);
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+            const Epilogue& epilogue) override {
+    cpu::gemm(spec, a, b, c, epilogue);
+  }
+  void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
+    cpu::gemm({.transpose_a = true}, dy, x, dw, {});
+    if (db.defined()) column_sums(dy, db);
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
     cpu::batched_gemm(spec, a, b, c);
   }
 
-  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
     if (y.numel() == 0) return;
-    if (y.dtype() == DType::float64)
-      return cpu::conv2d_forward_loops(spec, x.data<double>(), w.data<double>(),
-                                       bias.defined() ? bias.data<double>() : nullptr, y.data<double>());
-    if (y.dtype() == DType::float32) return conv_float32(spec, ConvDirection::forward, x, w, bias, y);
-    const Tensor y32(y.shape());
-    conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias),
-                 y32);
-    cpu::round_from_float32(y32, y);
+    const Tensor& bias = epilogue.bias;
+    if (y.dtype() == DType::float64) {
+      cpu::conv2d_forward_loops(spec, x.data<double>(), w.data<double>(),
+                                bias.defined() ? bias.data<double>() : nullptr, y.data<double>());
+    } else if (y.dtype() == DType::float32) {
+      conv_float32(spec, ConvDirection::forward, x, w, bias, y);
+    } else {
+      const Tensor y32(y.shape());
+      conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), y32);
+      cpu::round_from_float32(y32, y);
+    }
+    apply_epilogue(y, {.activation = epilogue.activation});
   }
 
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
@@ -59,7 +70,8 @@ class CpuBackend final : public Backend {
   }
 
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
-                              const Tensor& dw) override {
+                              const Tensor& dw, const Tensor& db) override {
+    if (db.defined()) column_sums(dy, db);
     if (dy.numel() == 0) return dw.set_zero();
     if (dw.dtype() == DType::float64)
       return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());

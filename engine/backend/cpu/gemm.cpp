@@ -8,6 +8,7 @@
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/convert.h"
 #include "engine/backend/exec.h"
+#include "engine/kernels/epilogue.h"
 
 namespace ab::cpu {
 namespace {
@@ -64,22 +65,24 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
          &beta, c, &ldc);
 }
 
-void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
+void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {
   const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
   switch (c.dtype()) {
     case DType::float64:
-      return dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(),
-                   b.data<double>(), spec.beta, c.data<double>());
+      dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(), b.data<double>(), spec.beta,
+            c.data<double>());
+      break;
     case DType::bfloat16:
     case DType::float16: {
       const Tensor c32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
-      gemm(spec, to_float32(a), to_float32(b), c32);
+      gemm(spec, to_float32(a), to_float32(b), c32, {to_float32(epilogue.bias), epilogue.activation});
       return round_from_float32(c32, c);
     }
     default:
-      return sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(),
-                   spec.beta, c.data<float>());
+      sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,
+            c.data<float>());
   }
+  apply_epilogue(c, epilogue);
 }
 
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {

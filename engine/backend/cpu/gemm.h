@@ -20,7 +20,7 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
            const double* a, const double* b, double beta, double* c);
 
 /// Backend::gemm: dispatches on the element type.
-void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
+void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue);
 /// Backend::batched_gemm: the same; every thread multiplies matrices of its own.
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
 

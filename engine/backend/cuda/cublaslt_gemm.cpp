@@ -2,6 +2,7 @@
 #include "engine/backend/cuda/cublaslt_gemm.h"
 
 #include <functional>
+#include <vector>
 
 #include "engine/backend/cuda/check.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 // What NVIDIA advises for Hopper; with less, the fastest split-k algorithms drop out.
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
+constexpr std::size_t kTimedAlgorithms = 5;
 
 cudaDataType_t storage_type(DType dtype) {
   switch (dtype) {
@@ -54,6 +56,19 @@ CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
   return desc;
 }
 
+/// The operands have traded places, and our columns are cuBLASLt's rows: a bias for each of them is its bias, and our
+/// op(A), whose row sums are a bias gradient, is its B.
+cublasLtEpilogue_t cublaslt_epilogue(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::none: break;
+    case GemmEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case GemmEpilogue::relu: return CUBLASLT_EPILOGUE_RELU;
+    case GemmEpilogue::bias_relu: return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case GemmEpilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 CublasLtMatmulPreference preference(const GemmKey& key) {
   cublasLtMatmulPreference_t raw = nullptr;
   AB_CUDA(cublasLtMatmulPreferenceCreate(&raw));
@@ -62,6 +77,8 @@ CublasLtMatmulPreference preference(const GemmKey& key) {
     AB_CUDA(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+  // Parts of a product are added up in the type that it is computed in, not in that of C, and in a fixed order.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
@@ -77,7 +94,8 @@ std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
                          static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a},
                          std::int64_t{key.align_b}, std::int64_t{key.align_c}, key.batch, key.strides_a.row,
                          key.strides_a.batch, key.strides_b.row, key.strides_b.batch, key.strides_c.row,
-                         key.strides_c.batch, std::int64_t{key.tf32}})
+                         key.strides_c.batch, std::int64_t{key.tf32}, static_cast<std::int64_t>(key.epilogue),
+                         static_cast<std::int64_t>(key.choice)})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -88,23 +106,46 @@ CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
       a_(row_major(key, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.strides_a)),
       b_(row_major(key, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.strides_b)),
       c_(row_major(key, key.m, key.n, key.strides_c)) {
-  int found = 0;
-  const CublasLtMatmulPreference wanted = preference(key);
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), wanted.get(), 1, &algorithm_, &found);
-  AB_CHECK_KIND(communication, status == CUBLAS_STATUS_SUCCESS && found == 1,
-                "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}: {}", name_of(key.dtype), key.m,
-                key.n, key.k, describe(status));
+  const cublasLtEpilogue_t epilogue = cublaslt_epilogue(key.epilogue);
+  add_candidates(handle, key, epilogue);
+  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && (candidates_.empty() || key.choice == PlanChoice::timed))
+    add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT);
+  AB_CHECK_KIND(communication, !candidates_.empty(), "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}",
+                name_of(key.dtype), key.m, key.n, key.k);
 }
 
-void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta,
-                           void* c, void* workspace, cudaStream_t stream) const {
+void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue) {
+  // No algorithm is looked for without an address of the bias; every call brings its own.
+  set_epilogue(epilogue, reinterpret_cast<void*>(kBiasAlignment));
+  std::vector<cublasLtMatmulHeuristicResult_t> results(key.choice == PlanChoice::timed ? kTimedAlgorithms : 1);
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), preference(key).get(),
+      static_cast<int>(results.size()), results.data(), &found);
+  if (status != CUBLAS_STATUS_SUCCESS) return;
+  results.resize(static_cast<std::size_t>(found));
+  for (const cublasLtMatmulHeuristicResult_t& result : results)
+    if (result.state == CUBLAS_STATUS_SUCCESS) candidates_.push_back({result, epilogue});
+}
+
+void CublasLtGemm::set_epilogue(cublasLtEpilogue_t epilogue, void* bias) {
+  if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) bias = nullptr;
+  const auto set = [this](cublasLtMatmulDescAttributes_t name, auto value) {
+    AB_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), name, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
+
+void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c,
+                           void* bias, void* workspace, cudaStream_t stream, std::size_t i) {
+  set_epilogue(candidates_[i].epilogue, bias);
   const auto alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool is_double = dtype_ == DType::float64;
   const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;
   const void* beta_of_type = is_double ? static_cast<const void*>(&beta) : &beta32;
   AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c,
-                         c_.get(), c, c_.get(), &algorithm_.algo, workspace, workspace_bytes(), stream));
+                         c_.get(), c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
 }
 
 }  // namespace ab::cuda

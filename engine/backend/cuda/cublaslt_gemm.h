@@ -6,9 +6,11 @@
 // multiplied as such unless TF32 is allowed; bfloat16 and float16 are accumulated in float32.
 
 #include <cstddef>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/handles.h"
+#include "engine/core/plan_choice.h"
 
 namespace ab::cuda {
 
@@ -17,6 +19,16 @@ struct GemmStrides {
   std::int64_t row = 0, batch = 0;
   bool operator==(const GemmStrides&) const = default;
 };
+
+/// What a product does besides, in terms of our row-major matrices.
+enum class GemmEpilogue : std::uint8_t {
+  none,
+  bias,           ///< adds bias[j] to column j of C
+  relu,           ///< C = max(C, 0)
+  bias_relu,      ///< both
+  bias_gradient,  ///< bias[i] = the sum of row i of op(A)
+};
+inline constexpr std::int64_t kBiasAlignment = 16;  ///< bytes that divide the address of a bias
 
 /// Everything a plan depends on, besides the device. op(A): m×k, op(B): k×n, C: m×n.
 struct GemmKey {
@@ -27,6 +39,8 @@ struct GemmKey {
   std::int64_t batch = 1;
   GemmStrides strides_a = {}, strides_b = {}, strides_c = {};
   bool tf32 = false;  ///< float32: multiply as TF32
+  GemmEpilogue epilogue = GemmEpilogue::none;
+  PlanChoice choice = PlanChoice::heuristic;
 
   bool operator==(const GemmKey&) const = default;
 };
@@ -37,18 +51,35 @@ struct GemmKeyHash {
 
 class CublasLtGemm {
  public:
+  /// The epilogue is part of the plan where cuBLASLt has it for these matrices; otherwise the product is planned alone.
   CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key);
 
-  std::size_t workspace_bytes() const { return algorithm_.workspaceSize; }
+  /// Algorithms to choose from, best guess first: one, unless they shall be timed.
+  std::size_t candidates() const { return candidates_.size(); }
+  /// Drops the others.
+  void keep(std::size_t i) { candidates_ = {candidates_[i]}; }
 
-  void execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c,
-               void* workspace, cudaStream_t stream) const;
+  /// Whether algorithm i does what the key says of an epilogue; if not, that remains to be done.
+  bool is_fused(std::size_t i = 0) const { return candidates_[i].epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+  std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].found.workspaceSize; }
+
+  /// `bias` is null when the key's epilogue needs none. `workspace` has workspace_bytes(i).
+  void execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c, void* bias,
+               void* workspace, cudaStream_t stream, std::size_t i = 0);
 
  private:
+  struct Candidate {
+    cublasLtMatmulHeuristicResult_t found;
+    cublasLtEpilogue_t epilogue;
+  };
+
+  void add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue);
+  void set_epilogue(cublasLtEpilogue_t epilogue, void* bias);
+
   DType dtype_;
   CublasLtMatmulDesc operation_;
   CublasLtMatrixLayout a_, b_, c_;
-  cublasLtMatmulHeuristicResult_t algorithm_{};
+  std::vector<Candidate> candidates_;  // never empty
 };
 
 }  // namespace ab::cuda

@@ -11,39 +11,38 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/svd.h"
-#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
 
-using cuda::ConvDirection;
 using cuda::ThreadContext;
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(int device_index) : device_index_(device_index) {}
 
-  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
-    cuda::gemm(context(), spec, a, b, c);
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+            const Epilogue& epilogue) override {
+    cuda::gemm(context(), spec, a, b, c, epilogue);
+  }
+  void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
+    cuda::gemm_backward_weight(context(), dy, x, dw, db);
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
     cuda::batched_gemm(context(), spec, a, b, c);
   }
 
-  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    cuda::conv2d(context(), spec, ConvDirection::forward, x, w, y);
-    if (bias.defined()) add_row_in_place(y, bias);
+    cuda::conv2d_forward(context(), spec, x, w, epilogue, y);
   }
-
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
                             const Tensor& dx) override {
-    cuda::conv2d(context(), spec, ConvDirection::backward_data, dx, w, dy);
+    cuda::conv2d_backward_data(context(), spec, dy, w, dx);
   }
-
-  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
-                              const Tensor& dw) override {
-    cuda::conv2d(context(), spec, ConvDirection::backward_weight, x, dw, dy);
+  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                              const Tensor& db) override {
+    cuda::conv2d_backward_weight(context(), spec, dy, x, dw, db);
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(context(), w, method); }

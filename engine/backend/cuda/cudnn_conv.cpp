@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cudnn_conv.h"
 
-#include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace ab::cuda {
 namespace {
 
-enum TensorId : std::int64_t { kX = 1, kW = 2, kY = 3 };
+constexpr std::int64_t kAlignment = 16;  // the most that plans make use of
 
-/// Plans that ask for more are passed over: memory is worth more to training than the last percent of speed.
-constexpr std::int64_t kMaxWorkspaceBytes = std::int64_t{1} << 30;
-constexpr std::int64_t kMaxCandidates = 64;
+enum TensorId : std::int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6 };
 
 /// cuDNN's names for one direction of convolution.
 struct OperationNames {
@@ -68,13 +66,22 @@ cudnnDataType_t compute_type(DType dtype) {
 CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::int64_t n, std::int64_t c,
                                      std::int64_t h, std::int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, storage_type(key.dtype))
+  // What goes from one operation to the next has no address, and is not rounded.
+  const bool is_virtual = id == kProduct || id == kSum;
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})
       .set(CUDNN_ATTR_TENSOR_STRIDES, {h * w * c, std::int64_t{1}, w * c, c})
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id})
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key.alignment)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is_virtual ? kAlignment : key.alignment)
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual)
       .finalize();
   return tensor;
+}
+
+/// In the shape of y.
+CudnnDescriptor output_tensor(TensorId id, const CudnnConvKey& key) {
+  const Conv2dSpec& s = key.spec;
+  return channels_last_tensor(id, key, s.batch, s.out_channels, s.out_height(), s.out_width());
 }
 
 CudnnDescriptor conv_geometry(const CudnnConvKey& key) {
@@ -92,7 +99,7 @@ CudnnDescriptor conv_geometry(const CudnnConvKey& key) {
 }
 
 /// The number of groups is not an attribute: cuDNN divides the channels of x by those of the filter.
-CudnnDescriptor operation_graph(const CudnnConvKey& key) {
+CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
   const Conv2dSpec& s = key.spec;
   const OperationNames names = operation_names(key.direction);
   CudnnDescriptor operation(names.descriptor);
@@ -100,43 +107,48 @@ CudnnDescriptor operation_graph(const CudnnConvKey& key) {
       .set(names.x, channels_last_tensor(kX, key, s.batch, s.in_channels, s.height, s.width))
       .set(names.w,
            channels_last_tensor(kW, key, s.out_channels, s.in_channels / s.groups, s.kernel_h, s.kernel_w))
-      .set(names.y, channels_last_tensor(kY, key, s.batch, s.out_channels, s.out_height(), s.out_width()));
+      .set(names.y, output_tensor(result, key));
   if (key.dtype == DType::float64)
     operation.set(names.alpha, 1.0).set(names.beta, 0.0);
   else
     operation.set(names.alpha, 1.0f).set(names.beta, 0.0f);
   operation.finalize();
+  return operation;
+}
 
+/// to = from + bias, or to = ReLU(from)
+CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_t mode, TensorId from, TensorId to) {
+  CudnnDescriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(key.dtype))
+      .finalize();
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, output_tensor(from, key))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output_tensor(to, key));
+  if (mode == CUDNN_POINTWISE_ADD)
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                  channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1));
+  operation.finalize();
+  return operation;
+}
+
+/// convolution → + bias → ReLU → y, each of the last two where the key asks for it
+CudnnDescriptor operation_graph(const CudnnConvKey& key) {
+  const bool has_relu = key.activation == Activation::relu;
+  const TensorId before_relu = key.has_bias ? kSum : kProduct;
+  std::vector<CudnnDescriptor> operations;
+  operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : kY));
+  if (key.has_bias)
+    operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_ADD, kProduct, has_relu ? kSum : kY));
+  if (has_relu) operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_RELU_FWD, before_relu, kY));
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation).finalize();
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations).finalize();
   return graph;
 }
 
-/// Configurations of engines for this graph, best first; empty when cuDNN has none in this mode.
-std::vector<CudnnDescriptor> candidates(const CudnnDescriptor& graph,
-                                        const CudnnDescriptor& device_properties,
-                                        cudnnBackendHeurMode_t mode) {
-  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-      .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode)
-      .set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device_properties);
-  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
-  return heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-                                    kMaxCandidates);
-}
-
-std::vector<cudnnBackendNumericalNote_t> numerical_notes(const CudnnDescriptor& config) {
-  const auto engine = config.get_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
-  AB_ASSERT(!engine.empty());
-  return engine[0].get_numerical_notes(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
-}
-
-bool contains(const std::vector<cudnnBackendNumericalNote_t>& notes, cudnnBackendNumericalNote_t note) {
-  return std::ranges::find(notes, note) != notes.end();
-}
-
 /// Tensor cores round float32 operands to TF32 before they multiply; other plans turn them into 16 bits.
-bool keeps_precision(const std::vector<cudnnBackendNumericalNote_t>& notes, const CudnnConvKey& key) {
+bool keeps_precision(const NumericalNotes& notes, const CudnnConvKey& key) {
   if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;
   if (key.dtype != DType::float32) return true;
   if (contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
@@ -159,58 +171,56 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   std::size_t hash = 0;
   for (std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
                          s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
-                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32}})
+                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
+                         std::int64_t{key.has_bias}, static_cast<std::int64_t>(key.activation),
+                         static_cast<std::int64_t>(key.choice)})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties)
-    : graph_(operation_graph(key)) {
-  std::vector<CudnnDescriptor> nondeterministic;
-  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-    for (CudnnDescriptor& config : candidates(graph_, device_properties, mode)) {
-      const auto notes = numerical_notes(config);
-      if (!keeps_precision(notes, key)) continue;
-      if (contains(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
-        nondeterministic.push_back(std::move(config));
-      else if (try_plan(config, device_properties))
-        return;
-    }
-  is_deterministic_ = false;
-  for (const CudnnDescriptor& config : nondeterministic)
-    if (try_plan(config, device_properties)) return;
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties) {
+  const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
+    graphs_.push_back(operation_graph(part));
+    for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice,
+                                      [&](const NumericalNotes& notes) { return keeps_precision(notes, key); }))
+      candidates_.push_back({std::move(plan), part.has_epilogue()});
+  };
+  // A fused plan that does not repeat is not worth its gain: the same in two steps does.
+  if (key.has_epilogue())
+    add_plans(key, key.choice == PlanChoice::heuristic ? PlanChoice::deterministic : key.choice);
+  if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(key.without_epilogue(), key.choice);
+  if (!candidates_.empty()) return;
 
   const Conv2dSpec& s = key.spec;
+  const bool repeats = key.choice == PlanChoice::deterministic;
   throw Error(
       ErrorKind::communication,
       fmt::format(
-          "cuDNN {} has no plan for conv2d {} in {} (batch {}, {}×{}, {} → {} channels, kernel {}×{}, "
-          "stride {}, padding {}, dilation {}, groups {}); try another batch size or element type",
-          cudnnGetVersion(), name_of(key.direction), ab::name_of(key.dtype), s.batch, s.height, s.width,
-          s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding, s.dilation, s.groups));
+          "cuDNN {} has no plan{} for conv2d {} in {} (batch {}, {}×{}, {} → {} channels, kernel {}×{}, "
+          "stride {}, padding {}, dilation {}, groups {}); try another batch size or element type{}",
+          cudnnGetVersion(), repeats ? " that repeats bit for bit" : "", name_of(key.direction),
+          ab::name_of(key.dtype), s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
+          s.stride, s.padding, s.dilation, s.groups, repeats ? ", or leave --deterministic away" : ""));
 }
 
-bool CudnnConv::try_plan(const CudnnDescriptor& config, const CudnnDescriptor& device_properties) {
-  CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config)
-      .set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device_properties);
-  if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return false;
-  const std::int64_t workspace = plan.get_int64(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-  if (workspace > kMaxWorkspaceBytes) return false;
-  workspace_bytes_ = static_cast<std::size_t>(workspace);
-  plan_ = std::move(plan);
-  return true;
+void CudnnConv::keep(std::size_t i) {
+  if (i != 0) std::swap(candidates_[0], candidates_[i]);
+  candidates_.erase(candidates_.begin() + 1, candidates_.end());
 }
 
-void CudnnConv::execute(cudnnHandle_t handle, const void* x, const void* w, const void* y,
-                        void* workspace) const {
+void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i) const {
+  std::vector<std::int64_t> ids{kX, kW, kY};
+  std::vector<void*> pointers{data.x, data.w, data.y};
+  if (candidates_[i].is_fused && data.bias) {
+    ids.push_back(kBias);
+    pointers.push_back(data.bias);
+  }
   CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {std::int64_t{kX}, std::int64_t{kW}, std::int64_t{kY}})
-      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-           {const_cast<void*>(x), const_cast<void*>(w), const_cast<void*>(y)})
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids))
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers))
       .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
       .finalize();
-  AB_CUDA(cudnnBackendExecute(handle, plan_->raw(), pack.raw()));
+  AB_CUDA(cudnnBackendExecute(handle, candidates_[i].plan.descriptor.raw(), pack.raw()));
 }
 
 }  // namespace ab::cuda

@@ -9,10 +9,10 @@
 // allowed.
 
 #include <cstddef>
-#include <optional>
+#include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/cudnn_descriptor.h"
+#include "engine/backend/cuda/cudnn_plan.h"
 
 namespace ab::cuda {
 
@@ -27,7 +27,17 @@ struct CudnnConvKey {
   DType dtype = DType::float32;
   std::int64_t alignment = 16;  ///< bytes that divide the address of every tensor
   bool tf32 = false;            ///< float32: products may be those of TF32
+  bool has_bias = false;        ///< forward only, as is the activation
+  Activation activation = Activation::none;
+  PlanChoice choice = PlanChoice::heuristic;
 
+  bool has_epilogue() const { return has_bias || activation != Activation::none; }
+  CudnnConvKey without_epilogue() const {
+    CudnnConvKey plain = *this;
+    plain.has_bias = false;
+    plain.activation = Activation::none;
+    return plain;
+  }
   bool operator==(const CudnnConvKey&) const = default;
 };
 
@@ -35,26 +45,41 @@ struct CudnnConvKeyHash {
   std::size_t operator()(const CudnnConvKey& key) const;
 };
 
+/// The tensors of one call, on the device.
+struct CudnnConvData {
+  void* x = nullptr;
+  void* w = nullptr;
+  void* y = nullptr;
+  void* bias = nullptr;  ///< null unless the key has one
+};
+
 class CudnnConv {
  public:
-  /// Takes the first plan in cuDNN's order of preference that repeats bit for bit and keeps the precision
-  /// promised above; where none repeats, the first that keeps the precision.
-  /// Throws Error(communication) when cuDNN has no plan at all.
+  /// Bias and activation are part of the plan where cuDNN has one; otherwise the convolution is planned alone.
+  /// Throws Error(communication) when cuDNN has no plan at all, or none as `choice` demands.
   CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties);
 
-  std::size_t workspace_bytes() const { return workspace_bytes_; }
-  bool is_deterministic() const { return is_deterministic_; }
+  /// Plans to choose from, best guess first: one, unless they shall be timed.
+  std::size_t candidates() const { return candidates_.size(); }
+  /// Drops the others.
+  void keep(std::size_t i);
 
-  /// `workspace` has workspace_bytes(). Runs on the stream of `handle`.
-  void execute(cudnnHandle_t handle, const void* x, const void* w, const void* y, void* workspace) const;
+  /// Whether plan i does what the key says of bias and activation; if not, that remains to be done.
+  bool is_fused(std::size_t i = 0) const { return candidates_[i].is_fused; }
+  std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].plan.workspace_bytes; }
+  bool is_deterministic(std::size_t i = 0) const { return candidates_[i].plan.is_deterministic; }
+
+  /// `workspace` has workspace_bytes(i). Runs on the stream of `handle`.
+  void execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i = 0) const;
 
  private:
-  bool try_plan(const CudnnDescriptor& config, const CudnnDescriptor& device_properties);
+  struct Candidate {
+    CudnnPlan plan;
+    bool is_fused;
+  };
 
-  CudnnDescriptor graph_;
-  std::optional<CudnnDescriptor> plan_;  // set by the constructor
-  std::size_t workspace_bytes_ = 0;
-  bool is_deterministic_ = true;
+  std::vector<CudnnDescriptor> graphs_;
+  std::vector<Candidate> candidates_;  // never empty
 };
 
 }  // namespace ab::cuda

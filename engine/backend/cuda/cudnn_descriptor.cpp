@@ -25,6 +25,12 @@ CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, const Cu
   return set_raw(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part.raw_);
 }
 
+CudnnDescriptor& CudnnDescriptor::set(cudnnBackendAttributeName_t name, const std::vector<CudnnDescriptor>& parts) {
+  std::vector<cudnnBackendDescriptor_t> raw_parts;
+  for (const CudnnDescriptor& part : parts) raw_parts.push_back(part.raw_);
+  return set_raw(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw_parts.size()), raw_parts.data());
+}
+
 CudnnDescriptor& CudnnDescriptor::set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                                           std::int64_t count, const void* values) {
   AB_CUDA(cudnnBackendSetAttribute(raw_, name, type, count, values));

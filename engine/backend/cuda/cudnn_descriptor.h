@@ -21,6 +21,7 @@ template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<std::int
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<float> = CUDNN_TYPE_FLOAT;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<double> = CUDNN_TYPE_DOUBLE;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<char> = CUDNN_TYPE_CHAR;
+template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<bool> = CUDNN_TYPE_BOOLEAN;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<void*> = CUDNN_TYPE_VOID_PTR;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
 template <>
@@ -28,6 +29,8 @@ inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnDataType_t> = C
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnConvolutionMode_t> =
     CUDNN_TYPE_CONVOLUTION_MODE;
+template <>
+inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
@@ -51,6 +54,7 @@ class CudnnDescriptor {
     return set(name, std::span<const T>(&value, 1));
   }
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& part);
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const std::vector<CudnnDescriptor>& parts);
 
   std::int64_t get_int64(cudnnBackendAttributeName_t name) const;
   std::vector<cudnnBackendNumericalNote_t> get_numerical_notes(cudnnBackendAttributeName_t name) const;

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 
+#include "engine/backend/cuda/plan_timer.h"
 #include "engine/core/precision.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/epilogue.h"
+#include "engine/kernels/reduce.h"
 
 namespace ab::cuda {
 namespace {
@@ -31,9 +34,21 @@ struct LaunchGrid {
 
 bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 && tf32_allowed(); }
 
-}  // namespace
+/// cuBLASLt may read and write biases in vectors.
+bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
-void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
+/// The part of an epilogue that cuBLASLt may be asked for: all or nothing.
+GemmEpilogue fusible(const Epilogue& epilogue) {
+  const bool is_relu = epilogue.activation == Activation::relu;
+  if (!epilogue.bias.defined()) return is_relu ? GemmEpilogue::relu : GemmEpilogue::none;
+  if (!is_aligned(epilogue.bias)) return GemmEpilogue::none;
+  return is_relu ? GemmEpilogue::bias_relu : GemmEpilogue::bias;
+}
+
+/// C = α op(A) op(B) + β C and what `epilogue` adds to that; `finish()` does the latter where cuBLASLt does not.
+template <class Finish>
+void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
+         const Tensor& c, const Tensor& bias, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
   GemmKey key;
   key.transpose_a = spec.transpose_a;
@@ -43,15 +58,42 @@ void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const T
   key.k = spec.transpose_a ? a.dim(0) : a.dim(1);
   key.dtype = c.dtype();
   key.tf32 = multiplies_as_tf32(c);
-  if (c.numel() == 0) return;
-  if (key.k == 0) return spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
+  key.epilogue = epilogue;
+  key.choice = plan_choice();
+  if (c.numel() == 0) return finish();
+  if (key.k == 0) {
+    spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
+    return finish();
+  }
 
   key.align_a = static_cast<std::uint32_t>(alignment_of(a, kAlignment));
   key.align_b = static_cast<std::uint32_t>(alignment_of(b, kAlignment));
   key.align_c = static_cast<std::uint32_t>(alignment_of(c, kAlignment));
-  const CublasLtGemm& plan = context.gemm(key);
-  plan.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(),
-               context.workspace(plan.workspace_bytes()), context.stream());
+  CublasLtGemm& gemm = context.gemm(key);
+  void* const bias_address = bias.defined() ? bias.raw() : nullptr;
+  const auto execute = [&](std::size_t i) {
+    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), bias_address,
+                 context.workspace(gemm.workspace_bytes(i)), context.stream(), i);
+    if (!gemm.is_fused(i)) finish();
+  };
+  // What is added to C must be added once.
+  if (spec.beta == 0.0f) keep_fastest(gemm, context.stream(), execute);
+  execute(0);
+}
+
+}  // namespace
+
+void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+          const Epilogue& epilogue) {
+  run(context, spec, fusible(epilogue), a, b, c, epilogue.bias, [&] { apply_epilogue(c, epilogue); });
+}
+
+void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                          const Tensor& db) {
+  const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
+  run(context, {.transpose_a = true}, epilogue, dy, x, dw, db, [&] {
+    if (db.defined()) column_sums(dy, db);
+  });
 }
 
 void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
@@ -71,11 +113,16 @@ void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Ten
                     .strides_a = from_a.strides,
                     .strides_b = from_b.strides,
                     .strides_c = to_c.strides,
-                    .tf32 = multiplies_as_tf32(c)};
-  const CublasLtGemm& plan = context.gemm(key);
-  for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
-    plan.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i),
-                 context.workspace(plan.workspace_bytes()), context.stream());
+                    .tf32 = multiplies_as_tf32(c),
+                    .choice = plan_choice()};
+  CublasLtGemm& gemm = context.gemm(key);
+  const auto execute_all = [&](std::size_t candidate) {
+    for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
+      gemm.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
+                   context.workspace(gemm.workspace_bytes(candidate)), context.stream(), candidate);
+  };
+  keep_fastest(gemm, context.stream(), execute_all);
+  execute_all(0);
 }
 
 }  // namespace ab::cuda

@@ -11,7 +11,11 @@
 namespace ab::cuda {
 
 /// Backend::gemm.
-void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
+void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+          const Epilogue& epilogue = {});
+/// Backend::gemm_backward_weight.
+void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                          const Tensor& db);
 /// Backend::batched_gemm: one launch for each step of the shorter of the two loops.
 void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
                   const Tensor& c);

@@ -125,13 +125,13 @@ void* ThreadContext::workspace(std::size_t bytes) {
   return workspace_;
 }
 
-const CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
+CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
   if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
   if (!device_properties_) device_properties_ = device_properties_of(cudnn());
   return convs_.try_emplace(key, key, *device_properties_).first->second;
 }
 
-const CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {
+CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {
   if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
   return gemms_.try_emplace(key, cublaslt(), key).first->second;
 }

@@ -43,8 +43,8 @@ class ThreadContext {
   void* workspace(std::size_t bytes);
 
   /// The plan, made at first use.
-  const CudnnConv& conv(const CudnnConvKey& key);
-  const CublasLtGemm& gemm(const GemmKey& key);
+  CudnnConv& conv(const CudnnConvKey& key);
+  CublasLtGemm& gemm(const GemmKey& key);
 
  private:
   explicit ThreadContext(int device_index);

@@ -15,10 +15,17 @@ class EmulatedBackend final : public Backend {
  public:
   explicit EmulatedBackend(int device_index) : device_{DeviceKind::cuda, device_index} {}
 
-  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+            const Epilogue& epilogue) override {
     const Tensor result = on_host(c);
-    cpu_backend().gemm(spec, on_host(a), on_host(b), result);
+    cpu_backend().gemm(spec, on_host(a), on_host(b), result, on_host(epilogue));
     c.copy_from(result);
+  }
+  void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
+    const Tensor result = on_host(dw), sums = on_host(db);
+    cpu_backend().gemm_backward_weight(on_host(dy), on_host(x), result, sums);
+    dw.copy_from(result);
+    if (db.defined()) db.copy_from(sums);
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
     const Tensor result = on_host(c);
@@ -26,10 +33,10 @@ class EmulatedBackend final : public Backend {
     c.copy_from(result);
   }
 
-  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
     const Tensor result = on_host(y);
-    cpu_backend().conv2d_forward(spec, on_host(x), on_host(w), on_host(bias), result);
+    cpu_backend().conv2d_forward(spec, on_host(x), on_host(w), on_host(epilogue), result);
     y.copy_from(result);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) override {
@@ -37,10 +44,12 @@ class EmulatedBackend final : public Backend {
     cpu_backend().conv2d_backward_data(spec, on_host(dy), on_host(w), result);
     dx.copy_from(result);
   }
-  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw) override {
-    const Tensor result = on_host(dw);
-    cpu_backend().conv2d_backward_weight(spec, on_host(dy), on_host(x), result);
+  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                              const Tensor& db) override {
+    const Tensor result = on_host(dw), sums = on_host(db);
+    cpu_backend().conv2d_backward_weight(spec, on_host(dy), on_host(x), result, sums);
     dw.copy_from(result);
+    if (db.defined()) db.copy_from(sums);
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override {
@@ -58,6 +67,7 @@ class EmulatedBackend final : public Backend {
     emulated_gpu::arena(device_.index).read(host.raw(), tensor.raw(), tensor.bytes());
     return host;
   }
+  Epilogue on_host(const Epilogue& epilogue) const { return {on_host(epilogue.bias), epilogue.activation}; }
 
   Device device_;
 };
