@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/emulated_gpu/capture.h"
 #include "engine/backend/emulated_gpu/kernel_run.h"
 
 namespace ab::emulated_gpu {
@@ -87,15 +88,23 @@ void Arena::release(void* block, std::size_t bytes) {
   free_[offset] = size;
 }
 
-void Arena::set_zero(void* block, std::size_t bytes) { std::memset(behind(block), 0, bytes); }
+void Arena::set_zero(void* block, std::size_t bytes) {
+  if (capturing(device_)) return capture([=, this] { set_zero(block, bytes); });
+  std::memset(behind(block), 0, bytes);
+}
 
-void Arena::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(behind(to), behind(from), bytes); }
+void Arena::copy(void* to, const void* from, std::size_t bytes) {
+  if (capturing(device_)) return capture([=, this] { copy(to, from, bytes); });
+  std::memcpy(behind(to), behind(from), bytes);
+}
 
 void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  refuse_in_capture("a copy from host memory");
   if (bytes > 0) std::memcpy(behind(to), host, bytes);
 }
 
 void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  refuse_in_capture("a copy to host memory");
   if (bytes > 0) std::memcpy(host, behind(from), bytes);
 }
 
