@@ -141,8 +141,8 @@ TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
 }
 
 /// A small model with dropout, its parameters, and batches.
-struct Run {
-  explicit Run(GraphUse use, Precision precision = Precision::fp32)
+struct Updates {
+  explicit Updates(GraphUse use, Precision precision = Precision::fp32)
       : model(make_model({.name = "vgg11_bn", .classes = 4, .image_size = 32, .width = 0.0625, .dropout = 0.5}, kGpu)),
         step(*model, kGpu, precision, 0.1, use) {}
 
@@ -197,21 +197,21 @@ void expect_equal(const std::vector<double>& a, const std::vector<double>& b) {
 
 TEST_F(GpuGraph, AStepGivesTheSameBitsWithSeedsSharesAndScalesOfItsOwn) {
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
-    Run plain(GraphUse::off, precision), graphed(GraphUse::required, precision);
+    Updates plain(GraphUse::off, precision), graphed(GraphUse::required, precision);
     for (std::uint64_t seed = 0; seed < 5; ++seed) expect_equal(plain.update(seed), graphed.update(seed));
     EXPECT_EQ(graphed.step.captures(), 1);
   }
 }
 
 TEST_F(GpuGraph, AStepIsCapturedAgainWhenItRefersToOtherTensors) {
-  Run plain(GraphUse::off), graphed(GraphUse::required);
+  Updates plain(GraphUse::off), graphed(GraphUse::required);
   std::uint64_t seed = 0;
   const auto expect_equal_updates = [&](std::int64_t captures, std::int64_t count = 2) {
     for (int i = 0; i < 3; ++i, ++seed) expect_equal(plain.update(seed, count), graphed.update(seed, count));
     EXPECT_EQ(graphed.step.captures(), captures);
   };
   const auto change = [&](const std::function<void(Weight&)>& weight) {
-    for (Run* run : {&plain, &graphed}) weight(*inventory_of(*run->model).weights[2]);
+    for (Updates* run : {&plain, &graphed}) weight(*inventory_of(*run->model).weights[2]);
   };
   const auto factor = [](const Shape& shape) {
     Tensor t(shape, DType::float32, kGpu);
