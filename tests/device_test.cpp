@@ -250,6 +250,7 @@ TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
   config.cutmix = 1;
   config.ab.group_size = 1;
   config.ab.rest = "keep";
+  config.ab.final_model = "dense";
   config.bucket_mb = 0.05;
   config.cuda_graph = "on";
   expect_same_on_both(config, 3);
