@@ -260,6 +260,8 @@ TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
   expect_resumes("cuda", "cpu");
   std::filesystem::remove_all(path("run"));
   expect_resumes("cpu", "cuda");
+  std::filesystem::remove_all(path("run"));
+  expect_resumes("cuda", "cuda");
 }
 
 TEST_F(DeviceTest, ChoosesTheDeviceThatIsNamed) {

@@ -200,16 +200,12 @@ OpCase gelu_case(const std::string& name, const Shape& x) {
       });
 }
 
-Tensor seed_tensor(const Philox& random, Device device) {
-  return Tensor::from(std::vector{static_cast<std::int64_t>(random.seed)}, {1}, device);
-}
-
 OpCase dropout_case(const std::string& name, const Shape& x, float p) {
   const Philox random{.seed = 3, .stream = 9};
   return elementwise_case(
       "dropout", name, {x},
       [=](const std::vector<Var>& in) {
-        return dropout(in[0], p, seed_tensor(random, in[0].value().device()), random.stream);
+        return dropout(in[0], p, seed_on_device(random, in[0]), random.stream);
       },
       [=](std::size_t i, const std::vector<Values>& in) {
         return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;

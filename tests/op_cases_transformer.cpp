@@ -55,8 +55,7 @@ OpCase drop_path_case(const std::string& name, const Shape& x, float p) {
   const std::size_t length = size(x.numel() / x[0]);
   OpCase c{.op = "drop_path", .name = "drop_path/" + name, .inputs = {x}};
   c.apply = [=](const std::vector<Var>& in) {
-    const Tensor seed = Tensor::from(std::vector{static_cast<std::int64_t>(random.seed)}, {1}, in[0].value().device());
-    return drop_path(in[0], p, seed, random.stream);
+    return drop_path(in[0], p, seed_on_device(random, in[0]), random.stream);
   };
   c.reference = [=](const std::vector<Values>& in) {
     Values y = in[0];
