@@ -73,6 +73,7 @@ struct TrainConfig {
   int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
   std::string device = "cpu";    ///< cpu | cuda | cuda:N (run_device.h)
   int threads = 0;               ///< per rank; 0: cores / ranks
+  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (step_graph.h)
   std::string sync_bn = "off";   ///< off | group | world: who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer

@@ -96,6 +96,10 @@ void declare_ranks(std::vector<Setting>& all) {
           "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
           "take the GPUs of their machine in turn")
       .may_change = true;
+  s.choice("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
+           "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
+           "GPU, unless ranks are processes or batch norm is synchronised")
+      .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
       .may_change = true;
   s.choice("sync_bn", &T::sync_bn, {"off", "group", "world"},

@@ -35,6 +35,19 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   return transport;
 }
 
+GraphUse choose_graph_use(const TrainConfig& config, Transport transport) {
+  if (config.cuda_graph == "off") return GraphUse::off;
+  std::string obstacle;
+  if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
+  else if (transport != Transport::threads)
+    obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
+  else if (config.sync_bn != "off")
+    obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";
+  if (config.cuda_graph == "auto") return obstacle.empty() ? GraphUse::if_possible : GraphUse::off;
+  AB_CHECK(obstacle.empty(), "--cuda-graph on: {}", obstacle);
+  return GraphUse::required;
+}
+
 std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options) {
   if (transport == Transport::mpi) return make_mpi_comm(options);
   const Device device = choose_device(config.device);  // one that is not there is refused before anyone waits for it

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/config.h"
+#include "apps/step_graph.h"
 #include "engine/comm/bootstrap.h"
 #include "engine/comm/launcher.h"
 
@@ -16,6 +17,11 @@ enum class Transport { threads, mpi, nccl };
 /// As --transport says; for auto threads of a process that was started alone, MPI between processes on CPUs and NCCL
 /// between processes on GPUs. Throws Error(config) where device, launcher and transport do not go together.
 Transport choose_transport(const TrainConfig& config, Launcher launcher);
+
+/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU where neither forward nor backward
+/// waits for another rank: over NCCL gradients are exchanged while backward still computes, which is worth more, and
+/// synchronised batch norm exchanges statistics. Throws Error(config) for on where it cannot be.
+GraphUse choose_graph_use(const TrainConfig& config, Transport transport);
 
 /// The world of a process among others, over mpi or nccl. NCCL's ranks find each other where --rendezvous says, else
 /// over MPI under mpirun, else where torchrun's or Slurm's variables say.

@@ -4,12 +4,13 @@
 #include "apps/build_run.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
+#include "apps/run_transport.h"
 #include "apps/stop_request.h"
+#include "apps/train_step.h"
 #include "data/batch_feed.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
-#include "engine/ops/loss.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/sync/replica_check.h"
 #include "layers/model_state.h"
@@ -32,7 +33,9 @@ class Trainer {
         schedule_(make_schedule(config, updates_per_epoch_)),
         record_(config, world, *model_, listener, total_steps_),
         stop_(world),
-        precision_(precision_named(config.precision)) {
+        precision_(precision_named(config.precision)),
+        step_(*model_, device_, precision_, config.label_smoothing,
+              choose_graph_use(config, choose_transport(config, find_launcher()))) {
     mark_always_sync(config.ab.always_sync, *model_);
     optimizer_ = make_optimizer(config, inventory_of(*model_).params);
     if (precision_ == Precision::fp16) loss_scale_.emplace();
@@ -138,16 +141,15 @@ class Trainer {
     optimizer_->clear_grads();
     for (std::int64_t i = 0; i < micro_batches; ++i, ++batch_) {
       const Batch batch = next_batch();
-      model_->set_noise(noise_seed(state.step, i));
-      const Tf32Scope tf32(precision_);
+      const bool last = i + 1 == micro_batches;
+      strategy_->set_gradient_exchange(last);
       const PlanChoiceScope plans(config_.autotune ? PlanChoice::timed : plan_choice());
-      const Var loss = softmax_cross_entropy(model_->forward(Var(batch.images)), batch.labels,
-                                             static_cast<float>(config_.label_smoothing),
-                                             {batch.mixed_labels, static_cast<float>(batch.mix)});
-      strategy_->set_gradient_exchange(i + 1 == micro_batches);
-      backward(loss, share, loss_scale_ ? loss_scale_->value() : 1.0);
+      const Tensor loss = step_.run(batch, {.noise_seed = noise_seed(state.step, i),
+                                            .share = share,
+                                            .loss_scale = loss_scale_ ? loss_scale_->value() : 1.0,
+                                            .last = last});
       feed_.prefetch();
-      record_.loss(loss.value(), share, batch.count(), state.step);
+      record_.loss(loss, share, batch.count(), state.step);
     }
     strategy_->finish_grads(state);
     optimizer_->step(learning_rate);
@@ -271,6 +273,7 @@ class Trainer {
   TrainRecord record_;
   StopAgreement stop_;
   Precision precision_;
+  TrainStep step_;
   std::optional<LossScale> loss_scale_;  // of fp16
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SyncStrategy> strategy_;

@@ -1,12 +1,13 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// --device of the programs that time training steps.
+// --device and --cuda-graph of the programs that time training steps.
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "apps/step_graph.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/check.h"
 #include "engine/core/dtype.h"
@@ -21,6 +22,16 @@ inline Device bench_device(const std::string& word) {
     std::exit(static_cast<int>(ErrorKind::communication));
   }
   return {DeviceKind::cuda, 0};
+}
+
+/// For auto, graphs on a GPU and none on the CPU, which has none.
+inline GraphUse bench_graph_use(const std::string& word, Device device) {
+  const bool on_gpu = device.kind == DeviceKind::cuda;
+  if (word == "on" && !on_gpu) {
+    std::fprintf(stderr, "--cuda-graph on: graphs are of a GPU; give --device cuda\n");
+    std::exit(static_cast<int>(ErrorKind::config));
+  }
+  return word == "off" || !on_gpu ? GraphUse::off : GraphUse::required;
 }
 
 }  // namespace ab

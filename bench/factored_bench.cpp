@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "ablowrank/rank_policy.h"
 #include "ablowrank/split.h"
@@ -48,18 +49,19 @@ Tensor normal(const Shape& shape, double deviation, std::uint64_t stream, Device
 
 class StepTimer {
  public:
-  StepTimer(const ModelSpec& spec, std::int64_t batch, Precision precision, Device device)
+  StepTimer(const ModelSpec& spec, std::int64_t batch, Precision precision, Device device, GraphUse graph_use)
       : device_(device), precision_(precision), model_(make_model(spec, device)), weights_(eligible_weights(*model_)),
         optimizer_(make_adamw(inventory_of(*model_).params, {})),
         images_(cast(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device), activation_type(precision))) {
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
     labels_ = Tensor::from(labels, {batch}, device);
+    if (graph_use != GraphUse::off) graph_.emplace(device, graph_use);
   }
 
   double milliseconds(const Setting& setting) {
     bring_into_form(setting);
-    step();  // allocations and just-in-time compilation
+    for (int i = 0; i < (graph_ ? 2 : 1); ++i) step();  // allocations, just-in-time compilation, a graph
     const auto start = std::chrono::steady_clock::now();
     step();
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -87,9 +89,16 @@ class StepTimer {
   void step() {
     const Tf32Scope tf32(precision_);
     optimizer_->clear_grads();
-    backward(softmax_cross_entropy(model_->forward(Var(images_)), labels_));
+    if (graph_) graph_->run(StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false);
+    else forward_backward();
     optimizer_->step(1e-6);
     backend(device_).synchronize();
+  }
+
+  Tensor forward_backward() {
+    const Var loss = softmax_cross_entropy(model_->forward(Var(images_)), labels_);
+    backward(loss);
+    return loss.value();
   }
 
   Device device_;
@@ -98,6 +107,7 @@ class StepTimer {
   std::vector<Weight*> weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor images_, labels_;
+  std::optional<StepGraph> graph_;
 };
 
 std::vector<Setting> settings_of(const std::vector<double>& ratios) {
@@ -135,7 +145,7 @@ void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& p
 int main(int argc, char** argv) {
   using namespace ab;
   ModelSpec spec{.name = "vgg16"};
-  std::string device = "cpu", precision = "fp32";
+  std::string device = "cpu", precision = "fp32", graph = "auto";
   std::int64_t batch = 32;
   int threads = 0, rounds = 3;
   std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
@@ -150,11 +160,15 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_option("--cuda-graph", graph, "launch steps as one graph: auto (on a GPU), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   app.add_option("--rounds", rounds, "rounds")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   set_compute_threads(threads);
-  StepTimer timer(spec, batch, precision_named(precision), bench_device(device));
+  const Device computes = bench_device(device);
+  StepTimer timer(spec, batch, precision_named(precision), computes, bench_graph_use(graph, computes));
   const std::vector<Setting> settings = settings_of(ratios);
   std::map<Setting, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)

@@ -171,6 +171,7 @@ check device 10 describe_device
 check_with cuda_device_test cuda_device_test 30 run_tests '*'
 check_with batch_feed_test batch_feed_test 30 run_tests '*'
 check_with device_test device_test 90 run_tests '*'
+check_with graph_test graph_test 60 run_tests '*'
 check_with op_test op_test 90 run_tests '*Gpu*'
 check_with cudnn_plan_test cudnn_plan_test 90 run_tests '*'
 check_with comm_test comm_test 60 run_tests '*'

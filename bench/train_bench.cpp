@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/bench_device.h"
 #include "engine/core/plan_choice.h"
@@ -29,7 +30,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string name = "vgg16_bn_cifar", precision = "fp32", device_word = "cpu";
+  std::string name = "vgg16_bn_cifar", precision = "fp32", device_word = "cpu", graph_word = "auto";
   std::int64_t batch = 128, image_size = 32;
   int threads = 0, steps = 10, warmup = 3;
   bool autotune = false;
@@ -41,6 +42,9 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--device", device_word, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_flag("--autotune", autotune, "on a GPU, time the algorithms of its libraries and take the fastest");
+  app.add_option("--cuda-graph", graph_word, "launch steps as one graph: auto (on a GPU), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   app.add_option("--steps", steps, "timed steps")->capture_default_str();
   app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
@@ -59,15 +63,24 @@ int main(int argc, char** argv) {
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i % 10);
   const Tensor label_tensor = Tensor::from(labels, {batch}, device);
 
+  const GraphUse graph_use = bench_graph_use(graph_word, device);
+  std::optional<StepGraph> graph;
+  if (graph_use != GraphUse::off) graph.emplace(device, graph_use);
+  const auto forward_backward = [&] {
+    const Var value = softmax_cross_entropy(model->forward(Var(input)), label_tensor);
+    backward(value);
+    return value.value();
+  };
+
   std::vector<double> ms;
   double loss = 0;
   for (int step = 0; step < warmup + steps; ++step) {
     const auto start = std::chrono::steady_clock::now();
     optimizer->clear_grads();
-    const Var value = softmax_cross_entropy(model->forward(Var(input)), label_tensor);
-    backward(value);
+    const Tensor value = graph ? graph->run(StepKey(*model, {input, label_tensor}), forward_backward, false)
+                               : forward_backward();
     optimizer->step(0.01);
-    loss = value.value().item();  // on a GPU this waits for the step
+    loss = value.item();  // on a GPU this waits for the step
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
     if (step >= warmup) ms.push_back(elapsed.count());
   }
@@ -78,6 +91,7 @@ int main(int argc, char** argv) {
                                {"precision", precision},
                                {"device", device_word},
                                {"autotune", autotune},
+                               {"cuda_graph", graph.has_value()},
                                {"threads", compute_threads()},
                                {"steps", steps},
                                {"ms_per_step_median", median(ms)},

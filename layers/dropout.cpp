@@ -5,8 +5,8 @@
 
 namespace ab {
 
-Var Dropout::forward(const Var& x) { return training() && p_ > 0 ? dropout(x, p_, random_) : x; }
+Var Dropout::forward(const Var& x) { return training() && p_ > 0 ? dropout(x, p_, seed_, stream_) : x; }
 
-Var DropPath::forward(const Var& x) { return active() ? drop_path(x, p_, random_) : x; }
+Var DropPath::forward(const Var& x) { return active() ? drop_path(x, p_, seed_, stream_) : x; }
 
 }  // namespace ab

@@ -12,29 +12,31 @@ namespace ab {
 /// Drops features: y = x · mask / (1 − p)   (Srivastava et al. 2014)
 class Dropout final : public Layer {
  public:
-  Dropout(const std::string& name, double p) : p_(static_cast<float>(p)), random_{0, stream_of(name)} {}
+  Dropout(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
   Var forward(const Var& x) override;
   void list(Inventory&) override {}
-  void set_noise(std::uint64_t seed) override { random_.seed = seed; }
+  void set_noise(const Tensor& seed) override { seed_ = seed; }
 
  private:
   float p_;
-  Philox random_;
+  std::uint64_t stream_;
+  Tensor seed_;
 };
 
 /// Drops the residual branch of whole samples: stochastic depth (Huang et al. 2016).   x: [N, ...]
 class DropPath final : public Layer {
  public:
-  DropPath(const std::string& name, double p) : p_(static_cast<float>(p)), random_{0, stream_of(name)} {}
+  DropPath(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
   /// Whether forward() would change x.
   bool active() const { return training() && p_ > 0; }
   Var forward(const Var& x) override;
   void list(Inventory&) override {}
-  void set_noise(std::uint64_t seed) override { random_.seed = seed; }
+  void set_noise(const Tensor& seed) override { seed_ = seed; }
 
  private:
   float p_;
-  Philox random_;
+  std::uint64_t stream_;
+  Tensor seed_;
 };
 
 }  // namespace ab

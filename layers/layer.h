@@ -37,9 +37,9 @@ class Layer {
   virtual void list(Inventory& inventory) = 0;
   /// Training (batch statistics, dropout) or evaluation.
   virtual void set_training(bool on) { training_ = on; }
-  /// Where the random numbers of the next forward pass come from (dropout, drop path): one seed for every step,
-  /// micro-batch and rank. A layer draws from the stream of its own name.
-  virtual void set_noise(std::uint64_t /*seed*/) {}
+  /// Where the random numbers of forward passes come from (dropout, drop path): [1] int64 on the model's device, which
+  /// shall hold another seed for every step, micro-batch and rank. A layer draws from the stream of its own name.
+  virtual void set_noise(const Tensor& /*seed*/) {}
 
  protected:
   bool training() const { return training_; }
@@ -58,7 +58,7 @@ class Composite : public Layer {
     Layer::set_training(on);
     for (Layer* part : parts()) part->set_training(on);
   }
-  void set_noise(std::uint64_t seed) override {
+  void set_noise(const Tensor& seed) override {
     for (Layer* part : parts()) part->set_noise(seed);
   }
 

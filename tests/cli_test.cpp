@@ -59,6 +59,7 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
 TEST_F(CliTest, AGpuThatIsNotThereIsRefusedBeforeAnythingIsWritten) {
   for (const char* word : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA"})
     expect_failure(tiny_train("o", fmt::format("--device {}", word)), 2, "allowed is cpu, cuda, or cuda:N");
+  expect_failure(tiny_train("o", "--cuda-graph on"), 2, "--cuda-graph on: graphs are of a GPU; give --device cuda");
   expect_failure("eval --model-file x --device gpu", 2, "allowed is cpu, cuda, or cuda:N");
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU; device_test trains on it";
   // No data either: the device is asked for first.

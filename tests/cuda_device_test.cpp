@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What a user is told who asks for a GPU that is not there, in builds with and without CUDA; and copies to one that is.
+// What a user is told who asks for a GPU that is not there, in builds with and without CUDA; and where there is one,
+// copies to it, and that a CUDA graph gets memory beside its stream while its workspace stays.
 #include "engine/backend/cuda/device.h"
 
 #include <gtest/gtest.h>
@@ -9,9 +10,12 @@
 #include <array>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/graph.h"
 #include "engine/backend/upload.h"
+#include "engine/core/graph_pool.h"
 #include "engine/core/memory.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
@@ -119,6 +123,33 @@ TEST(UploadSlot, TheEmulatedGpuTellsWhoCannotWait) {
   EXPECT_THROW((void)slot->host(), Bug) << "nobody has seen what is under way";
 }
 #endif
+
+TEST(CudaDevice, AGraphSurvivesGrowthOfItsPoolAndOfTheWorkspace) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const Device gpu{DeviceKind::cuda, 0};
+  const auto matrix = [&](std::int64_t n, double value) {
+    const Tensor m({n, n}, DType::float32, gpu);
+    fill(m, value);
+    return m;
+  };
+  const Tensor a = matrix(64, 1), b = matrix(64, 2), c = matrix(64, 0);
+  Tensor released = matrix(64, 5);
+  backend(gpu).gemm({}, a, b, c);  // its plan
+  const auto pool = GraphPool::create(gpu);
+  std::unique_ptr<Graph> graph;
+  {
+    const GraphPool::Scope scope(*pool);
+    graph = capture_graph(gpu, [&] {
+      backend(gpu).gemm({}, a, add(b, b), c);  // the pool is empty: it grows inside the capture
+      released = {};                           // from before the capture: freed after it
+    });
+  }
+  const Tensor large = matrix(1024, 1), product = matrix(1024, 0);
+  backend(gpu).gemm({}, large, large, product);  // may need a larger workspace
+  c.set_zero();
+  graph->launch();
+  EXPECT_EQ(c.to_doubles(), std::vector<double>(64 * 64, 64 * 4.0));
+}
 
 }  // namespace
 }  // namespace ab

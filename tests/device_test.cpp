@@ -55,6 +55,7 @@ struct Outcome {
 /// Trains on from what config.out holds, if anything; tells the run to stop after `stop_after` steps.
 Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::int64_t stop_after = -1) {
   config.device = device;
+  if (device == "cpu") config.cuda_graph = "auto";
   Outcome outcome;
   TrainListener listener;
   listener.on_step = [&](const StepMetrics& m, std::int64_t) {
@@ -141,6 +142,7 @@ class DeviceTest : public testing::ProgramTest {
   void expect_resumes(const std::string& from, const std::string& to) const {
     TrainConfig config = short_run("ab");
     config.ema_decay = 0.8;
+    config.cuda_graph = "on";
     const Outcome whole = train_on("cpu", config, 2);
     constexpr std::size_t kStop = 11;  // among factors
     ASSERT_TRUE(train_on(from, config, 2, kStop).stopped);
@@ -173,6 +175,7 @@ TEST_F(DeviceTest, DenseOnOneRank) {
   config.label_smoothing = 0.1;
   config.ema_decay = 0.8;
   config.init = "ortho";
+  config.cuda_graph = "on";
   expect_same_on_both(config, 1);
 }
 
@@ -251,6 +254,7 @@ TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
   config.ab.gauge = "split-sigma";
   config.ab.moments = "truncate";
   config.ab.rank_policy = "energy";
+  config.cuda_graph = "off";
   expect_same_on_both(config, 1);
 }
 
@@ -263,6 +267,7 @@ TEST_F(DeviceTest, AbTransformerWithNoise) {
   config.lr = 1e-3;
   config.dropout = 0.1;
   config.drop_path = 0.1;
+  config.cuda_graph = "on";
   expect_same_on_both(config, 1);
 }
 
@@ -273,6 +278,7 @@ TEST_F(DeviceTest, AbInBfloat16) {
   TrainConfig config = short_run("ab");
   config.precision = "bf16";
   config.max_grad_norm = 1;
+  config.cuda_graph = "on";
   expect_same_on_both(config, 2);
 }
 
@@ -283,6 +289,7 @@ TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
   config.batch_size = 2;
   config.optimizer = "adamw";
   config.lr = 1e-3;
+  config.cuda_graph = "on";
   expect_same_on_both(config, 2);
 }
 
@@ -344,10 +351,25 @@ TEST_F(DeviceTest, AbOnFourRanksInTwoGroups) {
   expect_same_on_both(config, 4);
 }
 
+TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
+  TrainConfig config = short_run("ab");
+  config.batch_size = 2;
+  config.accumulate = 3;  // an epoch of 13 batches ends with one of its own
+  config.cutmix = 1;
+  config.ab.group_size = 1;
+  config.ab.rest = "keep";
+  config.ab.final_model = "dense";
+  config.bucket_mb = 0.05;
+  config.cuda_graph = "on";
+  expect_same_on_both(config, 3);
+}
+
 TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
   expect_resumes("cuda", "cpu");
   std::filesystem::remove_all(path("run"));
   expect_resumes("cpu", "cuda");
+  std::filesystem::remove_all(path("run"));
+  expect_resumes("cuda", "cuda");
 }
 
 TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {

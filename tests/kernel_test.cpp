@@ -201,9 +201,9 @@ TEST(RowKernels, Tokens) {
 }
 
 TEST(RowKernels, DropPath) {
-  const Tensor x = normal({8, 11}, 1);
+  const Tensor x = normal({8, 11}, 1), seed = Tensor::from(std::vector<std::int64_t>{4}, {1});
   expect_teams_agree({x}, fixed(8), [&](const std::vector<Tensor>& out) {
-    return DropPath<float>{x.data<float>(), out[0].data<float>(), 11, 0.5f, Philox{.seed = 4}};
+    return DropPath<float>{x.data<float>(), out[0].data<float>(), 11, 0.5f, seed.data<std::int64_t>(), 0};
   });
 }
 
@@ -267,11 +267,11 @@ TEST(RowKernels, LossAndAccuracy) {
   for (std::int64_t classes : {2, 10, 150}) {
     const Tensor logits = normal({6, classes}, 1), labels = some_labels(6, classes), per_row({6}),
                  lse = normal({6}, 2);
-    const Tensor one = Tensor::scalar(1.5), positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
+    const Tensor one = Tensor::scalar(1.5), share = Tensor::scalar(0.7), positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
     const auto* label = labels.data<std::int64_t>();
     expect_teams_agree({per_row, per_row}, fixed(6), [&](const std::vector<Tensor>& out) {
       return SoftmaxCrossEntropy<float>{logits.data<float>(), label, label, out[0].data<float>(),
-                                        out[1].data<float>(), classes, 0.7f, 0.1f};
+                                        out[1].data<float>(), classes, share.data<float>(), 0.1f};
     });
     expect_teams_agree({logits}, fixed(6), [&](const std::vector<Tensor>& out) {
       return SoftmaxCrossEntropyBackward<float>{one.data<float>(),
@@ -282,7 +282,7 @@ TEST(RowKernels, LossAndAccuracy) {
                                                 out[0].data<float>(),
                                                 6,
                                                 classes,
-                                                0.7f,
+                                                share.data<float>(),
                                                 0.1f};
     });
     expect_teams_agree({one}, fixed(1), [&](const std::vector<Tensor>& out) {

@@ -263,8 +263,8 @@ TEST(Noise, IsAFunctionOfTheSeed) {
     const auto plain = make_model(spec);
     fill_head(*noisy), fill_head(*plain);
     const Tensor images = normal_values({4, 32, 32, 3}, 3);
-    const auto noisy_logits = [&](std::uint64_t seed) {
-      noisy->set_noise(seed);
+    const auto noisy_logits = [&](std::int64_t seed) {
+      noisy->set_noise(Tensor::from(std::vector{seed}, {1}));
       return logits_of(*noisy, images).to_doubles();
     };
     const auto first = noisy_logits(1);

@@ -170,7 +170,9 @@ OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classe
     const auto on_device = [&](const std::vector<std::int64_t>& l) {
       return Tensor::from(l, Shape{rows}, in[0].value().device());
     };
-    const MixedLabels second = share < 1 ? MixedLabels{on_device(mixed), share} : MixedLabels{};
+    const Device device = in[0].value().device();
+    const MixedLabels second =
+        share < 1 ? MixedLabels{on_device(mixed), Tensor::scalar(share, DType::float32, device)} : MixedLabels{};
     return softmax_cross_entropy(in[0], on_device(labels), smoothing, second);
   };
   c.reference = [=](const std::vector<Values>& in) {
@@ -211,7 +213,10 @@ OpCase gelu_case(const std::string& name, const Shape& x) {
 OpCase dropout_case(const std::string& name, const Shape& x, float p) {
   const Philox random{.seed = 3, .stream = 9};
   return elementwise_case(
-      "dropout", name, {x}, [=](const std::vector<Var>& in) { return dropout(in[0], p, random); },
+      "dropout", name, {x},
+      [=](const std::vector<Var>& in) {
+        return dropout(in[0], p, seed_on_device(random, in[0]), random.stream);
+      },
       [=](std::size_t i, const std::vector<Values>& in) {
         return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;
       });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/autograd/var.h"
+#include "engine/core/random.h"
 
 namespace ab::cases {
 
@@ -44,5 +45,10 @@ inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
 /// Reproducible normal values for input number `index` of a case.
 Tensor input_values(const Shape& shape, DType dtype, std::size_t index);
+
+/// The seed as operations that draw read it, where x is.
+inline Tensor seed_on_device(const Philox& random, const Var& x) {
+  return Tensor::from(std::vector{static_cast<std::int64_t>(random.seed)}, {1}, x.value().device());
+}
 
 }  // namespace ab::cases

@@ -54,7 +54,9 @@ OpCase drop_path_case(const std::string& name, const Shape& x, float p) {
   const Philox random{.seed = 3, .stream = 9};
   const std::size_t length = size(x.numel() / x[0]);
   OpCase c{.op = "drop_path", .name = "drop_path/" + name, .inputs = {x}};
-  c.apply = [=](const std::vector<Var>& in) { return drop_path(in[0], p, random); };
+  c.apply = [=](const std::vector<Var>& in) {
+    return drop_path(in[0], p, seed_on_device(random, in[0]), random.stream);
+  };
   c.reference = [=](const std::vector<Values>& in) {
     Values y = in[0];
     for (std::size_t i = 0; i < y.size(); ++i) y[i] *= random.uniform(i / length) >= p ? 1.0 / (1.0 - p) : 0.0;

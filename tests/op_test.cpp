@@ -11,6 +11,7 @@
 
 #include "engine/autograd/gradcheck.h"
 #include "engine/backend/backend.h"
+#include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
@@ -268,6 +269,17 @@ TEST(Loss, HugeLogitsStayFinite) {
   EXPECT_NEAR(loss.value().item(), 2e4, 1);
   backward(loss);
   EXPECT_EQ(logits.grad().to_doubles(), (Values{1, -1}));
+}
+
+TEST(Loss, IsNanOnAGpuForALabelOutOfRange) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  const Device gpu{DeviceKind::cuda, 0};
+  const Var logits(Tensor::zeros({2, 3}, DType::float32, gpu));
+  for (const std::int64_t label : {-1, 3}) {
+    const Tensor labels = Tensor::from(std::vector<std::int64_t>{0, label}, {2}, gpu);
+    EXPECT_TRUE(std::isnan(softmax_cross_entropy(logits, labels).value().item()));
+    EXPECT_EQ(label_positions(logits.value(), labels).to_doubles(), (Values{0, 3})) << "never a hit";
+  }
 }
 
 template <class F> std::string message_of(F&& f) {

@@ -22,6 +22,7 @@ struct VarNode {
 namespace {
 
 thread_local bool recording_on = true;
+thread_local PostponedHooks* postponed_hooks = nullptr;
 
 const Tensor kUndefined;
 
@@ -73,6 +74,9 @@ void Var::set_requires_grad(bool on) {
 }
 void Var::clear_grad() { node_->grad = {}; }
 void Var::set_grad_ready_hook(std::function<void()> hook) { node_->grad_ready = std::move(hook); }
+void Var::call_grad_ready_hook() const {
+  if (node_->grad_ready) node_->grad_ready();
+}
 
 Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward) {
   Var result(std::move(value));
@@ -87,6 +91,16 @@ Var record(std::string_view name, Tensor value, std::vector<Var> inputs, Backwar
 }
 
 void backward(const Var& loss, double scale, double loss_scale) {
+  AB_CHECK(loss.defined(), "backward: there is no loss");
+  const Tensor dloss(loss.shape(), loss.value().dtype(), loss.value().device());
+  fill(dloss, scale * loss_scale);
+  if (loss_scale == 1) return backward(loss, dloss);
+  const Tensor unscale({1}, DType::float32, loss.value().device());
+  fill(unscale, 1 / loss_scale);
+  backward(loss, dloss, unscale);
+}
+
+void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale) {
   AB_CHECK(loss.defined() && loss.value().numel() == 1, "backward: the loss must have one element, got shape {}",
            loss.defined() ? loss.shape().str() : "none");
   AB_CHECK(loss.requires_grad(), "backward: the loss depends on nothing that requires a gradient");
@@ -98,7 +112,7 @@ void backward(const Var& loss, double scale, double loss_scale) {
     for (const auto& input : node->inputs)
       if (input && input->requires_grad && !input->backward) ++pending_uses[input.get()];
 
-  loss.node_->grad = Tensor::scalar(scale * loss_scale, loss.value().dtype(), loss.value().device()).view(loss.shape());
+  loss.node_->grad = dloss.view(loss.shape());
   for (auto& node : order) {
     if (!node->backward) continue;
     AB_CHECK(node->grad.defined(), "backward: {} received no gradient", node->operation);
@@ -113,14 +127,21 @@ void backward(const Var& loss, double scale, double loss_scale) {
       const auto& input = inputs[i];
       if (!input || !input->requires_grad) continue;
       if (grads[i].defined()) {
-        if (loss_scale != 1 && !input->backward) scale_in_place(grads[i], 1 / loss_scale);
+        if (unscale.defined() && !input->backward) scale_in_place(grads[i], unscale);
         accumulate(*input, std::move(grads[i]));
       }
-      if (auto use = pending_uses.find(input.get()); use != pending_uses.end() && --use->second == 0 && input->grad_ready)
-        input->grad_ready();
+      const auto use = pending_uses.find(input.get());
+      if (use == pending_uses.end() || --use->second > 0) continue;
+      Var leaf;
+      leaf.node_ = input;
+      if (postponed_hooks) postponed_hooks->ready_.push_back(std::move(leaf));
+      else leaf.call_grad_ready_hook();
     }
   }
 }
+
+PostponedHooks::PostponedHooks() : before_(postponed_hooks) { postponed_hooks = this; }
+PostponedHooks::~PostponedHooks() { postponed_hooks = before_; }
 
 bool recording() { return recording_on; }
 NoGradScope::NoGradScope() : before_(recording_on) { recording_on = false; }

@@ -43,12 +43,17 @@ class Var {
   /// Called inside backward() as soon as this leaf's gradient is complete: nothing later in the pass will
   /// add to it. One hook per leaf; an empty function removes it.
   void set_grad_ready_hook(std::function<void()> hook);
+  /// Calls that hook, if there is one.
+  void call_grad_ready_hook() const;
 
   /// The same value without a history.
   Var detach() const { return Var(value()); }
 
   friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
-  friend void backward(const Var& loss, double scale, double loss_scale);
+  /// Whether both are the same leaf or result, not only equal in value.
+  bool same_as(const Var& other) const { return node_ == other.node_; }
+
+  friend void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale);
 
  private:
   std::shared_ptr<VarNode> node_;
@@ -61,6 +66,9 @@ Var record(std::string_view name, Tensor value, std::vector<Var> inputs, Backwar
 /// consumed: memory of intermediate values is freed as the walk passes them. On the way gradients are larger by
 /// `loss_scale`, so that small ones do not vanish in float16 (Micikevicius et al. 2018); leaves get them without it.
 void backward(const Var& loss, double scale = 1.0, double loss_scale = 1.0);
+/// The same with numbers that lie on the device of the loss, where a captured step reads those of its present turn.
+/// dloss: scale · loss_scale, of the loss's type and size; unscale: 1 / loss_scale, [1] float32, or undefined for 1.
+void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale = {});
 
 /// Whether this thread records (default: yes).
 bool recording();
@@ -75,6 +83,23 @@ class NoGradScope {
 
  private:
   bool before_;
+};
+
+/// While it lives, backward() on this thread calls no hooks; it notes the leaves whose gradients are complete instead.
+class PostponedHooks {
+ public:
+  PostponedHooks();
+  ~PostponedHooks();
+  PostponedHooks(const PostponedHooks&) = delete;
+  PostponedHooks& operator=(const PostponedHooks&) = delete;
+
+  /// In the order in which their hooks would have been called.
+  const std::vector<Var>& ready_leaves() const { return ready_; }
+
+ private:
+  friend void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale);
+  std::vector<Var> ready_;
+  PostponedHooks* before_;
 };
 
 }  // namespace ab

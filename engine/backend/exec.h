@@ -18,6 +18,7 @@
 #ifdef __CUDACC__
 #include "engine/backend/cuda/launch.h"
 #elif defined(AB_EMULATE_GPU)
+#include "engine/backend/emulated_gpu/capture.h"
 #include "engine/backend/emulated_gpu/kernel_run.h"
 #endif
 
@@ -50,6 +51,7 @@ template <class F> void for_each_index(Device device, std::int64_t n, const F& f
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
+  if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f); });
   const emulated_gpu::KernelRun run(device, f);
 #endif
 #pragma omp parallel for schedule(static) if (n >= kParallelGrain)
@@ -63,6 +65,8 @@ template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_u
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
+  if (emulated_gpu::capturing(device))
+    return emulated_gpu::capture([=] { for_each_row(device, rows, row_cost, kernel); });
   const emulated_gpu::KernelRun run(device, kernel);
 #endif
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)

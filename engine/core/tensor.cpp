@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/core/tensor.h"
 
+#include "engine/core/graph_pool.h"
 #include "engine/core/memory.h"
 
 namespace ab {
@@ -23,8 +24,11 @@ Tensor::Tensor(const Shape& shape, DType dtype, Device device)
     : shape_(shape), numel_(shape.numel()), dtype_(dtype), device_(device) {
   for (std::int64_t d : shape) AB_CHECK(d >= 0, "a tensor cannot have shape {}", shape.str());
   const std::size_t size = bytes();
-  storage_ = std::shared_ptr<void>(memory(device).allocate(size),
-                                   [device, size](void* block) { memory(device).release(block, size); });
+  if (GraphPool* pool = GraphPool::current(device))
+    storage_ = pool->allocate(size);
+  else
+    storage_ = std::shared_ptr<void>(memory(device).allocate(size),
+                                     [device, size](void* block) { memory(device).release(block, size); });
   base_ = storage_.get();
 }
 

@@ -35,19 +35,21 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
   return dx;
 }
 
-Tensor apply_dropout(const Tensor& x, float p, Philox random) {
+Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "dropout", [&]<class T>() {
-    for_each_index(x.device(), x.numel(), kernels::Dropout<T>{x.data<T>(), y.data<T>(), p, random});
+    for_each_index(x.device(), x.numel(),
+                   kernels::Dropout<T>{x.data<T>(), y.data<T>(), p, seed.data<std::int64_t>(), stream});
   });
   return y;
 }
 
-Tensor apply_drop_path(const Tensor& x, float p, Philox random) {
+Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   const std::int64_t samples = x.dim(0), length = x.numel() / samples;
   dispatch_float(x.dtype(), "drop_path", [&]<class T>() {
-    for_each_row(x.device(), samples, length, kernels::DropPath<T>{x.data<T>(), y.data<T>(), length, p, random});
+    for_each_row(x.device(), samples, length,
+                 kernels::DropPath<T>{x.data<T>(), y.data<T>(), length, p, seed.data<std::int64_t>(), stream});
   });
   return y;
 }

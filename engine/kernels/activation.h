@@ -22,10 +22,10 @@ Tensor relu_backward(const Tensor& dy, const Tensor& y);
 Tensor gelu_forward(const Tensor& x);
 Tensor gelu_backward(const Tensor& dy, const Tensor& x);
 
-/// Forward and backward alike: the mask is drawn from `random` both times. p in [0, 1).
-Tensor apply_dropout(const Tensor& x, float p, Philox random);
+/// Forward and backward alike: the mask is drawn from Philox{seed, stream} both times. p in [0, 1), seed: [1] int64.
+Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);
 /// The same with number n for all of sample n.   x: [N, ...]
-Tensor apply_drop_path(const Tensor& x, float p, Philox random);
+Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);
 
 namespace kernels {
 
@@ -78,9 +78,11 @@ template <class T> struct Dropout {
   const T* x;
   T* y;
   float p;
-  Philox random;
+  const std::int64_t* seed;
+  std::uint64_t stream;
   AB_HD void operator()(std::int64_t i) const {
     using C = compute_t<T>;
+    const Philox random{static_cast<std::uint64_t>(*seed), stream};
     const C kept =
         random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
     y[i] = static_cast<T>(static_cast<C>(x[i]) * kept);
@@ -93,9 +95,11 @@ template <class T> struct DropPath {
   T* y;
   std::int64_t length;
   float p;
-  Philox random;
+  const std::int64_t* seed;
+  std::uint64_t stream;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t sample) const {
     using C = compute_t<T>;
+    const Philox random{static_cast<std::uint64_t>(*seed), stream};
     const C kept =
         random.uniform(static_cast<std::uint64_t>(sample)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
     const T* from = x + sample * length;

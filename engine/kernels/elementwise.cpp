@@ -37,6 +37,14 @@ void scale_in_place(const Tensor& t, double factor) {
   });
 }
 
+void scale_in_place(const Tensor& t, const Tensor& factor) {
+  AB_CHECK(factor.numel() == 1 && factor.device() == t.device(),
+           "scale_in_place: the factor {} must be one number on the device of t", factor.shape().str());
+  dispatch_float(t.dtype(), "scale_in_place", [&]<class T>() {
+    for_each_index(t.device(), t.numel(), kernels::ScaleBy<T>{factor.data<float>(), t.data<T>()});
+  });
+}
+
 Tensor squared(const Tensor& t) {
   Tensor y(t.shape(), t.dtype(), t.device());
   dispatch_float(t.dtype(), "squared", [&]<class T>() {

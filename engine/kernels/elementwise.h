@@ -17,6 +17,8 @@ void add_in_place(const Tensor& to, const Tensor& from);
 void axpy(double alpha, const Tensor& x, const Tensor& y);
 /// t *= factor
 void scale_in_place(const Tensor& t, double factor);
+/// The same with a factor, [1] float32, that lies on the device of t.
+void scale_in_place(const Tensor& t, const Tensor& factor);
 /// y_i = t_i², fresh.
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.
@@ -51,6 +53,14 @@ template <class T> struct Scale {
   T* t;
   AB_HD void operator()(std::int64_t i) const {
     t[i] = static_cast<T>(factor * static_cast<compute_t<T>>(t[i]));
+  }
+};
+
+template <class T> struct ScaleBy {
+  const float* factor;
+  T* t;
+  AB_HD void operator()(std::int64_t i) const {
+    t[i] = static_cast<T>(static_cast<compute_t<T>>(*factor) * static_cast<compute_t<T>>(t[i]));
   }
 };
 

@@ -3,6 +3,14 @@
 
 namespace ab {
 
+namespace {
+
+const float* share_of(const ClassTargets& targets) {
+  return targets.share.defined() ? targets.share.data<float>() : nullptr;
+}
+
+}  // namespace
+
 SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, const ClassTargets& targets) {
   const std::int64_t rows = logits.dim(0), classes = logits.dim(1);
   return dispatch_float(logits.dtype(), "softmax_cross_entropy", [&]<class T>() {
@@ -14,7 +22,7 @@ SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, co
         logits.device(), rows, 8 * classes,
         kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), targets.labels.data<std::int64_t>(),
                                         targets.mixed_labels.data<std::int64_t>(), row_loss.data<C>(),
-                                        result.lse.data<C>(), classes, static_cast<C>(targets.share),
+                                        result.lse.data<C>(), classes, share_of(targets),
                                         static_cast<C>(targets.smoothing)});
     for_each_row(logits.device(), 1, rows,
                  kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
@@ -32,7 +40,7 @@ Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits,
                  kernels::SoftmaxCrossEntropyBackward<T>{
                      dloss.data<C>(), logits.data<T>(), targets.labels.data<std::int64_t>(),
                      targets.mixed_labels.data<std::int64_t>(), lse.data<C>(), dlogits.data<T>(), rows, classes,
-                     static_cast<C>(targets.share), static_cast<C>(targets.smoothing)});
+                     share_of(targets), static_cast<C>(targets.smoothing)});
   });
   return dlogits;
 }

@@ -5,7 +5,7 @@
 // and b, of shares λ and 1 − λ (mixup, CutMix); without mixing, a = b and λ = 1.
 //   loss = 1/N Σ_rows (lse − (1 − s) · (λ z_a + (1 − λ) z_b) − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
 //   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · (λ [c = a] + (1 − λ) [c = b]) − s/C)
-// logits z: [N, C], labels: [N] int64 in [0, C); the loss is NaN when one is not.
+// logits z: [N, C], labels: [N] int64 in [0, C); the loss of a row with another label is NaN.
 
 #include <cmath>
 #include <limits>
@@ -19,7 +19,7 @@ namespace ab {
 struct ClassTargets {
   Tensor labels;        ///< a: [N] int64
   Tensor mixed_labels;  ///< b: [N] int64
-  float share = 1;      ///< λ
+  Tensor share;         ///< λ: [1] float32; undefined: 1
   float smoothing = 0;  ///< s
 };
 
@@ -40,6 +40,8 @@ std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes);
 
 namespace kernels {
 
+template <class C> AB_HD C share_or_one(const float* share) { return share ? static_cast<C>(*share) : C{1}; }
+
 /// One row per team.
 template <class T> struct SoftmaxCrossEntropy {
   using C = compute_t<T>;
@@ -48,7 +50,8 @@ template <class T> struct SoftmaxCrossEntropy {
   C* row_loss;
   C* lse;
   std::int64_t classes;
-  C share, smoothing;
+  const float* share;  // null: 1
+  C smoothing;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
@@ -60,13 +63,15 @@ template <class T> struct SoftmaxCrossEntropy {
                       ? C{0}
                       : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
     if (team.lane() != 0) return;
-    const std::int64_t limit = classes;
-    const auto logit = [=](std::int64_t c) {
-      return c >= 0 && c < limit ? static_cast<C>(z[c]) : std::numeric_limits<C>::quiet_NaN();
-    };
-    const C of_label = share * logit(labels[row]) + (C{1} - share) * logit(mixed_labels[row]);
+    const C a = share_or_one<C>(share);
+    const C of_label = a * logit(z, labels[row]) + (C{1} - a) * logit(z, mixed_labels[row]);
     lse[row] = largest + std::log(sum_exp);
     row_loss[row] = lse[row] - (C{1} - smoothing) * of_label - smoothing / static_cast<C>(classes) * sum;
+  }
+
+  AB_HD C logit(const T* z, std::int64_t label) const {
+    const bool exists = 0 <= label && label < classes;
+    return exists ? static_cast<C>(z[label]) : std::numeric_limits<C>::quiet_NaN();
   }
 };
 
@@ -79,15 +84,16 @@ template <class T> struct SoftmaxCrossEntropyBackward {
   const C* lse;
   T* dlogits;
   std::int64_t rows, classes;
-  C share, smoothing;
+  const float* share;  // null: 1
+  C smoothing;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
     T* dz = dlogits + row * classes;
     const C scale = *dloss / static_cast<C>(rows), shift = lse[row],
-            spread = smoothing / static_cast<C>(classes);
+            spread = smoothing / static_cast<C>(classes), first = share_or_one<C>(share);
     for (std::int64_t c = team.lane(); c < classes; c += team.size()) {
-      const C hit = (c == labels[row] ? share : C{0}) + (c == mixed_labels[row] ? C{1} - share : C{0});
+      const C hit = (c == labels[row] ? first : C{0}) + (c == mixed_labels[row] ? C{1} - first : C{0});
       const C target = spread + (C{1} - smoothing) * hit;
       dz[c] = static_cast<T>(scale * (std::exp(static_cast<C>(z[c]) - shift) - target));
     }
@@ -121,8 +127,8 @@ struct CountBadLabels {
   }
 };
 
-/// One row per team: how many logits stand before that of the label. NaN stands before every number, so that
-/// a diverged model scores no hits.
+/// One row per team: how many logits stand before that of the label; all of them before one that does not exist. NaN
+/// stands before every number, so that a diverged model scores no hits.
 template <class T> struct LabelPosition {
   using C = compute_t<T>;
   const T* logits;
@@ -133,6 +139,10 @@ template <class T> struct LabelPosition {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
     const std::int64_t label = labels[row];
+    if (label < 0 || label >= classes) {
+      if (team.lane() == 0) position[row] = classes;
+      return;
+    }
     const auto of_label = static_cast<C>(z[label]);
     const int before = lane_sum<int>(team, classes, [=](std::int64_t c) {
       const auto v = static_cast<C>(z[c]);

@@ -7,6 +7,16 @@
 
 namespace ab {
 
+namespace {
+
+void check_noise(std::string_view operation, const Tensor& x, float p, const Tensor& seed) {
+  AB_CHECK(p >= 0 && p < 1, "{}: the probability {} is not in [0, 1)", operation, p);
+  AB_CHECK(seed.defined() && seed.numel() == 1 && seed.dtype() == DType::int64 && seed.device() == x.device(),
+           "{}: the seed must be one int64 on the device of x", operation);
+}
+
+}  // namespace
+
 Var relu(const Var& x) {
   const Tensor y = relu_forward(x.value());
   return record("relu", y, {x}, [y](const Tensor& dy) { return Gradients{relu_backward(dy, y)}; });
@@ -17,18 +27,18 @@ Var gelu(const Var& x) {
                 [input = x.value()](const Tensor& dy) { return Gradients{gelu_backward(dy, input)}; });
 }
 
-Var dropout(const Var& x, float p, Philox random) {
-  AB_CHECK(p >= 0 && p < 1, "dropout: the probability {} is not in [0, 1)", p);
-  return record("dropout", apply_dropout(x.value(), p, random), {x},
-                [p, random](const Tensor& dy) { return Gradients{apply_dropout(dy, p, random)}; });
+Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
+  check_noise("dropout", x.value(), p, seed);
+  return record("dropout", apply_dropout(x.value(), p, seed, stream), {x},
+                [=](const Tensor& dy) { return Gradients{apply_dropout(dy, p, seed, stream)}; });
 }
 
-Var drop_path(const Var& x, float p, Philox random) {
-  AB_CHECK(p >= 0 && p < 1, "drop_path: the probability {} is not in [0, 1)", p);
+Var drop_path(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
+  check_noise("drop_path", x.value(), p, seed);
   AB_CHECK(x.value().rank() >= 1 && x.value().numel() > 0, "drop_path: x {} must be a batch of samples",
            x.shape().str());
-  return record("drop_path", apply_drop_path(x.value(), p, random), {x},
-                [p, random](const Tensor& dy) { return Gradients{apply_drop_path(dy, p, random)}; });
+  return record("drop_path", apply_drop_path(x.value(), p, seed, stream), {x},
+                [=](const Tensor& dy) { return Gradients{apply_drop_path(dy, p, seed, stream)}; });
 }
 
 Var add(const Var& a, const Var& b) {

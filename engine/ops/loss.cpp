@@ -23,20 +23,26 @@ void check_classes(std::string_view operation, const Tensor& logits, const Tenso
                 bad, logits.dim(1));
 }
 
+void check_mixed_labels(const Tensor& logits, const MixedLabels& mixed) {
+  check_labels("softmax_cross_entropy", logits, mixed.labels);
+  AB_CHECK(mixed.share.defined() && mixed.share.numel() == 1 && mixed.share.dtype() == DType::float32 &&
+               mixed.share.device() == logits.device(),
+           "softmax_cross_entropy: the share of the first labels must be one float32 on the device of logits");
+}
+
 }  // namespace
 
 Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothing, const MixedLabels& mixed) {
-  for (const Tensor& list : {labels, mixed.labels}) {
-    if (!list.defined()) continue;
-    check_labels("softmax_cross_entropy", logits.value(), list);
-    if (list.device().kind == DeviceKind::cpu) check_classes("softmax_cross_entropy", logits.value(), list);
-  }
-  AB_CHECK(mixed.share >= 0 && mixed.share <= 1, "softmax_cross_entropy: a share of {} is not in [0, 1]", mixed.share);
+  check_labels("softmax_cross_entropy", logits.value(), labels);
+  if (mixed.labels.defined()) check_mixed_labels(logits.value(), mixed);
+  for (const Tensor& list : {labels, mixed.labels})
+    if (list.defined() && list.device().kind == DeviceKind::cpu)
+      check_classes("softmax_cross_entropy", logits.value(), list);
   AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)",
            smoothing);
   const Tensor z = logits.value();
   const bool mixes = mixed.labels.defined();
-  const ClassTargets targets{labels, mixes ? mixed.labels : labels, mixes ? mixed.share : 1.0f, smoothing};
+  const ClassTargets targets{labels, mixes ? mixed.labels : labels, mixes ? mixed.share : Tensor(), smoothing};
   const SoftmaxCrossEntropyResult result = softmax_cross_entropy_forward(z, targets);
   return record("softmax_cross_entropy", result.loss, {logits}, [=, lse = result.lse](const Tensor& dloss) {
     return Gradients{softmax_cross_entropy_backward(dloss, z, targets, lse)};

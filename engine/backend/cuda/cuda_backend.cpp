@@ -47,7 +47,10 @@ class CudaBackend final : public Backend {
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(context(), w, method); }
 
-  void synchronize() override { AB_CUDA(cudaStreamSynchronize(context().stream())); }
+  void synchronize() override {
+    context().refuse_in_capture("waiting for the device");
+    AB_CUDA(cudaStreamSynchronize(context().stream()));
+  }
 
  private:
   ThreadContext& context() const { return ThreadContext::current(device_index_); }

@@ -23,6 +23,8 @@ using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
 
 using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using CapturedGraph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using ExecutableGraph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 using PinnedBuffer = Owned<void*, cudaFreeHost>;
 using CublasLtHandle = Owned<cublasLtHandle_t, cublasLtDestroy>;
 using CublasLtMatmulDesc = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/backend/cuda/capture.h"
 #include "engine/backend/cuda/check.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/backend/cuda/thread_context.h"
@@ -12,12 +13,15 @@
 namespace ab::cuda {
 
 void* CudaMemory::allocate(std::size_t bytes) {
-  return allocate_on(ThreadContext::current(device_index_).stream(), bytes);
+  ThreadContext& context = ThreadContext::current(device_index_);
+  if (const StreamCapture* capture = context.capture()) return capture->allocate(*this, bytes);
+  return allocate_on(context.stream(), bytes);
 }
 
 void CudaMemory::release(void* block, std::size_t bytes) {
   if (ThreadContext* context = ThreadContext::current_if_alive(device_index_)) {
-    release_on(context->stream(), block, bytes);
+    if (StreamCapture* capture = context->capture()) capture->release_at_end(block, bytes);
+    else release_on(context->stream(), block, bytes);
     return;
   }
   // The thread is ending and its stream is gone; cudaFree waits for the whole device instead.
@@ -57,11 +61,13 @@ void CudaMemory::copy(void* to, const void* from, std::size_t bytes) {
 
 void CudaMemory::copy_from_host(void* to, const void* host, std::size_t bytes) {
   ThreadContext& context = ThreadContext::current(device_index_);
+  context.refuse_in_capture("a copy from host memory");
   context.staging().to_device(to, host, bytes, context.stream());
 }
 
 void CudaMemory::copy_to_host(void* host, const void* from, std::size_t bytes) {
   ThreadContext& context = ThreadContext::current(device_index_);
+  context.refuse_in_capture("a copy to host memory");
   context.staging().to_host(host, from, bytes, context.stream());
 }
 

@@ -3,6 +3,7 @@
 // Stands in for the rest of this folder in builds without CUDA: no devices, and one clear error.
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/graph.h"
 #include "engine/backend/upload.h"
 #include "engine/core/memory.h"
 
@@ -17,6 +18,9 @@ std::string cuda_unavailable_reason() {
 Memory& cuda_memory(int) { throw Error(ErrorKind::communication, cuda_unavailable_reason()); }
 Backend& cuda_backend(int) { throw Error(ErrorKind::communication, cuda_unavailable_reason()); }
 std::unique_ptr<UploadSlot> cuda_upload_slot(int, std::size_t) {
+  throw Error(ErrorKind::communication, cuda_unavailable_reason());
+}
+std::unique_ptr<Graph> cuda_capture_graph(int, const std::function<void()>&) {
   throw Error(ErrorKind::communication, cuda_unavailable_reason());
 }
 

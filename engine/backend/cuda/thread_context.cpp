@@ -2,7 +2,6 @@
 #include "engine/backend/cuda/thread_context.h"
 
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "engine/backend/cuda/check.h"
@@ -62,7 +61,7 @@ ThreadContext::ThreadContext(int device_index) : device_index_(device_index) {
 
 ThreadContext::~ThreadContext() {
   (void)cudaSetDevice(device_index_);
-  if (workspace_) device_memory(device_index_).release_on(stream(), workspace_, workspace_bytes_);
+  workspace_.reset();
   (void)cudaStreamSynchronize(stream());
 }
 
@@ -116,23 +115,30 @@ const std::shared_ptr<PinnedSlots>& ThreadContext::pinned_slots() {
 
 void* ThreadContext::workspace(std::size_t bytes) {
   if (bytes > workspace_bytes_) {
+    refuse_in_capture("a larger workspace");
     CudaMemory& memory = device_memory(device_index_);
-    if (workspace_)
-      memory.release_on(stream(), std::exchange(workspace_, nullptr), std::exchange(workspace_bytes_, 0));
-    workspace_ = memory.allocate_on(stream(), bytes);
+    workspace_.reset();
+    workspace_bytes_ = 0;
+    workspace_ = {memory.allocate(bytes), [&memory, bytes](void* block) { memory.release(block, bytes); }};
     workspace_bytes_ = bytes;
   }
-  return workspace_;
+  return workspace_.get();
+}
+
+void ThreadContext::refuse_in_capture(const char* what) const {
+  if (capture_) throw Bug(fmt::format("{} inside a captured step: a CUDA graph cannot repeat it", what));
 }
 
 CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
   if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
+  refuse_in_capture("a new plan of a convolution");
   if (!device_properties_) device_properties_ = device_properties_of(cudnn());
   return convs_.try_emplace(key, key, *device_properties_).first->second;
 }
 
 CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {
   if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
+  refuse_in_capture("a new plan of a matrix product");
   return gemms_.try_emplace(key, cublaslt(), key).first->second;
 }
 

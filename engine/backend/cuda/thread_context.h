@@ -17,6 +17,8 @@
 
 namespace ab::cuda {
 
+class StreamCapture;
+
 class ThreadContext {
  public:
   /// The calling thread's context, made at first use; the device becomes the thread's current one.
@@ -41,6 +43,14 @@ class ThreadContext {
 
   /// At least `bytes` bytes of device memory, valid for work issued before the next call of workspace().
   void* workspace(std::size_t bytes);
+  /// Keeps the present workspace at its address, for a graph that uses it.
+  std::shared_ptr<void> share_workspace() const { return workspace_; }
+
+  /// The capture that is under way on the stream, or null.
+  StreamCapture* capture() const { return capture_; }
+  void set_capture(StreamCapture* capture) { capture_ = capture; }
+  /// Throws Bug that names `what` while there is one: the driver would give up the capture.
+  void refuse_in_capture(const char* what) const;
 
   /// The plan, made at first use.
   CudnnConv& conv(const CudnnConvKey& key);
@@ -57,7 +67,8 @@ class ThreadContext {
   CusolverHandle cusolver_;
   std::unique_ptr<PinnedStaging> staging_;
   std::shared_ptr<PinnedSlots> pinned_slots_;
-  void* workspace_ = nullptr;
+  StreamCapture* capture_ = nullptr;
+  std::shared_ptr<void> workspace_;
   std::size_t workspace_bytes_ = 0;
   std::optional<CudnnDescriptor> device_properties_;
   std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;

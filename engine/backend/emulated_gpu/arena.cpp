@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/emulated_gpu/capture.h"
 #include "engine/backend/emulated_gpu/kernel_run.h"
 
 namespace ab::emulated_gpu {
@@ -91,21 +92,25 @@ void Arena::release(void* block, std::size_t bytes) {
 }
 
 void Arena::set_zero(void* block, std::size_t bytes) {
+  if (capturing(device_)) return capture([=, this] { set_zero(block, bytes); });
   ++issued_;
   std::memset(behind(block), 0, bytes);
 }
 
 void Arena::copy(void* to, const void* from, std::size_t bytes) {
+  if (capturing(device_)) return capture([=, this] { copy(to, from, bytes); });
   ++issued_;
   std::memcpy(behind(to), behind(from), bytes);
 }
 
 void Arena::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  refuse_in_capture("a copy from host memory");
   ++issued_;
   if (bytes > 0) std::memcpy(behind(to), host, bytes);
 }
 
 void Arena::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  refuse_in_capture("a copy to host memory");
   count_host_wait();
   read(host, from, bytes);
 }
@@ -136,6 +141,7 @@ class StartedCopy final : public HostCopy {
 }  // namespace
 
 std::unique_ptr<HostCopy> Arena::start_copy_to_host(const void* from, std::size_t bytes) {
+  refuse_in_capture("a copy to host memory");
   return std::make_unique<StartedCopy>(*this, from, bytes);
 }
 

@@ -7,9 +7,37 @@
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/backend/emulated_gpu/arena.h"
+#include "engine/backend/emulated_gpu/capture.h"
 
 namespace ab {
 namespace {
+
+/// Elements in device memory as a launch is given them: an address, which does not hold on to the block.
+class Operand {
+ public:
+  explicit Operand(const Tensor& tensor) : shape_(tensor.shape()), dtype_(tensor.dtype()), device_(tensor.device()) {
+    if (!tensor.defined()) return;
+    AB_ASSERT(device_.kind == DeviceKind::cuda);
+    elements_ = tensor.raw();
+  }
+
+  /// Undefined where the tensor was.
+  Tensor on_host() const {
+    if (!elements_) return {};
+    const Tensor host(shape_, dtype_);
+    emulated_gpu::arena(device_.index).read(host.raw(), elements_, host.bytes());
+    return host;
+  }
+  void take(const Tensor& host) const {
+    emulated_gpu::arena(device_.index).copy_from_host(elements_, host.raw(), host.bytes());
+  }
+
+ private:
+  void* elements_ = nullptr;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+};
 
 class EmulatedBackend final : public Backend {
  public:
@@ -17,39 +45,53 @@ class EmulatedBackend final : public Backend {
 
   void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
             const Epilogue& epilogue) override {
-    const Tensor result = on_host(c);
-    cpu_backend().gemm(spec, on_host(a), on_host(b), result, on_host(epilogue));
-    c.copy_from(result);
+    issue([spec, a = Operand(a), b = Operand(b), c = Operand(c), bias = Operand(epilogue.bias),
+           activation = epilogue.activation] {
+      const Tensor result = c.on_host();
+      cpu_backend().gemm(spec, a.on_host(), b.on_host(), result, {bias.on_host(), activation});
+      c.take(result);
+    });
   }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
-    const Tensor result = on_host(dw), sums = on_host(db);
-    cpu_backend().gemm_backward_weight(on_host(dy), on_host(x), result, sums);
-    dw.copy_from(result);
-    if (db.defined()) db.copy_from(sums);
+    issue([dy = Operand(dy), x = Operand(x), dw = Operand(dw), db = Operand(db)] {
+      const Tensor result = dw.on_host(), sums = db.on_host();
+      cpu_backend().gemm_backward_weight(dy.on_host(), x.on_host(), result, sums);
+      dw.take(result);
+      if (sums.defined()) db.take(sums);
+    });
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
-    const Tensor result = on_host(c);
-    cpu_backend().batched_gemm(spec, on_host(a), on_host(b), result);
-    c.copy_from(result);
+    issue([spec, a = Operand(a), b = Operand(b), c = Operand(c)] {
+      const Tensor result = c.on_host();
+      cpu_backend().batched_gemm(spec, a.on_host(), b.on_host(), result);
+      c.take(result);
+    });
   }
 
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    const Tensor result = on_host(y);
-    cpu_backend().conv2d_forward(spec, on_host(x), on_host(w), on_host(epilogue), result);
-    y.copy_from(result);
+    issue([spec, x = Operand(x), w = Operand(w), bias = Operand(epilogue.bias), activation = epilogue.activation,
+           y = Operand(y)] {
+      const Tensor result = y.on_host();
+      cpu_backend().conv2d_forward(spec, x.on_host(), w.on_host(), {bias.on_host(), activation}, result);
+      y.take(result);
+    });
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) override {
-    const Tensor result = on_host(dx);
-    cpu_backend().conv2d_backward_data(spec, on_host(dy), on_host(w), result);
-    dx.copy_from(result);
+    issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx)] {
+      const Tensor result = dx.on_host();
+      cpu_backend().conv2d_backward_data(spec, dy.on_host(), w.on_host(), result);
+      dx.take(result);
+    });
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor& db) override {
-    const Tensor result = on_host(dw), sums = on_host(db);
-    cpu_backend().conv2d_backward_weight(spec, on_host(dy), on_host(x), result, sums);
-    dw.copy_from(result);
-    if (db.defined()) db.copy_from(sums);
+    issue([spec, dy = Operand(dy), x = Operand(x), dw = Operand(dw), db = Operand(db)] {
+      const Tensor result = dw.on_host(), sums = db.on_host();
+      cpu_backend().conv2d_backward_weight(spec, dy.on_host(), x.on_host(), result, sums);
+      dw.take(result);
+      if (sums.defined()) db.take(sums);
+    });
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override {
@@ -57,17 +99,16 @@ class EmulatedBackend final : public Backend {
     return {result.u.to(device_), result.s.to(device_), result.vt.to(device_)};
   }
 
-  void synchronize() override { emulated_gpu::arena(device_.index).count_host_wait(); }
+  void synchronize() override {
+    emulated_gpu::refuse_in_capture("waiting for the device");
+    emulated_gpu::arena(device_.index).count_host_wait();
+  }
 
  private:
-  Tensor on_host(const Tensor& tensor) const {
-    if (!tensor.defined()) return tensor;
-    AB_ASSERT(tensor.device() == device_);
-    const Tensor host(tensor.shape(), tensor.dtype());
-    emulated_gpu::arena(device_.index).read(host.raw(), tensor.raw(), tensor.bytes());
-    return host;
+  void issue(const std::function<void()>& work) const {
+    if (emulated_gpu::capturing(device_)) return emulated_gpu::capture(work);
+    work();
   }
-  Epilogue on_host(const Epilogue& epilogue) const { return {on_host(epilogue.bias), epilogue.activation}; }
 
   Device device_;
 };

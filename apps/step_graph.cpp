@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#include "apps/step_graph.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "engine/kernels/elementwise.h"
+#include "layers/weight.h"
+
+namespace ab {
+namespace {
+
+/// The same elements in the same place, or both undefined.
+bool same_place(const Tensor& a, const Tensor& b) {
+  return a.raw() == b.raw() && a.shape() == b.shape() && a.dtype() == b.dtype();
+}
+
+/// Leaves have no gradient while it lives, and the one they had afterwards.
+class GradientsAside {
+ public:
+  explicit GradientsAside(const std::vector<StepKey::Leaf>& leaves) {
+    for (const StepKey::Leaf& leaf : leaves) {
+      before_.emplace_back(leaf.var, leaf.var.grad());
+      before_.back().first.clear_grad();
+    }
+  }
+  ~GradientsAside() {
+    for (auto& [var, grad] : before_) var.set_grad(std::move(grad));
+  }
+  GradientsAside(const GradientsAside&) = delete;
+  GradientsAside& operator=(const GradientsAside&) = delete;
+
+ private:
+  std::vector<std::pair<Var, Tensor>> before_;
+};
+
+}  // namespace
+
+StepKey::StepKey(Layer& model, std::vector<Tensor> inputs) : tensors_(std::move(inputs)) {
+  const Inventory inventory = inventory_of(model);
+  for (const Param* p : inventory.params) leaves_.push_back({p->value, p->value.value(), p->trainable()});
+  for (const Buffer& buffer : inventory.buffers) tensors_.push_back(buffer.value);
+  for (const Weight* weight : inventory.weights) tensors_.push_back(weight->rest());
+}
+
+bool StepKey::operator==(const StepKey& other) const {
+  const auto same_leaf = [](const Leaf& a, const Leaf& b) {
+    return a.var.same_as(b.var) && same_place(a.value, b.value) && a.trainable == b.trainable;
+  };
+  return std::ranges::equal(leaves_, other.leaves_, same_leaf) &&
+         std::ranges::equal(tensors_, other.tensors_, same_place);
+}
+
+Tensor StepGraph::run(StepKey key, const std::function<Tensor()>& forward_backward, bool again) {
+  if (key_ != key) {
+    forget();
+    key_ = std::move(key);
+    pool_ = GraphPool::create(device_);
+    return deliver(run_once(forward_backward), again);
+  }
+  if (!graph_ && !given_up_) capture(forward_backward);
+  if (given_up_) return deliver(run_once(forward_backward), again);
+  graph_->launch();
+  ++launches_;
+  return deliver(captured_, again);
+}
+
+void StepGraph::capture(const std::function<Tensor()>& forward_backward) {
+  try {
+    graph_ = capture_graph(device_, [&] { captured_ = run_once(forward_backward); });
+    ++captures_;
+  } catch (const std::exception& error) {
+    if (use_ == GraphUse::required) throw;
+    fmt::print(stderr, "warning: steps run without a CUDA graph, since capturing one failed: {}\n", error.what());
+    captured_ = {};
+    given_up_ = true;
+  }
+}
+
+StepGraph::Result StepGraph::run_once(const std::function<Tensor()>& forward_backward) const {
+  const GraphPool::Scope scope(*pool_);
+  const GradientsAside aside(key_->leaves());
+  const PostponedHooks hooks;
+  Result result{forward_backward(), hooks.ready_leaves()};
+  for (const Var& leaf : result.leaves) result.gradients.push_back(leaf.grad());
+  return result;
+}
+
+/// Gives the gradients to the leaves.
+Tensor StepGraph::deliver(const Result& result, bool again) {
+  for (std::size_t i = 0; i < result.leaves.size(); ++i) {
+    Var leaf = result.leaves[i];
+    const Tensor& grad = result.gradients[i];
+    if (grad.defined() && leaf.grad().defined()) leaf.set_grad(add(leaf.grad(), grad));
+    else if (grad.defined()) leaf.set_grad(again ? grad.clone() : grad);
+    leaf.call_grad_ready_hook();
+  }
+  return result.loss.clone();
+}
+
+void StepGraph::forget() {
+  graph_.reset();
+  captured_ = {};
+  pool_.reset();
+  key_.reset();
+}
+
+}  // namespace ab

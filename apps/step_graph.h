@@ -1,0 +1,83 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// When forward and backward of a training step are captured in a graph, and when the graph is launched instead:
+//   the first time a step is met   it runs as it is: plans are made, and the pool gets the memory it needs
+//   the second time                it is captured, and the graph is launched
+//   from then on                   the graph is launched
+// A step is met for the first time again when anything that its work refers to is another: AB-training splits and
+// rejoins weights, which changes tensors, shapes and what trains.
+// The optimizer and the collectives follow the graph and are not part of it. The optimizer is one launch for all
+// parameters, whose learning rate is an argument; in a graph it would have to be copied to the device. Collectives
+// between threads wait for each other on the host, which a graph cannot.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/backend/graph.h"
+#include "engine/core/graph_pool.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// What forward and backward refer to. It holds on to these tensors, so that no other can lie at their addresses.
+class StepKey {
+ public:
+  /// `inputs`: what else the step reads; undefined ones count too.
+  StepKey(Layer& model, std::vector<Tensor> inputs);
+  bool operator==(const StepKey& other) const;
+
+  struct Leaf {
+    Var var;
+    Tensor value;
+    bool trainable;
+  };
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+
+ private:
+  std::vector<Leaf> leaves_;
+  std::vector<Tensor> tensors_;  // inputs, buffers and what splits left over
+};
+
+/// if_possible: a step that turns out not to be capturable is run without a graph, with a warning.
+enum class GraphUse { off, if_possible, required };
+
+class StepGraph {
+ public:
+  /// `use` is not off.
+  StepGraph(Device device, GraphUse use) : device_(device), use_(use) {}
+
+  /// What `forward_backward` does, which returns the loss: gradients are added to those of the model's parameters, and
+  /// hooks are called as backward() would, but after it. `again`: another step adds to these gradients before they
+  /// are read, so they must outlast its launch. The result is a copy of the loss.
+  Tensor run(StepKey key, const std::function<Tensor()>& forward_backward, bool again);
+
+  /// How many graphs there have been, and how often one was launched.
+  std::int64_t captures() const { return captures_; }
+  std::int64_t launches() const { return launches_; }
+
+ private:
+  struct Result {
+    Tensor loss{};
+    std::vector<Var> leaves{};  // in the order in which backward() completed them
+    std::vector<Tensor> gradients{};
+  };
+  Result run_once(const std::function<Tensor()>& forward_backward) const;
+  void capture(const std::function<Tensor()>& forward_backward);
+  static Tensor deliver(const Result& result, bool again);
+  void forget();
+
+  Device device_;
+  GraphUse use_;
+  bool given_up_ = false;
+  std::optional<StepKey> key_;
+  std::shared_ptr<GraphPool> pool_;
+  std::unique_ptr<Graph> graph_;
+  Result captured_;
+  std::int64_t captures_ = 0, launches_ = 0;
+};
+
+}  // namespace ab
