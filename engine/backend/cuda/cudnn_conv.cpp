@@ -121,6 +121,7 @@ CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_
   CudnnDescriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode)
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(key.dtype))
+      .set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN)  // a run that diverges must not look healthy
       .finalize();
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
@@ -134,7 +135,7 @@ CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_
 }
 
 /// convolution → + bias → ReLU → y, each of the last two where the key asks for it
-CudnnDescriptor operation_graph(const CudnnConvKey& key) {
+CudnnDescriptor operation_graph(const CudnnConvKey& key, cudnnHandle_t handle) {
   const bool has_relu = key.activation == Activation::relu;
   const TensorId before_relu = key.has_bias ? kSum : kProduct;
   std::vector<CudnnDescriptor> operations;
@@ -143,7 +144,9 @@ CudnnDescriptor operation_graph(const CudnnConvKey& key) {
     operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_ADD, kProduct, has_relu ? kSum : kY));
   if (has_relu) operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_RELU_FWD, before_relu, kY));
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations).finalize();
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
+  if (handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+  graph.finalize();
   return graph;
 }
 
@@ -178,9 +181,9 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties) {
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle) {
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
-    graphs_.push_back(operation_graph(part));
+    graphs_.push_back(operation_graph(part, handle));
     for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice,
                                       [&](const NumericalNotes& notes) { return keeps_precision(notes, key); }))
       candidates_.push_back({std::move(plan), part.has_epilogue()});

@@ -24,8 +24,9 @@ void CudaMemory::release(void* block, std::size_t bytes) {
     else release_on(context->stream(), block, bytes);
     return;
   }
-  // The thread is ending and its stream is gone; cudaFree waits for the whole device instead.
+  // The thread is ending and its stream is gone: nothing may use the block any more when it goes.
   live_bytes_ -= static_cast<std::int64_t>(bytes);
+  (void)cudaDeviceSynchronize();
   (void)cudaFree(block);
 }
 
@@ -73,6 +74,7 @@ void CudaMemory::copy_to_host(void* host, const void* from, std::size_t bytes) {
 
 std::unique_ptr<HostCopy> CudaMemory::start_copy_to_host(const void* from, std::size_t bytes) {
   ThreadContext& context = ThreadContext::current(device_index_);
+  context.refuse_in_capture("a copy to host memory");
   return start_pinned_copy(context.pinned_slots(), from, bytes, context.stream());
 }
 

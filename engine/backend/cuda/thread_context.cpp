@@ -28,12 +28,14 @@ thread_local Contexts contexts;
 
 ThreadContext& ThreadContext::current(int device_index) {
   AB_ASSERT(!thread_is_ending);
-  check_cuda_device(device_index);
   const auto i = static_cast<std::size_t>(device_index);
   auto& by_device = contexts.by_device;
-  if (by_device.size() <= i) by_device.resize(i + 1);
+  const bool is_known = i < by_device.size() && by_device[i];  // asked for at every launch
+  if (!is_known) check_cuda_device(device_index);
   AB_CUDA(cudaSetDevice(device_index));
-  if (!by_device[i]) by_device[i].reset(new ThreadContext(device_index));
+  if (is_known) return *by_device[i];
+  if (by_device.size() <= i) by_device.resize(i + 1);
+  by_device[i].reset(new ThreadContext(device_index));
   return *by_device[i];
 }
 
@@ -61,8 +63,8 @@ ThreadContext::ThreadContext(int device_index) : device_index_(device_index) {
 
 ThreadContext::~ThreadContext() {
   (void)cudaSetDevice(device_index_);
-  workspace_.reset();
   (void)cudaStreamSynchronize(stream());
+  workspace_.reset();  // at the end of a thread this is not ordered with the stream
 }
 
 cublasLtHandle_t ThreadContext::cublaslt() {
@@ -133,7 +135,7 @@ CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
   if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
   refuse_in_capture("a new plan of a convolution");
   if (!device_properties_) device_properties_ = device_properties_of(cudnn());
-  return convs_.try_emplace(key, key, *device_properties_).first->second;
+  return convs_.try_emplace(key, key, *device_properties_, cudnn()).first->second;
 }
 
 CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {
