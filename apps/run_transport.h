@@ -18,9 +18,9 @@ enum class Transport { threads, mpi, nccl };
 /// between processes on GPUs. Throws Error(config) where device, launcher and transport do not go together.
 Transport choose_transport(const TrainConfig& config, Launcher launcher);
 
-/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU where neither forward nor backward
-/// waits for another rank: over NCCL gradients are exchanged while backward still computes, which is worth more, and
-/// synchronised batch norm exchanges statistics. Throws Error(config) for on where it cannot be.
+/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU where neither forward nor
+/// backward concerns another rank: over NCCL gradients are exchanged while backward still computes, which is worth
+/// more, and synchronised batch norm exchanges statistics. Throws Error(config) for on where it cannot be.
 GraphUse choose_graph_use(const TrainConfig& config, Transport transport);
 
 /// The world of a process among others, over mpi or nccl. NCCL's ranks find each other where --rendezvous says, else

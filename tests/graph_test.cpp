@@ -105,7 +105,8 @@ class GpuGraph : public ::testing::Test {
 };
 
 TEST_F(GpuGraph, RunsWhenItIsLaunchedAndReadsWhatIsThereThen) {
-  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2}, kGpu), y = Tensor::zeros({2, 2}, x.dtype(), kGpu);
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2}, kGpu);
+  const Tensor y = Tensor::zeros({2, 2}, x.dtype(), kGpu);
   backend(kGpu).gemm({}, x, x, y);  // its plan
   y.set_zero();
   const auto pool = GraphPool::create(kGpu);
@@ -146,7 +147,8 @@ TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
 struct Updates {
   explicit Updates(GraphUse use, Precision precision = Precision::fp32)
       : model(make_model(
-            {.name = "resnet20", .classes = 4, .image_size = 8, .width = 0.25, .dropout = 0.5, .drop_path = 0.5}, kGpu)),
+            {.name = "resnet20", .classes = 4, .image_size = 8, .width = 0.25, .dropout = 0.5, .drop_path = 0.5},
+            kGpu)),
         step(*model, kGpu, precision, 0.1, use) {}
 
   static Batch batch(std::uint64_t seed, std::int64_t count = 2) {
@@ -172,8 +174,10 @@ struct Updates {
           if (last) values.push_back(static_cast<double>(n));
         });
       const double loss_scale = seed % 2 ? 1024 : 512;
-      const Tensor loss = step.run(batch(seed + i, count), {.noise_seed = seed * 2 + i, .share = 0.5 + 0.25 * (seed % 3),
-                                                            .loss_scale = loss_scale, .last = last});
+      const Tensor loss = step.run(batch(seed + i, count), {.noise_seed = seed * 2 + i,
+                                                            .share = 0.5 + 0.25 * static_cast<double>(seed % 3),
+                                                            .loss_scale = loss_scale,
+                                                            .last = last});
       values.push_back(loss.item());
     }
     for (Param* p : params) {

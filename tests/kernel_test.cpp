@@ -267,7 +267,8 @@ TEST(RowKernels, LossAndAccuracy) {
   for (std::int64_t classes : {2, 10, 150}) {
     const Tensor logits = normal({6, classes}, 1), labels = some_labels(6, classes), per_row({6}),
                  lse = normal({6}, 2);
-    const Tensor one = Tensor::scalar(1.5), share = Tensor::scalar(0.7), positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
+    const Tensor one = Tensor::scalar(1.5), share = Tensor::scalar(0.7);
+    const Tensor positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
     const auto* label = labels.data<std::int64_t>();
     expect_teams_agree({per_row, per_row}, fixed(6), [&](const std::vector<Tensor>& out) {
       return SoftmaxCrossEntropy<float>{logits.data<float>(), label, label, out[0].data<float>(),

@@ -48,8 +48,8 @@ StreamCapture::~StreamCapture() {
     (void)cudaStreamEndCapture(context_.stream(), &dropped);
     if (dropped) (void)cudaGraphDestroy(dropped);
     (void)cudaStreamSynchronize(beside_.get());
-    (void)cudaGetLastError();  // why it was given up has been reported
   }
+  (void)cudaGetLastError();  // a failure has been thrown, and must not surface at a later launch
   for (const Block& block : released_)
     device_memory(context_.device_index()).release_on(context_.stream(), block.address, block.bytes);
 }
