@@ -83,7 +83,8 @@ template <class Team> inline constexpr int kRowsInFlight = kIsSerial<Team> ? 1 :
 template <class Team, class Body> AB_HD void for_each_row_group(std::int64_t rows, const Body& body) {
   constexpr int most = kRowsInFlight<Team>;
   std::int64_t row = 0;
-  for (; rows - row >= most; row += most) body(row, std::integral_constant<int, most>{});
+  if constexpr (most > 1)
+    for (; rows - row >= most; row += most) body(row, std::integral_constant<int, most>{});
   for (; row < rows; ++row) body(row, std::integral_constant<int, 1>{});
 }
 

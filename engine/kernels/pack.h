@@ -43,11 +43,11 @@ template <class T> using loaded_t = std::conditional_t<std::is_integral_v<T>, T,
 /// What load() returns: values [0, count), read where they are used.
 template <class T, class Count> struct Loaded {
   const T* from;
-  AB_HD loaded_t<T> operator[](int j) const { return static_cast<loaded_t<T>>(from[j]); }
+  AB_HD loaded_t<T> operator[](std::int64_t j) const { return static_cast<loaded_t<T>>(from[j]); }
 };
 template <class T, int N> struct Loaded<T, Packed<N>> {
   Pack<T, N> pack;
-  AB_HD loaded_t<T> operator[](int j) const { return static_cast<loaded_t<T>>(pack.v[j]); }
+  AB_HD loaded_t<T> operator[](std::int64_t j) const { return static_cast<loaded_t<T>>(pack.v[j]); }
 };
 
 template <class T, class Count> AB_HD Loaded<T, Count> load(const T* from, Count) { return {from}; }
@@ -59,7 +59,7 @@ template <class T, int N> AB_HD Loaded<T, Packed<N>> load(const T* from, Packed<
 template <class T, class Count> class Store {
  public:
   AB_HD Store(T* to, Count) : to_(to) {}
-  AB_HD T& operator[](int j) const { return to_[j]; }
+  AB_HD T& operator[](std::int64_t j) const { return to_[j]; }
 
  private:
   T* to_;
@@ -70,7 +70,7 @@ template <class T, int N> class Store<T, Packed<N>> {
   AB_HD ~Store() { *reinterpret_cast<Pack<T, N>*>(to_) = pack_; }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  AB_HD T& operator[](int j) { return pack_.v[j]; }
+  AB_HD T& operator[](std::int64_t j) { return pack_.v[j]; }
 
  private:
   T* to_;
@@ -90,7 +90,7 @@ template <class To, class Count, class F, class... X>
 AB_HD void assign_block(To* y, std::int64_t begin, Count count, const F& f, const X&... xs) {
   Store ys(y + begin, count);
 #pragma omp simd
-  for (int j = 0; j < count; ++j) ys[j] = static_cast<To>(apply_at(f, begin + j, xs[j]...));
+  for (std::int64_t j = 0; j < count; ++j) ys[j] = static_cast<To>(apply_at(f, begin + j, xs[j]...));
 }
 
 }  // namespace ab
