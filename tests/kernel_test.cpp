@@ -55,10 +55,10 @@ template <class Make> void expect_teams_agree(const std::vector<Tensor>& output_
                                               const Make& make) {
   const std::vector<Tensor> expected = fresh(output_like);
   const auto serial = make(expected);
-  for (std::int64_t row = 0; row < rows_of(kLaneWidth<SerialTeam>); ++row) serial(SerialTeam{}, row);
+  for (std::int64_t row = 0; row < rows_of(kLaneWidth<SerialTeam, float>); ++row) serial(SerialTeam{}, row);
   for (int lanes : {1, 3, 8}) {
     const std::vector<Tensor> got = fresh(output_like);
-    run_rows_in_threads(lanes, rows_of(kLaneWidth<ThreadTeam>), make(got));
+    run_rows_in_threads(lanes, rows_of(kLaneWidth<ThreadTeam, float>), make(got));
     for (std::size_t k = 0; k < got.size(); ++k) {
       const auto a = got[k].to_doubles(), b = expected[k].to_doubles();
       for (std::size_t i = 0; i < a.size(); ++i)
@@ -115,10 +115,10 @@ TEST(RowKernels, BatchNormMoments) {
 
 TEST(RowKernels, BatchNormNormalise) {
   for (const PixelTable& t : kTables) {
-    const Shape shape{t.pixels, t.channels}, columns{t.columns()};
+    const Shape shape{t.pixels, t.channels}, channels{t.channels};
     const Tensor x = normal(shape, 1), residual = normal(shape, 2), dy = normal(shape, 3);
-    const Tensor a = normal(columns, 4), b = normal(columns, 5), c = normal(columns, 6),
-                 d = normal(columns, 7);
+    const Tensor a = normal(channels, 4), b = normal(channels, 5), c = normal(channels, 6),
+                 d = normal(channels, 7), e = normal(channels, 8);
     expect_teams_agree({x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
       return Normalise<float, true, true>{t,
                                           x.data<float>(),
@@ -126,6 +126,7 @@ TEST(RowKernels, BatchNormNormalise) {
                                           a.data<float>(),
                                           b.data<float>(),
                                           c.data<float>(),
+                                          d.data<float>(),
                                           out[0].data<float>()};
     });
     expect_teams_agree({x, x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
@@ -137,6 +138,8 @@ TEST(RowKernels, BatchNormNormalise) {
                                                   b.data<float>(),
                                                   c.data<float>(),
                                                   d.data<float>(),
+                                                  e.data<float>(),
+                                                  0.01f,
                                                   out[0].data<float>(),
                                                   out[1].data<float>()};
     });
@@ -147,7 +150,7 @@ TEST(RowKernels, BatchNormGradSums) {
   for (const PixelTable& t : kTables) {
     const Shape shape{t.pixels, t.channels};
     const Tensor x = normal(shape, 1), y = normal(shape, 2), dy = normal(shape, 3);
-    const Tensor center = normal({t.columns()}, 4), rstd = normal({t.channels}, 5),
+    const Tensor center = normal({t.channels}, 4), rstd = normal({t.channels}, 5),
                  sums({t.chunks(), t.columns()});
     expect_teams_agree({sums, sums}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
       return ChunkGradSums<float, true>{t,

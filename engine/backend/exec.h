@@ -45,7 +45,9 @@ constexpr bool runs_as_loops([[maybe_unused]] Device device) {
 #endif
 }
 
-template <class F> void for_each_index(Device device, std::int64_t n, const F& f) {
+/// `cost` is the rough number of elements an index touches; it only decides whether threads are woken.
+template <class F>
+void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] std::int64_t cost = 1) {
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
 #endif
@@ -54,7 +56,7 @@ template <class F> void for_each_index(Device device, std::int64_t n, const F& f
   if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f); });
   const emulated_gpu::KernelRun run(device, f);
 #endif
-#pragma omp parallel for schedule(static) if (n >= kParallelGrain)
+#pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
   for (std::int64_t i = 0; i < n; ++i) f(i);
 }
 

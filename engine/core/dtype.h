@@ -19,10 +19,14 @@ struct bfloat16 {
 
   bfloat16() = default;
   AB_HD bfloat16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const auto u = std::bit_cast<std::uint32_t>(value);
     const bool is_nan = (u & 0x7fffffffu) > 0x7f800000u;
     bits = is_nan ? static_cast<std::uint16_t>((u >> 16) | 0x40u)
                   : static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+#endif
   }
   AB_HD operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };

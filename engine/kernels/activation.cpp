@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/activation.h"
 
+#include "engine/kernels/map.h"
+
 namespace ab {
 
 Tensor relu_forward(const Tensor& x) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "relu", [&]<class T>() {
-    for_each_index(x.device(), x.numel(), kernels::Relu<T>{x.data<T>(), y.data<T>()});
+    map(x.device(), x.numel(), y.data<T>(), kernels::Relu<compute_t<T>>{}, x.data<T>());
   });
   return y;
 }
@@ -14,7 +16,7 @@ Tensor relu_forward(const Tensor& x) {
 Tensor relu_backward(const Tensor& dy, const Tensor& y) {
   const Tensor dx(y.shape(), y.dtype(), y.device());
   dispatch_float(y.dtype(), "relu", [&]<class T>() {
-    for_each_index(y.device(), y.numel(), kernels::ReluBackward<T>{dy.data<T>(), y.data<T>(), dx.data<T>()});
+    map(y.device(), y.numel(), dx.data<T>(), kernels::ReluBackward<compute_t<T>>{}, dy.data<T>(), y.data<T>());
   });
   return dx;
 }
@@ -22,7 +24,7 @@ Tensor relu_backward(const Tensor& dy, const Tensor& y) {
 Tensor gelu_forward(const Tensor& x) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "gelu", [&]<class T>() {
-    for_each_index(x.device(), x.numel(), kernels::Gelu<T>{x.data<T>(), y.data<T>()});
+    map(x.device(), x.numel(), y.data<T>(), kernels::Gelu<compute_t<T>>{}, x.data<T>());
   });
   return y;
 }
@@ -30,7 +32,7 @@ Tensor gelu_forward(const Tensor& x) {
 Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
   const Tensor dx(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "gelu", [&]<class T>() {
-    for_each_index(x.device(), x.numel(), kernels::GeluBackward<T>{dy.data<T>(), x.data<T>(), dx.data<T>()});
+    map(x.device(), x.numel(), dx.data<T>(), kernels::GeluBackward<compute_t<T>>{}, dy.data<T>(), x.data<T>());
   });
   return dx;
 }
@@ -38,8 +40,8 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
 Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "dropout", [&]<class T>() {
-    for_each_index(x.device(), x.numel(),
-                   kernels::Dropout<T>{x.data<T>(), y.data<T>(), p, seed.data<std::int64_t>(), stream});
+    map(x.device(), x.numel(), y.data<T>(),
+        kernels::Dropout<compute_t<T>>{p, seed.data<std::int64_t>(), stream}, x.data<T>());
   });
   return y;
 }

@@ -9,9 +9,9 @@
 
 #include <cmath>
 
-#include "engine/backend/exec.h"
 #include "engine/core/random.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
 
 namespace ab {
 
@@ -29,23 +29,12 @@ Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64
 
 namespace kernels {
 
-template <class T> struct Relu {
-  const T* x;
-  T* y;
-  AB_HD void operator()(std::int64_t i) const {
-    const auto v = static_cast<compute_t<T>>(x[i]);
-    y[i] = static_cast<T>(v < 0 ? compute_t<T>{0} : v);
-  }
+template <class C> struct Relu {
+  AB_HD C operator()(C x) const { return x < 0 ? C{0} : x; }
 };
 
-template <class T> struct ReluBackward {
-  const T* dy;
-  const T* y;
-  T* dx;
-  AB_HD void operator()(std::int64_t i) const {
-    const auto g = static_cast<compute_t<T>>(dy[i]);
-    dx[i] = static_cast<T>(static_cast<compute_t<T>>(y[i]) > 0 ? g : compute_t<T>{0});
-  }
+template <class C> struct ReluBackward {
+  AB_HD C operator()(C dy, C y) const { return y > 0 ? dy : C{0}; }
 };
 
 /// Φ(v), the distribution function of the standard normal.
@@ -53,39 +42,24 @@ template <class C> AB_HD C normal_cdf(C v) {
   return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440)));
 }
 
-template <class T> struct Gelu {
-  const T* x;
-  T* y;
-  AB_HD void operator()(std::int64_t i) const {
-    const auto v = static_cast<compute_t<T>>(x[i]);
-    y[i] = static_cast<T>(v * normal_cdf(v));
+template <class C> struct Gelu {
+  AB_HD C operator()(C x) const { return x * normal_cdf(x); }
+};
+
+template <class C> struct GeluBackward {
+  AB_HD C operator()(C dy, C x) const {
+    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * x * x);
+    return dy * (normal_cdf(x) + x * density);
   }
 };
 
-template <class T> struct GeluBackward {
-  const T* dy;
-  const T* x;
-  T* dx;
-  AB_HD void operator()(std::int64_t i) const {
-    using C = compute_t<T>;
-    const auto v = static_cast<C>(x[i]);
-    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * v * v);
-    dx[i] = static_cast<T>(static_cast<C>(dy[i]) * (normal_cdf(v) + v * density));
-  }
-};
-
-template <class T> struct Dropout {
-  const T* x;
-  T* y;
+template <class C> struct Dropout {
   float p;
   const std::int64_t* seed;
   std::uint64_t stream;
-  AB_HD void operator()(std::int64_t i) const {
-    using C = compute_t<T>;
+  AB_HD C operator()(std::int64_t i, C x) const {
     const Philox random{static_cast<std::uint64_t>(*seed), stream};
-    const C kept =
-        random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
-    y[i] = static_cast<T>(static_cast<C>(x[i]) * kept);
+    return x * (random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0});
   }
 };
 
@@ -99,13 +73,8 @@ template <class T> struct DropPath {
   std::uint64_t stream;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t sample) const {
     using C = compute_t<T>;
-    const Philox random{static_cast<std::uint64_t>(*seed), stream};
-    const C kept =
-        random.uniform(static_cast<std::uint64_t>(sample)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0};
-    const T* from = x + sample * length;
-    T* to = y + sample * length;
-    for (std::int64_t i = team.lane(); i < length; i += team.size())
-      to[i] = static_cast<T>(static_cast<C>(from[i]) * kept);
+    const C kept = Dropout<C>{p, seed, stream}(sample, C{1});
+    lane_map(team, length, y + sample * length, [=](C v) { return v * kept; }, x + sample * length);
   }
 };
 

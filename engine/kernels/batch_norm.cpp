@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/batch_norm.h"
 
-#include <numeric>
-
 #include "engine/kernels/batch_norm_kernels.h"
 #include "engine/kernels/elementwise.h"
 
@@ -11,19 +9,14 @@ namespace {
 
 using kernels::PixelTable;
 
-// On a CPU a chunk fits the second-level cache; on a GPU there are enough of them for all multiprocessors.
-constexpr std::int64_t kChunkElements = 16384;
-
 PixelTable pixel_table(const Tensor& x) {
-  PixelTable table;
-  table.channels = x.dim(-1);
-  table.pixels = x.numel() / table.channels;
-  const std::int64_t width = runs_as_loops(x.device()) ? kLaneWidth<SerialTeam> : 256;
-  const std::int64_t fold = width / std::gcd(width, table.channels);
-  if (table.pixels % fold == 0) table.fold = fold;
-  table.chunk_rows = std::max<std::int64_t>(16, kChunkElements / table.columns());
-  return table;
+  const std::int64_t channels = x.dim(-1), pixels = x.numel() / channels;
+  if (runs_as_loops(x.device())) return kernels::cpu_pixel_table(pixels, channels);
+  return kernels::gpu_pixel_table(pixels, channels, kPackBytes / static_cast<std::int64_t>(size_of(x.dtype())));
 }
+
+/// Elements that one team reads to merge a block of channels.
+template <class C> std::int64_t merge_cost(const PixelTable& table) { return 2 * table.chunks() * kPackWidth<C>; }
 
 template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
 
@@ -62,7 +55,7 @@ BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& runnin
     for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                  kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
     const auto merge = [&]<class Set>(const Set& set) {
-      for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
+      for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
                    kernels::MergeMoments<C, Set>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), set});
     };
     const auto set_moments = [&] {
@@ -109,18 +102,11 @@ Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Te
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    const Tensor coefficients(Shape{3, table.columns()}, dtype_of<C>, x.device());
-    C* center = coefficients.data<C>();
-    C* scale = center + table.columns();
-    C* offset = scale + table.columns();
-    for_each_index(
-        x.device(), table.columns(),
-        kernels::ForwardCoefficients<C>{table.channels, moments.mean.data<C>(), moments.rstd.data<C>(),
-                                        gamma.data<C>(), beta.data<C>(), center, scale, offset});
     dispatch_flags(relu, residual.defined(), [&]<bool kRelu, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                    kernels::Normalise<T, kRelu, kResidual>{table, x.data<T>(), data_or_null<T>(residual),
-                                                           center, scale, offset, y.data<T>()});
+                                                           moments.mean.data<C>(), moments.rstd.data<C>(),
+                                                           gamma.data<C>(), beta.data<C>(), y.data<T>()});
     });
   });
   return y;
@@ -139,35 +125,25 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
     grads.dgamma = Tensor(gamma.shape(), dtype_of<C>, x.device());
     grads.dbeta = Tensor(gamma.shape(), dtype_of<C>, x.device());
     const Tensor sums(Shape{2, table.chunks(), table.columns()}, dtype_of<C>, x.device());
-    const Tensor coefficients(Shape{4, table.columns()}, dtype_of<C>, x.device());
     C* sum_g = sums.data<C>();
     C* sum_gx = sum_g + sums.numel() / 2;
-    C* center = coefficients.data<C>();
-    C* scale = center + table.columns();
-    C* offset = scale + table.columns();
-    C* slope = offset + table.columns();
     const C per_pixel = moments.pixels > 0 ? C{1} / static_cast<C>(moments.pixels) : C{0};
-    for_each_index(x.device(), table.columns(),
-                   kernels::RepeatChannels<C>{table.channels, moments.mean.data<C>(), center});
-
     dispatch_flags(relu, needs.dresidual, [&]<bool kRelu, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                    kernels::ChunkGradSums<T, kRelu>{table, dy.data<T>(), x.data<T>(), data_or_null<T>(y),
-                                                    center, sum_g, sum_gx});
-      for_each_row(x.device(), blocks_of(x.device(), table.channels), table.strands(),
+                                                    moments.mean.data<C>(), sum_g, sum_gx});
+      for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
                    kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(),
                                              grads.dbeta.data<C>(), grads.dgamma.data<C>()});
       if (!grads.dx.defined()) return;
       const Tensor of_ranks = sum_over_ranks ? grad_sums_of_ranks(grads, sum_over_ranks) : Tensor();
       const C* dbeta = sum_over_ranks ? of_ranks.data<C>() : grads.dbeta.data<C>();
       const C* dgamma = sum_over_ranks ? dbeta + table.channels : grads.dgamma.data<C>();
-      for_each_index(x.device(), table.columns(),
-                     kernels::BackwardCoefficients<C>{table.channels, per_pixel, moments.rstd.data<C>(),
-                                                      gamma.data<C>(), dgamma, dbeta, scale, offset, slope});
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                    kernels::NormaliseBackward<T, kRelu, kResidual>{
-                       table, dy.data<T>(), x.data<T>(), data_or_null<T>(y), center, scale, offset, slope,
-                       grads.dx.data<T>(), data_or_null<T>(grads.dresidual)});
+                       table, dy.data<T>(), x.data<T>(), data_or_null<T>(y), moments.mean.data<C>(),
+                       moments.rstd.data<C>(), gamma.data<C>(), dbeta, dgamma, per_pixel, grads.dx.data<T>(),
+                       data_or_null<T>(grads.dresidual)});
     });
   });
   return grads;

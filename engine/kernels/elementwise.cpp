@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/elementwise.h"
 
+#include "engine/kernels/map.h"
+
 namespace ab {
 namespace {
 
@@ -16,7 +18,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   check_alike("add", a, b);
   Tensor y(a.shape(), a.dtype(), a.device());
   dispatch_float(a.dtype(), "add", [&]<class T>() {
-    for_each_index(a.device(), a.numel(), kernels::Add<T>{a.data<T>(), b.data<T>(), y.data<T>()});
+    map(a.device(), a.numel(), y.data<T>(), kernels::Add<compute_t<T>>{}, a.data<T>(), b.data<T>());
   });
   return y;
 }
@@ -26,14 +28,15 @@ void add_in_place(const Tensor& to, const Tensor& from) { axpy(1.0, from, to); }
 void axpy(double alpha, const Tensor& x, const Tensor& y) {
   check_alike("axpy", x, y);
   dispatch_float(x.dtype(), "axpy", [&]<class T>() {
-    for_each_index(x.device(), x.numel(),
-                   kernels::Axpy<T>{static_cast<compute_t<T>>(alpha), x.data<T>(), y.data<T>()});
+    const kernels::Axpy<compute_t<T>> f{static_cast<compute_t<T>>(alpha)};
+    map(x.device(), x.numel(), y.data<T>(), f, x.data<T>(), y.data<T>());
   });
 }
 
 void scale_in_place(const Tensor& t, double factor) {
   dispatch_float(t.dtype(), "scale_in_place", [&]<class T>() {
-    for_each_index(t.device(), t.numel(), kernels::Scale<T>{static_cast<compute_t<T>>(factor), t.data<T>()});
+    const kernels::Scale<compute_t<T>> f{static_cast<compute_t<T>>(factor)};
+    map(t.device(), t.numel(), t.data<T>(), f, t.data<T>());
   });
 }
 
@@ -41,22 +44,21 @@ void scale_in_place(const Tensor& t, const Tensor& factor) {
   AB_CHECK(factor.numel() == 1 && factor.device() == t.device(),
            "scale_in_place: the factor {} must be one number on the device of t", factor.shape().str());
   dispatch_float(t.dtype(), "scale_in_place", [&]<class T>() {
-    for_each_index(t.device(), t.numel(), kernels::ScaleBy<T>{factor.data<float>(), t.data<T>()});
+    map(t.device(), t.numel(), t.data<T>(), kernels::ScaleBy<compute_t<T>>{factor.data<float>()}, t.data<T>());
   });
 }
 
 Tensor squared(const Tensor& t) {
   Tensor y(t.shape(), t.dtype(), t.device());
   dispatch_float(t.dtype(), "squared", [&]<class T>() {
-    for_each_index(t.device(), t.numel(), kernels::Square<T>{t.data<T>(), y.data<T>()});
+    map(t.device(), t.numel(), y.data<T>(), kernels::Square<compute_t<T>>{}, t.data<T>());
   });
   return y;
 }
 
 void fill(const Tensor& t, double value) {
   dispatch_float(t.dtype(), "fill", [&]<class T>() {
-    for_each_index(t.device(), t.numel(),
-                   kernels::Fill<T>{static_cast<T>(static_cast<compute_t<T>>(value)), t.data<T>()});
+    map(t.device(), t.numel(), t.data<T>(), kernels::Fill<compute_t<T>>{static_cast<compute_t<T>>(value)});
   });
 }
 
@@ -65,7 +67,7 @@ Tensor cast(const Tensor& t, DType dtype) {
   Tensor y(t.shape(), dtype, t.device());
   dispatch_float(t.dtype(), "cast", [&]<class From>() {
     dispatch_float(dtype, "cast", [&]<class To>() {
-      for_each_index(t.device(), t.numel(), kernels::Cast<From, To>{t.data<From>(), y.data<To>()});
+      map(t.device(), t.numel(), y.data<To>(), kernels::Same<compute_t<From>>{}, t.data<From>());
     });
   });
   return y;

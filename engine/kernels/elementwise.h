@@ -4,8 +4,8 @@
 // Arithmetic on whole tensors, element by element. These functions work on plain tensors, outside any
 // record; the differentiable operations are in engine/ops. All tensors of a call live on one device.
 
-#include "engine/backend/exec.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/lanes.h"
 
 namespace ab {
 
@@ -30,59 +30,36 @@ Tensor transpose(const Tensor& m);
 
 namespace kernels {
 
-template <class T> struct Add {
-  const T* a;
-  const T* b;
-  T* y;
-  AB_HD void operator()(std::int64_t i) const {
-    y[i] = static_cast<T>(static_cast<compute_t<T>>(a[i]) + static_cast<compute_t<T>>(b[i]));
-  }
+template <class C> struct Add {
+  AB_HD C operator()(C a, C b) const { return a + b; }
 };
 
-template <class T> struct Axpy {
-  compute_t<T> alpha;
-  const T* x;
-  T* y;
-  AB_HD void operator()(std::int64_t i) const {
-    y[i] = static_cast<T>(alpha * static_cast<compute_t<T>>(x[i]) + static_cast<compute_t<T>>(y[i]));
-  }
+template <class C> struct Axpy {
+  C alpha;
+  AB_HD C operator()(C x, C y) const { return alpha * x + y; }
 };
 
-template <class T> struct Scale {
-  compute_t<T> factor;
-  T* t;
-  AB_HD void operator()(std::int64_t i) const {
-    t[i] = static_cast<T>(factor * static_cast<compute_t<T>>(t[i]));
-  }
+template <class C> struct Scale {
+  C factor;
+  AB_HD C operator()(C t) const { return factor * t; }
 };
 
-template <class T> struct ScaleBy {
+template <class C> struct ScaleBy {
   const float* factor;
-  T* t;
-  AB_HD void operator()(std::int64_t i) const {
-    t[i] = static_cast<T>(static_cast<compute_t<T>>(*factor) * static_cast<compute_t<T>>(t[i]));
-  }
+  AB_HD C operator()(C t) const { return static_cast<C>(*factor) * t; }
 };
 
-template <class T> struct Square {
-  const T* x;
-  T* y;
-  AB_HD void operator()(std::int64_t i) const {
-    const compute_t<T> v = static_cast<compute_t<T>>(x[i]);
-    y[i] = static_cast<T>(v * v);
-  }
+template <class C> struct Square {
+  AB_HD C operator()(C x) const { return x * x; }
 };
 
-template <class T> struct Fill {
-  T value;
-  T* t;
-  AB_HD void operator()(std::int64_t i) const { t[i] = value; }
+template <class C> struct Fill {
+  C value;
+  AB_HD C operator()(std::int64_t) const { return value; }
 };
 
-template <class From, class To> struct Cast {
-  const From* x;
-  To* y;
-  AB_HD void operator()(std::int64_t i) const { y[i] = static_cast<To>(static_cast<compute_t<From>>(x[i])); }
+template <class C> struct Same {
+  AB_HD C operator()(C x) const { return x; }
 };
 
 /// One square tile per team, so that both sides stay within a few cache lines.

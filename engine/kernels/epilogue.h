@@ -5,7 +5,7 @@
 // while they write.
 
 #include "engine/backend/backend.h"
-#include "engine/backend/exec.h"
+#include "engine/kernels/lanes.h"
 
 namespace ab {
 
@@ -23,12 +23,11 @@ template <class T, bool kBias, bool kRelu> struct BiasAndActivation {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     T* to = y + row * columns;
-    for (std::int64_t c = team.lane(); c < columns; c += team.size()) {
-      C v = static_cast<C>(to[c]);
-      if constexpr (kBias) v += static_cast<C>(bias[c]);
-      if constexpr (kRelu) v = v < 0 ? C{0} : v;
-      to[c] = static_cast<T>(v);
-    }
+    const auto activation = [](C v) { return kRelu && v < 0 ? C{0} : v; };
+    if constexpr (kBias)
+      lane_map(team, columns, to, [=](C v, C b) { return activation(v + b); }, to, bias);
+    else
+      lane_map(team, columns, to, activation, to);
   }
 };
 

@@ -44,14 +44,10 @@ template <class T> struct LayerNorm {
     const T* from = x + row * channels;
     T* to = y + row * channels;
     const auto n = static_cast<C>(channels);
-    const C center = lane_sum<C>(team, channels, [=](std::int64_t c) { return static_cast<C>(from[c]); }) / n;
-    const C m2 = lane_sum<C>(team, channels, [=](std::int64_t c) {
-      const C d = static_cast<C>(from[c]) - center;
-      return d * d;
-    });
+    const C center = lane_sum<C>(team, channels, [](C v) { return v; }, from) / n;
+    const C m2 = lane_sum<C>(team, channels, [=](C v) { return (v - center) * (v - center); }, from);
     const C inverse = C{1} / std::sqrt(m2 / n + epsilon);
-    for (std::int64_t c = team.lane(); c < channels; c += team.size())
-      to[c] = static_cast<T>((static_cast<C>(from[c]) - center) * inverse * gamma[c] + beta[c]);
+    lane_map(team, channels, to, [=](C v, C g, C b) { return (v - center) * inverse * g + b; }, from, gamma, beta);
     if (team.lane() == 0) {
       mean[row] = center;
       rstd[row] = inverse;
@@ -72,23 +68,15 @@ template <class T> struct LayerNormBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* dy_row = dy + row * channels;
     const T* x_row = x + row * channels;
-    T* to = dx + row * channels;
-    const C* weight = gamma;
     const C center = mean[row], inverse = rstd[row];
     const auto n = static_cast<C>(channels);
-    const C mean_h =
-        lane_sum<C>(team, channels, [=](std::int64_t c) { return static_cast<C>(dy_row[c]) * weight[c]; }) /
-        n;
-    const C mean_hx = lane_sum<C>(team, channels,
-                                  [=](std::int64_t c) {
-                                    return static_cast<C>(dy_row[c]) * weight[c] *
-                                           (static_cast<C>(x_row[c]) - center) * inverse;
-                                  }) /
-                      n;
-    for (std::int64_t c = team.lane(); c < channels; c += team.size()) {
-      const C xhat = (static_cast<C>(x_row[c]) - center) * inverse;
-      to[c] = static_cast<T>(inverse * (static_cast<C>(dy_row[c]) * weight[c] - mean_h - xhat * mean_hx));
-    }
+    const C mean_h = lane_sum<C>(team, channels, [](C g, C weight) { return g * weight; }, dy_row, gamma) / n;
+    const auto hx = [=](C g, C v, C weight) { return g * weight * (v - center) * inverse; };
+    const C mean_hx = lane_sum<C>(team, channels, hx, dy_row, x_row, gamma) / n;
+    const auto gradient = [=](C g, C v, C weight) {
+      return inverse * (g * weight - mean_h - (v - center) * inverse * mean_hx);
+    };
+    lane_map(team, channels, dx + row * channels, gradient, dy_row, x_row, gamma);
   }
 };
 
@@ -106,17 +94,21 @@ template <class T> struct LayerNormChunkGradSums {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     const std::int64_t begin = chunk * chunk_rows;
     const std::int64_t end = rows - begin < chunk_rows ? rows : begin + chunk_rows;
-    for_each_block(team, channels, [&](std::int64_t c, auto count) {
-      C sum[kLaneWidth<Team>] = {}, products[kLaneWidth<Team>] = {};
-      for (std::int64_t r = begin; r < end; ++r) {
-        const std::int64_t at = r * channels + c;
-        const C center = mean[r], inverse = rstd[r];
-        for (int j = 0; j < count; ++j) {
-          const auto g = static_cast<C>(dy[at + j]);
-          sum[j] += g;
-          products[j] += g * ((static_cast<C>(x[at + j]) - center) * inverse);
+    constexpr int width = kLaneWidth<Team, T>;
+    for_each_block<width>(team, channels, packable<width>(channels, dy, x), [&](std::int64_t c, auto count) {
+      C sum[width] = {}, products[width] = {};
+      for_each_row_group<Team>(end - begin, [&](std::int64_t i, auto group) {
+        const std::int64_t r = begin + i, at = r * channels + c;
+        const auto dys = load_rows(dy + at, channels, count, group), xs = load_rows(x + at, channels, count, group);
+        for (int u = 0; u < group; ++u) {
+          const C center = mean[r + u], inverse = rstd[r + u];
+          for (int j = 0; j < count; ++j) {
+            const C g = dys[u][j];
+            sum[j] += g;
+            products[j] += g * ((xs[u][j] - center) * inverse);
+          }
         }
-      }
+      });
       for (int j = 0; j < count; ++j) {
         sum_dy[chunk * channels + c + j] = sum[j];
         sum_dyhat[chunk * channels + c + j] = products[j];

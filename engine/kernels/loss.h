@@ -55,13 +55,10 @@ template <class T> struct SoftmaxCrossEntropy {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
-    const C largest = lane_max<C>(team, classes, -std::numeric_limits<C>::infinity(),
-                                  [=](std::int64_t c) { return static_cast<C>(z[c]); });
-    const C sum_exp =
-        lane_sum<C>(team, classes, [=](std::int64_t c) { return std::exp(static_cast<C>(z[c]) - largest); });
-    const C sum = smoothing == 0
-                      ? C{0}
-                      : lane_sum<C>(team, classes, [=](std::int64_t c) { return static_cast<C>(z[c]); });
+    const auto same = [](C v) { return v; };
+    const C largest = lane_max<C>(team, classes, -std::numeric_limits<C>::infinity(), same, z);
+    const C sum_exp = lane_sum<C>(team, classes, [=](C v) { return std::exp(v - largest); }, z);
+    const C sum = smoothing == 0 ? C{0} : lane_sum<C>(team, classes, same, z);
     if (team.lane() != 0) return;
     const C a = share_or_one<C>(share);
     const C of_label = a * logit(z, labels[row]) + (C{1} - a) * logit(z, mixed_labels[row]);
@@ -92,11 +89,13 @@ template <class T> struct SoftmaxCrossEntropyBackward {
     T* dz = dlogits + row * classes;
     const C scale = *dloss / static_cast<C>(rows), shift = lse[row],
             spread = smoothing / static_cast<C>(classes), first = share_or_one<C>(share);
-    for (std::int64_t c = team.lane(); c < classes; c += team.size()) {
-      const C hit = (c == labels[row] ? first : C{0}) + (c == mixed_labels[row] ? C{1} - first : C{0});
-      const C target = spread + (C{1} - smoothing) * hit;
-      dz[c] = static_cast<T>(scale * (std::exp(static_cast<C>(z[c]) - shift) - target));
-    }
+    const std::int64_t a = labels[row], b = mixed_labels[row];
+    const C of_a = (C{1} - smoothing) * first, of_b = (C{1} - smoothing) * (C{1} - first);
+    const auto gradient = [=](std::int64_t c, C v) {
+      const C target = spread + (c == a ? of_a : C{0}) + (c == b ? of_b : C{0});
+      return scale * (std::exp(v - shift) - target);
+    };
+    lane_map(team, classes, dz, gradient, z);
   }
 };
 
@@ -106,9 +105,7 @@ template <class C> struct MeanLoss {
   C* loss;
   std::int64_t rows;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const C* from = row_loss;
-    const double sum =
-        lane_sum<double>(team, rows, [=](std::int64_t i) { return static_cast<double>(from[i]); });
+    const double sum = lane_sum<double>(team, rows, [](C v) { return static_cast<double>(v); }, row_loss);
     if (team.lane() == 0) *loss = static_cast<C>(sum / static_cast<double>(rows));
   }
 };
@@ -119,10 +116,9 @@ struct CountBadLabels {
   std::int64_t* bad;
   std::int64_t n, classes;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const std::int64_t* from = labels;
     const std::int64_t limit = classes;
     const int count =
-        lane_sum<int>(team, n, [=](std::int64_t i) { return from[i] < 0 || from[i] >= limit ? 1 : 0; });
+        lane_sum<int>(team, n, [=](std::int64_t label) { return label < 0 || label >= limit ? 1 : 0; }, labels);
     if (team.lane() == 0) *bad = count;
   }
 };
@@ -144,11 +140,11 @@ template <class T> struct LabelPosition {
       return;
     }
     const auto of_label = static_cast<C>(z[label]);
-    const int before = lane_sum<int>(team, classes, [=](std::int64_t c) {
-      const auto v = static_cast<C>(z[c]);
+    const auto stands_before = [=](std::int64_t c, C v) {
       const bool behind = v < of_label || (v == of_label && c > label);
       return c != label && !behind ? 1 : 0;
-    });
+    };
+    const int before = lane_sum<int>(team, classes, stands_before, z);
     if (team.lane() == 0) position[row] = before;
   }
 };

@@ -74,11 +74,16 @@ struct SgdUpdate {
       : grad(p.grad), value(p.value), momentum_buffer(p.first_moment), learning_rate(rule.learning_rate),
         momentum(rule.momentum), weight_decay(p.weight_decay), grad_scale(scale), nesterov(rule.nesterov) {}
 
-  AB_HD void operator()(std::int64_t i) const {
-    const float g = grad_scale * grad[i] + weight_decay * value[i];
-    const float v = momentum * momentum_buffer[i] + g;
-    momentum_buffer[i] = v;
-    value[i] -= learning_rate * (nesterov ? g + momentum * v : v);
+  template <int N> AB_HD bool packed() const { return packable<N>(N, grad, value, momentum_buffer); }
+
+  template <class Count> AB_HD void operator()(std::int64_t i, Count count) const {
+    const auto gs = load(grad + i, count), ws = load(value + i, count), vs = load(momentum_buffer + i, count);
+    Store new_ws(value + i, count), new_vs(momentum_buffer + i, count);
+    for (int j = 0; j < count; ++j) {
+      const float w = ws[j], g = grad_scale * gs[j] + weight_decay * w, v = momentum * vs[j] + g;
+      new_vs[j] = v;
+      new_ws[j] = w - learning_rate * (nesterov ? g + momentum * v : v);
+    }
   }
 };
 
@@ -98,14 +103,20 @@ struct AdamWUpdate {
         correction1(correction(rule.beta1, p.updates + rule.age)),
         correction2(correction(rule.beta2, p.updates + rule.age)) {}
 
-  AB_HD void operator()(std::int64_t i) const {
-    const float g = grad_scale * grad[i];
-    const float m = beta1 * first_moment[i] + (1.0f - beta1) * g;
-    const float v = beta2 * second_moment[i] + (1.0f - beta2) * g * g;
-    first_moment[i] = m;
-    second_moment[i] = v;
-    const float direction = (m / correction1) / (sqrtf(v / correction2) + epsilon);
-    value[i] -= learning_rate * (direction + weight_decay * value[i]);
+  template <int N> AB_HD bool packed() const { return packable<N>(N, grad, value, first_moment, second_moment); }
+
+  template <class Count> AB_HD void operator()(std::int64_t i, Count count) const {
+    const auto gs = load(grad + i, count), ws = load(value + i, count);
+    const auto ms = load(first_moment + i, count), vs = load(second_moment + i, count);
+    Store new_ws(value + i, count), new_ms(first_moment + i, count), new_vs(second_moment + i, count);
+    for (int j = 0; j < count; ++j) {
+      const float w = ws[j], g = grad_scale * gs[j];
+      const float m = beta1 * ms[j] + (1.0f - beta1) * g, v = beta2 * vs[j] + (1.0f - beta2) * g * g;
+      new_ms[j] = m;
+      new_vs[j] = v;
+      const float direction = (m / correction1) / (sqrtf(v / correction2) + epsilon);
+      new_ws[j] = w - learning_rate * (direction + weight_decay * w);
+    }
   }
 
  private:
@@ -123,7 +134,8 @@ template <class Update, class Rule> struct UpdateSlices {
     if (scale == 0) return;
     const std::int64_t n = slices[row].count;
     const Update update(slices[row], rule, scale);
-    for (std::int64_t i = team.lane(); i < n; i += team.size()) update(i);
+    constexpr int width = kLaneWidth<Team, float>;
+    for_each_block<width>(team, n, update.template packed<width>(), update);
   }
 };
 
@@ -132,11 +144,8 @@ struct SliceSquares {
   const ParamSlice* slices;
   double* partial;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    const float* grad = slices[row].grad;
-    const double total = lane_sum<double>(team, slices[row].count, [=](std::int64_t i) {
-      const double g = grad[i];
-      return g * g;
-    });
+    const double total =
+        lane_sum<double>(team, slices[row].count, [](double g) { return g * g; }, slices[row].grad);
     if (team.lane() == 0) partial[row] = total;
   }
 };
@@ -148,8 +157,7 @@ struct FinishNorm {
   double max_norm;
   GradNorm* result;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double* from = partial;
-    const double norm = std::sqrt(lane_sum<double>(team, count, [=](std::int64_t i) { return from[i]; }));
+    const double norm = std::sqrt(lane_sum<double>(team, count, [](double square) { return square; }, partial));
     if (team.lane() != 0) return;
     const bool finite = norm - norm == 0;
     const double factor = max_norm / (norm + 1e-6);

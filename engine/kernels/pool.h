@@ -75,32 +75,36 @@ template <class T> struct MaxPool {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.out, oy = line % rows.out;
-    for_each_block(team, columns.out, spec.channels, [&](std::int64_t ox, std::int64_t c, auto count) {
-      C best[kLaneWidth<Team>];
-      int at[kLaneWidth<Team>];
+    constexpr int width = kLaneWidth<Team, T>;
+    const bool packed = packable<width>(spec.channels, x, y, winner);
+    for_each_block<width>(team, columns.out, spec.channels, packed, [&](std::int64_t ox, std::int64_t c, auto count) {
+      C best[width];
+      int at[width];
       const std::int64_t top = rows.begin(oy), left = columns.begin(ox);
-      const T* corner = x + ((n * rows.in + top) * columns.in + left) * spec.channels + c;
+      const auto corner = load(x + ((n * rows.in + top) * columns.in + left) * spec.channels + c, count);
       const auto corner_offset =
           static_cast<int>((top - rows.start(oy)) * columns.kernel + left - columns.start(ox));
       for (int j = 0; j < count; ++j) {
-        best[j] = static_cast<C>(corner[j]);
+        best[j] = corner[j];
         at[j] = corner_offset;
       }
       for (std::int64_t iy = top; iy < rows.end(oy); ++iy)
         for (std::int64_t ix = left; ix < columns.end(ox); ++ix) {
-          const T* from = x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c;
+          const auto xs = load(x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c, count);
           const auto offset =
               static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
           for (int j = 0; j < count; ++j) {
-            const auto v = static_cast<C>(from[j]);
+            const C v = xs[j];
             const bool wins = (v > best[j]) | (v != v);
             best[j] = wins ? v : best[j];
             at[j] = wins ? offset : at[j];
           }
         }
       const std::int64_t to = (line * columns.out + ox) * spec.channels + c;
-      for (int j = 0; j < count; ++j) y[to + j] = static_cast<T>(best[j]);
-      for (int j = 0; j < count; ++j) winner[to + j] = static_cast<std::uint8_t>(at[j]);
+      Store ys(y + to, count);
+      for (int j = 0; j < count; ++j) ys[j] = static_cast<T>(best[j]);
+      Store winners(winner + to, count);
+      for (int j = 0; j < count; ++j) winners[j] = static_cast<std::uint8_t>(at[j]);
     });
   }
 };
@@ -117,18 +121,21 @@ template <class T> struct MaxPoolBackward {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.in, iy = line % rows.in;
-    for_each_block(team, columns.in, spec.channels, [&](std::int64_t ix, std::int64_t c, auto count) {
-      C sum[kLaneWidth<Team>] = {};
+    constexpr int width = kLaneWidth<Team, T>;
+    const bool packed = packable<width>(spec.channels, dy, winner, dx);
+    for_each_block<width>(team, columns.in, spec.channels, packed, [&](std::int64_t ix, std::int64_t c, auto count) {
+      C sum[width] = {};
       for (std::int64_t oy = rows.first_cover(iy); oy <= rows.last_cover(iy); ++oy)
         for (std::int64_t ox = columns.first_cover(ix); ox <= columns.last_cover(ix); ++ox) {
           const std::int64_t from = ((n * rows.out + oy) * columns.out + ox) * spec.channels + c;
           const auto offset =
               static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
-          for (int j = 0; j < count; ++j)
-            sum[j] += winner[from + j] == offset ? static_cast<C>(dy[from + j]) : C{0};
+          const auto dys = load(dy + from, count);
+          const auto winners = load(winner + from, count);
+          for (int j = 0; j < count; ++j) sum[j] += winners[j] == offset ? dys[j] : C{0};
         }
-      T* to = dx + (line * columns.in + ix) * spec.channels + c;
-      for (int j = 0; j < count; ++j) to[j] = static_cast<T>(sum[j]);
+      Store dxs(dx + (line * columns.in + ix) * spec.channels + c, count);
+      for (int j = 0; j < count; ++j) dxs[j] = static_cast<T>(sum[j]);
     });
   }
 };
@@ -144,16 +151,18 @@ template <class T> struct AvgPool {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.out, oy = line % rows.out;
-    for_each_block(team, columns.out, spec.channels, [&](std::int64_t ox, std::int64_t c, auto count) {
-      C sum[kLaneWidth<Team>] = {};
+    constexpr int width = kLaneWidth<Team, T>;
+    const bool packed = packable<width>(spec.channels, x, y);
+    for_each_block<width>(team, columns.out, spec.channels, packed, [&](std::int64_t ox, std::int64_t c, auto count) {
+      C sum[width] = {};
       for (std::int64_t iy = rows.begin(oy); iy < rows.end(oy); ++iy)
         for (std::int64_t ix = columns.begin(ox); ix < columns.end(ox); ++ix) {
-          const T* from = x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c;
-          for (int j = 0; j < count; ++j) sum[j] += static_cast<C>(from[j]);
+          const auto xs = load(x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c, count);
+          for (int j = 0; j < count; ++j) sum[j] += xs[j];
         }
       const C scale = C{1} / static_cast<C>(rows.weight(oy) * columns.weight(ox));
-      T* to = y + (line * columns.out + ox) * spec.channels + c;
-      for (int j = 0; j < count; ++j) to[j] = static_cast<T>(sum[j] * scale);
+      Store ys(y + (line * columns.out + ox) * spec.channels + c, count);
+      for (int j = 0; j < count; ++j) ys[j] = static_cast<T>(sum[j] * scale);
     });
   }
 };
@@ -169,16 +178,18 @@ template <class T> struct AvgPoolBackward {
     const PoolWindows& rows = spec.rows;
     const PoolWindows& columns = spec.columns;
     const std::int64_t n = line / rows.in, iy = line % rows.in;
-    for_each_block(team, columns.in, spec.channels, [&](std::int64_t ix, std::int64_t c, auto count) {
-      C sum[kLaneWidth<Team>] = {};
+    constexpr int width = kLaneWidth<Team, T>;
+    const bool packed = packable<width>(spec.channels, dy, dx);
+    for_each_block<width>(team, columns.in, spec.channels, packed, [&](std::int64_t ix, std::int64_t c, auto count) {
+      C sum[width] = {};
       for (std::int64_t oy = rows.first_cover(iy); oy <= rows.last_cover(iy); ++oy)
         for (std::int64_t ox = columns.first_cover(ix); ox <= columns.last_cover(ix); ++ox) {
-          const T* from = dy + ((n * rows.out + oy) * columns.out + ox) * spec.channels + c;
+          const auto dys = load(dy + ((n * rows.out + oy) * columns.out + ox) * spec.channels + c, count);
           const C scale = C{1} / static_cast<C>(rows.weight(oy) * columns.weight(ox));
-          for (int j = 0; j < count; ++j) sum[j] += static_cast<C>(from[j]) * scale;
+          for (int j = 0; j < count; ++j) sum[j] += dys[j] * scale;
         }
-      T* to = dx + (line * columns.in + ix) * spec.channels + c;
-      for (int j = 0; j < count; ++j) to[j] = static_cast<T>(sum[j]);
+      Store dxs(dx + (line * columns.in + ix) * spec.channels + c, count);
+      for (int j = 0; j < count; ++j) dxs[j] = static_cast<T>(sum[j]);
     });
   }
 };

@@ -4,7 +4,6 @@
 // Random contents: element i is a pure function of the generator and i, so that initial weights do not
 // depend on the device or on how a tensor is cut.
 
-#include "engine/backend/exec.h"
 #include "engine/core/random.h"
 #include "engine/core/tensor.h"
 
@@ -17,21 +16,17 @@ void fill_normal(const Tensor& t, double mean, double deviation, Philox random);
 
 namespace kernels {
 
-template <class T> struct FillUniform {
-  T* t;
+struct Uniform {
   float low, width;
   Philox random;
-  AB_HD void operator()(std::int64_t i) const {
-    t[i] = static_cast<T>(low + width * random.uniform(static_cast<std::uint64_t>(i)));
-  }
+  AB_HD float operator()(std::int64_t i) const { return low + width * random.uniform(static_cast<std::uint64_t>(i)); }
 };
 
-template <class T> struct FillNormal {
-  T* t;
+struct Normal {
   float mean, deviation;
   Philox random;
-  AB_HD void operator()(std::int64_t i) const {
-    t[i] = static_cast<T>(mean + deviation * random.normal(static_cast<std::uint64_t>(i)));
+  AB_HD float operator()(std::int64_t i) const {
+    return mean + deviation * random.normal(static_cast<std::uint64_t>(i));
   }
 };
 

@@ -41,11 +41,12 @@ void column_sums(const Tensor& m, const Tensor& y) {
   const std::int64_t chunk_rows = std::max<std::int64_t>(16, kernels::kReduceChunk / columns);
   const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
   dispatch_float(m.dtype(), "column_sums", [&]<class T>() {
-    Tensor partial(Shape{chunks, columns}, dtype_of<compute_t<T>>, m.device());
-    auto* sums = partial.data<compute_t<T>>();
+    using C = compute_t<T>;
+    Tensor partial(Shape{chunks, columns}, dtype_of<C>, m.device());
+    auto* sums = partial.data<C>();
     for_each_row(m.device(), chunks, chunk_rows * columns,
                  kernels::ChunkColumnSums<T>{m.data<T>(), sums, rows, columns, chunk_rows});
-    for_each_row(m.device(), blocks_of(m.device(), columns), chunks,
+    for_each_row(m.device(), blocks_of<C>(m.device(), columns), chunks * kPackWidth<C>,
                  kernels::SumColumnPartials<T>{sums, y.data<T>(), chunks, columns});
   });
 }

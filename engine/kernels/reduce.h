@@ -35,10 +35,7 @@ template <class T> struct ChunkSquares {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     const T* begin = x + chunk * kReduceChunk;
     const std::int64_t count = reduce_chunk_size(n, chunk);
-    const double total = lane_sum<double>(team, count, [=](std::int64_t i) {
-      const double v = static_cast<compute_t<T>>(begin[i]);
-      return v * v;
-    });
+    const double total = lane_sum<double>(team, count, [](double v) { return v * v; }, begin);
     if (team.lane() == 0) partial[chunk] = total;
   }
 };
@@ -52,7 +49,7 @@ template <class T> struct ChunkFinite {
     using C = compute_t<T>;
     const T* begin = x + chunk * kReduceChunk;
     const std::int64_t count = reduce_chunk_size(n, chunk);
-    const C total = lane_sum<C>(team, count, [=](std::int64_t i) { return static_cast<C>(begin[i]) * C{0}; });
+    const C total = lane_sum<C>(team, count, [](C v) { return v * C{0}; }, begin);
     if (team.lane() == 0) partial[chunk] = total;
   }
 };
@@ -63,8 +60,7 @@ struct SumPartials {
   double* total;
   std::int64_t n;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double* from = partial;
-    const double sum = lane_sum<double>(team, n, [=](std::int64_t i) { return from[i]; });
+    const double sum = lane_sum<double>(team, n, [](double v) { return v; }, partial);
     if (team.lane() == 0) *total = sum;
   }
 };
@@ -76,14 +72,16 @@ template <class T> struct ChunkColumnSums {
   std::int64_t rows, columns, chunk_rows;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     using C = compute_t<T>;
+    constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t begin = chunk * chunk_rows, end = std::min(rows, begin + chunk_rows);
-    for_each_block(team, columns, [&](std::int64_t c0, auto count) {
-      C sum[kLaneWidth<Team>] = {};
-      for (std::int64_t i = begin; i < end; ++i) {
-        const T* row = m + i * columns + c0;
-        for (int j = 0; j < count; ++j) sum[j] += static_cast<C>(row[j]);
-      }
-      for (int j = 0; j < count; ++j) partial[chunk * columns + c0 + j] = sum[j];
+    for_each_block<width>(team, columns, packable<width>(columns, m), [&](std::int64_t c, auto count) {
+      C sum[width] = {};
+      for_each_row_group<Team>(end - begin, [&](std::int64_t i, auto group) {
+        const auto ms = load_rows(m + (begin + i) * columns + c, columns, count, group);
+        for (int u = 0; u < group; ++u)
+          for (int j = 0; j < count; ++j) sum[j] += ms[u][j];
+      });
+      for (int j = 0; j < count; ++j) partial[chunk * columns + c + j] = sum[j];
     });
   }
 };
@@ -94,10 +92,14 @@ template <class T> struct SumColumnPartials {
   T* y;
   std::int64_t chunks, columns;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
-    with_block<Team>(columns, block, [&](std::int64_t c, auto count) {
-      compute_t<T> sum[kLaneWidth<Team>] = {};
-      for (std::int64_t i = team.lane(); i < chunks; i += team.size())
-        for (int j = 0; j < count; ++j) sum[j] += partial[i * columns + c + j];
+    using C = compute_t<T>;
+    constexpr int width = kLaneWidth<Team, C>;
+    with_block<C, Team>(columns, block, packable<width>(columns, partial), [&](std::int64_t c, auto count) {
+      C sum[width] = {};
+      for (std::int64_t i = team.lane(); i < chunks; i += team.size()) {
+        const auto sums = load(partial + i * columns + c, count);
+        for (int j = 0; j < count; ++j) sum[j] += sums[j];
+      }
       for (int j = 0; j < count; ++j) sum[j] = team.sum(sum[j]);
       for (int j = 0; j < count && team.lane() == 0; ++j) y[c + j] = static_cast<T>(sum[j]);
     });

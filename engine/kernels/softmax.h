@@ -28,16 +28,11 @@ template <class T> struct Softmax {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     T* values = x + row * columns;
-    const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(),
-                                  [=](std::int64_t c) { return static_cast<C>(values[c]); });
-    const C sum = lane_sum<C>(team, columns, [=](std::int64_t c) {
-      const C e = std::exp(static_cast<C>(values[c]) - largest);
-      values[c] = static_cast<T>(e);
-      return e;
-    });
-    const C inverse = C{1} / sum;
-    for (std::int64_t c = team.lane(); c < columns; c += team.size())
-      values[c] = static_cast<T>(static_cast<C>(values[c]) * inverse);
+    const auto same = [](C v) { return v; };
+    const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(), same, values);
+    lane_map(team, columns, values, [=](C v) { return std::exp(v - largest); }, values);
+    const C inverse = C{1} / lane_sum<C>(team, columns, same, values);
+    lane_map(team, columns, values, [=](C v) { return v * inverse; }, values);
   }
 };
 
@@ -51,11 +46,8 @@ template <class T> struct SoftmaxBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     T* gradient = dy + row * columns;
     const T* value = y + row * columns;
-    const C mean = lane_sum<C>(team, columns, [=](std::int64_t c) {
-      return static_cast<C>(value[c]) * static_cast<C>(gradient[c]);
-    });
-    for (std::int64_t c = team.lane(); c < columns; c += team.size())
-      gradient[c] = static_cast<T>(static_cast<C>(value[c]) * (static_cast<C>(gradient[c]) - mean));
+    const C mean = lane_sum<C>(team, columns, [](C v, C g) { return v * g; }, value, gradient);
+    lane_map(team, columns, gradient, [=](C v, C g) { return v * (g - mean); }, value, gradient);
   }
 };
 

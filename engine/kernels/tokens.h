@@ -4,6 +4,7 @@
 // The tokens of a vision transformer: a sequence of vectors for each sample, the first of them the class token.
 
 #include "engine/core/tensor.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {
@@ -32,9 +33,7 @@ template <class T> struct EmbedTokens {
     const std::int64_t sample = row / tokens, t = row % tokens;
     const T* from = t == 0 ? class_token : patches + (sample * (tokens - 1) + t - 1) * features;
     const T* at = position + t * features;
-    T* to = y + row * features;
-    for (std::int64_t i = team.lane(); i < features; i += team.size())
-      to[i] = static_cast<T>(static_cast<C>(from[i]) + static_cast<C>(at[i]));
+    lane_map(team, features, y + row * features, Add<C>{}, from, at);
   }
 };
 
@@ -45,8 +44,7 @@ template <class T> struct CopyRows {
   std::int64_t from_stride, to_stride, length;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    for (std::int64_t i = team.lane(); i < length; i += team.size())
-      to[row * to_stride + i] = from[row * from_stride + i];
+    lane_map(team, length, to + row * to_stride, Same<compute_t<T>>{}, from + row * from_stride);
   }
 };
 

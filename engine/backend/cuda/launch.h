@@ -62,7 +62,7 @@ template <class F> __global__ void __launch_bounds__(kIndexBlock) index_kernel(s
 }
 
 template <class K>
-__global__ void __launch_bounds__(kMaxRowBlock) row_kernel(std::int64_t rows, const K kernel) {
+__global__ void __launch_bounds__(kMaxRowBlock, 1) row_kernel(std::int64_t rows, const K kernel) {
   __shared__ alignas(double) unsigned char scratch[BlockTeam::kScratchBytes];
   BlockTeam team(scratch);
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -81,6 +81,9 @@ template <class F> void launch_index(int device_index, std::int64_t n, const F& 
   check_launch();
 }
 
+/// Elements that a lane of a row kernel takes at a time, if they are of two bytes: one access of 16 bytes.
+inline constexpr int kLaneElements = 8;
+
 /// kernel(team, row) for each row, one block per row. Short rows get small blocks, and rows too few to fill
 /// the device get large ones.
 template <class K>
@@ -89,7 +92,7 @@ void launch_rows(int device_index, std::int64_t rows, std::int64_t row_cost, con
   const LaunchTarget target = launch_target(device_index);
   const int most = rows < target.multiprocessors ? kMaxRowBlock : kRowBlock;
   int block = kMinRowBlock;
-  while (block < most && block < row_cost) block *= 2;
+  while (block < most && block * kLaneElements < row_cost) block *= 2;
   const std::int64_t grid = std::min<std::int64_t>(rows, 0x7fffffff);  // the kernel loops over what is left
   row_kernel<<<static_cast<unsigned>(grid), static_cast<unsigned>(block), 0, target.stream>>>(rows, kernel);
   check_launch();
