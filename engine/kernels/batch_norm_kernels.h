@@ -301,7 +301,8 @@ template <class T, bool kRelu> struct ChunkGradSums {
         const auto ys = load_rows(kRelu ? y + at : dy + at, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) {
-            const C g = !kRelu || ys[u][j] > 0 ? dys[u][j] : C{0};
+            C g = dys[u][j];
+            if constexpr (kRelu) g = ys[u][j] > 0 ? g : C{0};
             sum[j] += g;
             products[j] += g * (xs[u][j] - center[j]);
           }
@@ -393,17 +394,23 @@ template <class T, bool kRelu, bool kResidual> struct NormaliseBackward {
         const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         const auto ys = load_rows(kRelu ? y + at : dy + at, columns, count, group);
-        const auto g = [&](int u, int j) { return !kRelu || ys[u][j] > 0 ? dys[u][j] : C{0}; };
         for (int u = 0; u < group; ++u) {
+          const auto write = [&](auto& dxs, auto&... dresiduals) {
+            for (int j = 0; j < count; ++j) {
+              C g = dys[u][j];
+              if constexpr (kRelu) g = ys[u][j] > 0 ? g : C{0};
+              const C through_moments = offset[j] + (xs[u][j] - center[j]) * slope[j];
+              dxs[j] = static_cast<T>(scale[j] * (g - through_moments));
+              ((dresiduals[j] = static_cast<T>(g)), ...);
+            }
+          };
           Store dxs(dx + at + u * columns, count);
-          for (int j = 0; j < count; ++j) {
-            const C through_moments = offset[j] + (xs[u][j] - center[j]) * slope[j];
-            dxs[j] = static_cast<T>(scale[j] * (g(u, j) - through_moments));
+          if constexpr (kResidual) {
+            Store dresiduals(dresidual + at + u * columns, count);
+            write(dxs, dresiduals);
+          } else {
+            write(dxs);
           }
-        }
-        for (int u = 0; kResidual && u < group; ++u) {
-          Store dresiduals(dresidual + at + u * columns, count);
-          for (int j = 0; j < count; ++j) dresiduals[j] = static_cast<T>(g(u, j));
         }
       });
     });

@@ -89,7 +89,6 @@ template <class F, class... X> AB_HD auto apply_at(const F& f, std::int64_t i, X
 template <class To, class Count, class F, class... X>
 AB_HD void assign_block(To* y, std::int64_t begin, Count count, const F& f, const X&... xs) {
   Store ys(y + begin, count);
-#pragma omp simd
   for (std::int64_t j = 0; j < count; ++j) ys[j] = static_cast<To>(apply_at(f, begin + j, xs[j]...));
 }
 
