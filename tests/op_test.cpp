@@ -3,8 +3,11 @@
 // Everything that must hold for every operation, over the cases of op_cases.h.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -370,6 +373,30 @@ TEST(OpErrors, SayWhatDoesNotFit) {
     EXPECT_NE(message.find(expected), std::string::npos)
         << "expected: " << expected << "\n     got: " << message;
   }
+}
+
+/// A run that diverges must not look healthy: not every library's fused ReLU keeps what it was given.
+TEST(FusedReluOnCpuAndGpu, KeepsNan) {
+  std::vector<Device> devices{{}};
+  if (cuda_device_count() > 0) devices.push_back({DeviceKind::cuda, 0});
+  for (const Device device : devices)
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+      const auto filled = [&](const Shape& shape, double value) {
+        const Tensor t(shape, dtype, device);
+        fill(t, value);
+        return t;
+      };
+      const Tensor x = filled({2, 4, 4, 64}, 1), bias = filled({64}, -1);
+      fill(x.slice(0, 1), std::numeric_limits<double>::quiet_NaN());  // the first of two images
+      const Tensor of_conv = conv2d_forward(x, filled({64, 3, 3, 64}, -1), bias, {.padding = 1}, Activation::relu);
+      const Tensor of_linear = linear_forward(x.view({32, 64}), filled({64, 64}, -1), bias, Activation::relu);
+      for (const Tensor& y : {of_conv, of_linear}) {
+        const std::vector<double> values = y.to_doubles();
+        const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+        EXPECT_TRUE(std::all_of(values.begin(), half, [](double v) { return std::isnan(v); })) << name_of(dtype);
+        EXPECT_TRUE(std::all_of(half, values.end(), [](double v) { return v == 0; })) << name_of(dtype);
+      }
+    }
 }
 
 }  // namespace

@@ -28,11 +28,13 @@ done
   { echo "compare_train.sh: $python cannot import torch; set PYTHON to one that can" >&2; exit 2; }
 
 flags=(--model "$model" --batch "$batch" --device "$device" --precision "$precision" --threads "$threads" --steps "$steps" --warmup "$warmup")
+ours=()
+[[ $device != cuda ]] || ours=(--autotune)  # torch_train.py sets cudnn.benchmark
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 echo "$model, batch $batch, $device, $precision, $threads threads, $steps steps a round, load $(cut -d' ' -f1-3 /proc/loadavg)"
 for ((round = 1; round <= rounds; ++round)); do
-  OMP_NUM_THREADS=$threads "$train_bench" "${flags[@]}" >> "$lines"
+  OMP_NUM_THREADS=$threads "$train_bench" "${flags[@]}" "${ours[@]}" >> "$lines"
   "$python" "$root/bench/peers/torch_train.py" "${flags[@]}" --layout channels_last "$@" >> "$lines"
   "$python" - "$round" "$lines" << 'PYTHON'
 import json, sys
