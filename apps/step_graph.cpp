@@ -52,16 +52,16 @@ bool StepKey::operator==(const StepKey& other) const {
 }
 
 Tensor StepGraph::run(StepKey key, const std::function<Tensor()>& forward_backward, bool again) {
+  if (given_up_) return forward_backward();
   if (key_ != key) {
     forget();
     key_ = std::move(key);
     pool_ = GraphPool::create(device_);
     return deliver(run_once(forward_backward), again);
   }
-  if (!graph_ && !given_up_) capture(forward_backward);
-  if (given_up_) return deliver(run_once(forward_backward), again);
+  if (!graph_) capture(forward_backward);
+  if (given_up_) return forward_backward();
   graph_->launch();
-  ++launches_;
   return deliver(captured_, again);
 }
 
@@ -72,7 +72,7 @@ void StepGraph::capture(const std::function<Tensor()>& forward_backward) {
   } catch (const std::exception& error) {
     if (use_ == GraphUse::required) throw;
     fmt::print(stderr, "warning: steps run without a CUDA graph, since capturing one failed: {}\n", error.what());
-    captured_ = {};
+    forget();
     given_up_ = true;
   }
 }

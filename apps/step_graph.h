@@ -55,9 +55,8 @@ class StepGraph {
   /// are read, so they must outlast its launch. The result is a copy of the loss.
   Tensor run(StepKey key, const std::function<Tensor()>& forward_backward, bool again);
 
-  /// How many graphs there have been, and how often one was launched.
+  /// How many graphs there have been.
   std::int64_t captures() const { return captures_; }
-  std::int64_t launches() const { return launches_; }
 
  private:
   struct Result {
@@ -77,7 +76,7 @@ class StepGraph {
   std::shared_ptr<GraphPool> pool_;
   std::unique_ptr<Graph> graph_;
   Result captured_;
-  std::int64_t captures_ = 0, launches_ = 0;
+  std::int64_t captures_ = 0;
 };
 
 }  // namespace ab

@@ -290,7 +290,7 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
 
 TEST_F(CliTest, AClosedPipeDoesNotKill) {
   const std::string command =
-      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", testing::program());
+      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", ab::testing::program());
   const int status = std::system((command + " >/dev/null").c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }

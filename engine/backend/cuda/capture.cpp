@@ -36,8 +36,8 @@ CapturedGraph StreamCapture::finish() {
   cudaGraph_t raw = nullptr;
   const cudaError_t status = cudaStreamEndCapture(context_.stream(), &raw);
   CapturedGraph graph(raw);
+  AB_CUDA(cudaStreamSynchronize(beside_.get()));  // the pool's memory is there, also when the capture has failed
   check_status(status, "cudaStreamEndCapture");
-  AB_CUDA(cudaStreamSynchronize(beside_.get()));  // the graph's memory is there
   return graph;
 }
 

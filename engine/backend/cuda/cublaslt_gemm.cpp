@@ -62,8 +62,6 @@ cublasLtEpilogue_t cublaslt_epilogue(GemmEpilogue epilogue) {
   switch (epilogue) {
     case GemmEpilogue::none: break;
     case GemmEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case GemmEpilogue::relu: return CUBLASLT_EPILOGUE_RELU;
-    case GemmEpilogue::bias_relu: return CUBLASLT_EPILOGUE_RELU_BIAS;
     case GemmEpilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;

@@ -24,8 +24,6 @@ struct GemmStrides {
 enum class GemmEpilogue : std::uint8_t {
   none,
   bias,           ///< adds bias[j] to column j of C
-  relu,           ///< C = max(C, 0)
-  bias_relu,      ///< both
   bias_gradient,  ///< bias[i] = the sum of row i of op(A)
 };
 inline constexpr std::int64_t kBiasAlignment = 16;  ///< bytes that divide the address of a bias

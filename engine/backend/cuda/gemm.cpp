@@ -37,12 +37,11 @@ bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 &&
 /// cuBLASLt may read and write biases in vectors.
 bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
-/// The part of an epilogue that cuBLASLt may be asked for: all or nothing.
+/// The part of an epilogue that cuBLASLt may be asked for: all or nothing. It has a ReLU, but does not promise to keep a
+/// NaN, without which a run that diverges would look healthy.
 GemmEpilogue fusible(const Epilogue& epilogue) {
-  const bool is_relu = epilogue.activation == Activation::relu;
-  if (!epilogue.bias.defined()) return is_relu ? GemmEpilogue::relu : GemmEpilogue::none;
-  if (!is_aligned(epilogue.bias)) return GemmEpilogue::none;
-  return is_relu ? GemmEpilogue::bias_relu : GemmEpilogue::bias;
+  const bool is_bias = epilogue.activation == Activation::none && is_aligned(epilogue.bias);
+  return is_bias ? GemmEpilogue::bias : GemmEpilogue::none;
 }
 
 /// C = α op(A) op(B) + β C and what `epilogue` adds to that; `finish()` does the latter where cuBLASLt does not.
