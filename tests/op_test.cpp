@@ -281,7 +281,7 @@ TEST(Loss, IsNanOnAGpuForALabelOutOfRange) {
   for (const std::int64_t label : {-1, 3}) {
     const Tensor labels = Tensor::from(std::vector<std::int64_t>{0, label}, {2}, gpu);
     EXPECT_TRUE(std::isnan(softmax_cross_entropy(logits, labels).value().item()));
-    EXPECT_EQ(label_positions(logits.value(), labels).to_doubles(), (Values{0, 3})) << "never a hit";
+    EXPECT_THROW(label_positions(logits.value(), labels), Error) << "evaluation waits for its results anyway";
   }
 }
 

@@ -135,10 +135,6 @@ template <class T> struct LabelPosition {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
     const std::int64_t label = labels[row];
-    if (label < 0 || label >= classes) {
-      if (team.lane() == 0) position[row] = classes;
-      return;
-    }
     const auto of_label = static_cast<C>(z[label]);
     const auto stands_before = [=](std::int64_t c, C v) {
       const bool behind = v < of_label || (v == of_label && c > label);
