@@ -123,8 +123,8 @@ struct CountBadLabels {
   }
 };
 
-/// One row per team: how many logits stand before that of the label; all of them before one that does not exist. NaN
-/// stands before every number, so that a diverged model scores no hits.
+/// One row per team: how many logits stand before that of the label, which must exist. NaN stands before every number,
+/// so that a diverged model scores no hits.
 template <class T> struct LabelPosition {
   using C = compute_t<T>;
   const T* logits;

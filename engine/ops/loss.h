@@ -21,8 +21,8 @@ Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothi
                           const MixedLabels& mixed = {});
 
 /// Per row: how many logits are larger than that of the label (ties count when they stand before it), so
-/// that the row is a top-k hit when the number is below k; C on a GPU for a label out of range.
-/// logits: [N, C], labels: [N] int64 -> [N] int64
+/// that the row is a top-k hit when the number is below k.
+/// logits: [N, C], labels: [N] int64 -> [N] int64. Throws Error(data) for a label that is not in [0, C).
 Tensor label_positions(const Tensor& logits, const Tensor& labels);
 
 }  // namespace ab
