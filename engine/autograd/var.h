@@ -49,10 +49,10 @@ class Var {
   /// The same value without a history.
   Var detach() const { return Var(value()); }
 
-  friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
   /// Whether both are the same leaf or result, not only equal in value.
   bool same_as(const Var& other) const { return node_ == other.node_; }
 
+  friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
   friend void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale);
 
  private:

@@ -53,7 +53,7 @@ void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] 
 #endif
   AB_ASSERT(runs_as_loops(device));
 #ifdef AB_EMULATE_GPU
-  if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f); });
+  if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f, cost); });
   const emulated_gpu::KernelRun run(device, f);
 #endif
 #pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
