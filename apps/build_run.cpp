@@ -9,6 +9,7 @@
 #include "data/imagenet.h"
 #include "data/synthetic.h"
 #include "engine/core/precision.h"
+#include "engine/core/threads.h"
 #include "engine/sync/dense.h"
 #include "layers/weight.h"
 
@@ -39,6 +40,19 @@ TrainAndTest load_data(const TrainConfig& config) {
   else sets = load_cifar10(ensure_synthetic_cifar10({}, config.data_dir));
   return {std::make_shared<ImageSet>(first_images(std::move(sets.train), config.train_samples)),
           std::make_shared<ImageSet>(first_images(std::move(sets.test), config.val_samples))};
+}
+
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) {
+  LoaderOptions options;
+  options.batch_size = config.batch_size;
+  options.rank = world.rank();
+  options.world_size = world.size();
+  options.seed = config.seed;
+  options.image_size = static_cast<int>(config.image_size);
+  options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
+  options.mix = {config.mixup, config.cutmix};
+  options.threads = compute_threads();
+  return options;
 }
 
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size) {

@@ -8,6 +8,7 @@
 #include "ablowrank/options.h"
 #include "apps/config.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "engine/comm/comm.h"
 #include "engine/optim/optimizer.h"
 #include "engine/optim/schedule.h"
@@ -18,6 +19,9 @@ namespace ab {
 
 /// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
 TrainAndTest load_data(const TrainConfig& config);
+
+/// The share of this rank in it.
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world);
 
 /// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);

@@ -1,0 +1,50 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What one rank trains, with everything that changes with it from update to update and belongs in a checkpoint.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "apps/config.h"
+#include "data/dataset.h"
+#include "engine/comm/comm.h"
+#include "engine/core/precision.h"
+#include "engine/optim/loss_scale.h"
+#include "engine/optim/schedule.h"
+#include "engine/sync/sync_strategy.h"
+#include "layers/layer.h"
+#include "layers/weight_average.h"
+
+namespace ab {
+
+struct Learner {
+  /// `model`: of config's shape and on its device; drawn when null. `world` and `schedule` must outlive this.
+  /// Collective.
+  Learner(const TrainConfig& config, Comm& world, const Dataset& images, const LrSchedule& schedule,
+          std::unique_ptr<Layer> model);
+
+  Device device;
+  Precision precision;
+  std::unique_ptr<Layer> model;
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<LossScale> loss_scale;  ///< of fp16
+  std::unique_ptr<SyncStrategy> strategy;
+  std::unique_ptr<WeightAverage> average;  ///< with ema_decay
+
+  /// Applies the gradients of all ranks.
+  void update(TrainState& state, double learning_rate);
+  /// Afterwards, when the strategy has had its turn too.
+  void update_average();
+
+  /// Running statistics of batch norm.
+  std::vector<Tensor> buffers() const;
+  /// Those and the parameters.
+  std::vector<Tensor> tensors() const;
+
+  void save(StateDict& dict);
+  void load(const StateDict& dict, TrainState& state);
+};
+
+}  // namespace ab
