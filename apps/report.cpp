@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/compare_command.h"
+#include "apps/comparison.h"
 #include "apps/report_style.h"
 #include "apps/svg_chart.h"
 #include "apps/terminal.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "apps/compare_command.h"
+#include "apps/comparison.h"
 #include "apps/inspect_command.h"
 #include "apps/report.h"
 #include "apps/run_folder.h"
