@@ -52,6 +52,17 @@ TEST_F(GpuFailureTest, OutOfMemory) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
 }
 
+// As where its libraries come from two installations. Ranks are threads here: both fail, one speaks.
+TEST_F(GpuFailureTest, CudnnDoesNotStart) {
+  const std::string train = fmt::format("train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --device "
+                                        "cuda --ranks 2 --batch-size 4 --steps 1 --out {}", small_cifar(), path("run"));
+  const testing::Outcome outcome = run(train, "timeout 60 " + on_fake_gpu(""));
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_EQ(outcome.err,
+            "abtrain: cannot start cuDNN: CUDNN_STATUS_NOT_INITIALIZED; check that all libcudnn_*.so.9 lie in one "
+            "folder on LD_LIBRARY_PATH and that the GPU has free memory\n");
+}
+
 // Both have what NCCL needs to introduce them, and rank 1 no room for the model.
 TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
   const std::string launcher =

@@ -86,8 +86,8 @@ cudnnHandle_t ThreadContext::cudnn() {
     const cudnnStatus_t status = cudnnCreate(&handle);
     AB_CHECK_KIND(
         communication, status == CUDNN_STATUS_SUCCESS,
-        "cuDNN does not start: {}; check that all libcudnn_*.so.9 lie in one folder on LD_LIBRARY_PATH and "
-        "that the GPU has free memory",
+        "cannot start {}; check that all libcudnn_*.so.9 lie in one folder on LD_LIBRARY_PATH and that the GPU has "
+        "free memory",
         describe(status));
     cudnn_.reset(handle);
     AB_CUDA(cudnnSetStream(handle, stream()));
