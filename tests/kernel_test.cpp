@@ -8,7 +8,9 @@
 
 #include "engine/core/random.h"
 #include "engine/kernels/activation.h"
-#include "engine/kernels/batch_norm_kernels.h"
+#include "engine/kernels/batch_norm_backward.h"
+#include "engine/kernels/batch_norm_forward.h"
+#include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/epilogue.h"
 #include "engine/kernels/layer_norm.h"

@@ -7,7 +7,9 @@
 
 #include <cmath>
 
-#include "engine/kernels/batch_norm_kernels.h"
+#include "engine/kernels/batch_norm_backward.h"
+#include "engine/kernels/batch_norm_forward.h"
+#include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/map.h"
 #include "engine/kernels/pool.h"
