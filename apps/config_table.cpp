@@ -137,7 +137,8 @@ void declare_run(std::vector<Setting>& all) {
            "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
            "loss scaling");
   s.value("autotune", &T::autotune,
-          "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest")
+          "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest; "
+          "in bf16 and fp16 cuDNN compiles some of them, for seconds each")
       .may_change = true;
   s.value("deterministic", &T::deterministic,
           "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");

@@ -22,14 +22,20 @@ Conv2d::Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions&
             role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector},
       options_(options) {}
 
-Var Conv2d::forward(const Var& x, Activation activation) {
+SummedVar Conv2d::forward_summed(const Var& x) {
+  SummedVar result;
+  result.y = apply(x, Activation::none, training() ? &result.sums : nullptr);
+  return result;
+}
+
+Var Conv2d::apply(const Var& x, Activation activation, Tensor* sums) {
   const DType dtype = x.value().dtype();
   const Var bias = cast(bias_.value, dtype);
   if (!run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_)))
-    return conv2d(x, weight_.formed(dtype), bias, options_, activation);
+    return conv2d(x, weight_.formed(dtype), bias, options_, activation, sums);
   const Var thin = conv2d(x, cast(weight_.inner().value, dtype), {}, options_);
   const Var outer = reshape(cast(weight_.outer().value, dtype), {weight_.out(), 1, 1, weight_.r()});
-  return conv2d(thin, outer, bias, {}, activation);
+  return conv2d(thin, outer, bias, {}, activation, sums);
 }
 
 void Conv2d::list(Inventory& inventory) {

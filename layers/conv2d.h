@@ -6,6 +6,12 @@
 
 namespace ab {
 
+/// The result of a convolution and, where they came with it, its sums per channel for a batch norm behind it.
+struct SummedVar {
+  Var y;
+  Tensor sums = {};  ///< Σ y and Σ y², [2, C] float32, or undefined
+};
+
 /// y = x ⋆ W [+ b]      x: [N, H, W, in], W: [out, k, k, in / groups] (or its factors)
 /// A factored convolution is a k×k convolution to r channels and a 1×1 convolution to the output.
 class Conv2d final : public Layer {
@@ -15,13 +21,17 @@ class Conv2d final : public Layer {
          bool with_bias, const Build& build, ParamRole role = ParamRole::weight,
          const std::optional<Distribution>& init = {});
   /// y = act(x ⋆ W [+ b])
-  Var forward(const Var& x, Activation activation);
+  Var forward(const Var& x, Activation activation) { return apply(x, activation, nullptr); }
   Var forward(const Var& x) override { return forward(x, Activation::none); }
+  /// For a batch norm: in training, y may bring the sums along that it needs.
+  SummedVar forward_summed(const Var& x);
   void list(Inventory& inventory) override;
 
  private:
   Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions& options, bool with_bias, const Build& build,
          ParamRole role, const std::optional<Distribution>& init);
+
+  Var apply(const Var& x, Activation activation, Tensor* sums);
 
   Weight weight_;
   Param bias_;  // its value is undefined without a bias

@@ -9,8 +9,8 @@ BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const B
       beta_{name + ".bias", Var(filled({channels}, 0.0f, build.device), true), ParamRole::vector},
       stats_{filled({channels}, 0.0f, build.device), filled({channels}, 1.0f, build.device)} {}
 
-Var BatchNorm2d::forward(const Var& x, Activation activation, const Var& residual) {
-  return batch_norm(x, gamma_.value, beta_.value, stats_, training(), activation, residual);
+Var BatchNorm2d::forward(const SummedVar& x, Activation activation, const Var& residual) {
+  return batch_norm(x.y, gamma_.value, beta_.value, stats_, training(), activation, residual, x.sums);
 }
 
 void BatchNorm2d::list(Inventory& inventory) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 
 #include "engine/ops/norm.h"
-#include "layers/linear.h"
+#include "layers/conv2d.h"
 
 namespace ab {
 
@@ -12,8 +12,8 @@ class BatchNorm2d final : public Layer {
   /// `gamma`: what its weights start from.
   BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, float gamma = 1.0f);
   /// y = act(norm(x) [+ residual])
-  Var forward(const Var& x, Activation activation, const Var& residual = {});
-  Var forward(const Var& x) override { return forward(x, Activation::none); }
+  Var forward(const SummedVar& x, Activation activation, const Var& residual = {});
+  Var forward(const Var& x) override { return forward(SummedVar{x}, Activation::none); }
   void list(Inventory& inventory) override;
 
  private:

@@ -9,6 +9,7 @@
 TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA and cuDNN"; }
 #else
 
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -186,6 +187,58 @@ TEST(CudnnPlanCandidates, AreUnfusedWhereCudnnHasNoFusedPlan) {
   if (conv.is_fused()) GTEST_SKIP() << "there is a driver";
   const CudnnConv plain(key.without_epilogue(), h200);
   EXPECT_EQ(conv.workspace_bytes(), plain.workspace_bytes());
+}
+
+// Sums for a batch norm come from plans that cuDNN compiles, which takes seconds and a driver. Where one has been
+// preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
+class CompiledPlan : public testing::Test {
+ protected:
+  static bool may_be_missing() { return !std::getenv("LD_PRELOAD"); }
+
+  static CudnnConvKey key_of(const Conv2dSpec& spec, DType dtype, bool has_bias) {
+    CudnnConvKey key{spec, ConvDirection::forward, dtype};
+    key.has_bias = has_bias;
+    key.choice = PlanChoice::timed;
+    key.has_sums = true;
+    return key;
+  }
+
+  /// Adds the sums to what is timed, last, and only there.
+  static void expect_sums(const CudnnConvKey& key) {
+    SCOPED_TRACE(describe_key(key));
+    const CudnnConv conv(key, device_properties_from_json(kH200));
+    const std::size_t last = conv.candidates() - 1;
+    if (may_be_missing() && !conv.has_sums(last)) GTEST_SKIP() << "there is no driver";
+    EXPECT_TRUE(conv.has_sums(last));
+    EXPECT_TRUE(conv.is_deterministic(last));
+    EXPECT_EQ(conv.is_fused(last), key.has_bias);
+    EXPECT_LE(conv.workspace_bytes(last), std::size_t{4} << 20);
+    for (std::size_t i = 0; i < last; ++i) EXPECT_FALSE(conv.has_sums(i)) << i;
+  }
+};
+
+TEST_F(CompiledPlan, SumsOfVgg16) { expect_sums(key_of(same(512, 32, 64, 64, 3), DType::bfloat16, true)); }
+TEST_F(CompiledPlan, SumsOfResNet56) { expect_sums(key_of(same(512, 32, 16, 32, 3, 2), DType::float16, false)); }
+
+// Where there is no such plan the others are left.
+TEST_F(CompiledPlan, NoSumsOfThreeChannels) {
+  const CudnnConv conv(key_of(same(512, 32, 3, 64, 3), DType::bfloat16, true), device_properties_from_json(kH200));
+  EXPECT_FALSE(conv.has_sums(conv.candidates() - 1));
+}
+TEST_F(CompiledPlan, NoSumsUnlessPlansAreTimed) {
+  CudnnConvKey key = key_of(same(512, 32, 64, 64, 3), DType::bfloat16, true);
+  for (const PlanChoice choice : {PlanChoice::heuristic, PlanChoice::deterministic}) {
+    key.choice = choice;
+    const CudnnConv conv(key, device_properties_from_json(kH200));
+    EXPECT_EQ(conv.candidates(), 1u);
+    EXPECT_FALSE(conv.has_sums());
+  }
+}
+// Groups, holes and odd channels may have such a plan or not, but must not end in an error.
+TEST_F(CompiledPlan, UnusualShapesKeepAPlan) {
+  for (const Conv2dSpec& spec :
+       {same(128, 32, 64, 64, 3, 1, 64), same(128, 32, 64, 64, 3, 1, 1, 2), same(16, 8, 77, 51, 3)})
+    EXPECT_GE(CudnnConv(key_of(spec, DType::bfloat16, false), device_properties_from_json(kH200)).candidates(), 1u);
 }
 
 TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {

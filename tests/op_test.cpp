@@ -240,6 +240,19 @@ TEST(BatchNorm, SurvivesALargeMean) {
   for (double var : stats.running_var.to_doubles()) EXPECT_NEAR(var, 0.25, 0.04);
 }
 
+TEST(BatchNorm, TakesTheSumsThatItIsGiven) {
+  const Var x(cast(Tensor::from(std::vector<float>{1, 3, 5, 7}, Shape{4, 1}), DType::bfloat16));
+  const Var one(Tensor::from(std::vector<float>{1}, Shape{1}));
+  const Tensor twice = Tensor::from(std::vector<float>{2 * 16, 4 * 84}, Shape{2, 1});  // of 2 x
+  BatchNormStats stats{Tensor::zeros({1}), Tensor::zeros({1}), 1.0f};
+  batch_norm(x, one, one, stats, true, Activation::none, {}, twice);
+  EXPECT_NEAR(stats.running_mean.item(), 2 * 4, 1e-6);
+  EXPECT_NEAR(stats.running_var.item(), 4 * 20.0 / 3.0, 1e-5);
+  batch_norm(x, one, one, stats, false, Activation::none, {}, twice);
+  EXPECT_NEAR(stats.running_mean.item(), 2 * 4, 1e-6) << "evaluation";
+  EXPECT_THROW(batch_norm(x, one, one, stats, true, Activation::none, {}, Tensor({1, 2})), Error);
+}
+
 TEST(BatchNorm, KeepsAffineParametersInFloat32ForBfloat16) {
   const Var x(cases::input_values({4, 2, 2, 5}, DType::bfloat16, 0), true);
   const Var gamma(cases::input_values({5}, DType::float32, 1), true);

@@ -52,13 +52,13 @@ struct Normed {
   Tensor y, dx, dresidual, dgamma, dbeta;
   Tensor running_mean, running_var;
 };
-Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ranks) {
+Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ranks, const Tensor& sums = {}) {
   const DType type = x.dtype();
   const Var input(x, true), other(residual, true);
   const Var gamma(normal({kChannels}, type, 8), true), beta(normal({kChannels}, type, 9), true);
   BatchNormStats stats{Tensor::zeros({kChannels}, type), Tensor::zeros({kChannels}, type)};
   stats.ranks = ranks;
-  const Var y = batch_norm(input, gamma, beta, stats, true, Activation::relu, other);
+  const Var y = batch_norm(input, gamma, beta, stats, true, Activation::relu, other, sums);
   backward(record("probe", Tensor::zeros({1}, type), {y}, [=](const Tensor&) { return Gradients{dy}; }));
   return {y.value(),   input.grad(), other.grad(),       gamma.grad(),
           beta.grad(), stats.running_mean, stats.running_var};
@@ -102,6 +102,30 @@ TEST(SyncBatchNorm, RanksMayHaveDifferentlyManyPixelsOrOne) {
 
 TEST(SyncBatchNorm, SurvivesALargeMean) {
   expect_ranks_equal_the_whole(DType::float32, 1000.0, {{0, 200}, {200, 400}}, 2e-3);
+}
+
+/// Σ x and Σ x² per channel, [2, C] float32, as a convolution brings them along.
+Tensor sums_of_channels(const Tensor& x) {
+  const Tensor sums = Tensor::zeros({2, kChannels});
+  std::size_t i = 0;
+  for (double v : x.to_doubles()) {
+    sums.data<float>()[i % kChannels] += static_cast<float>(v);
+    sums.data<float>()[kChannels + i++ % kChannels] += static_cast<float>(v * v);
+  }
+  return sums;
+}
+
+TEST(SyncBatchNorm, RanksAddUpTheSumsOfTheirConvolutions) {
+  const Tensor x = normal({40, 1, kChannels}, DType::float32, 1), dy = normal({40, 1, kChannels}, DType::float32, 2);
+  on_ranks(2, [&](Comm& comm) {
+    const auto mine = [&](const Tensor& t) { return t.slice(comm.rank() * 15, comm.rank() * 25 + 15); };
+    const Normed own = norm(mine(x), mine(x), mine(dy), &comm);
+    const Normed given = norm(mine(x), mine(x), mine(dy), &comm, sums_of_channels(mine(x)));
+    expect_near(given.y.to_doubles(), own.y.to_doubles(), 1e-5, "y");
+    expect_near(given.dx.to_doubles(), own.dx.to_doubles(), 1e-5, "dx");
+    expect_near(given.running_var.to_doubles(), own.running_var.to_doubles(), 1e-5, "running variance");
+    EXPECT_NE(std::memcmp(given.running_var.raw(), own.running_var.raw(), own.running_var.bytes()), 0);
+  });
 }
 
 TEST(SyncBatchNorm, ARankAloneIsPlainBatchNormBitForBit) {

@@ -34,6 +34,33 @@ template <class F> void dispatch_flags(bool first, bool second, F&& f) {
     f.template operator()<false, false>();
 }
 
+/// Reads x: the mean and M2 of every channel, which `set` (SetMoments or SetSums) takes.
+template <class T, class Set> void merge_chunks(const PixelTable& table, const Tensor& x, const Set& set) {
+  using C = compute_t<T>;
+  const Shape per_chunk{table.chunks(), table.columns()};
+  const Tensor chunk_mean(per_chunk, dtype_of<C>, x.device()), chunk_m2(per_chunk, dtype_of<C>, x.device());
+  for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+               kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
+  for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
+               kernels::MergeMoments<C, Set>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), set});
+}
+
+/// Σ x, Σ x² and N over all ranks, [forward_sums] float64; this rank's are `sums` where they are known.
+template <class T>
+Tensor sums_of_ranks(const PixelTable& table, const Tensor& x, const Tensor& sums, const SumOverRanks& sum_over_ranks) {
+  const auto pixels = static_cast<double>(table.pixels);
+  const std::int64_t channels = table.channels;
+  const Tensor of_ranks(Shape{forward_sums(channels)}, DType::float64, x.device());
+  if (sums.defined())
+    of_ranks.slice(0, 2 * channels).copy_from(cast(sums.view({2 * channels}), DType::float64));
+  else
+    merge_chunks<T>(table, x, kernels::SetSums<compute_t<T>>{pixels, of_ranks.data<double>(),
+                                                             of_ranks.data<double>() + channels});
+  fill(of_ranks.slice(2 * channels, forward_sums(channels)), pixels);
+  sum_over_ranks(of_ranks);
+  return of_ranks;
+}
+
 /// The sums of a backward pass over all ranks: [2, C] of their type, dbeta first.
 Tensor grad_sums_of_ranks(const BatchNormGrads& grads, const SumOverRanks& sum_over_ranks) {
   const Tensor sums(Shape{2, grads.dbeta.numel()}, DType::float64, grads.dbeta.device());
@@ -45,42 +72,34 @@ Tensor grad_sums_of_ranks(const BatchNormGrads& grads, const SumOverRanks& sum_o
 
 }  // namespace
 
-BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
+BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, const Tensor& running_mean,
                            const Tensor& running_var, double momentum, const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
   return dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    const Shape per_channel{table.channels}, per_chunk{table.chunks(), table.columns()};
-    const Tensor chunk_mean(per_chunk, dtype_of<C>, x.device()), chunk_m2(per_chunk, dtype_of<C>, x.device());
+    const Shape per_channel{table.channels};
     BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()),
                          Tensor(per_channel, dtype_of<C>, x.device()), table.pixels};
-    for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                 kernels::ChunkMoments<T>{table, x.data<T>(), chunk_mean.data<C>(), chunk_m2.data<C>()});
-    const auto merge = [&]<class Set>(const Set& set) {
-      for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
-                   kernels::MergeMoments<C, Set>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), set});
-    };
     const auto set_moments = [&] {
       return kernels::SetMoments<C>{static_cast<C>(moments.pixels), moments.mean.data<C>(),
                                     moments.rstd.data<C>(),         running_mean.data<C>(),
                                     running_var.data<C>(),          static_cast<C>(epsilon),
                                     static_cast<C>(momentum)};
     };
-    if (!sum_over_ranks) {
-      merge(set_moments());
-      return moments;
+    const auto set_from = [&]<class Sum>(const Sum* sum) {
+      const auto pixels = static_cast<double>(moments.pixels);
+      for_each_index(x.device(), table.channels,
+                     kernels::MomentsOfSums<C, Sum>{pixels, sum, sum + table.channels, set_moments()});
+    };
+    if (sum_over_ranks) {
+      const Tensor of_ranks = sums_of_ranks<T>(table, x, sums, sum_over_ranks);
+      moments.pixels = static_cast<std::int64_t>(of_ranks.slice(2 * table.channels, of_ranks.numel()).item());
+      set_from(of_ranks.data<double>());
+    } else if (sums.defined()) {
+      set_from(sums.data<float>());
+    } else {
+      merge_chunks<T>(table, x, set_moments());
     }
-    const auto pixels = static_cast<double>(table.pixels);
-    const Tensor sums(Shape{forward_sums(table.channels)}, DType::float64, x.device());
-    const Tensor pixel_count = sums.slice(2 * table.channels, forward_sums(table.channels));
-    merge(kernels::SetSums<C>{pixels, sums.data<double>(), sums.data<double>() + table.channels});
-    fill(pixel_count, pixels);
-    sum_over_ranks(sums);
-    const double all_pixels = pixel_count.item();
-    moments.pixels = static_cast<std::int64_t>(all_pixels);
-    for_each_index(x.device(), table.channels,
-                   kernels::MomentsOfSums<C>{all_pixels, sums.data<double>(),
-                                             sums.data<double>() + table.channels, set_moments()});
     return moments;
   });
 }

@@ -34,7 +34,8 @@ constexpr std::int64_t backward_sums(std::int64_t channels) { return 2 * channel
 
 /// Moments of x [..., C] over all but the last dimension. Moves `running_mean` and `running_var` [C], of the
 /// computing type, by `momentum` towards the batch (its unbiased variance). Needs at least two pixels.
-BatchMoments batch_moments(const Tensor& x, double epsilon, const Tensor& running_mean,
+/// `sums`: Σ x and Σ x² of this rank, [2, C] float32, which save reading x; or undefined.
+BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, const Tensor& running_mean,
                            const Tensor& running_var, double momentum, const SumOverRanks& sum_over_ranks = {});
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);

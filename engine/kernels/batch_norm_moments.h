@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Kernels of batch_norm.h that take the statistics of a batch: those of chunks of pixels, which are merged (Chan et
-// al. 1979). Ranks that share statistics add up Σ x and Σ x² in float64 between the merge and what is done with its
-// result.
+// al. 1979), unless a convolution has brought Σ x and Σ x². Ranks that share statistics add up those sums in float64.
 
 #include <cmath>
 
@@ -92,11 +91,11 @@ template <class C> struct SetSums {
   }
 };
 
-/// The way back, with the sums of all ranks, channel by channel.
-template <class C> struct MomentsOfSums {
-  double pixels;  // on all ranks
-  const double* sum;
-  const double* sum_squares;
+/// The way back, channel by channel: Σ x and Σ x² of all ranks, or of a convolution, become what SetMoments takes.
+template <class C, class Sum> struct MomentsOfSums {
+  double pixels;  // that the sums are of
+  const Sum* sum;
+  const Sum* sum_squares;
   SetMoments<C> set;
 
   AB_HD void operator()(std::int64_t c) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/conv.h"
 
+#include "engine/core/plan_choice.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
@@ -18,6 +19,9 @@ Conv2dSpec simplest(const Conv2dSpec& spec) {
           .in_channels = spec.height * spec.width * spec.in_channels,
           .out_channels = spec.out_channels};
 }
+
+/// Plans that sum are looked for where plans are timed, as it takes seconds to make one.
+bool sums_may_pay(DType dtype) { return plan_choice() == PlanChoice::timed && size_of(dtype) == 2; }
 
 }  // namespace
 
@@ -49,7 +53,7 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 }
 
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
-                      Activation activation) {
+                      Activation activation, Tensor* sums) {
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   check_alike("conv2d", x, "w", w);
   if (b.defined()) {
@@ -60,7 +64,10 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   }
   const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(),
                  x.device());
-  backend(x.device()).conv2d_forward(simplest(spec), x, w, {b, activation}, y);
+  if (sums && activation == Activation::none && sums_may_pay(x.dtype()))
+    *sums = backend(x.device()).conv2d_forward_summed(simplest(spec), x, w, b, y);
+  else
+    backend(x.device()).conv2d_forward(simplest(spec), x, w, {b, activation}, y);
   return y;
 }
 
@@ -82,12 +89,13 @@ Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tens
   return grads;
 }
 
-Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options, Activation activation) {
+Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options, Activation activation,
+           Tensor* sums) {
   const Conv2dNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  const Tensor y = conv2d_forward(x.value(), w.value(), b.value(), options, activation);
+  const Tensor y = conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums);
   const Tensor kept_y = activation == Activation::relu ? y : Tensor{};
   return record("conv2d", y, {x, w, b}, [=](const Tensor& dy) {
     const Tensor dsum = kept_y.defined() ? relu_backward(dy, kept_y) : dy;

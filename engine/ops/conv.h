@@ -22,14 +22,18 @@ struct Conv2dGrads {
 Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& options);
 
 /// y = act(x ⋆ w + b)    x: [N, H, W, I], w: [O, kh, kw, I/groups], b: [O] or undefined, y: [N, H', W', O]
+/// `sums` receives Σ y and Σ y² per channel, [2, O] float32, where they come faster with y than from another look at
+/// it, and is left alone elsewhere: with an activation, in other types than those of 16 bits, on a CPU, and where plans
+/// are not timed (core/plan_choice.h). They may be those of y before it is rounded. A variance computed from them is
+/// wrong by some 10⁻⁷ of the squared mean, no more than by the rounding of y to float16; in float32 that would show.
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
-                      Activation activation = Activation::none);
+                      Activation activation = Activation::none, Tensor* sums = nullptr);
 /// Of dy, the gradient of x ⋆ w + b:
 /// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
 /// x is read for dw only and w for dx only; what is not needed may be undefined.
 Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                             Conv2dNeeds needs);
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options,
-           Activation activation = Activation::none);
+           Activation activation = Activation::none, Tensor* sums = nullptr);
 
 }  // namespace ab

@@ -27,7 +27,8 @@ void check_affine(std::string_view operation, const Tensor& x, const Tensor& gam
 
 bool shared(const BatchNormStats& stats) { return stats.ranks && stats.ranks->size() > 1; }
 
-void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool training, const Tensor& residual) {
+void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool training, const Tensor& residual,
+                      const Tensor& sums) {
   const std::int64_t channels = x.dim(-1);
   for (const Tensor* t : {&stats.running_mean, &stats.running_var})
     AB_CHECK(t->defined() && t->numel() == channels && t->dtype() == computing_type(x) &&
@@ -37,6 +38,9 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
   AB_CHECK(!training || shared(stats) || x.numel() > channels,
            "batch_norm: x {} has one value per channel, which has no variance; use a larger batch",
            x.shape().str());
+  AB_CHECK(!sums.defined() || (sums.shape() == Shape{2, channels} && sums.dtype() == DType::float32 &&
+                               sums.device() == x.device()),
+           "batch_norm: the sums must be float32 [2, {}] on the device of x", channels);
   if (!residual.defined()) return;
   AB_CHECK(residual.shape() == x.shape(), "batch_norm: the residual {} must have the shape of x {}",
            residual.shape().str(), x.shape().str());
@@ -46,17 +50,17 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
 }  // namespace
 
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& stats, bool training,
-               Activation activation, const Var& residual) {
+               Activation activation, const Var& residual, const Tensor& sums) {
   check_affine("batch_norm", x.value(), gamma.value(), beta.value());
-  check_batch_norm(x.value(), stats, training, residual.value());
+  check_batch_norm(x.value(), stats, training, residual.value(), sums);
   const bool relu = activation == Activation::relu;
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
   SumOverRanks sum_over_ranks;
   if (training && shared(stats))
-    sum_over_ranks = [ranks = stats.ranks](const Tensor& sums) { ranks->all_reduce(sums, ReduceOp::sum); };
+    sum_over_ranks = [ranks = stats.ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
   const BatchMoments moments = training
-                                   ? batch_moments(input, stats.epsilon, stats.running_mean, stats.running_var,
-                                                   stats.momentum, sum_over_ranks)
+                                   ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
+                                                   stats.running_var, stats.momentum, sum_over_ranks)
                                    : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
   const Tensor y = batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)),
                                       residual.value(), relu);

@@ -24,9 +24,10 @@ struct BatchNormStats {
 
 /// y = act(gamma · (x − mean) / sqrt(var + eps) + beta [+ residual])   over all but the last dimension of x.
 /// x: [..., C], gamma, beta: [C]; `residual` (shape of x) may be undefined. Fusing the addition and the ReLU
-/// saves three passes over memory. Training uses batch statistics, evaluation the running ones.
+/// saves three passes over memory. Training uses batch statistics, evaluation the running ones. `sums` may bring
+/// Σ x and Σ x² per channel, [2, C] float32, from the convolution that computed x.
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& stats, bool training,
-               Activation activation = Activation::none, const Var& residual = {});
+               Activation activation = Activation::none, const Var& residual = {}, const Tensor& sums = {});
 
 /// y = gamma · (x − mean) / sqrt(var + eps) + beta   over the last dimension.  x: [..., C], gamma, beta: [C]
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon = 1e-5f);

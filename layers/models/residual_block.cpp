@@ -19,11 +19,12 @@ class ResidualSum {
     shortcut_norm_ = std::make_unique<BatchNorm2d>(block + ".downsample.1", out, build);
   }
 
-  Var forward(const Var& branch, const Var& x) {
-    const Var shortcut = shortcut_conv_ ? shortcut_norm_->forward(shortcut_conv_->forward(x)) : x;
+  Var forward(const SummedVar& branch, const Var& x) {
+    const Var shortcut =
+        shortcut_conv_ ? shortcut_norm_->forward(shortcut_conv_->forward_summed(x), Activation::none) : x;
     // Norm, sum and ReLU take one pass over memory, unless the branch may be dropped in between.
     if (!drop_path_.active()) return norm_.forward(branch, Activation::relu, shortcut);
-    return relu(add(drop_path_.forward(norm_.forward(branch)), shortcut));
+    return relu(add(drop_path_.forward(norm_.forward(branch, Activation::none)), shortcut));
   }
 
   std::vector<Layer*> parts() {
@@ -47,8 +48,8 @@ class BasicBlock final : public Composite {
         sum_(name, "bn2", spec.width, spec, build) {}
 
   Var forward(const Var& x) override {
-    const Var y = bn1_.forward(conv1_.forward(x), Activation::relu);
-    return sum_.forward(conv2_.forward(y), x);
+    const Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
+    return sum_.forward(conv2_.forward_summed(y), x);
   }
 
  private:
@@ -75,9 +76,9 @@ class Bottleneck final : public Composite {
         sum_(name, "bn3", kBottleneckExpansion * spec.width, spec, build) {}
 
   Var forward(const Var& x) override {
-    Var y = bn1_.forward(conv1_.forward(x), Activation::relu);
-    y = bn2_.forward(conv2_.forward(y), Activation::relu);
-    return sum_.forward(conv3_.forward(y), x);
+    Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
+    y = bn2_.forward(conv2_.forward_summed(y), Activation::relu);
+    return sum_.forward(conv3_.forward_summed(y), x);
   }
 
  private:

@@ -32,7 +32,7 @@ class ResNet final : public Composite {
   }
 
   Var forward(const Var& x) override {
-    Var y = bn1_.forward(conv1_.forward(x), Activation::relu);
+    Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
     if (pool_after_stem_) y = max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
     for (const auto& block : blocks_) y = block->forward(y);
     return fc_.forward(dropout_.forward(global_avg_pool2d(y)));

@@ -50,7 +50,7 @@ class VggFeatures final : public Composite {
   Var forward(const Var& x) override {
     Var y = x;
     for (const Step& step : steps_) {
-      y = step.norm ? step.norm->forward(step.conv->forward(y), Activation::relu)
+      y = step.norm ? step.norm->forward(step.conv->forward_summed(y), Activation::relu)
                     : step.conv->forward(y, Activation::relu);
       if (step.pool) y = max_pool2d(y, {});
     }

@@ -6,29 +6,44 @@
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/plan_timer.h"
 #include "engine/core/precision.h"
+#include "engine/kernels/batch_norm.h"
 #include "engine/kernels/epilogue.h"
 #include "engine/kernels/reduce.h"
 
 namespace ab::cuda {
 namespace {
 
-/// Runs the plan that the thread keeps for this call, made and chosen at first use.
+/// What a training batch norm does next: plans with `sums` save it the look at y.
+void take_moments(const Tensor& y, const Tensor& sums) {
+  const Shape per_channel{y.dim(-1)};
+  const Tensor mean = Tensor::zeros(per_channel, DType::float32, y.device()), var = mean.clone();
+  batch_moments(y, sums, 1e-5, mean, var, 0.1);
+}
+
+/// Runs the plan that the thread keeps for this call, made and chosen at first use. `sums` receives those of y if that
+/// plan brings them.
 void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection direction, const Tensor& x,
-               const Tensor& w, const Tensor& y, const Epilogue& epilogue) {
+               const Tensor& w, const Tensor& y, const Epilogue& epilogue, Tensor* sums = nullptr) {
   constexpr std::int64_t kAlignment = 16;
   std::int64_t alignment = kAlignment;
   for (const Tensor* t : {&x, &w, &y, &epilogue.bias})
     if (t->defined()) alignment = std::min(alignment, alignment_of(*t, kAlignment));
   const bool tf32 = y.dtype() == DType::float32 && tf32_allowed();
   CudnnConv& conv = context.conv({spec, direction, y.dtype(), alignment, tf32, epilogue.bias.defined(),
-                                  epilogue.activation, plan_choice()});
-  const CudnnConvData data{x.raw(), w.raw(), y.raw(), epilogue.bias.defined() ? epilogue.bias.raw() : nullptr};
+                                  epilogue.activation, plan_choice(), sums != nullptr});
+  const Tensor totals = sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
+  const CudnnConvData data{x.raw(), w.raw(), y.raw(), epilogue.bias.defined() ? epilogue.bias.raw() : nullptr,
+                           sums ? totals.data<float>() : nullptr};
   const auto run = [&](std::size_t i) {
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(y, epilogue);
   };
-  keep_fastest(conv, context.stream(), run);
+  keep_fastest(conv, context.stream(), [&](std::size_t i) {
+    run(i);
+    if (sums) take_moments(y, conv.has_sums(i) ? totals : Tensor());
+  });
   run(0);
+  if (conv.has_sums()) *sums = totals;
 }
 
 }  // namespace
@@ -42,6 +57,16 @@ void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor
   if (!spec.is_pointwise()) return run_cudnn(context, spec, ConvDirection::forward, x, w, y, epilogue);
   gemm(context, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
        y.view({-1, spec.out_channels}), epilogue);
+}
+
+Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+                             const Tensor& bias, const Tensor& y) {
+  Tensor sums;
+  if (spec.is_pointwise() || y.numel() == 0)
+    conv2d_forward(context, spec, x, w, {bias}, y);
+  else
+    run_cudnn(context, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
+  return sums;
 }
 
 void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,

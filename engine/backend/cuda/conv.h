@@ -11,6 +11,8 @@ namespace ab::cuda {
 
 void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                     const Epilogue& epilogue, const Tensor& y);
+Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+                             const Tensor& bias, const Tensor& y);
 void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
                           const Tensor& dx);
 void conv2d_backward_weight(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,

@@ -36,6 +36,10 @@ class CudaBackend final : public Backend {
                       const Tensor& y) override {
     cuda::conv2d_forward(context(), spec, x, w, epilogue, y);
   }
+  Tensor conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                               const Tensor& y) override {
+    return cuda::conv2d_forward_summed(context(), spec, x, w, bias, y);
+  }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
                             const Tensor& dx) override {
     cuda::conv2d_backward_data(context(), spec, dy, w, dx);

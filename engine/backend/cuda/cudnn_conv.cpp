@@ -7,9 +7,12 @@
 namespace ab::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // the most that plans make use of
+constexpr std::int64_t kAlignment = 16;               // the most that plans make use of
+constexpr std::size_t kRepeatableReductions = 91100;  // the cuDNN that they came with
 
-enum TensorId : std::int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6 };
+enum TensorId : std::int64_t {
+  kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6, kSquare = 7, kSums = 8, kSumsOfSquares = 9
+};
 
 /// cuDNN's names for one direction of convolution.
 struct OperationNames {
@@ -67,7 +70,7 @@ CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::
                                      std::int64_t h, std::int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   // What goes from one operation to the next has no address, and is not rounded.
-  const bool is_virtual = id == kProduct || id == kSum;
+  const bool is_virtual = id == kProduct || id == kSum || id == kSquare;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})
       .set(CUDNN_ATTR_TENSOR_STRIDES, {h * w * c, std::int64_t{1}, w * c, c})
@@ -116,7 +119,7 @@ CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
   return operation;
 }
 
-/// to = from + bias, or to = ReLU(from)
+/// to = from + bias, to = ReLU(from) or to = from · from
 CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_t mode, TensorId from, TensorId to) {
   CudnnDescriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode)
@@ -130,11 +133,30 @@ CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_
   if (mode == CUDNN_POINTWISE_ADD)
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
                   channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1));
+  if (mode == CUDNN_POINTWISE_MUL) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, output_tensor(from, key));
   operation.finalize();
   return operation;
 }
 
-/// convolution → + bias → ReLU → y, each of the last two where the key asks for it
+/// to = Σ from over all pixels, per channel, in the same order each time
+CudnnDescriptor sum_operation(const CudnnConvKey& key, TensorId from, TensorId to) {
+  CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_REDUCE_TENSOR_ADD)
+      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, true)
+      .finalize();
+  CudnnConvKey of_sums = key;
+  of_sums.dtype = DType::float32;
+  of_sums.alignment = sizeof(float);
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, output_tensor(from, key))
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, channels_last_tensor(to, of_sums, 1, key.spec.out_channels, 1, 1))
+      .finalize();
+  return operation;
+}
+
+/// convolution → + bias → ReLU → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
 CudnnDescriptor operation_graph(const CudnnConvKey& key, cudnnHandle_t handle) {
   const bool has_relu = key.activation == Activation::relu;
   const TensorId before_relu = key.has_bias ? kSum : kProduct;
@@ -143,6 +165,11 @@ CudnnDescriptor operation_graph(const CudnnConvKey& key, cudnnHandle_t handle) {
   if (key.has_bias)
     operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_ADD, kProduct, has_relu ? kSum : kY));
   if (has_relu) operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_RELU_FWD, before_relu, kY));
+  if (key.has_sums) {
+    operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_MUL, kY, kSquare));
+    operations.push_back(sum_operation(key, kY, kSums));
+    operations.push_back(sum_operation(key, kSquare, kSumsOfSquares));
+  }
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
   if (handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
@@ -176,22 +203,27 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
                          s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
                          static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
                          std::int64_t{key.has_bias}, static_cast<std::int64_t>(key.activation),
-                         static_cast<std::int64_t>(key.choice)})
+                         static_cast<std::int64_t>(key.choice), std::int64_t{key.has_sums}})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle) {
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle)
+    : out_channels_(key.spec.out_channels) {
+  const CudnnConvKey plain = key.without_sums();
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
     graphs_.push_back(operation_graph(part, handle));
     for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice,
                                       [&](const NumericalNotes& notes) { return keeps_precision(notes, key); }))
-      candidates_.push_back({std::move(plan), part.has_epilogue()});
+      candidates_.push_back({std::move(plan), part.has_epilogue(), part.has_sums});
   };
   // A fused plan that does not repeat is not worth its gain: the same in two steps does.
   if (key.has_epilogue())
-    add_plans(key, key.choice == PlanChoice::heuristic ? PlanChoice::deterministic : key.choice);
-  if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(key.without_epilogue(), key.choice);
+    add_plans(plain, key.choice == PlanChoice::heuristic ? PlanChoice::deterministic : key.choice);
+  if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(plain.without_epilogue(), key.choice);
+  // One only: cuDNN compiles it while the run waits, for about three seconds.
+  if (key.has_sums && key.choice == PlanChoice::timed && cudnnGetVersion() >= kRepeatableReductions)
+    add_plans(key, PlanChoice::deterministic);
   if (!candidates_.empty()) return;
 
   const Conv2dSpec& s = key.spec;
@@ -217,6 +249,10 @@ void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* w
   if (candidates_[i].is_fused && data.bias) {
     ids.push_back(kBias);
     pointers.push_back(data.bias);
+  }
+  if (candidates_[i].has_sums) {
+    ids.insert(ids.end(), {kSums, kSumsOfSquares});
+    pointers.insert(pointers.end(), {data.sums, data.sums + out_channels_});
   }
   CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids))

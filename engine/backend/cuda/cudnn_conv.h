@@ -30,12 +30,18 @@ struct CudnnConvKey {
   bool has_bias = false;        ///< forward only, as is the activation
   Activation activation = Activation::none;
   PlanChoice choice = PlanChoice::heuristic;
+  bool has_sums = false;  ///< forward without an activation: Σ y and Σ y² per channel too, where plans are timed
 
   bool has_epilogue() const { return has_bias || activation != Activation::none; }
   CudnnConvKey without_epilogue() const {
     CudnnConvKey plain = *this;
     plain.has_bias = false;
     plain.activation = Activation::none;
+    return plain;
+  }
+  CudnnConvKey without_sums() const {
+    CudnnConvKey plain = *this;
+    plain.has_sums = false;
     return plain;
   }
   bool operator==(const CudnnConvKey&) const = default;
@@ -50,7 +56,8 @@ struct CudnnConvData {
   void* x = nullptr;
   void* w = nullptr;
   void* y = nullptr;
-  void* bias = nullptr;  ///< null unless the key has one
+  void* bias = nullptr;   ///< null unless the key has one
+  float* sums = nullptr;  ///< [2, out_channels]; null unless the key has them
 };
 
 class CudnnConv {
@@ -67,6 +74,8 @@ class CudnnConv {
 
   /// Whether plan i does what the key says of bias and activation; if not, that remains to be done.
   bool is_fused(std::size_t i = 0) const { return candidates_[i].is_fused; }
+  /// Whether plan i writes the sums.
+  bool has_sums(std::size_t i = 0) const { return candidates_[i].has_sums; }
   std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].plan.workspace_bytes; }
   bool is_deterministic(std::size_t i = 0) const { return candidates_[i].plan.is_deterministic; }
 
@@ -76,9 +85,10 @@ class CudnnConv {
  private:
   struct Candidate {
     CudnnPlan plan;
-    bool is_fused;
+    bool is_fused, has_sums;
   };
 
+  std::int64_t out_channels_;
   std::vector<CudnnDescriptor> graphs_;
   std::vector<Candidate> candidates_;  // never empty
 };

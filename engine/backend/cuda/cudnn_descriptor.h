@@ -32,6 +32,9 @@ inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnConvolutionMode
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
+inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnReduceTensorOp_t> =
+    CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnNanPropagation_t> = CUDNN_TYPE_NAN_PROPOGATION;
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;

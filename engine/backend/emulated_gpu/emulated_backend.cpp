@@ -4,6 +4,9 @@
 // everything that has to keep host and device memory apart. The vendor mathematics is the CPU's, on copies in host
 // memory; kernels run as loops (exec.h); so results equal the CPU's to the last bit. Nothing is asynchronous here.
 
+#include <algorithm>
+#include <vector>
+
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/backend/emulated_gpu/arena.h"
@@ -38,6 +41,20 @@ class Operand {
   DType dtype_;
   Device device_;
 };
+
+/// Σ y and Σ y² of every channel, [2, C] float32.
+Tensor sums_of_channels(const Tensor& y) {
+  const auto channels = static_cast<std::size_t>(y.dim(-1));
+  const std::vector<double> values = y.to_doubles();
+  std::vector<double> sums(2 * channels);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sums[i % channels] += values[i];
+    sums[channels + i % channels] += values[i] * values[i];
+  }
+  const Tensor result({2, y.dim(-1)}, DType::float32);
+  std::copy(sums.begin(), sums.end(), result.data<float>());
+  return result;
+}
 
 class EmulatedBackend final : public Backend {
  public:
@@ -76,6 +93,13 @@ class EmulatedBackend final : public Backend {
       cpu_backend().conv2d_forward(spec, x.on_host(), w.on_host(), {bias.on_host(), activation}, result);
       y.take(result);
     });
+  }
+  Tensor conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                               const Tensor& y) override {
+    const Tensor sums({2, spec.out_channels}, DType::float32, device_);
+    conv2d_forward(spec, x, w, {bias}, y);
+    issue([y = Operand(y), sums = Operand(sums)] { sums.take(sums_of_channels(y.on_host())); });
+    return sums;
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) override {
     issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx)] {
