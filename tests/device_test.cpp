@@ -282,18 +282,21 @@ TEST_F(DeviceTest, AbInBfloat16) {
   expect_same_on_both(config, 2);
 }
 
-// There, batch norms take the sums that come with convolutions (on a real GPU, where that is faster).
+// Batch norms take the sums that come with convolutions there, and round otherwise. (On a real GPU: if that is faster.)
 TEST_F(DeviceTest, AutotunedInBfloat16) {
   if (!kEmulated) GTEST_SKIP() << kNotMeasured;
   TrainConfig config = short_run("ab");
+  config.model = "resnet20";
+  config.width = 0.25;
+  config.steps = 8;  // through the first phase of factors
   config.precision = "bf16";
   config.autotune = true;
   config.cuda_graph = "on";
   const Outcome on_cpu = train_on("cpu", config, 2), on_device = train_on("cuda", config, 2);
   ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
   for (std::size_t i = 0; i < on_cpu.losses.size(); ++i)
-    EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 1e-2) << "step " << i + 1;
-  EXPECT_NE(on_cpu.model, on_device.model) << "sums have been left unused";
+    EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 0.02) << "step " << i + 1;
+  EXPECT_NE(on_cpu.model, on_device.model) << "the sums were not used";
 }
 
 TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
