@@ -195,7 +195,7 @@ check_beside_torch() {  # eager or compiled, SECONDS
     fi
   done
 }
-check_beside_torch eager 60
+check_beside_torch eager 90
 check_with factored_bench factored_bench 40 factored
 check_with op_bench op_bench 60 operations
 # Last, with what is left of the budget: PyTorch tries many kernels for every layer before it trains.
