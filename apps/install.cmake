@@ -4,7 +4,7 @@
 #   libexec/abtrain/    what the launchers start
 #   lib/                the library for find_package(abtrain)
 #   lib/abtrain/        the shared libraries that all of these need
-#   share/abtrain/      configurations, bench/gpu_check.sh
+#   share/abtrain/      configurations, bench/gpu_check.sh, licences of all that comes along
 
 set(AB_INSTALL_PRIVATE_LIBDIR ${CMAKE_INSTALL_LIBDIR}/abtrain)
 set(AB_INSTALL_DATADIR ${CMAKE_INSTALL_DATADIR}/abtrain)
@@ -56,4 +56,20 @@ function(ab_install_needed_libraries)
                         "^lib(mpi|mpich|open-rte|open-pal)"
     POST_EXCLUDE_REGEXES "/libabtrain\\.so"
     LIBRARY DESTINATION ${AB_INSTALL_PRIVATE_LIBDIR})
+endfunction()
+
+# The licences of our libraries, in programs or beside them, as Debian and its kin keep them: one file for each package.
+function(ab_install_licenses)
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${AB_INSTALL_DATADIR}/licenses RENAME abtrain)
+  set(packages libstdc++6 libopenblas-openmp-dev libfmt-dev libxxhash-dev libjpeg62-turbo-dev libstb-dev
+      nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libgtest-dev libbenchmark-dev)
+  if(AB_WITH_ONEDNN)
+    list(APPEND packages libdnnl-dev ocl-icd-libopencl1)
+  endif()
+  foreach(package ${packages})
+    get_filename_component(copyright /usr/share/doc/${package}/copyright REALPATH)
+    if(EXISTS ${copyright})
+      install(FILES ${copyright} DESTINATION ${AB_INSTALL_DATADIR}/licenses RENAME ${package})
+    endif()
+  endforeach()
 endfunction()

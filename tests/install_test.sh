@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs a build, moves the tree to a path with blanks, starts the program there with an empty environment, and builds
-# tests/consumer with find_package(abtrain).   tests/install_test.sh BUILD
+# tests/consumer with find_package(abtrain). The tree must be smaller than MEGABYTES, where given.
+#   tests/install_test.sh BUILD [MEGABYTES]
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cmake --install "$1" --prefix "$scratch/dist" > /dev/null
+cmake --install "$1" --strip --prefix "$scratch/dist" > /dev/null
 tree="$scratch/a moved tree"
 mv "$scratch/dist" "$tree"
 
@@ -17,10 +18,22 @@ env -i PATH=/usr/bin:/bin "$scratch/link" --version
 
 program=$tree/libexec/abtrain/abtrain
 [[ -x $program ]] || program=$tree/bin/abtrain
-for library in libdnnl libopenblas libgfortran libstdc++; do
-  ldd "$program" | grep -F "$library" | grep -qF "=> $tree/" ||
-    { echo "$library does not come from the tree:" >&2; ldd "$program" >&2; exit 1; }
+ldd "$program" > "$scratch/ldd.out"
+for library in libstdc++ libgomp libjpeg libdnnl libopenblas libgfortran; do
+  if grep -F "$library" "$scratch/ldd.out" | grep -vF "=> $tree/"; then
+    echo "$library does not come from the tree" >&2
+    exit 1
+  fi
 done
+grep -qF "libstdc++.so.6 => $tree/" "$scratch/ldd.out"
+
+bytes=$(find "$tree" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
+echo "the tree holds $bytes bytes"
+if [[ $# -ge 2 && $bytes -ge $(($2 * 1000000)) ]]; then
+  echo "that is not less than $2 MB:" >&2
+  find "$tree" -type f -printf '%s %P\n' | sort -rn | sed -n 1,10p >&2
+  exit 1
+fi
 
 cmake -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$tree" -DCMAKE_BUILD_TYPE=Release > /dev/null
 cmake --build "$scratch/consumer"

@@ -29,4 +29,12 @@ int compute_threads() {
 #endif
 }
 
+bool inside_parallel_loop() {
+#ifdef _OPENMP
+  return omp_in_parallel();
+#else
+  return false;
+#endif
+}
+
 }  // namespace ab

@@ -10,5 +10,7 @@ namespace ab {
 /// OMP_NUM_THREADS says otherwise.
 void set_compute_threads(int n, int ranks_here = 1);
 int compute_threads();
+/// Whether the calling thread is one of several that share a loop; what it calls stays on it.
+bool inside_parallel_loop();
 
 }  // namespace ab

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cpu/conv.h"
 
+#include "engine/backend/cpu/conv_direct.h"
 #include "engine/backend/cpu/conv_gemm.h"
 #include "engine/backend/cpu/conv_winograd.h"
-#include "engine/backend/cpu/thread_context.h"
-#include "engine/core/threads.h"
 
 namespace ab::cpu {
 
@@ -22,11 +21,7 @@ std::string_view name_of(ConvAlgorithm algorithm) {
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction,
               const ConvTensors& t) {
   switch (algorithm) {
-    case ConvAlgorithm::direct: {
-      ThreadContext& context = ThreadContext::current();
-      context.conv({spec, direction, t.bias != nullptr, compute_threads()}).run(context, t);
-      return true;
-    }
+    case ConvAlgorithm::direct: conv_direct(spec, direction, t); return true;
     case ConvAlgorithm::winograd: return conv_winograd(spec, direction, t);
     case ConvAlgorithm::pointwise: return conv_pointwise(spec, direction, t);
     case ConvAlgorithm::im2col: return conv_im2col(spec, direction, t);

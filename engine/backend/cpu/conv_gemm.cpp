@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/cpu/thread_context.h"
+#include "engine/backend/cpu/scratch.h"
 #include "engine/backend/exec.h"
 
 namespace ab::cpu {
@@ -166,8 +166,7 @@ bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors
                      in_size = s.height * s.width * s.in_channels;
   const std::int64_t image_bytes = out_pixels * length * std::int64_t{sizeof(float)};
   const std::int64_t chunk = std::clamp<std::int64_t>(kPatchBytes / image_bytes, 1, s.batch);
-  auto* patches = reinterpret_cast<float*>(
-      ThreadContext::current().scratch(static_cast<std::size_t>(chunk * image_bytes)));
+  auto* patches = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(chunk * image_bytes)));
   for (std::int64_t n = 0; n < s.batch; n += chunk) {
     const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
     float *x = t.x + n * in_size, *y = t.y + n * out_pixels * k;
@@ -192,8 +191,7 @@ bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvT
   const std::int64_t in = s.height * s.width * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
   const std::int64_t weights = s.out_channels * s.kernel_h * s.kernel_w * s.in_channels;
-  auto* e = reinterpret_cast<float*>(
-      ThreadContext::current().scratch(static_cast<std::size_t>(in * out + weights) * sizeof(float)));
+  auto* e = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(in * out + weights) * sizeof(float)));
   if (direction == ConvDirection::forward) {
     expand_weights_transposed(s, t.w, e + in * out, e);
     const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);

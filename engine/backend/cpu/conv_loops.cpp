@@ -28,23 +28,23 @@ template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::i
 
 }  // namespace
 
-void conv2d_forward_loops(const Conv2dSpec& s, const double* x, const double* w, const double* bias,
-                          double* y) {
+template <class T>
+void conv2d_forward_loops(const Conv2dSpec& s, const T* x, const T* w, const T* bias, T* y) {
   const std::int64_t pixels = s.batch * s.out_height() * s.out_width();
   for (std::int64_t i = 0; i < pixels; ++i)
-    for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : 0.0;
+    for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : T{0};
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t k = 0; k < s.out_channels; ++k)
       for_each_tap(s, n, k, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi, std::int64_t channels) {
-        double sum = 0;
+        T sum = 0;
         for (std::int64_t c = 0; c < channels; ++c) sum += x[xi + c] * w[wi + c];
         y[yi] += sum;
       });
 }
 
-void conv2d_backward_data_loops(const Conv2dSpec& s, const double* dy, const double* w, double* dx) {
-  std::fill_n(dx, s.batch * s.height * s.width * s.in_channels, 0.0);
+template <class T> void conv2d_backward_data_loops(const Conv2dSpec& s, const T* dy, const T* w, T* dx) {
+  std::fill_n(dx, s.batch * s.height * s.width * s.in_channels, T{0});
 #pragma omp parallel for schedule(static)
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t k = 0; k < s.out_channels; ++k)
@@ -53,8 +53,8 @@ void conv2d_backward_data_loops(const Conv2dSpec& s, const double* dy, const dou
       });
 }
 
-void conv2d_backward_weight_loops(const Conv2dSpec& s, const double* dy, const double* x, double* dw) {
-  std::fill_n(dw, s.out_channels * s.kernel_h * s.kernel_w * (s.in_channels / s.groups), 0.0);
+template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& s, const T* dy, const T* x, T* dw) {
+  std::fill_n(dw, s.out_channels * s.kernel_h * s.kernel_w * (s.in_channels / s.groups), T{0});
 #pragma omp parallel for schedule(static)
   for (std::int64_t k = 0; k < s.out_channels; ++k)
     for (std::int64_t n = 0; n < s.batch; ++n)
@@ -62,5 +62,12 @@ void conv2d_backward_weight_loops(const Conv2dSpec& s, const double* dy, const d
         for (std::int64_t c = 0; c < channels; ++c) dw[wi + c] += dy[yi] * x[xi + c];
       });
 }
+
+template void conv2d_forward_loops(const Conv2dSpec&, const float*, const float*, const float*, float*);
+template void conv2d_forward_loops(const Conv2dSpec&, const double*, const double*, const double*, double*);
+template void conv2d_backward_data_loops(const Conv2dSpec&, const float*, const float*, float*);
+template void conv2d_backward_data_loops(const Conv2dSpec&, const double*, const double*, double*);
+template void conv2d_backward_weight_loops(const Conv2dSpec&, const float*, const float*, float*);
+template void conv2d_backward_weight_loops(const Conv2dSpec&, const double*, const double*, double*);
 
 }  // namespace ab::cpu

@@ -1,18 +1,18 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Convolutions as plain float64 loops, straight from the definition: what gradient checks run on and what
-// the fast kernels are tested against.
+// Convolutions as plain loops, straight from the definition. In float64: what gradient checks run on and what the
+// fast kernels are tested against. In float32: grouped convolutions in builds without oneDNN.
 //   y[n,p,q,k] = bias[k] + Σ_{r,s,c} x[n, p·stride + r·dilation − padding, q·stride + …, c] · w[k,r,s,c]
 
 #include "engine/backend/backend.h"
 
 namespace ab::cpu {
 
-/// `bias` may be null.
-void conv2d_forward_loops(const Conv2dSpec& spec, const double* x, const double* w, const double* bias,
-                          double* y);
-void conv2d_backward_data_loops(const Conv2dSpec& spec, const double* dy, const double* w, double* dx);
-void conv2d_backward_weight_loops(const Conv2dSpec& spec, const double* dy, const double* x, double* dw);
+/// `bias` may be null. T is float or double.
+template <class T>
+void conv2d_forward_loops(const Conv2dSpec& spec, const T* x, const T* w, const T* bias, T* y);
+template <class T> void conv2d_backward_data_loops(const Conv2dSpec& spec, const T* dy, const T* w, T* dx);
+template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& spec, const T* dy, const T* x, T* dw);
 
 }  // namespace ab::cpu

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/backend/cpu/thread_context.h"
+#include "engine/backend/cpu/scratch.h"
 #include "engine/backend/exec.h"
 #include "engine/core/threads.h"
 
@@ -330,8 +330,7 @@ struct Workspace {
         u{nullptr, u_rows, u_channels, panel_of(u_channels)},
         m{nullptr, tiles, m_channels, panel_of(m_channels)} {
     const std::int64_t total = v.size() + u.size() + m.size();
-    v.data = reinterpret_cast<float*>(
-        ThreadContext::current().scratch(static_cast<std::size_t>(total) * sizeof(float)));
+    v.data = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(total) * sizeof(float)));
     u.data = v.data + v.size();
     m.data = u.data + u.size();
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cpu/gemm.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
 #include <algorithm>
 
 #include "engine/backend/cpu/blas.h"
@@ -15,10 +13,8 @@ namespace {
 
 // One matrix of a batch, whose rows may be part of longer rows.
 void multiply(const BatchedGemmSpec& s, const float* a, const float* b, float* c) {
-  const dnnl_status_t status =
-      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, static_cast<float>(s.alpha), a,
-                 s.a.row_stride, b, s.b.row_stride, 0.0f, c, s.c.row_stride);
-  AB_ASSERT(status == dnnl_success);
+  sgemm_strided(s.transpose_a, s.transpose_b, s.m, s.n, s.k, static_cast<float>(s.alpha), a, s.a.row_stride, b,
+                s.b.row_stride, 0.0f, c, s.c.row_stride);
 }
 
 void multiply(const BatchedGemmSpec& s, const double* a, const double* b, double* c) {
@@ -50,9 +46,7 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
     return;
   }
   if (m == 0 || n == 0) return;
-  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a,
-                                          transpose_a ? m : k, b, transpose_b ? k : n, beta, c, n);
-  AB_ASSERT(status == dnnl_success);
+  sgemm_strided(transpose_a, transpose_b, m, n, k, alpha, a, transpose_a ? m : k, b, transpose_b ? k : n, beta, c, n);
 }
 
 void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,

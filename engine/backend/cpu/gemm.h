@@ -11,11 +11,17 @@
 
 namespace ab::cpu {
 
-/// C[m,n] = op(A)[m,k] · op(B)[k,n] + beta · C on contiguous float32 matrices.
+/// C[m,n] = alpha · op(A)[m,k] · op(B)[k,n] + beta · C on contiguous float32 matrices.
 void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
            const float* a, const float* b, float beta, float* c);
 
-/// The same in float64.
+/// C = alpha · op(A) · op(B) + beta · C, k > 0, on matrices whose rows lie `*_stride` elements apart. By oneDNN
+/// (onednn_gemm.cpp), or in builds without it by OpenBLAS (no_onednn.cpp).
+void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                   const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
+                   std::int64_t c_stride);
+
+/// sgemm in float64.
 void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
            const double* a, const double* b, double beta, double* c);
 

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/onednn_conv.h"
+//
+// Convolutions compiled by oneDNN. Activations are NHWC on both sides; the kernels want weights in blocks of channels,
+// so the KRSC weights (or their gradient) pass through a reorder, which is small beside them.
+#include <cstddef>
+#include <optional>
+#include <unordered_map>
 
-#include "engine/backend/cpu/thread_context.h"
+#include "engine/backend/cpu/conv_direct.h"
+#include "engine/backend/cpu/onednn.h"
+#include "engine/backend/cpu/scratch.h"
+#include "engine/core/threads.h"
 
 namespace ab::cpu {
 namespace {
@@ -9,6 +17,28 @@ namespace {
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 constexpr auto kFloat = dnnl::memory::data_type::f32;
+
+/// Everything that decides which compiled convolution a call needs.
+struct OneDnnConvKey {
+  Conv2dSpec spec;
+  ConvDirection direction = ConvDirection::forward;
+  bool bias = false;
+  int threads = 1;  ///< the division of work is compiled in
+  bool operator==(const OneDnnConvKey&) const = default;
+};
+
+struct OneDnnConvKeyHash {
+  std::size_t operator()(const OneDnnConvKey& key) const {
+    const Conv2dSpec& s = key.spec;
+    std::uint64_t hash = 0;
+    for (const std::int64_t v :
+         {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding,
+          s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
+          static_cast<std::int64_t>(key.direction)})
+      hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
+    return hash;
+  }
+};
 
 /// Activations are NHWC; oneDNN chooses the layout of the weights.
 OneDnnConvDesc describe(const OneDnnConvKey& key) {
@@ -33,18 +63,22 @@ Desc caller_weights(const Conv2dSpec& s) {
                        : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::gohwi);
 }
 
-}  // namespace
+class OneDnnConv {
+ public:
+  OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key);
+  OneDnnConv(const OneDnnConv&) = delete;
+  OneDnnConv& operator=(const OneDnnConv&) = delete;
 
-std::size_t OneDnnConvKeyHash::operator()(const OneDnnConvKey& key) const {
-  const Conv2dSpec& s = key.spec;
-  std::uint64_t hash = 0;
-  for (const std::int64_t v :
-       {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride,
-        s.padding, s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
-        static_cast<std::int64_t>(key.direction)})
-    hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
-  return hash;
-}
+  void run(dnnl::stream& stream, const ConvTensors& t);
+
+ private:
+  dnnl::primitive primitive_;
+  std::optional<dnnl::reorder> reorder_;  ///< of the weights, when the kernel wants another layout
+  bool writes_weights_;
+  dnnl::memory x_, y_, bias_, weights_, inner_weights_, scratchpad_;
+  std::size_t scratchpad_offset_ = 0;  ///< in the scratch buffer, behind the inner weights
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
 
 OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
     : writes_weights_(key.direction == ConvDirection::backward_weight) {
@@ -73,19 +107,38 @@ OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
   }
 }
 
-void OneDnnConv::run(ThreadContext& context, const ConvTensors& t) {
-  std::byte* scratch = context.scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
-  dnnl::stream stream = context.stream();
+void OneDnnConv::run(dnnl::stream& stream, const ConvTensors& t) {
+  std::byte* buffer = scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
   x_.set_data_handle(t.x);
   y_.set_data_handle(t.y);
   weights_.set_data_handle(t.w);
-  if (reorder_) inner_weights_.set_data_handle(scratch);
+  if (reorder_) inner_weights_.set_data_handle(buffer);
   if (bias_) bias_.set_data_handle(const_cast<float*>(t.bias));
-  scratchpad_.set_data_handle(scratch + scratchpad_offset_);
+  scratchpad_.set_data_handle(buffer + scratchpad_offset_);
 
   if (reorder_ && !writes_weights_) reorder_->execute(stream, weights_, inner_weights_);
   primitive_.execute(stream, arguments_);
   if (reorder_ && writes_weights_) reorder_->execute(stream, inner_weights_, weights_);
+}
+
+// One engine for the process: oneDNN shares compiled kernels between threads through it.
+const dnnl::engine& process_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+/// What a thread compiles at first use and keeps.
+struct ThreadConvs {
+  dnnl::stream stream{process_engine()};
+  std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;
+};
+
+}  // namespace
+
+void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
+  thread_local ThreadConvs thread;
+  const OneDnnConvKey key{spec, direction, t.bias != nullptr, compute_threads()};
+  thread.convs.try_emplace(key, process_engine(), key).first->second.run(thread.stream, t);
 }
 
 }  // namespace ab::cpu
