@@ -21,6 +21,10 @@
 #include "layers/models/models.h"
 #include "layers/weight.h"
 
+#ifdef AB_EMULATE_GPU
+#include "engine/backend/emulated_gpu/arena.h"
+#endif
+
 namespace ab {
 namespace {
 
@@ -223,6 +227,45 @@ TEST_F(GpuGraph, AStepThatCannotBeCapturedRunsAsItIsWhereThatIsAllowed) {
   strict.run(StepKey(*model, {}), count, false);
   EXPECT_THROW(strict.run(StepKey(*model, {}), count, false), Bug);
 }
+
+TEST_F(GpuGraph, KeepsNoMemoryOnceItIsDropped) {
+  Updates run(GraphUse::required);
+  const auto clear_grads = [&] {
+    for (Param* p : all_params(*run.model)) p->value.clear_grad();
+  };
+  const std::int64_t before = memory(kGpu).stats().live_bytes;
+  const std::vector<double> first = run.update(1);
+  clear_grads();
+  EXPECT_GT(memory(kGpu).stats().live_bytes, before);
+  run.step.drop_graph();
+  EXPECT_EQ(memory(kGpu).stats().live_bytes, before);
+  expect_equal(first, run.update(1));
+  EXPECT_EQ(run.step.captures(), 2);
+}
+
+#ifdef AB_EMULATE_GPU
+TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
+  const auto model = make_model({.name = "resnet20", .classes = 2, .image_size = 8, .width = 0.25}, kGpu);
+  const Tensor statistic = inventory_of(*model).buffers.front().value;
+  const Tensor one = Tensor::zeros(statistic.shape(), DType::float32, kGpu);
+  fill(one, 1);
+  fill(statistic, 0);
+  const auto step = [&] {
+    statistic.copy_from(add(statistic, one));
+    const Tensor large({3 << 20}, DType::float32, kGpu);  // 12 MiB, for which a pool takes 16 beside its first 8
+    return statistic.slice(0, 1).clone();
+  };
+  emulated_gpu::Arena& arena = emulated_gpu::arena(0);
+  const std::int64_t limit = arena.limit();
+  arena.set_limit(arena.stats().live_bytes + (20 << 20));
+  StepGraph lenient(kGpu, GraphUse::if_possible), strict(kGpu, GraphUse::required);
+  for (double n = 1; n <= 3; ++n) EXPECT_EQ(lenient.run(StepKey(*model, {}), step, false).item(), n);
+  EXPECT_EQ(lenient.captures(), 0);
+  EXPECT_FALSE(lenient.has_pool());
+  EXPECT_THROW(strict.run(StepKey(*model, {}), step, false), OutOfMemory);
+  arena.set_limit(limit);
+}
+#endif
 
 TEST_F(GpuGraph, AStepIsCapturedAgainWhenItRefersToOtherTensors) {
   Updates plain(GraphUse::off), graphed(GraphUse::required);
