@@ -35,11 +35,11 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   return transport;
 }
 
-GraphUse choose_graph_use(const TrainConfig& config, Transport transport) {
+GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation) {
   if (config.cuda_graph == "off") return GraphUse::off;
   std::string obstacle;
   if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
-  else if (transport != Transport::threads)
+  else if (runs_beside_computation)
     obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
   else if (config.sync_bn != "off")
     obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";

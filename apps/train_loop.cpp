@@ -34,7 +34,7 @@ class Trainer {
         record_(config, world, *learner_.model, listener, total_steps_),
         stop_(world),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
-              choose_graph_use(config, choose_transport(config, find_launcher()))) {}
+              choose_graph_use(config, world.runs_beside_computation())) {}
 
   TrainResult run(std::optional<Checkpoint> checkpoint) {
     TrainResult result;

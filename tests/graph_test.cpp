@@ -82,21 +82,22 @@ TEST(Graph, IsNotForACpu) {
   EXPECT_THROW(capture_graph({}, [] {}), Error);
 }
 
-TEST(GraphUse, IsChosenByDeviceAndTransport) {
-  const auto use = [](const char* word, const char* device, Transport transport, const char* sync_bn = "off") {
+TEST(GraphUse, IsChosenByDeviceAndCollectives) {
+  constexpr bool kBeside = true, kOnThreads = false;
+  const auto use = [](const char* word, const char* device, bool runs_beside_computation, const char* sync_bn = "off") {
     TrainConfig config;
     config.cuda_graph = word, config.device = device, config.sync_bn = sync_bn;
-    return choose_graph_use(config, transport);
+    return choose_graph_use(config, runs_beside_computation);
   };
-  EXPECT_EQ(use("auto", "cuda", Transport::threads), GraphUse::if_possible);
-  EXPECT_EQ(use("on", "cuda:1", Transport::threads), GraphUse::required);
-  EXPECT_EQ(use("off", "cuda", Transport::threads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cpu", Transport::threads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", Transport::nccl), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", Transport::threads, "group"), GraphUse::off);
-  EXPECT_THROW(use("on", "cpu", Transport::threads), Error);
-  EXPECT_THROW(use("on", "cuda", Transport::nccl), Error);
-  EXPECT_THROW(use("on", "cuda", Transport::threads, "world"), Error);
+  EXPECT_EQ(use("auto", "cuda", kOnThreads), GraphUse::if_possible);
+  EXPECT_EQ(use("on", "cuda:1", kOnThreads), GraphUse::required);
+  EXPECT_EQ(use("off", "cuda", kOnThreads), GraphUse::off);
+  EXPECT_EQ(use("auto", "cpu", kOnThreads), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", kBeside), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", kOnThreads, "group"), GraphUse::off);
+  EXPECT_THROW(use("on", "cpu", kOnThreads), Error);
+  EXPECT_THROW(use("on", "cuda", kBeside), Error);
+  EXPECT_THROW(use("on", "cuda", kOnThreads, "world"), Error);
 }
 
 class GpuGraph : public ::testing::Test {
