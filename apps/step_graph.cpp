@@ -82,7 +82,7 @@ bool StepGraph::try_first(const std::function<Tensor()>& forward_backward, Resul
 
 void StepGraph::capture(const std::function<Tensor()>& forward_backward) {
   try {
-    graph_ = capture_graph(device_, [&] { captured_ = run_once(forward_backward); });
+    graph_ = capture_graph(*pool_, [&] { captured_ = run_once(forward_backward); });
     ++captures_;
   } catch (const std::exception& error) {
     if (use_ == GraphUse::required) throw;

@@ -79,7 +79,7 @@ TEST(GraphPool, LivesAsLongAsATensorInIt) {
 }
 
 TEST(Graph, IsNotForACpu) {
-  EXPECT_THROW(capture_graph({}, [] {}), Error);
+  EXPECT_THROW(capture_graph(*GraphPool::create({}), [] {}), Error);
 }
 
 TEST(GraphUse, IsChosenByDeviceAndCollectives) {
@@ -114,15 +114,15 @@ TEST_F(GpuGraph, RunsWhenItIsLaunchedAndReadsWhatIsThereThen) {
   const Tensor y = Tensor::zeros({2, 2}, x.dtype(), kGpu);
   backend(kGpu).gemm({}, x, x, y);  // its plan
   y.set_zero();
-  const auto pool = GraphPool::create(kGpu);
-  const GraphPool::Scope scope(*pool);
-  const auto graph = capture_graph(kGpu, [&] {
+  const auto graph = capture_graph(*GraphPool::create(kGpu), [&] {
     const Tensor sum = add(x, x).clone();
     const Tensor zero = Tensor::zeros({2, 2}, x.dtype(), kGpu);
     backend(kGpu).gemm({}, x, add(sum, zero), y);
   });
   EXPECT_EQ(y.to_doubles(), (std::vector<double>{0, 0, 0, 0}));
+  const Tensor other = Tensor::zeros({2, 2}, x.dtype(), kGpu);  // not where the graph keeps its values
   graph->launch();
+  EXPECT_EQ(other.to_doubles(), (std::vector<double>{0, 0, 0, 0}));
   EXPECT_EQ(y.to_doubles(), (std::vector<double>{14, 20, 30, 44}));
   x.copy_from(Tensor::from(std::vector<float>{1, 0, 0, 1}, {2, 2}));
   graph->launch();
@@ -132,9 +132,10 @@ TEST_F(GpuGraph, RunsWhenItIsLaunchedAndReadsWhatIsThereThen) {
 TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
   const Tensor x = Tensor::zeros({4}, DType::float32, kGpu);
   const Tensor host = Tensor::zeros({4});
-  const auto refused = [](const std::function<void()>& work) {
+  const auto pool = GraphPool::create(kGpu);
+  const auto refused = [&](const std::function<void()>& work) {
     try {
-      capture_graph(kGpu, work);
+      capture_graph(*pool, work);
     } catch (const Bug& bug) {
       return std::string(bug.what());
     }
@@ -143,7 +144,7 @@ TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
   EXPECT_NE(refused([&] { x.to_doubles(); }).find("a copy to host memory inside a captured step"), std::string::npos);
   EXPECT_NE(refused([&] { x.copy_from(host); }).find("a copy from host memory"), std::string::npos);
   EXPECT_NE(refused([&] { backend(kGpu).synchronize(); }).find("waiting for the device"), std::string::npos);
-  EXPECT_NE(refused([&] { capture_graph(kGpu, [] {}); }).find("another capture"), std::string::npos);
+  EXPECT_NE(refused([&] { capture_graph(*pool, [] {}); }).find("another capture"), std::string::npos);
   fill(x, 3);  // the stream is as it was
   EXPECT_EQ(x.to_doubles(), std::vector<double>(4, 3.0));
 }

@@ -2,18 +2,12 @@
 #include "engine/backend/backend.h"
 
 #include "engine/backend/cuda/device.h"
-#include "engine/backend/graph.h"
 #include "engine/core/memory.h"
 
 namespace ab {
 
 Backend& backend(Device device) {
   return device.kind == DeviceKind::cpu ? cpu_backend() : cuda_backend(device.index);
-}
-
-std::unique_ptr<Graph> capture_graph(Device device, const std::function<void()>& issue_work) {
-  AB_CHECK(device.kind == DeviceKind::cuda, "a graph is of a GPU; a CPU runs its work at once");
-  return cuda_capture_graph(device.index, issue_work);
 }
 
 void check_cuda_device(int device_index) {

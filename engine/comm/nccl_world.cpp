@@ -5,6 +5,7 @@
 #include <future>
 
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab {
 namespace {
@@ -18,10 +19,8 @@ constexpr auto kAbortTime = 10s;  // NCCL's own limit for giving up is longer, i
 
 cuda::Stream make_stream(int device_index) {
   check_cuda_device(device_index);
-  cudaStream_t stream = nullptr;
   AB_CUDA(cudaSetDevice(device_index));
-  AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return cuda::Stream(stream);
+  return cuda::make_stream();
 }
 
 bool has_happened(const SharedEvent& event) {
@@ -44,11 +43,9 @@ void check_nccl(ncclResult_t status, const char* call) {
 }
 
 SharedEvent record_event(cudaStream_t stream) {
-  cudaEvent_t event = nullptr;
-  AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  SharedEvent shared(event, cuda::Destroy<cudaEventDestroy>());
-  AB_CUDA(cudaEventRecord(event, stream));
-  return shared;
+  SharedEvent event = cuda::make_event();
+  AB_CUDA(cudaEventRecord(event.get(), stream));
+  return event;
 }
 
 NcclWorld::NcclWorld(std::unique_ptr<Bootstrap> bootstrap, int device_index, std::chrono::seconds timeout)

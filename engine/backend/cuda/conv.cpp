@@ -27,7 +27,7 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(y, epilogue);
   };
-  keep_fastest(conv, context.stream(), run);
+  keep_fastest(conv, context, run);
   run(0);
 }
 
