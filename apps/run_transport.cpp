@@ -11,7 +11,7 @@ namespace {
 std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {
   if (config.rendezvous.empty() && find_launcher() == Launcher::mpi) return make_mpi_bootstrap(options);
   const Place place = find_place(config.rendezvous);
-  return make_rendezvous({place.rank, place.ranks, place.address, options.timeout});
+  return make_rendezvous({place.rank, place.ranks, place.address, options.timeout, place.job});
 }
 
 }  // namespace
