@@ -13,6 +13,13 @@ std::int64_t buffer_bytes(const ModelSizes& sizes) {
   return bytes;
 }
 
+std::int64_t average_bytes(const ModelSizes& sizes, const PlannedRun& run) {
+  if (!run.averages_weights) return 0;
+  std::int64_t bytes = buffer_bytes(sizes);
+  for (const PlannedParam& p : sizes.params) bytes += kFloatBytes * p.elements;
+  return bytes;
+}
+
 }  // namespace
 
 MemoryUse memory_at_full_rank(Layer& model, const PlannedRun& run) {
@@ -25,6 +32,7 @@ MemoryUse memory_at_full_rank(Layer& model, const PlannedRun& run) {
   use.buckets = use.gradients;
   use.optimizer = run.moments_per_parameter * use.gradients;
   use.buffers = buffer_bytes(sizes);
+  use.average = average_bytes(sizes, run);
   return use;
 }
 
@@ -33,6 +41,7 @@ MemoryUse memory_with_factors(Layer& model, const PlannedRun& run, Factor factor
   const AbOptions& ab = *run.ab;
   MemoryUse use;
   use.buffers = buffer_bytes(sizes);
+  use.average = average_bytes(sizes, run);
   for (const PlannedParam& p : sizes.params) {
     std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, exchanged = trained,
                  with_state = trained;

@@ -18,7 +18,8 @@ struct MemoryUse {
   std::int64_t optimizer = 0;  ///< moments, those that sleep included (MomentCarry::truncate)
   std::int64_t buffers = 0;    ///< running statistics
   std::int64_t kept = 0;  ///< the rest of the cut (Rest::keep), the split's own factors (SyncMode::tangent)
-  std::int64_t total() const { return weights + gradients + buckets + optimizer + buffers + kept; }
+  std::int64_t average = 0;  ///< the dense model of averaged weights, its running statistics included
+  std::int64_t total() const { return weights + gradients + buckets + optimizer + buffers + kept + average; }
 };
 
 /// In training at full rank before the first split, and for dense training.

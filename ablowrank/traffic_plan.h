@@ -52,6 +52,7 @@ struct PlannedRun {
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   std::int64_t gradient_element_bytes = 4;  ///< on the wire
   int moments_per_parameter = 1;            ///< Optimizer::moments_per_parameter()
+  bool averages_weights = false;            ///< layers/weight_average.h
   std::int64_t micro_batches = 1;           ///< of a step
   std::int64_t last_micro_batches = 1;      ///< of the last step in an epoch
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};

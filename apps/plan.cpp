@@ -115,6 +115,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.last_micro_batches = left_over > 0 ? left_over : config.accumulate;
   run.bucket_bytes = make_ab_options(config).bucket_bytes;
   run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
+  run.averages_weights = config.ema_decay > 0;
   // What the program does beside the method: settings and images are compared at the start, an evaluation adds up
   // its sums (a second one with averaged weights), and ranks ask each other whether to stop.
   run.at_setup.push_back({.what = Collective::all_gather, .bytes = std::int64_t{8} * world_size, .times = 2});

@@ -96,11 +96,11 @@ std::string dense_table(const RunPlan& plan) {
 
 std::string memory_table(const RunPlan& plan) {
   TextTable table(
-      {"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "total"});
+      {"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average", "total"});
   for (const auto& [when, use] : plan.memory) {
     std::vector<std::string> cells{when};
-    for (const std::int64_t bytes :
-         {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept, use.total()})
+    for (const std::int64_t bytes : {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept,
+                                     use.average, use.total()})
       cells.push_back(human_bytes(static_cast<double>(bytes)));
     table.add(std::move(cells));
   }
@@ -126,7 +126,7 @@ std::string notes(const RunPlan& plan) {
         duration(plan.step_seconds));
   else
     text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
-  return "\n" + text + "memory: without activations; kept: the rest of a cut, the factors of the split.\n";
+  return "\n" + text + "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
 }
 
 Json phase_json(const RunPlan& plan, const std::string& phase) {
@@ -156,7 +156,7 @@ Json memory_json(const MemoryRow& row) {
   const MemoryUse& use = row.use;
   return {{"when", row.when},       {"weights", use.weights},     {"gradients", use.gradients},
           {"buckets", use.buckets}, {"optimizer", use.optimizer}, {"buffers", use.buffers},
-          {"kept", use.kept},       {"total", use.total()}};
+          {"kept", use.kept},       {"average", use.average},     {"total", use.total()}};
 }
 
 }  // namespace

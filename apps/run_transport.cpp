@@ -11,7 +11,7 @@ namespace {
 std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {
   if (config.rendezvous.empty() && find_launcher() == Launcher::mpi) return make_mpi_bootstrap(options);
   const Place place = find_place(config.rendezvous);
-  return make_rendezvous({place.rank, place.ranks, place.address, options.timeout});
+  return make_rendezvous({place.rank, place.ranks, place.address, options.timeout, place.job});
 }
 
 }  // namespace
@@ -35,11 +35,11 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   return transport;
 }
 
-GraphUse choose_graph_use(const TrainConfig& config, Transport transport) {
+GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation) {
   if (config.cuda_graph == "off") return GraphUse::off;
   std::string obstacle;
   if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
-  else if (transport != Transport::threads)
+  else if (runs_beside_computation)
     obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
   else if (config.sync_bn != "off")
     obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";

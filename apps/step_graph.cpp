@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/core/memory.h"
 #include "engine/kernels/elementwise.h"
 #include "layers/weight.h"
 
@@ -36,11 +37,11 @@ class GradientsAside {
 
 }  // namespace
 
-StepKey::StepKey(Layer& model, std::vector<Tensor> inputs) : tensors_(std::move(inputs)) {
+StepKey::StepKey(Layer& model, std::vector<Tensor> inputs) : read_(std::move(inputs)) {
   const Inventory inventory = inventory_of(model);
   for (const Param* p : inventory.params) leaves_.push_back({p->value, p->value.value(), p->trainable()});
-  for (const Buffer& buffer : inventory.buffers) tensors_.push_back(buffer.value);
-  for (const Weight* weight : inventory.weights) tensors_.push_back(weight->rest());
+  for (const Buffer& buffer : inventory.buffers) buffers_.push_back(buffer.value);
+  for (const Weight* weight : inventory.weights) read_.push_back(weight->rest());
 }
 
 bool StepKey::operator==(const StepKey& other) const {
@@ -48,33 +49,51 @@ bool StepKey::operator==(const StepKey& other) const {
     return a.var.same_as(b.var) && same_place(a.value, b.value) && a.trainable == b.trainable;
   };
   return std::ranges::equal(leaves_, other.leaves_, same_leaf) &&
-         std::ranges::equal(tensors_, other.tensors_, same_place);
+         std::ranges::equal(buffers_, other.buffers_, same_place) && std::ranges::equal(read_, other.read_, same_place);
 }
 
 Tensor StepGraph::run(StepKey key, const std::function<Tensor()>& forward_backward, bool again) {
-  if (given_up_) return forward_backward();
-  if (key_ != key) {
-    forget();
+  if (!given_up_ && key_ != key) {
+    drop();
     key_ = std::move(key);
     pool_ = GraphPool::create(device_);
-    return deliver(run_once(forward_backward), again);
+    if (Result first; try_first(forward_backward, first)) return deliver(first, again);
   }
-  if (!graph_) capture(forward_backward);
+  if (!given_up_ && !graph_) capture(forward_backward);
   if (given_up_) return forward_backward();
   graph_->launch();
   return deliver(captured_, again);
 }
 
+/// False when the pool does not get the memory it needs: then it is as if the step had not been run.
+bool StepGraph::try_first(const std::function<Tensor()>& forward_backward, Result& result) {
+  std::vector<Tensor> before;
+  for (const Tensor& buffer : key_->buffers()) before.push_back(buffer.clone());
+  try {
+    result = run_once(forward_backward);
+    return true;
+  } catch (const OutOfMemory& error) {
+    if (use_ == GraphUse::required) throw;
+    for (std::size_t i = 0; i < before.size(); ++i) key_->buffers()[i].copy_from(before[i]);
+    give_up(fmt::format("one would need more memory: {}", error.what()));
+    return false;
+  }
+}
+
 void StepGraph::capture(const std::function<Tensor()>& forward_backward) {
   try {
-    graph_ = capture_graph(device_, [&] { captured_ = run_once(forward_backward); });
+    graph_ = capture_graph(*pool_, [&] { captured_ = run_once(forward_backward); });
     ++captures_;
   } catch (const std::exception& error) {
     if (use_ == GraphUse::required) throw;
-    fmt::print(stderr, "warning: steps run without a CUDA graph, since capturing one failed: {}\n", error.what());
-    forget();
-    given_up_ = true;
+    give_up(fmt::format("capturing one failed: {}", error.what()));
   }
+}
+
+void StepGraph::give_up(const std::string& reason) {
+  fmt::print(stderr, "warning: steps run without a CUDA graph, since {}\n", reason);
+  drop();
+  given_up_ = true;
 }
 
 StepGraph::Result StepGraph::run_once(const std::function<Tensor()>& forward_backward) const {
@@ -98,7 +117,7 @@ Tensor StepGraph::deliver(const Result& result, bool again) {
   return result.loss.clone();
 }
 
-void StepGraph::forget() {
+void StepGraph::drop() {
   graph_.reset();
   captured_ = {};
   pool_.reset();

@@ -7,6 +7,8 @@
 //   from then on                   the graph is launched
 // A step is met for the first time again when anything that its work refers to is another: AB-training splits and
 // rejoins weights, which changes tensors, shapes and what trains.
+// A graph keeps the memory of its step between steps too. So it is dropped before anything else needs a lot of it, and
+// where memory is too short for the step's pool but not for the step, steps run as they are.
 // The optimizer and the collectives follow the graph and are not part of it. The optimizer is one launch for all
 // parameters, whose learning rate is an argument; in a graph it would have to be copied to the device. Collectives
 // between threads wait for each other on the host, which a graph cannot.
@@ -36,13 +38,17 @@ class StepKey {
     bool trainable;
   };
   const std::vector<Leaf>& leaves() const { return leaves_; }
+  /// What a forward pass changes in the model.
+  const std::vector<Tensor>& buffers() const { return buffers_; }
 
  private:
   std::vector<Leaf> leaves_;
-  std::vector<Tensor> tensors_;  // inputs, buffers and what splits left over
+  std::vector<Tensor> buffers_;
+  std::vector<Tensor> read_;  // inputs and what splits left over
 };
 
-/// if_possible: a step that turns out not to be capturable is run without a graph, with a warning.
+/// if_possible: a step that turns out not to be capturable, or has no memory for it, is run without a graph, with a
+/// warning.
 enum class GraphUse { off, if_possible, required };
 
 class StepGraph {
@@ -55,6 +61,12 @@ class StepGraph {
   /// are read, so they must outlast its launch. The result is a copy of the loss.
   Tensor run(StepKey key, const std::function<Tensor()>& forward_backward, bool again);
 
+  /// Gives back what the graph keeps: the next step is met for the first time. Gradients that a step has delivered
+  /// may still lie in its pool, which goes when they have gone.
+  void drop();
+  /// Whether memory is kept for a graph.
+  bool has_pool() const { return pool_ != nullptr; }
+
   /// How many graphs there have been.
   std::int64_t captures() const { return captures_; }
 
@@ -64,10 +76,11 @@ class StepGraph {
     std::vector<Var> leaves{};  // in the order in which backward() completed them
     std::vector<Tensor> gradients{};
   };
-  Result run_once(const std::function<Tensor()>& forward_backward) const;
+  bool try_first(const std::function<Tensor()>& forward_backward, Result& result);
   void capture(const std::function<Tensor()>& forward_backward);
+  Result run_once(const std::function<Tensor()>& forward_backward) const;
+  void give_up(const std::string& reason);
   static Tensor deliver(const Result& result, bool again);
-  void forget();
 
   Device device_;
   GraphUse use_;

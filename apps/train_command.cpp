@@ -175,7 +175,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
 
 int run_train(const TrainConfig& config) {
   const Transport transport = choose_transport(config, find_launcher());
-  choose_graph_use(config, transport);  // where it cannot be is refused before anything is loaded or written
+  choose_graph_use(config, transport != Transport::threads);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);
   listen_for_stop_signals();
   const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu,

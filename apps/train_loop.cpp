@@ -9,6 +9,7 @@
 #include "apps/stop_request.h"
 #include "apps/train_step.h"
 #include "data/batch_feed.h"
+#include "engine/core/memory.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
@@ -33,7 +34,7 @@ class Trainer {
         record_(config, world, *learner_.model, listener, total_steps_),
         stop_(world),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
-              choose_graph_use(config, choose_transport(config, find_launcher()))) {}
+              choose_graph_use(config, world.runs_beside_computation())) {}
 
   TrainResult run(std::optional<Checkpoint> checkpoint) {
     TrainResult result;
@@ -80,7 +81,7 @@ class Trainer {
     while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_.phase());
       stop_.ask();
-      train_step(state);
+      train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
       if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state);
     }
@@ -92,6 +93,21 @@ class Trainer {
     std::optional<Batch> batch = feed_.next();
     AB_ASSERT(batch);
     return std::move(*batch);
+  }
+
+  void train_step_or_explain(TrainState& state) {
+    try {
+      train_step(state);
+    } catch (const OutOfMemory& error) {
+      if (!step_.has_graph_pool()) throw;
+      throw OutOfMemory(fmt::format("{}; or give --cuda-graph off, as a graph keeps its memory", error.what()));
+    }
+  }
+
+  /// What steps keep and a transition or an evaluation has no use for.
+  void release_step() {
+    learner_.optimizer->clear_grads();
+    step_.drop_graph();
   }
 
   /// One update, from as many micro-batches as config says and the epoch still has.
@@ -116,7 +132,9 @@ class Trainer {
     }
     learner_.update(state, learning_rate);
 
-    if (strategy_.has_transition(state.step) || record_.reports(state.step)) check_numbers();
+    const bool has_transition = strategy_.has_transition(state.step);
+    if (has_transition || record_.reports(state.step)) check_numbers();
+    if (has_transition) release_step();
     strategy_.after_step(state);
     learner_.update_average();
     if (strategy_.phase() != phase) record_.split(state.step);
@@ -142,6 +160,7 @@ class Trainer {
   /// The final model, on all ranks.
   void finish(TrainState& state) {
     world_.ledger().set_phase("evaluation");
+    release_step();
     const bool waited = !strategy_.replicas_agree();
     strategy_.finish(state);
     if (learner_.average && waited) learner_.average->catch_up(*learner_.model);
@@ -152,6 +171,7 @@ class Trainer {
     const Ledger ledger_before = world_.ledger();
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
     world_.ledger().set_phase("evaluation");
+    release_step();
     StopAgreement* const stop = last ? nullptr : &stop_;
     if (!last) strategy_.begin_evaluation(state);
     const auto measure = [&](Layer& model) {

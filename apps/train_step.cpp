@@ -23,6 +23,12 @@ Tensor TrainStep::run(const Batch& batch, const Turn& turn) {
                      [this] { return forward_backward(inputs_); }, !turn.last);
 }
 
+void TrainStep::drop_graph() {
+  if (!graph_) return;
+  graph_->drop();
+  inputs_ = {};
+}
+
 Tensor TrainStep::forward_backward(const Batch& batch) const {
   const Tf32Scope tf32(precision_);
   const Var images(cast(batch.images, activation_type(precision_)));

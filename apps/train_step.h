@@ -28,6 +28,10 @@ class TrainStep {
   /// Adds to the gradients and calls the hooks of the parameters. `batch` is on the device. Returns the loss, [1].
   Tensor run(const Batch& batch, const Turn& turn);
 
+  /// Gives back what a graph keeps; the next step is captured again.
+  void drop_graph();
+  /// Whether memory is kept for a graph.
+  bool has_graph_pool() const { return graph_ && graph_->has_pool(); }
   /// How many graphs there have been.
   std::int64_t captures() const { return graph_ ? graph_->captures() : 0; }
 

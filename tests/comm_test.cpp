@@ -120,6 +120,13 @@ TEST_P(CommTest, RanksAreNumberedAndTheWorldIsNamed) {
   });
 }
 
+TEST_P(CommTest, CollectivesRunBesideComputationBetweenProcesses) {
+  run([](Comm& comm) {
+    EXPECT_EQ(comm.runs_beside_computation(), launched_by_mpi() || over_nccl());
+    EXPECT_EQ(comm.split(0, "group")->runs_beside_computation(), comm.runs_beside_computation());
+  });
+}
+
 TEST_P(CommTest, BarrierHoldsEveryRankUntilTheLastArrives) {
   if (launched_by_mpi() || over_nccl()) GTEST_SKIP() << "processes do not share the counter";
   std::atomic<int> arrived = 0;

@@ -135,15 +135,10 @@ TEST(CudaDevice, AGraphSurvivesGrowthOfItsPoolAndOfTheWorkspace) {
   const Tensor a = matrix(64, 1), b = matrix(64, 2), c = matrix(64, 0);
   Tensor released = matrix(64, 5);
   backend(gpu).gemm({}, a, b, c);  // its plan
-  const auto pool = GraphPool::create(gpu);
-  std::unique_ptr<Graph> graph;
-  {
-    const GraphPool::Scope scope(*pool);
-    graph = capture_graph(gpu, [&] {
-      backend(gpu).gemm({}, a, add(b, b), c);  // the pool is empty: it grows inside the capture
-      released = {};                           // from before the capture: freed after it
-    });
-  }
+  const auto graph = capture_graph(*GraphPool::create(gpu), [&] {
+    backend(gpu).gemm({}, a, add(b, b), c);  // the pool is empty: it grows inside the capture
+    released = {};                           // from before the capture: freed after it
+  });
   const Tensor large = matrix(1024, 1), product = matrix(1024, 0);
   backend(gpu).gemm({}, large, large, product);  // may need a larger workspace
   c.set_zero();

@@ -204,6 +204,36 @@ TEST_F(DeviceTest, AStepDoesNotWaitForTheGpu) {
 }
 #endif
 
+#ifdef AB_EMULATE_GPU
+TEST_F(DeviceTest, TransitionsAndEvaluationsFindNoMemoryKeptForAGraph) {
+  const auto live_bytes = [&](const std::string& cuda_graph) {
+    TrainConfig config = short_run("ab");
+    config.device = "cuda";
+    config.cuda_graph = cuda_graph;
+    std::vector<std::int64_t> bytes;
+    const auto note = [&](const auto&) { bytes.push_back(emulated_gpu::arena(0).stats().live_bytes); };
+    TrainListener listener;
+    listener.on_split = note, listener.on_epoch = note;
+    run_thread_ranks(1, {}, [&](Comm& world) {
+      set_compute_threads(1);
+      train(config, world, data(), listener);
+    });
+    return bytes;
+  };
+  const std::vector<std::int64_t> with_graphs = live_bytes("on");
+  EXPECT_GT(with_graphs.size(), 2u);
+  EXPECT_EQ(with_graphs, live_bytes("off"));
+}
+
+TEST_F(DeviceTest, TheProgramSaysThatAGraphKeepsMemory) {
+  const std::string memory = "env AB_EMULATED_GPU_BYTES=35000000";
+  EXPECT_EQ(run(tiny_train("plain", "--device cuda --cuda-graph off"), memory).exit_code, 0);
+  const testing::Outcome graph = run(tiny_train("graph", "--device cuda --cuda-graph on"), memory);
+  EXPECT_EQ(graph.exit_code, 6) << graph.err;
+  EXPECT_TRUE(testing::contains(graph.err, "or give --cuda-graph off, as a graph keeps its memory"));
+}
+#endif
+
 TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
   const auto loss = [](double value) { return Tensor::scalar(value, DType::float32, {DeviceKind::cuda, 0}); };
   TrainConfig config = short_run("dense");

@@ -21,6 +21,10 @@
 #include "layers/models/models.h"
 #include "layers/weight.h"
 
+#ifdef AB_EMULATE_GPU
+#include "engine/backend/emulated_gpu/arena.h"
+#endif
+
 namespace ab {
 namespace {
 
@@ -75,24 +79,25 @@ TEST(GraphPool, LivesAsLongAsATensorInIt) {
 }
 
 TEST(Graph, IsNotForACpu) {
-  EXPECT_THROW(capture_graph({}, [] {}), Error);
+  EXPECT_THROW(capture_graph(*GraphPool::create({}), [] {}), Error);
 }
 
-TEST(GraphUse, IsChosenByDeviceAndTransport) {
-  const auto use = [](const char* word, const char* device, Transport transport, const char* sync_bn = "off") {
+TEST(GraphUse, IsChosenByDeviceAndCollectives) {
+  constexpr bool kBeside = true, kOnThreads = false;
+  const auto use = [](const char* word, const char* device, bool runs_beside_computation, const char* sync_bn = "off") {
     TrainConfig config;
     config.cuda_graph = word, config.device = device, config.sync_bn = sync_bn;
-    return choose_graph_use(config, transport);
+    return choose_graph_use(config, runs_beside_computation);
   };
-  EXPECT_EQ(use("auto", "cuda", Transport::threads), GraphUse::if_possible);
-  EXPECT_EQ(use("on", "cuda:1", Transport::threads), GraphUse::required);
-  EXPECT_EQ(use("off", "cuda", Transport::threads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cpu", Transport::threads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", Transport::nccl), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", Transport::threads, "group"), GraphUse::off);
-  EXPECT_THROW(use("on", "cpu", Transport::threads), Error);
-  EXPECT_THROW(use("on", "cuda", Transport::nccl), Error);
-  EXPECT_THROW(use("on", "cuda", Transport::threads, "world"), Error);
+  EXPECT_EQ(use("auto", "cuda", kOnThreads), GraphUse::if_possible);
+  EXPECT_EQ(use("on", "cuda:1", kOnThreads), GraphUse::required);
+  EXPECT_EQ(use("off", "cuda", kOnThreads), GraphUse::off);
+  EXPECT_EQ(use("auto", "cpu", kOnThreads), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", kBeside), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", kOnThreads, "group"), GraphUse::off);
+  EXPECT_THROW(use("on", "cpu", kOnThreads), Error);
+  EXPECT_THROW(use("on", "cuda", kBeside), Error);
+  EXPECT_THROW(use("on", "cuda", kOnThreads, "world"), Error);
 }
 
 class GpuGraph : public ::testing::Test {
@@ -109,15 +114,15 @@ TEST_F(GpuGraph, RunsWhenItIsLaunchedAndReadsWhatIsThereThen) {
   const Tensor y = Tensor::zeros({2, 2}, x.dtype(), kGpu);
   backend(kGpu).gemm({}, x, x, y);  // its plan
   y.set_zero();
-  const auto pool = GraphPool::create(kGpu);
-  const GraphPool::Scope scope(*pool);
-  const auto graph = capture_graph(kGpu, [&] {
+  const auto graph = capture_graph(*GraphPool::create(kGpu), [&] {
     const Tensor sum = add(x, x).clone();
     const Tensor zero = Tensor::zeros({2, 2}, x.dtype(), kGpu);
     backend(kGpu).gemm({}, x, add(sum, zero), y);
   });
   EXPECT_EQ(y.to_doubles(), (std::vector<double>{0, 0, 0, 0}));
+  const Tensor other = Tensor::zeros({2, 2}, x.dtype(), kGpu);  // not where the graph keeps its values
   graph->launch();
+  EXPECT_EQ(other.to_doubles(), (std::vector<double>{0, 0, 0, 0}));
   EXPECT_EQ(y.to_doubles(), (std::vector<double>{14, 20, 30, 44}));
   x.copy_from(Tensor::from(std::vector<float>{1, 0, 0, 1}, {2, 2}));
   graph->launch();
@@ -127,9 +132,10 @@ TEST_F(GpuGraph, RunsWhenItIsLaunchedAndReadsWhatIsThereThen) {
 TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
   const Tensor x = Tensor::zeros({4}, DType::float32, kGpu);
   const Tensor host = Tensor::zeros({4});
-  const auto refused = [](const std::function<void()>& work) {
+  const auto pool = GraphPool::create(kGpu);
+  const auto refused = [&](const std::function<void()>& work) {
     try {
-      capture_graph(kGpu, work);
+      capture_graph(*pool, work);
     } catch (const Bug& bug) {
       return std::string(bug.what());
     }
@@ -138,7 +144,7 @@ TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
   EXPECT_NE(refused([&] { x.to_doubles(); }).find("a copy to host memory inside a captured step"), std::string::npos);
   EXPECT_NE(refused([&] { x.copy_from(host); }).find("a copy from host memory"), std::string::npos);
   EXPECT_NE(refused([&] { backend(kGpu).synchronize(); }).find("waiting for the device"), std::string::npos);
-  EXPECT_NE(refused([&] { capture_graph(kGpu, [] {}); }).find("another capture"), std::string::npos);
+  EXPECT_NE(refused([&] { capture_graph(*pool, [] {}); }).find("another capture"), std::string::npos);
   fill(x, 3);  // the stream is as it was
   EXPECT_EQ(x.to_doubles(), std::vector<double>(4, 3.0));
 }
@@ -223,6 +229,45 @@ TEST_F(GpuGraph, AStepThatCannotBeCapturedRunsAsItIsWhereThatIsAllowed) {
   strict.run(StepKey(*model, {}), count, false);
   EXPECT_THROW(strict.run(StepKey(*model, {}), count, false), Bug);
 }
+
+TEST_F(GpuGraph, KeepsNoMemoryOnceItIsDropped) {
+  Updates run(GraphUse::required);
+  const auto clear_grads = [&] {
+    for (Param* p : all_params(*run.model)) p->value.clear_grad();
+  };
+  const std::int64_t before = memory(kGpu).stats().live_bytes;
+  const std::vector<double> first = run.update(1);
+  clear_grads();
+  EXPECT_GT(memory(kGpu).stats().live_bytes, before);
+  run.step.drop_graph();
+  EXPECT_EQ(memory(kGpu).stats().live_bytes, before);
+  expect_equal(first, run.update(1));
+  EXPECT_EQ(run.step.captures(), 2);
+}
+
+#ifdef AB_EMULATE_GPU
+TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
+  const auto model = make_model({.name = "resnet20", .classes = 2, .image_size = 8, .width = 0.25}, kGpu);
+  const Tensor statistic = inventory_of(*model).buffers.front().value;
+  const Tensor one = Tensor::zeros(statistic.shape(), DType::float32, kGpu);
+  fill(one, 1);
+  fill(statistic, 0);
+  const auto step = [&] {
+    statistic.copy_from(add(statistic, one));
+    const Tensor large({3 << 20}, DType::float32, kGpu);  // 12 MiB, for which a pool takes 16 beside its first 8
+    return statistic.slice(0, 1).clone();
+  };
+  emulated_gpu::Arena& arena = emulated_gpu::arena(0);
+  const std::int64_t limit = arena.limit();
+  arena.set_limit(arena.stats().live_bytes + (20 << 20));
+  StepGraph lenient(kGpu, GraphUse::if_possible), strict(kGpu, GraphUse::required);
+  for (double n = 1; n <= 3; ++n) EXPECT_EQ(lenient.run(StepKey(*model, {}), step, false).item(), n);
+  EXPECT_EQ(lenient.captures(), 0);
+  EXPECT_FALSE(lenient.has_pool());
+  EXPECT_THROW(strict.run(StepKey(*model, {}), step, false), OutOfMemory);
+  arena.set_limit(limit);
+}
+#endif
 
 TEST_F(GpuGraph, AStepIsCapturedAgainWhenItRefersToOtherTensors) {
   Updates plain(GraphUse::off), graphed(GraphUse::required);

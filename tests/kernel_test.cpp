@@ -228,17 +228,16 @@ TEST(RowKernels, LayerNormAndItsGradients) {
           dy.data<float>(),     x.data<float>(), mean.data<float>(), rstd.data<float>(), gamma.data<float>(),
           out[0].data<float>(), channels};
     });
+    const PixelTable table{.pixels = 5, .channels = channels, .chunk_rows = 3};
     const Tensor sums({2, channels});
     expect_teams_agree({sums, sums}, fixed(2), [&](const std::vector<Tensor>& out) {
-      return LayerNormChunkGradSums<float>{dy.data<float>(),
+      return LayerNormChunkGradSums<float>{table,
+                                           dy.data<float>(),
                                            x.data<float>(),
                                            mean.data<float>(),
                                            rstd.data<float>(),
                                            out[0].data<float>(),
-                                           out[1].data<float>(),
-                                           5,
-                                           channels,
-                                           3};
+                                           out[1].data<float>()};
     });
   }
 }
@@ -317,13 +316,14 @@ TEST(RowKernels, ReductionsAndMatrices) {
     return SumPartials{partial.data<double>(), out[0].data<double>(), 2};
   });
 
-  const std::int64_t rows = 21, columns = 83, chunk_rows = 8, chunks = 3;
-  const Tensor m = normal({rows, columns}, 2), row = normal({columns}, 3), sums({chunks, columns});
-  expect_teams_agree({sums}, fixed(chunks), [&](const std::vector<Tensor>& out) {
-    return ChunkColumnSums<float>{m.data<float>(), out[0].data<float>(), rows, columns, chunk_rows};
+  const std::int64_t rows = 21, columns = 83;
+  const PixelTable table{.pixels = rows, .channels = columns, .chunk_rows = 8};
+  const Tensor m = normal({rows, columns}, 2), row = normal({columns}, 3), sums({table.chunks(), columns});
+  expect_teams_agree({sums}, fixed(table.chunks()), [&](const std::vector<Tensor>& out) {
+    return ChunkColumnSums<float>{table, m.data<float>(), out[0].data<float>()};
   });
   expect_teams_agree({row}, blocks(columns), [&](const std::vector<Tensor>& out) {
-    return SumColumnPartials<float>{m.data<float>(), out[0].data<float>(), rows, columns};
+    return SumColumnPartials<float>{table, m.data<float>(), out[0].data<float>()};
   });
   expect_teams_agree({m}, fixed(rows), [&](const std::vector<Tensor>& out) {
     out[0].copy_from(m);

@@ -90,6 +90,13 @@ TEST(Place, IsReadFromTheLaunchersVariables) {
   expect_place(find_place("", environment_of({kSrun, kTorchrun})), 6, 16, "tcp://node1:29500");
 }
 
+TEST(Place, NamesTheJob) {
+  EXPECT_EQ(find_place("", environment_of({kTorchrun})).job, "torchrun's none, 16 ranks");
+  EXPECT_EQ(find_place("", environment_of({kSrun, kTorchrun})).job, "torchrun's none, 16 ranks");
+  EXPECT_EQ(find_place("", environment_of({kByHand})).job, "2 ranks");
+  EXPECT_EQ(find_place("", environment_of({kSrun})).job, "Slurm's 70001.2, 8 ranks");
+}
+
 TEST(Place, OfALoneProcessThatIsToldWhereToMeet) {
   const Place place = find_place("tcp://a:1", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}));
   EXPECT_EQ(place.rank, 0);

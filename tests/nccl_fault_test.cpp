@@ -34,6 +34,14 @@ class NcclFaultTest : public ::testing::Test {
     const bool too_few = gpus < 3 && !std::getenv("AB_TEST_FAKE_GPU");
     return make_nccl_comm(std::move(bootstrap), local_rank() % gpus, {.timeout = timeout, .share_gpu = too_few});
   }
+
+  /// The world of a rendezvous; `name` tells it from those of other tests.
+  static std::unique_ptr<Comm> meet_at(const std::string& name) {
+    const Place place = find_place();
+    const std::string job = gather_texts(*make_mpi_comm(), std::to_string(getpid()))[0];
+    const std::string file = fmt::format("file://{}abtrain_nccl_{}_{}", ::testing::TempDir(), name, job);
+    return make_world(make_rendezvous({place.rank, place.ranks, file, 30s}), 30s);
+  }
 };
 
 TEST_F(NcclFaultTest, ARankThatStaysAwayIsMissedAfterTheTimeout) {
@@ -49,29 +57,38 @@ TEST_F(NcclFaultTest, ARankThatStaysAwayIsMissedAfterTheTimeout) {
 }
 
 TEST_F(NcclFaultTest, AnAbortReachesTheOthersOverTheRendezvous) {
-  const Place place = find_place();
-  const std::string job = gather_texts(*make_mpi_comm(), std::to_string(getpid()))[0];
-  const std::string file = fmt::format("file://{}abtrain_nccl_fault_{}", ::testing::TempDir(), job);
-  const auto world = make_world(make_rendezvous({place.rank, place.ranks, file, 30s}), 30s);
-  if (place.rank == 1) return world->abort("disk on fire", 3);
+  if (find_place().rank == 1) return meet_at("fault")->abort("disk on fire", 3);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(testing::message_of(ErrorKind::communication, [&] { world->barrier(); }), "rank 1 failed: disk on fire");
+  EXPECT_EQ(testing::message_of(ErrorKind::data, [] { meet_at("fault")->barrier(); }), "rank 1 failed: disk on fire");
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
 }
 
+TEST_F(NcclFaultTest, ARankThatThrowsNamesItsErrorToTheOthersWhoseConnectionsBreakBefore) {
+  const auto meet_in_group = [](Comm& world) {
+    const auto group = world.split(0, "group");
+    AB_CHECK_KIND(numerics, world.rank() != 1, "the loss is nan");
+    group->barrier();
+  };
+  if (find_place().rank == 1) {
+    const auto world = meet_at("throw");
+    EXPECT_EQ(testing::message_of(ErrorKind::numerics, [&] { meet_in_group(*world); }), "the loss is nan");
+    std::this_thread::sleep_for(300ms);  // the group is gone, and the others have noticed
+    return world->abort("the loss is nan", 5);
+  }
+  EXPECT_EQ(testing::message_of(ErrorKind::numerics, [&] { meet_in_group(*meet_at("throw")); }),
+            "rank 1 failed: the loss is nan");
+}
+
 TEST_F(NcclFaultTest, ARankWithoutMemoryIsNamedByTheOthers) {
-  const Place place = find_place();
-  const std::string job = gather_texts(*make_mpi_comm(), std::to_string(getpid()))[0];
-  const std::string file = fmt::format("file://{}abtrain_nccl_memory_{}", ::testing::TempDir(), job);
-  const auto world = make_world(make_rendezvous({place.rank, place.ranks, file, 30s}), 30s);
-  if (place.rank == 1) {
+  if (find_place().rank == 1) {
+    const auto world = meet_at("memory");
     const Device gpu{DeviceKind::cuda, local_rank() % cuda_device_count()};
     const std::string message = testing::message_of(
         ErrorKind::communication, [&] { Tensor({std::int64_t{1} << 48}, DType::float32, gpu); });
     EXPECT_TRUE(contains(message, "is out of memory: "));
     return world->abort(message, 6);
   }
-  EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication, [&] { world->barrier(); }),
+  EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication, [] { meet_at("memory")->barrier(); }),
                        "rank 1 failed: GPU "));
 }
 

@@ -13,6 +13,7 @@
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"
 #include "engine/ops/norm.h"
+#include "layers/weight_average.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -328,9 +329,12 @@ TEST(TrafficPlan, RefusesWhatDoesNotFit) {
   EXPECT_THROW(plan_traffic(*model, run), Error);
 }
 
-/// Bytes of the model and of the optimizer's state as they are.
-MemoryUse measure(Layer& model, Optimizer& optimizer, const std::vector<const Param*>& ever) {
+/// Bytes of the model, of the optimizer's state and of the average as they are.
+MemoryUse measure(Layer& model, Optimizer& optimizer, const std::vector<const Param*>& ever, Layer& average) {
   MemoryUse use;
+  for (const Param* p : inventory_of(average).params) use.average += 4 * p->numel();
+  for (const Buffer& buffer : inventory_of(average).buffers)
+    use.average += static_cast<std::int64_t>(buffer.value.bytes());
   for (const Param* p : inventory_of(model).params) use.weights += 4 * p->numel();
   for (const Buffer& buffer : inventory_of(model).buffers)
     use.buffers += static_cast<std::int64_t>(buffer.value.bytes());
@@ -358,6 +362,7 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
         PlannedRun run{
             .world_size = 2, .total_steps = 20, .steps_per_epoch = 6, .ab = make_ab_options(config)};
         run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
+        run.averages_weights = group_size == 2;
         for (const Weight* w : eligible_weights(*reference))
           run.cut_ranks.push_back(
               run.ab->rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
@@ -365,6 +370,7 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
           set_compute_threads(1);
           const auto model = make_model(make_model_spec(config, 10, 32));
           const auto optimizer = make_optimizer(config, inventory_of(*model).params);
+          WeightAverage average(make_model(make_model_spec(config, 10, 32)), *model, 0.9);
           std::vector<const Param*> ever;
           for (const Param* p : inventory_of(*model).params) ever.push_back(p);
           for (Weight* w : inventory_of(*model).weights) ever.push_back(&w->a()), ever.push_back(&w->b());
@@ -383,11 +389,12 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
               const MemoryUse planned = step == 2
                                             ? memory_at_full_rank(*reference, run)
                                             : memory_with_factors(*reference, run, factor, true, alternates);
-              const MemoryUse held = measure(*model, *optimizer, ever);
+              const MemoryUse held = measure(*model, *optimizer, ever, average.model(*model));
               EXPECT_EQ(planned.weights, held.weights);
               EXPECT_EQ(planned.optimizer, held.optimizer);
               EXPECT_EQ(planned.buffers, held.buffers);
               EXPECT_EQ(planned.kept, held.kept);
+              EXPECT_EQ(planned.average, run.averages_weights ? held.average : 0);
             }
             ++state.step;
             strategy.after_step(state);

@@ -60,12 +60,12 @@ void nothing(Bootstrap&) {}
 
 /// The first failure that this rank hears of; waits at most ten seconds.
 std::string wait_for_failure(Bootstrap& bootstrap) {
-  std::string reason;
-  for (const Deadline deadline = in(10s); reason.empty() && std::chrono::steady_clock::now() < deadline;) {
-    reason = bootstrap.failure();
+  std::optional<Error> error;
+  for (const Deadline deadline = in(10s); !error && std::chrono::steady_clock::now() < deadline;) {
+    error = bootstrap.failure();
     std::this_thread::sleep_for(1ms);
   }
-  return reason;
+  return error ? fmt::format("{}, exit code {}", error->what(), static_cast<int>(error->kind())) : "";
 }
 
 void check_gather(Bootstrap& bootstrap) {
@@ -75,7 +75,7 @@ void check_gather(Bootstrap& bootstrap) {
     ASSERT_EQ(all.size(), static_cast<std::size_t>(bootstrap.ranks()));
     for (int rank = 0; rank < bootstrap.ranks(); ++rank) EXPECT_EQ(all[static_cast<std::size_t>(rank)], text(rank));
   }
-  EXPECT_EQ(bootstrap.failure(), "");
+  EXPECT_FALSE(bootstrap.failure());
 }
 
 class RendezvousRanks : public ::testing::TestWithParam<int> {};
@@ -182,6 +182,21 @@ TEST(Rendezvous, StrangersAreSentAwayAndTheRanksStillMeet) {
   EXPECT_EQ(late_error, "");
 }
 
+TEST(Rendezvous, ARankOfAnotherJobIsSentAwayAndTheRanksStillMeet) {
+  const std::string address = address_of(free_place());
+  std::string other_error = "did not run", late_error = "did not run";
+  std::jthread others([&] {
+    other_error = meet({{1, 2, address, 20s, "that one"}}, nothing)[0];
+    late_error = meet({{1, 2, address, 20s, "this one"}}, check_gather)[0];
+  });
+  EXPECT_EQ(meet({{0, 2, address, 20s, "this one"}}, check_gather)[0], "");
+  others.join();
+  EXPECT_EQ(other_error, fmt::format("rank 1 came to {}, where ranks of another job meet (this one: that one); give each "
+                                     "job a place of its own, and all processes of a job one WORLD_SIZE",
+                                     address));
+  EXPECT_EQ(late_error, "");
+}
+
 /// A first rank that answers as abtrain does and then sends `frame` instead of texts.
 std::string error_after(const std::string& frame) {
   HostPort at{"127.0.0.1", 0};
@@ -221,7 +236,7 @@ TEST(Rendezvous, AnAbortReachesAllRanks) {
     const auto errors = meet(all_ranks(4, address_of(free_place())), [failing](Bootstrap& bootstrap) {
       bootstrap.gather_texts("");
       if (bootstrap.rank() == failing) bootstrap.abort("loss is NaN", 5);
-      else EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} failed: loss is NaN", failing));
+      else EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} failed: loss is NaN, exit code 5", failing));
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
@@ -232,7 +247,7 @@ TEST(Rendezvous, ARankThatDisappearsIsNoticed) {
     meet(all_ranks(3, address_of(free_place())), [failing](Bootstrap& bootstrap) {
       bootstrap.gather_texts("");
       if (bootstrap.rank() == failing) throw Error(ErrorKind::communication, "gone");
-      EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} has ended; its own output says why", failing));
+      EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} has ended; its own output says why, exit code 6", failing));
     });
 }
 
@@ -241,7 +256,7 @@ TEST(Rendezvous, RanksThatFinishAreNotMissed) {
     bootstrap.gather_texts("");
     if (bootstrap.rank() != 1) return;
     for (const Deadline deadline = in(300ms); std::chrono::steady_clock::now() < deadline;)
-      EXPECT_EQ(bootstrap.failure(), "");
+      EXPECT_FALSE(bootstrap.failure());
   });
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <numeric>
 
+#include "engine/kernels/pack.h"
 #include "engine/sync/flat.h"
 
 namespace ab {
@@ -110,6 +111,18 @@ TEST_P(OnRanks, AParameterWithoutGradientCountsAsZerosAndReceivesTheMean) {
     const double p = comm.size();
     expect_grads(model, [&](int k) { return k == 3 ? 4 * (p - 1) / p : k + 1; });
   });
+}
+
+TEST(GradientBuckets, AnOddSizeMisalignsNoOther) {
+  const auto comm = make_self_comm();
+  Model model;
+  GradientBuckets buckets(model.list(), *comm);
+  backward_over(model, kForward, 0);
+  buckets.finish();
+  expect_grads(model, [](int k) { return k; });
+  for (const std::size_t k : {1, 3, 4})  // of 100, 40 and 7 elements
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(model.params[k].value.grad().raw()) % kPackBytes, 0u) << k;
+  EXPECT_EQ(comm->ledger().total().payload_bytes, 4 * kElements);
 }
 
 TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {

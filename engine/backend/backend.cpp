@@ -2,17 +2,12 @@
 #include "engine/backend/backend.h"
 
 #include "engine/backend/cuda/device.h"
-#include "engine/backend/graph.h"
+#include "engine/core/memory.h"
 
 namespace ab {
 
 Backend& backend(Device device) {
   return device.kind == DeviceKind::cpu ? cpu_backend() : cuda_backend(device.index);
-}
-
-std::unique_ptr<Graph> capture_graph(Device device, const std::function<void()>& issue_work) {
-  AB_CHECK(device.kind == DeviceKind::cuda, "a graph is of a GPU; a CPU runs its work at once");
-  return cuda_capture_graph(device.index, issue_work);
 }
 
 void check_cuda_device(int device_index) {
@@ -25,10 +20,10 @@ void check_cuda_device(int device_index) {
 }
 
 void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted) {
-  throw Error(ErrorKind::communication,
-              fmt::format("GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch size "
-                          "or the number of ranks on this GPU",
-                          device_index, in_use, wanted));
+  throw OutOfMemory(
+      fmt::format("GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch size or the "
+                  "number of ranks on this GPU",
+                  device_index, in_use, wanted));
 }
 
 }  // namespace ab

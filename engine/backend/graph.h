@@ -4,13 +4,13 @@
 // Work of a device that is recorded once and then launched as a whole, as often as wanted: a CUDA graph. A step of
 // training is hundreds of kernels, and to launch them one by one can take a CPU longer than a GPU needs to run them.
 // What is recorded are kernels, vendor calls and copies within the device, with their arguments as they are: numbers
-// that change from step to step must lie in device memory. Before a capture the same work has run once, so that plans
-// are made and workspaces are large enough, in the pool that is in scope while it is captured (core/graph_pool.h).
+// that change from step to step must lie in device memory. Before a capture the same work has run once with tensors of
+// the same pool in scope, so that plans are made, workspaces are large enough and the pool has all the memory it needs.
 
 #include <functional>
 #include <memory>
 
-#include "engine/core/dtype.h"
+#include "engine/core/graph_pool.h"
 
 namespace ab {
 
@@ -21,11 +21,12 @@ class Graph {
   virtual void launch() = 0;
 };
 
-/// The work that `issue_work` issues on the calling thread's stream of `device`; none of it runs. Throws Bug when it
-/// copies from or to the host or waits for the device, and Error(config) for the CPU.
-std::unique_ptr<Graph> capture_graph(Device device, const std::function<void()>& issue_work);
+/// The work that `issue_work` issues on the calling thread's stream of the pool's device; none of it runs. What it
+/// makes on that device lies in `pool`, which the graph keeps. Throws Bug when it copies from or to the host or waits
+/// for the device, and Error(config) for the CPU.
+std::unique_ptr<Graph> capture_graph(GraphPool& pool, const std::function<void()>& issue_work);
 
-/// Implemented by engine/backend/cuda, or by its stub in builds without CUDA.
-std::unique_ptr<Graph> cuda_capture_graph(int device_index, const std::function<void()>& issue_work);
+/// Implemented by engine/backend/cuda, or by its stub in builds without CUDA: with `pool` in scope.
+std::unique_ptr<Graph> cuda_capture_graph(GraphPool& pool, const std::function<void()>& issue_work);
 
 }  // namespace ab

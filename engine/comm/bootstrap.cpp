@@ -13,7 +13,8 @@ class MpiBootstrap final : public Bootstrap {
   int rank() const override { return world_->rank(); }
   int ranks() const override { return world_->size(); }
   std::vector<std::string> gather_texts(const std::string& mine) override { return ab::gather_texts(*world_, mine); }
-  std::string failure() override { return ""; }
+  std::optional<Error> failure() override { return std::nullopt; }
+  bool reports_failures() const override { return false; }
   void abort(const std::string& reason, int exit_code) noexcept override { world_->abort(reason, exit_code); }
 
  private:

@@ -5,6 +5,7 @@
 // texts, over TCP (rendezvous.h) or MPI.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,11 @@ class Bootstrap {
   virtual int ranks() const = 0;
   /// Collective. The text of every rank, in rank order.
   virtual std::vector<std::string> gather_texts(const std::string& mine) = 0;
-  /// Why a peer cannot go on; empty as long as none has said so or disappeared. Does not wait; may be called from
-  /// another thread, though not during gather_texts().
-  virtual std::string failure() = 0;
+  /// Why a peer cannot go on, with the kind of its error; nothing as long as none has said so or disappeared. Does not
+  /// wait; may be called from another thread, though not during gather_texts().
+  virtual std::optional<Error> failure() = 0;
+  /// Whether it ever answers: not over MPI, which ends all processes instead.
+  virtual bool reports_failures() const = 0;
   /// Tells all ranks that this one cannot go on, as Comm::abort() does.
   virtual void abort(const std::string& reason, int exit_code) noexcept = 0;
 };

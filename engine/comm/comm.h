@@ -72,6 +72,9 @@ class Comm {
 
   /// Whether this transport works on device memory itself.
   virtual bool takes_device_tensors() const { return false; }
+  /// Whether a collective that has been started goes on while its ranks compute, as it does between processes. Threads
+  /// take part in it themselves, in wait().
+  virtual bool runs_beside_computation() const { return false; }
 
   Ledger& ledger() { return *ledger_; }
 

@@ -49,6 +49,14 @@ std::string slurm_address(const Environment& environment) {
   return fmt::format("tcp://{}:{}", first_host(hosts), 20000 + (job % 10000 * 31 + step % 10000) % 10000);
 }
 
+/// Of the launcher, with a comma behind it; empty when it has none.
+std::string job_name(Launcher launcher, const Environment& environment) {
+  const auto text = [&](const char* variable) { return environment(variable) ? environment(variable) : ""; };
+  if (launcher == Launcher::slurm) return fmt::format("Slurm's {}.{}, ", text("SLURM_JOB_ID"), text("SLURM_STEP_ID"));
+  const bool is_named = launcher == Launcher::torchrun && environment("TORCHELASTIC_RUN_ID");
+  return is_named ? fmt::format("torchrun's {}, ", text("TORCHELASTIC_RUN_ID")) : "";
+}
+
 }  // namespace
 
 const char* process_environment(const char* variable) { return std::getenv(variable); }
@@ -100,6 +108,7 @@ Place find_place(const std::string& rendezvous, const Environment& environment) 
     place.ranks = number_in(environment, "WORLD_SIZE");
     if (rendezvous.empty()) place.address = torchrun_address(environment);
   }
+  place.job = fmt::format("{}{} ranks", job_name(launcher, environment), place.ranks);
   AB_CHECK(0 <= place.rank && place.rank < place.ranks,
            "the environment says that this process is rank {} of {}; ranks are numbered from 0", place.rank,
            place.ranks);

@@ -32,7 +32,8 @@ int local_rank(const Environment& environment = process_environment);
 /// A process among those of its job.
 struct Place {
   int rank = 0, ranks = 1;
-  std::string address;  ///< where they meet, see rendezvous.h; empty under mpirun
+  std::string address{};  ///< where they meet, see rendezvous.h; empty under mpirun
+  std::string job{};      ///< which job that is: Slurm's or torchrun's name for it, and the number of its ranks
 };
 
 /// What the launcher has told this process; without one, a world of one. `rendezvous` is where the ranks shall meet;

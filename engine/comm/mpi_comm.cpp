@@ -61,6 +61,7 @@ class MpiComm final : public Comm {
         comm_(comm), timeout_(timeout) {}
   ~MpiComm() override;
 
+  bool runs_beside_computation() const override { return true; }
   void abort(const std::string& /*reason*/, int exit_code) noexcept override {
     MpiLibrary::instance().mark_failed();
     MPI_Abort(MPI_COMM_WORLD, exit_code);

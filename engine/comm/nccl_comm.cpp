@@ -84,9 +84,10 @@ class NcclComm final : public Comm {
   ~NcclComm() override { world_->destroy(communicator_, std::uncaught_exceptions() > 0); }
 
   bool takes_device_tensors() const override { return true; }
+  bool runs_beside_computation() const override { return true; }
   void abort(const std::string& reason, int exit_code) noexcept override {
+    world_->bootstrap().abort(reason, exit_code);  // first, or peers would hear of broken connections before
     world_->give_up(reason);
-    world_->bootstrap().abort(reason, exit_code);
   }
 
  protected:

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab {
 namespace {
@@ -15,13 +16,13 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 0), "groups need ncclComm
 
 constexpr auto kWatchInterval = 50ms;
 constexpr auto kAbortTime = 10s;  // NCCL's own limit for giving up is longer, if it has one
+// How long a rank whose connections break waits to hear which rank has failed, and why: until that one has given up.
+constexpr auto kExplanationTime = kAbortTime + 2s;
 
 cuda::Stream make_stream(int device_index) {
   check_cuda_device(device_index);
-  cudaStream_t stream = nullptr;
   AB_CUDA(cudaSetDevice(device_index));
-  AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return cuda::Stream(stream);
+  return cuda::make_stream();
 }
 
 bool has_happened(const SharedEvent& event) {
@@ -44,11 +45,9 @@ void check_nccl(ncclResult_t status, const char* call) {
 }
 
 SharedEvent record_event(cudaStream_t stream) {
-  cudaEvent_t event = nullptr;
-  AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  SharedEvent shared(event, cuda::Destroy<cudaEventDestroy>());
-  AB_CUDA(cudaEventRecord(event, stream));
-  return shared;
+  SharedEvent event = cuda::make_event();
+  AB_CUDA(cudaEventRecord(event.get(), stream));
+  return event;
 }
 
 NcclWorld::NcclWorld(std::unique_ptr<Bootstrap> bootstrap, int device_index, std::chrono::seconds timeout)
@@ -75,10 +74,10 @@ void NcclWorld::destroy(ncclComm_t communicator, bool leave_alone) noexcept {
       return std::any_of(running_.begin(), running_.end(),
                          [&](const Running& r) { return r.communicator == communicator; });
     };
-    if (leave_alone && failure_.empty()) fail("this rank left before its peers");
-    for (forget_finished(); failure_.empty() && is_running(); forget_finished()) ending_.wait_for(lock, 1ms);
+    if (leave_alone && !failure_) fail("this rank left before its peers");
+    for (forget_finished(); !failure_ && is_running(); forget_finished()) ending_.wait_for(lock, 1ms);
     throw_if_failed();
-    accept(ncclCommFinalize(communicator), "the end of a group");
+    accept(lock, ncclCommFinalize(communicator), "the end of a group");
     settle(lock, communicator, "the end of a group");
     std::erase(communicators_, communicator);
     AB_NCCL(ncclCommDestroy(communicator));
@@ -88,12 +87,12 @@ void NcclWorld::destroy(ncclComm_t communicator, bool leave_alone) noexcept {
 
 void NcclWorld::give_up(const std::string& reason) noexcept {
   const Lock lock(mutex_);
-  if (failure_.empty()) record_failure(reason);
+  if (!failure_) record_failure(Error(ErrorKind::communication, reason));
 }
 
-void NcclWorld::accept(ncclResult_t status, const std::string& what) {
+void NcclWorld::accept(Lock& lock, ncclResult_t status, const std::string& what) {
   if (status != ncclSuccess && status != ncclInProgress)
-    fail(fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(status, nullptr)));
+    fail_after_nccl(lock, fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(status, nullptr)));
 }
 
 /// Waits until NCCL has taken what it was given: it connects peers and launches kernels on a thread of its own.
@@ -106,7 +105,8 @@ void NcclWorld::settle(Lock& lock, ncclComm_t communicator, const std::string& w
     AB_NCCL(ncclCommGetAsyncError(communicator, &state));
     if (state == ncclSuccess) return;
     if (state != ncclInProgress)
-      fail(fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(state, communicator)));
+      fail_after_nccl(lock,
+                      fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(state, communicator)));
     if (Clock::now() > deadline)
       fail(
           fmt::format("{} could not begin within {} s on rank {}: a rank of the group has ended or does something else",
@@ -119,19 +119,26 @@ void NcclWorld::settle(Lock& lock, ncclComm_t communicator, const std::string& w
 }
 
 void NcclWorld::throw_if_failed() const {
-  if (!failure_.empty()) throw Error(ErrorKind::communication, failure_);
+  if (failure_) throw Error(*failure_);
 }
 
 void NcclWorld::fail(const std::string& reason) {
-  record_failure(reason);
+  record_failure(Error(ErrorKind::communication, reason));
+  throw Error(*failure_);
+}
+
+/// NCCL knows that a connection broke. The rank at its other end may be about to say why.
+void NcclWorld::fail_after_nccl(Lock& lock, const std::string& reason) {
+  if (bootstrap_->reports_failures()) ending_.wait_for(lock, kExplanationTime, [this] { return failure_.has_value(); });
   throw_if_failed();
-  AB_ASSERT(!"unreachable: the failure was recorded");
+  fail(reason);
 }
 
 /// Aborts every communicator at once: the end of one may wait for kernels that only the abort of another ends. Each
 /// abort has a thread, and nobody waits for one that hangs.
-void NcclWorld::record_failure(const std::string& reason) noexcept {
-  failure_ = reason;
+void NcclWorld::record_failure(const Error& error) noexcept {
+  failure_ = error;
+  ending_.notify_all();
   running_.clear();
   std::vector<std::future<void>> aborts;
   for (const ncclComm_t communicator : std::exchange(communicators_, {})) {
@@ -150,36 +157,51 @@ void NcclWorld::forget_finished() {
   while (!running_.empty() && has_happened(running_.front().done)) running_.pop_front();
 }
 
-/// What has gone wrong since the last look; empty when nothing has.
-std::string NcclWorld::find_failure() try {
-  forget_finished();
+/// A communicator that has lost a peer.
+std::optional<Error> NcclWorld::find_broken() const try {
   for (const ncclComm_t communicator : communicators_) {
     ncclResult_t state = ncclSuccess;
     AB_NCCL(ncclCommGetAsyncError(communicator, &state));
     if (state != ncclSuccess && state != ncclInProgress)
-      return fmt::format("rank {} lost its peers: {}", bootstrap_->rank(), describe(state, communicator));
+      return Error(ErrorKind::communication,
+                   fmt::format("rank {} lost its peers: {}", bootstrap_->rank(), describe(state, communicator)));
   }
-  if (running_.empty()) return "";
+  return std::nullopt;
+} catch (const Error& error) {
+  return error;
+}
+
+/// A collective that has waited for its peers for too long.
+std::optional<Error> NcclWorld::find_overdue() try {
+  forget_finished();
+  if (running_.empty()) return std::nullopt;
   // Collectives run one after the other: the first is the one that waits, once the computation before it is done.
   Running& first = running_.front();
   if (first.since == Clock::time_point() && has_happened(first.ready)) first.since = Clock::now();
-  if (first.since == Clock::time_point() || Clock::now() - first.since < timeout_) return "";
-  return fmt::format("{} waited {} s on rank {}: a rank of the group has ended or does something else", first.what,
-                     timeout_.count(), bootstrap_->rank());
+  if (first.since == Clock::time_point() || Clock::now() - first.since < timeout_) return std::nullopt;
+  return Error(ErrorKind::communication,
+               fmt::format("{} waited {} s on rank {}: a rank of the group has ended or does something else",
+                           first.what, timeout_.count(), bootstrap_->rank()));
 } catch (const Error& error) {
-  return error.what();
+  return error;
 }
 
 void NcclWorld::watch() {
   (void)cudaSetDevice(device_index_);  // which the constructor's thread has done before, successfully
+  std::optional<Error> broken;
+  Clock::time_point explained_by;
   Lock lock(mutex_);
-  while (failure_.empty() && !ended_) {
+  while (!failure_ && !ended_) {
     ending_.wait_for(lock, kWatchInterval);
     lock.unlock();
-    std::string reason = bootstrap_->failure();
+    std::optional<Error> error = bootstrap_->failure();
     lock.lock();
-    if (reason.empty() && failure_.empty()) reason = find_failure();
-    if (!reason.empty() && failure_.empty()) record_failure(reason);
+    if (failure_) return;
+    if (!error) error = find_overdue();
+    if (!error && !broken && (broken = find_broken()))
+      explained_by = Clock::now() + (bootstrap_->reports_failures() ? kExplanationTime : 0s);
+    if (!error && broken && Clock::now() >= explained_by) error = broken;
+    if (error) record_failure(*error);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "engine/backend/cuda/check.h"
@@ -48,7 +49,7 @@ class NcclWorld {
     ncclComm_t made = nullptr;
     Lock lock(mutex_);
     throw_if_failed();
-    accept(create(&made), what);
+    accept(lock, create(&made), what);
     if (parent) settle(lock, parent, what);  // until then NCCL has not filled in `made`
     communicators_.push_back(made);
     settle(lock, made, what);
@@ -63,7 +64,7 @@ class NcclWorld {
     Lock lock(mutex_);
     throw_if_failed();
     AB_CUDA(cudaStreamWaitEvent(stream(), ready.get()));
-    accept(call(), what);
+    accept(lock, call(), what);
     settle(lock, communicator, what);
     SharedEvent done = record_event(stream());
     running_.push_back({communicator, std::move(what), std::move(ready), done, {}});
@@ -88,13 +89,15 @@ class NcclWorld {
   };
 
   // All of these need the mutex.
-  void accept(ncclResult_t status, const std::string& what);
+  void accept(Lock& lock, ncclResult_t status, const std::string& what);
   void settle(Lock& lock, ncclComm_t communicator, const std::string& what);
   void throw_if_failed() const;
   [[noreturn]] void fail(const std::string& reason);
-  void record_failure(const std::string& reason) noexcept;
+  [[noreturn]] void fail_after_nccl(Lock& lock, const std::string& reason);
+  void record_failure(const Error& error) noexcept;
   void forget_finished();
-  std::string find_failure();
+  std::optional<Error> find_broken() const;
+  std::optional<Error> find_overdue();
 
   void watch();
 
@@ -107,7 +110,7 @@ class NcclWorld {
   std::mutex mutex_;
   std::condition_variable ending_;
   bool ended_ = false;
-  std::string failure_;  // why the world is lost; empty while it is well
+  std::optional<Error> failure_;  // why the world is lost
   std::vector<ncclComm_t> communicators_;
   std::deque<Running> running_;  // in the order of the stream
   std::thread watchdog_;

@@ -15,6 +15,7 @@
 
 #include "engine/comm/collective_call.h"
 #include "engine/comm/socket.h"
+#include "engine/core/hash.h"
 #include "engine/io/atomic_file.h"
 
 namespace ab {
@@ -23,8 +24,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kQuestion = "abtrain?", kAnswer = "abtrain!";
-constexpr std::size_t kHelloBytes = 16;      // the question, a rank and a number of ranks
+constexpr std::string_view kQuestion = "abtrain?", kAnswer = "abtrain!", kRefusal = "not you!";
+constexpr std::size_t kHelloBytes = 24;      // the question, a rank, a number of ranks and the hash of the job
 constexpr std::size_t kMaxTextBytes = 4096;  // of one rank
 constexpr std::uint64_t kMaxAddressBytes = 1024;
 constexpr std::size_t kMaxStrangers = 256;  // that have connected and not said who they are
@@ -44,6 +45,22 @@ std::uint32_t number_at(const char* bytes) {
 
 enum class FrameKind : char { text = 't', failure = 'f', goodbye = 'g' };
 
+/// What fails otherwise than by an Error is lost to its peers.
+ErrorKind kind_of(int exit_code) {
+  const bool known = static_cast<int>(ErrorKind::config) <= exit_code &&
+                     exit_code <= static_cast<int>(ErrorKind::communication);
+  return known ? static_cast<ErrorKind>(exit_code) : ErrorKind::communication;
+}
+
+std::string content_of(const Error& error) {
+  return (static_cast<char>(error.kind()) + std::string(error.what())).substr(0, kMaxTextBytes);
+}
+
+Error failure_in(const std::string& content) {
+  return content.empty() ? Error(ErrorKind::communication, "a rank failed")
+                         : Error(kind_of(content.front()), content.substr(1));
+}
+
 /// A connection to another rank.
 struct Peer {
   int rank;
@@ -59,7 +76,8 @@ class Rendezvous final : public Bootstrap {
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }
   std::vector<std::string> gather_texts(const std::string& mine) override;
-  std::string failure() override;
+  std::optional<Error> failure() override;
+  bool reports_failures() const override { return true; }
   void abort(const std::string& reason, int exit_code) noexcept override;
 
  private:
@@ -72,16 +90,18 @@ class Rendezvous final : public Bootstrap {
   void listen_for_ranks();
   bool hear_out(Stranger& stranger);
   void admit(Stranger& stranger);
+  std::string hello() const;
   void connect_to_first();
   HostPort address_of_first(std::string& problem) const;
-  bool greet(const Socket& socket, Deadline deadline) const;
+  std::string greet(const Socket& socket, Deadline deadline) const;
 
   std::string receive_text(Peer& peer, std::size_t limit, Deadline deadline);
   std::string receive_frame(Peer& peer, FrameKind& kind, std::size_t limit, Deadline deadline) const;
   void send_frame(Peer& peer, FrameKind kind, const std::string& content) const;
   void tell_all(FrameKind kind, const std::string& content);
-  [[noreturn]] void fail(const std::string& reason);
-  std::string news_from(Peer& peer);
+  [[noreturn]] void fail(const Error& error);
+  [[noreturn]] void fail(const std::string& reason) { fail(Error(ErrorKind::communication, reason)); }
+  std::optional<Error> news_from(Peer& peer);
   std::vector<int> missing_ranks() const;
   std::string place() const { return options_.address; }
 
@@ -165,7 +185,10 @@ bool Rendezvous::hear_out(Stranger& stranger) {
 
 void Rendezvous::admit(Stranger& stranger) {
   const std::uint32_t theirs = number_at(stranger.hello.data() + 8), size = number_at(stranger.hello.data() + 12);
-  if (stranger.socket.write(kAnswer.data(), kAnswer.size(), Clock::now() + kFrameTime) != Socket::Result::done) return;
+  const bool ours = std::string_view(stranger.hello).substr(16) == std::string_view(hello()).substr(16);
+  const std::string_view answer = ours ? kAnswer : kRefusal;
+  if (stranger.socket.write(answer.data(), answer.size(), Clock::now() + kFrameTime) != Socket::Result::done) return;
+  if (!ours) return;
   const bool known = std::any_of(peers_.begin(), peers_.end(),
                                  [&](const Peer& peer) { return static_cast<std::uint32_t>(peer.rank) == theirs; });
   peers_.push_back({static_cast<int>(theirs), std::move(stranger.socket)});
@@ -194,7 +217,12 @@ void Rendezvous::connect_to_first() {
     if (first.port > 0) {
       const Deadline soon = std::min(deadline_, Clock::now() + kFrameTime);
       Socket socket = connect_to(first, soon, problem);
-      if (socket && greet(socket, soon)) {
+      const std::string answer = socket ? greet(socket, soon) : "";
+      AB_CHECK_KIND(communication, answer != kRefusal,
+                    "rank {} came to {}, where ranks of another job meet (this one: {}); give each job a place of its "
+                    "own, and all processes of a job one WORLD_SIZE",
+                    rank(), place(), options_.job);
+      if (answer == kAnswer) {
         peers_.push_back({0, std::move(socket)});
         deadline_ += 2 * kFrameTime;  // rank 0 knows better who is missing: let it speak first
         return;
@@ -220,13 +248,20 @@ HostPort Rendezvous::address_of_first(std::string& problem) const {
   }
 }
 
-bool Rendezvous::greet(const Socket& socket, Deadline deadline) const {
-  const std::string hello =
-      std::string(kQuestion) + number(static_cast<std::uint32_t>(rank())) + number(static_cast<std::uint32_t>(ranks()));
-  std::array<char, kAnswer.size()> answer;
-  return socket.write(hello.data(), hello.size(), deadline) == Socket::Result::done &&
-         socket.read(answer.data(), answer.size(), deadline) == Socket::Result::done &&
-         std::string_view(answer.data(), answer.size()) == kAnswer;
+std::string Rendezvous::hello() const {
+  const std::uint64_t job = hash64(options_.job.data(), options_.job.size());
+  return std::string(kQuestion) + number(static_cast<std::uint32_t>(rank())) +
+         number(static_cast<std::uint32_t>(ranks())) + number(static_cast<std::uint32_t>(job)) +
+         number(static_cast<std::uint32_t>(job >> 32));
+}
+
+/// The answer; empty when there is none.
+std::string Rendezvous::greet(const Socket& socket, Deadline deadline) const {
+  const std::string words = hello();
+  std::string answer(kAnswer.size(), '\0');
+  const bool answered = socket.write(words.data(), words.size(), deadline) == Socket::Result::done &&
+                        socket.read(answer.data(), answer.size(), deadline) == Socket::Result::done;
+  return answered ? answer : "";
 }
 
 // --- All ranks have met.
@@ -267,7 +302,7 @@ std::string Rendezvous::receive_text(Peer& peer, std::size_t limit, Deadline dea
   } catch (const Error& error) {
     fail(error.what());
   }
-  if (kind == FrameKind::failure) fail(content);
+  if (kind == FrameKind::failure) fail(failure_in(content));
   if (kind == FrameKind::goodbye) fail(fmt::format("rank {} left while the ranks were meeting", peer.rank));
   return content;
 }
@@ -303,43 +338,44 @@ void Rendezvous::tell_all(FrameKind kind, const std::string& content) {
     if (!peer.gone) send_frame(peer, kind, content);
 }
 
-void Rendezvous::fail(const std::string& reason) {
+void Rendezvous::fail(const Error& error) {
   failed_ = true;
-  tell_all(FrameKind::failure, reason.substr(0, kMaxTextBytes));
-  throw Error(ErrorKind::communication, reason);
+  tell_all(FrameKind::failure, content_of(error));
+  throw Error(error);
 }
 
-std::string Rendezvous::failure() {
+std::optional<Error> Rendezvous::failure() {
   const std::lock_guard lock(mutex_);
   for (Peer& peer : peers_) {
-    const std::string news = peer.gone ? "" : news_from(peer);
-    if (news.empty()) continue;
+    const std::optional<Error> news = peer.gone ? std::nullopt : news_from(peer);
+    if (!news) continue;
     failed_ = true;
-    if (rank() == 0) tell_all(FrameKind::failure, news.substr(0, kMaxTextBytes));
+    if (rank() == 0) tell_all(FrameKind::failure, content_of(*news));
     return news;
   }
-  return "";
+  return std::nullopt;
 }
 
 /// A failure that this peer reports, or its own.
-std::string Rendezvous::news_from(Peer& peer) {
+std::optional<Error> Rendezvous::news_from(Peer& peer) {
   pollfd waiting{peer.socket.descriptor(), POLLIN, 0};
-  if (poll(&waiting, 1, 0) <= 0) return "";
+  if (poll(&waiting, 1, 0) <= 0) return std::nullopt;
   peer.gone = true;  // all that is ever said here is said once
   FrameKind kind{};
   try {
     const std::string content = receive_frame(peer, kind, kMaxTextBytes, Clock::now() + kFrameTime);
-    return kind == FrameKind::failure ? content : "";
+    return kind == FrameKind::failure ? std::optional(failure_in(content)) : std::nullopt;
   } catch (const Error& error) {
-    return error.what();
+    return error;
   }
 }
 
-void Rendezvous::abort(const std::string& reason, int /*exit_code*/) noexcept {
+void Rendezvous::abort(const std::string& reason, int exit_code) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (!failed_)
-      tell_all(FrameKind::failure, fmt::format("rank {} failed: {}", rank(), reason).substr(0, kMaxTextBytes));
+      tell_all(FrameKind::failure,
+               content_of(Error(kind_of(exit_code), fmt::format("rank {} failed: {}", rank(), reason))));
     failed_ = true;
   } catch (...) {  // without memory or a connection there is no one left to tell
   }

@@ -4,9 +4,10 @@
 // Where the processes of a job meet without MPI: rank 0 listens on TCP, the others connect to it. It stays open while
 // the job runs, so that a rank which fails or disappears is noticed at once by all the others.
 //
-// Protocol, numbers little-endian: the caller says "abtrain?", its rank and the number of ranks (uint32 each), rank 0
-// says "abtrain!". From then on frames: length (uint32), kind (one byte), content. Nothing that comes from the network
-// is believed before it has been compared with what is expected, lengths first.
+// Protocol, numbers little-endian: the caller says "abtrain?", its rank and the number of ranks (uint32 each) and the
+// XXH3 of its job (uint64), rank 0 says "abtrain!", or "not you!" to a rank of another job. From then on frames: length
+// (uint32), kind (one byte), content; that of a failure is an exit code (one byte) and a sentence. Nothing that comes
+// from the network is believed before it has been compared with what is expected, lengths first.
 
 #include <chrono>
 #include <memory>
@@ -22,11 +23,13 @@ struct RendezvousOptions {
   /// file:///path        on a file system that all ranks share: rank 0 writes into it where it listens
   std::string address;
   std::chrono::seconds timeout{300};  ///< how long ranks wait for each other
+  /// What all ranks of the job are told and those of another job, who come to the same place, are not.
+  std::string job{};
 };
 
 /// Collective: returns when all ranks have come. Throws Error(communication) that names the ranks that have not when
 /// the timeout is over, a port in use, a rank that came twice and ranks that were told different world sizes; all ranks
-/// that have come throw the same. Texts that are gathered may be 4096 bytes long; the first failure() comes after the
+/// that have come throw the same. A rank that comes to another job's place throws, and that job goes on waiting. Texts that are gathered may be 4096 bytes long; the first failure() comes after the
 /// last gather_texts(). abort() makes the others' failure() answer, and does not end this process.
 std::unique_ptr<Bootstrap> make_rendezvous(const RendezvousOptions& options);
 

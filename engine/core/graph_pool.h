@@ -28,6 +28,7 @@ class GraphPool : public std::enable_shared_from_this<GraphPool> {
   /// free again when the last copy of the pointer has gone.
   std::shared_ptr<void> allocate(std::size_t bytes);
 
+  Device device() const { return device_; }
   /// What the pool has taken from the device.
   std::size_t bytes() const;
 

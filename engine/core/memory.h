@@ -12,6 +12,12 @@
 
 namespace ab {
 
+/// A device has less memory left than was asked for.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& message) : Error(ErrorKind::communication, message) {}
+};
+
 struct MemoryStats {
   std::int64_t live_bytes = 0;  ///< handed out and not yet released
   std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/layer_norm.h"
 
-#include "engine/kernels/reduce.h"
-
 namespace ab {
 
 LayerNormResult layer_norm_forward(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
@@ -33,16 +31,16 @@ LayerNormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tens
                                                  gamma.data<C>(), grads.dx.data<T>(), channels});
     }
     if (needs_affine) {
-      const std::int64_t chunk_rows = std::max<std::int64_t>(16, kernels::kReduceChunk / channels);
-      const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
-      const Tensor sum_dy(Shape{chunks, channels}, dtype_of<C>, x.device());
-      const Tensor sum_dyhat(Shape{chunks, channels}, dtype_of<C>, x.device());
-      for_each_row(x.device(), chunks, chunk_rows * channels,
-                   kernels::LayerNormChunkGradSums<T>{dy.data<T>(), x.data<T>(), mean.data<C>(),
-                                                      rstd.data<C>(), sum_dy.data<C>(), sum_dyhat.data<C>(),
-                                                      rows, channels, chunk_rows});
-      grads.dbeta = column_sums(sum_dy);
-      grads.dgamma = column_sums(sum_dyhat);
+      const kernels::PixelTable table = kernels::column_table(x);
+      const Shape per_chunk{table.chunks(), table.columns()};
+      const Tensor sum_dy(per_chunk, dtype_of<C>, x.device()), sum_dyhat(per_chunk, dtype_of<C>, x.device());
+      for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
+                   kernels::LayerNormChunkGradSums<T>{table, dy.data<T>(), x.data<T>(), mean.data<C>(), rstd.data<C>(),
+                                                      sum_dy.data<C>(), sum_dyhat.data<C>()});
+      grads.dbeta = Tensor(gamma.shape(), dtype_of<C>, x.device());
+      grads.dgamma = Tensor(gamma.shape(), dtype_of<C>, x.device());
+      kernels::sum_column_partials<C>(table, sum_dy, grads.dbeta);
+      kernels::sum_column_partials<C>(table, sum_dyhat, grads.dgamma);
     }
   });
   return grads;

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "engine/core/tensor.h"
-#include "engine/kernels/lanes.h"
+#include "engine/kernels/reduce.h"
 
 namespace ab {
 
@@ -80,28 +80,31 @@ template <class T> struct LayerNormBackward {
   }
 };
 
-/// Per chunk of rows and channel: Σ dy and Σ dy · xhat.
+/// Per chunk of pixels (the rows of layer_norm) and channel: Σ dy and Σ dy · xhat.
 template <class T> struct LayerNormChunkGradSums {
   using C = compute_t<T>;
+  PixelTable table;
   const T* dy;
   const T* x;
   const C* mean;
   const C* rstd;
-  C* sum_dy;     // [chunks, C]
-  C* sum_dyhat;  // [chunks, C]
-  std::int64_t rows, channels, chunk_rows;
+  C* sum_dy;  // [chunks, columns], of which [chunks, channels] is the result
+  C* sum_dyhat;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
-    const std::int64_t begin = chunk * chunk_rows;
-    const std::int64_t end = rows - begin < chunk_rows ? rows : begin + chunk_rows;
     constexpr int width = kLaneWidth<Team, T>;
-    for_each_block<width>(team, channels, packable<width>(channels, dy, x), [&](std::int64_t c, auto count) {
+    const std::int64_t columns = table.columns(), first_row = table.first_row(chunk);
+    // A block lies within one pixel: on a CPU pixels do not share a row, on a GPU Packs do not cross channels.
+    const bool packed = packable<width>(table.channels, dy, x);
+    for_each_block<width>(team, columns, packed, [&](std::int64_t c, auto count) {
       C sum[width] = {}, products[width] = {};
-      for_each_row_group<Team>(end - begin, [&](std::int64_t i, auto group) {
-        const std::int64_t r = begin + i, at = r * channels + c;
-        const auto dys = load_rows(dy + at, channels, count, group), xs = load_rows(x + at, channels, count, group);
+      const std::int64_t strand = c / table.channels;
+      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
+        const std::int64_t row = first_row + r, at = row * columns + c;
+        const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         for (int u = 0; u < group; ++u) {
-          const C center = mean[r + u], inverse = rstd[r + u];
+          const std::int64_t pixel = (row + u) * table.fold + strand;
+          const C center = mean[pixel], inverse = rstd[pixel];
           for (int j = 0; j < count; ++j) {
             const C g = dys[u][j];
             sum[j] += g;
@@ -110,10 +113,12 @@ template <class T> struct LayerNormChunkGradSums {
         }
       });
       for (int j = 0; j < count; ++j) {
-        sum_dy[chunk * channels + c + j] = sum[j];
-        sum_dyhat[chunk * channels + c + j] = products[j];
+        sum_dy[chunk * columns + c + j] = sum[j];
+        sum_dyhat[chunk * columns + c + j] = products[j];
       }
     });
+    add_strands(team, table, chunk, sum_dy);
+    add_strands(team, table, chunk, sum_dyhat);
   }
 };
 

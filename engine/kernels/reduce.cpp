@@ -37,18 +37,21 @@ void column_sums(const Tensor& m, const Tensor& y) {
   const std::int64_t columns = m.dim(-1);
   AB_ASSERT(y.numel() == columns && y.dtype() == m.dtype() && y.device() == m.device());
   if (m.numel() == 0) return y.set_zero();
-  const std::int64_t rows = m.numel() / columns;
-  const std::int64_t chunk_rows = std::max<std::int64_t>(16, kernels::kReduceChunk / columns);
-  const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
+  const kernels::PixelTable table = kernels::column_table(m);
   dispatch_float(m.dtype(), "column_sums", [&]<class T>() {
     using C = compute_t<T>;
-    Tensor partial(Shape{chunks, columns}, dtype_of<C>, m.device());
-    auto* sums = partial.data<C>();
-    for_each_row(m.device(), chunks, chunk_rows * columns,
-                 kernels::ChunkColumnSums<T>{m.data<T>(), sums, rows, columns, chunk_rows});
-    for_each_row(m.device(), blocks_of<C>(m.device(), columns), chunks * kPackWidth<C>,
-                 kernels::SumColumnPartials<T>{sums, y.data<T>(), chunks, columns});
+    const Tensor partial(Shape{table.chunks(), table.columns()}, dtype_of<C>, m.device());
+    for_each_row(m.device(), table.chunks(), table.chunk_rows * table.columns(),
+                 kernels::ChunkColumnSums<T>{table, m.data<T>(), partial.data<C>()});
+    kernels::sum_column_partials<T>(table, partial, y);
   });
+}
+
+kernels::PixelTable kernels::column_table(const Tensor& m) {
+  const std::int64_t channels = m.dim(-1), rows = m.numel() / channels;
+  if (!runs_as_loops(m.device()))
+    return gpu_pixel_table(rows, channels, kPackBytes / static_cast<std::int64_t>(size_of(m.dtype())));
+  return {.pixels = rows, .channels = channels, .chunk_rows = std::max<std::int64_t>(16, kReduceChunk / channels)};
 }
 
 }  // namespace ab

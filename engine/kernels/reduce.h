@@ -5,6 +5,7 @@
 // the result does not depend on how many threads ran.
 
 #include "engine/core/tensor.h"
+#include "engine/kernels/pixel_table.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {
@@ -65,38 +66,55 @@ struct SumPartials {
   }
 };
 
-/// partial[chunk, c] = Σ m[i, c] over the rows i of one chunk.
+/// The rows of [..., C] in chunks that are summed one by one: on a CPU they fit the second-level cache, on a GPU they
+/// are those of batch norm.
+PixelTable column_table(const Tensor& m);
+
+/// Strand 0 of each channel becomes the sum of all strands of a chunk.
+template <class Team, class C>
+AB_HD void add_strands(const Team& team, const PixelTable& table, std::int64_t chunk, C* partial) {
+  merge_strands(team, table, [&](std::int64_t c, std::int64_t first, std::int64_t last, std::int64_t span) {
+    C* const sums = partial + chunk * table.columns() + c;
+    C total{};
+    for (std::int64_t s = first; s < last; s += span) total += sums[s * table.channels];
+    sums[first * table.channels] = total;
+  });
+}
+
+/// partial[chunk, c] = Σ m[i, c] over the pixels i of one chunk.
 template <class T> struct ChunkColumnSums {
+  using C = compute_t<T>;
+  PixelTable table;
   const T* m;
-  compute_t<T>* partial;
-  std::int64_t rows, columns, chunk_rows;
+  C* partial;  // [chunks, columns], of which [chunks, channels] is the result
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
-    using C = compute_t<T>;
     constexpr int width = kLaneWidth<Team, T>;
-    const std::int64_t begin = chunk * chunk_rows, end = std::min(rows, begin + chunk_rows);
+    const std::int64_t columns = table.columns();
     for_each_block<width>(team, columns, packable<width>(columns, m), [&](std::int64_t c, auto count) {
       C sum[width] = {};
-      for_each_row_group<Team>(end - begin, [&](std::int64_t i, auto group) {
-        const auto ms = load_rows(m + (begin + i) * columns + c, columns, count, group);
+      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
+        const auto ms = load_rows(m + (table.first_row(chunk) + r) * columns + c, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) sum[j] += ms[u][j];
       });
       for (int j = 0; j < count; ++j) partial[chunk * columns + c + j] = sum[j];
     });
+    add_strands(team, table, chunk, partial);
   }
 };
 
-/// One block of columns per team: y[c] = Σ partial[chunk, c].
+/// One block of channels per team: y[c] = Σ partial[chunk, c].
 template <class T> struct SumColumnPartials {
-  const compute_t<T>* partial;
+  PixelTable table;
+  const compute_t<T>* partial;  // [chunks, columns], of which [chunks, channels] is read
   T* y;
-  std::int64_t chunks, columns;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
     using C = compute_t<T>;
     constexpr int width = kLaneWidth<Team, C>;
-    with_block<C, Team>(columns, block, packable<width>(columns, partial), [&](std::int64_t c, auto count) {
+    const std::int64_t columns = table.columns();
+    with_block<C, Team>(table.channels, block, packable<width>(columns, partial), [&](std::int64_t c, auto count) {
       C sum[width] = {};
-      for (std::int64_t i = team.lane(); i < chunks; i += team.size()) {
+      for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
         const auto sums = load(partial + i * columns + c, count);
         for (int j = 0; j < count; ++j) sum[j] += sums[j];
       }
@@ -105,6 +123,13 @@ template <class T> struct SumColumnPartials {
     });
   }
 };
+
+/// y = Σ partial over the chunks of a table; y: [channels]
+template <class T> void sum_column_partials(const PixelTable& table, const Tensor& partial, const Tensor& y) {
+  using C = compute_t<T>;
+  for_each_row(y.device(), blocks_of<C>(y.device(), table.channels), table.chunks() * kPackWidth<C>,
+               SumColumnPartials<T>{table, partial.data<C>(), y.data<T>()});
+}
 
 }  // namespace kernels
 }  // namespace ab

@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/gradient_buckets.h"
 
+#include <algorithm>
+#include <ranges>
+
+#include "engine/kernels/pack.h"
+
 namespace ab {
+namespace {
+
+/// In the order of their places in a bucket. Kernels of a GPU read neighbours as Packs, where these are aligned: one of
+/// an odd size misaligns all behind it, so those come last, the largest of them first.
+std::vector<Param*> in_order_of_places(std::span<Param* const> params) {
+  std::vector<Param*> ordered(params.begin(), params.end());
+  const auto odd = std::ranges::stable_partition(
+      ordered, [](const Param* p) { return p->numel() % kPackWidth<float> == 0; });
+  std::ranges::stable_sort(odd, std::ranges::greater(), &Param::numel);
+  return ordered;
+}
+
+}  // namespace
 
 std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes) {
   AB_CHECK(bucket_bytes > 0, "gradient buckets need a positive size, got {} bytes", bucket_bytes);
@@ -55,7 +73,7 @@ void GradientBuckets::add_bucket(std::span<Param* const> params) {
   for (const Param* param : params) elements += param->numel();
   bucket.flat = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
   std::int64_t begin = 0;
-  for (Param* const param : params) {
+  for (Param* const param : in_order_of_places(params)) {
     const std::int64_t end = begin + param->numel();
     bucket.entries.push_back({param, param->value, bucket.flat.slice(begin, end)});
     begin = end;

@@ -200,7 +200,9 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* m
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  return *state = comm->settled ? ncclSuccess : ncclInProgress, ncclSuccess;
+  *state = comm->settled ? ncclSuccess : ncclInProgress;
+  if (!comm->aborted && std::filesystem::exists(comm->path + "aborted")) *state = ncclRemoteError;
+  return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return check_settled(comm), ncclSuccess; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -209,7 +211,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     std::filesystem::remove_all(path.parent_path());
   return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->aborted = true, ncclSuccess; }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->aborted = true;
+  std::ofstream(comm->path + "aborted");  // its peers lose it
+  return ncclSuccess;
+}
 
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {

@@ -3,6 +3,7 @@
 
 #include "engine/backend/cuda/check.h"
 #include "engine/backend/cuda/memory.h"
+#include "engine/backend/cuda/stream.h"
 #include "engine/backend/cuda/thread_context.h"
 
 namespace ab::cuda {
@@ -24,9 +25,7 @@ class RelaxedMode {
 
 StreamCapture::StreamCapture(ThreadContext& context) : context_(context) {
   context.refuse_in_capture("another capture");
-  cudaStream_t beside = nullptr;
-  AB_CUDA(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
-  beside_.reset(beside);
+  beside_ = make_stream();
   AB_CUDA(cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal));
   context.set_capture(this);
 }

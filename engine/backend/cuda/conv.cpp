@@ -38,7 +38,7 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(y, epilogue);
   };
-  keep_fastest(conv, context.stream(), [&](std::size_t i) {
+  keep_fastest(conv, context, [&](std::size_t i) {
     run(i);
     if (sums) take_moments(y, conv.has_sums(i) ? totals : Tensor());
   });

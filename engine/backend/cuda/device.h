@@ -18,7 +18,7 @@ std::string cuda_unavailable_reason();
 /// Throws Error(communication) that says why, unless this process can use that GPU.
 void check_cuda_device(int device_index);
 
-/// Throws Error(communication): `wanted` bytes are more than that GPU has left.
+/// Throws OutOfMemory: `wanted` bytes are more than that GPU has left.
 [[noreturn]] void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted);
 
 }  // namespace ab

@@ -76,7 +76,7 @@ void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, co
     if (!gemm.is_fused(i)) finish();
   };
   // What is added to C must be added once.
-  if (spec.beta == 0.0f) keep_fastest(gemm, context.stream(), execute);
+  if (spec.beta == 0.0f) keep_fastest(gemm, context, execute);
   execute(0);
 }
 
@@ -120,7 +120,7 @@ void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Ten
       gemm.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
                    context.workspace(gemm.workspace_bytes(candidate)), context.stream(), candidate);
   };
-  keep_fastest(gemm, context.stream(), execute_all);
+  keep_fastest(gemm, context, execute_all);
   execute_all(0);
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 class CudaGraph final : public Graph {
  public:
-  CudaGraph(ThreadContext& context, const CapturedGraph& captured)
-      : context_(context), workspace_(context.share_workspace()) {
+  CudaGraph(ThreadContext& context, const CapturedGraph& captured, std::shared_ptr<GraphPool> pool)
+      : context_(context), pool_(std::move(pool)), workspace_(context.share_workspace()) {
     cudaGraphExec_t executable = nullptr;
     AB_CUDA(cudaGraphInstantiate(&executable, captured.get(), 0));
     executable_.reset(executable);
@@ -24,18 +24,19 @@ class CudaGraph final : public Graph {
 
  private:
   ThreadContext& context_;
-  std::shared_ptr<void> workspace_;  // its address is in the graph
+  std::shared_ptr<GraphPool> pool_;  // addresses in it are in the graph,
+  std::shared_ptr<void> workspace_;  // and so is this one
   ExecutableGraph executable_;
 };
 
 }  // namespace
 }  // namespace cuda
 
-std::unique_ptr<Graph> cuda_capture_graph(int device_index, const std::function<void()>& issue_work) {
-  cuda::ThreadContext& context = cuda::ThreadContext::current(device_index);
+std::unique_ptr<Graph> cuda_capture_graph(GraphPool& pool, const std::function<void()>& issue_work) {
+  cuda::ThreadContext& context = cuda::ThreadContext::current(pool.device().index);
   cuda::StreamCapture capture(context);
   issue_work();
-  return std::make_unique<cuda::CudaGraph>(context, capture.finish());
+  return std::make_unique<cuda::CudaGraph>(context, capture.finish(), pool.shared_from_this());
 }
 
 }  // namespace ab

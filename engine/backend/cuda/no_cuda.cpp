@@ -20,7 +20,7 @@ Backend& cuda_backend(int) { throw Error(ErrorKind::communication, cuda_unavaila
 std::unique_ptr<UploadSlot> cuda_upload_slot(int, std::size_t) {
   throw Error(ErrorKind::communication, cuda_unavailable_reason());
 }
-std::unique_ptr<Graph> cuda_capture_graph(int, const std::function<void()>&) {
+std::unique_ptr<Graph> cuda_capture_graph(GraphPool&, const std::function<void()>&) {
   throw Error(ErrorKind::communication, cuda_unavailable_reason());
 }
 

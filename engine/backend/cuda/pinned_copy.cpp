@@ -2,6 +2,7 @@
 #include "engine/backend/cuda/pinned_copy.h"
 
 #include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab::cuda {
 namespace {
@@ -31,13 +32,10 @@ class PinnedCopy final : public HostCopy {
 
 }  // namespace
 
-PinnedSlot::PinnedSlot() {
+PinnedSlot::PinnedSlot() : copied(make_event()) {
   void* memory = nullptr;
   AB_CUDA(cudaMallocHost(&memory, kHostCopyBytes));
   buffer.reset(memory);
-  cudaEvent_t event = nullptr;
-  AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  copied.reset(event);
 }
 
 std::unique_ptr<HostCopy> start_pinned_copy(const std::shared_ptr<PinnedSlots>& slots, const void* from,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab::cuda {
 namespace {
@@ -11,16 +12,10 @@ namespace {
 // Launches between two looks at the clock, so that what the host takes to issue one is hidden behind the others.
 constexpr int kLaunches = 5;
 
-Event make_event() {
-  cudaEvent_t event = nullptr;
-  AB_CUDA(cudaEventCreate(&event));
-  return Event(event);
-}
-
 }  // namespace
 
 double milliseconds(cudaStream_t stream, const std::function<void()>& work) {
-  const Event start = make_event(), end = make_event();
+  const Event start = make_timed_event(), end = make_timed_event();
   AB_CUDA(cudaEventRecord(start.get(), stream));
   try {
     for (int launch = 0; launch < kLaunches; ++launch) work();
@@ -32,12 +27,6 @@ double milliseconds(cudaStream_t stream, const std::function<void()>& work) {
   float elapsed = 0;
   AB_CUDA(cudaEventElapsedTime(&elapsed, start.get(), end.get()));
   return elapsed / kLaunches;
-}
-
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  AB_CUDA(cudaStreamIsCapturing(stream, &status));
-  return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace ab::cuda

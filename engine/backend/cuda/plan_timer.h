@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/thread_context.h"
 #include "engine/backend/fastest.h"
 
 namespace ab::cuda {
@@ -14,15 +14,12 @@ namespace ab::cuda {
 /// How long `work` takes on the stream; infinity when the library refuses to do it. Waits for the device.
 double milliseconds(cudaStream_t stream, const std::function<void()>& work);
 
-/// Whether what is issued to the stream is being recorded in a graph, so that nothing can be waited for.
-bool is_capturing(cudaStream_t stream);
-
-/// Leaves of a plan's candidates the fastest. `run(i)` runs candidate i on the stream; its results are overwritten
-/// by those of the next.
-template <class Plan, class Run> void keep_fastest(Plan& plan, cudaStream_t stream, const Run& run) {
-  if (plan.candidates() == 1 || is_capturing(stream)) return;
+/// Leaves of a plan's candidates the fastest, except in a capture, where nothing can be waited for. `run(i)` runs
+/// candidate i on the context's stream; its results are overwritten by those of the next.
+template <class Plan, class Run> void keep_fastest(Plan& plan, const ThreadContext& context, const Run& run) {
+  if (plan.candidates() == 1 || context.capture()) return;
   plan.keep(fastest(plan.candidates(),
-                    [&](std::size_t i) { return milliseconds(stream, [&] { run(i); }); }));
+                    [&](std::size_t i) { return milliseconds(context.stream(), [&] { run(i); }); }));
 }
 
 }  // namespace ab::cuda

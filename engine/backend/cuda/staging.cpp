@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab::cuda {
 
@@ -13,9 +14,7 @@ PinnedStaging::PinnedStaging() {
     void* buffer = nullptr;
     AB_CUDA(cudaMallocHost(&buffer, kSlotBytes));
     slot.buffer.reset(buffer);
-    cudaEvent_t event = nullptr;
-    AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    slot.copied.reset(event);
+    slot.copied = make_event();
   }
 }
 

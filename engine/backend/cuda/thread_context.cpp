@@ -8,6 +8,7 @@
 #include "engine/backend/cuda/device.h"
 #include "engine/backend/cuda/launch_target.h"
 #include "engine/backend/cuda/memory.h"
+#include "engine/backend/cuda/stream.h"
 
 namespace ab::cuda {
 namespace {
@@ -48,10 +49,7 @@ ThreadContext* ThreadContext::current_if_alive(int device_index) noexcept {
   }
 }
 
-ThreadContext::ThreadContext(int device_index) : device_index_(device_index) {
-  cudaStream_t stream = nullptr;
-  AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  stream_.reset(stream);
+ThreadContext::ThreadContext(int device_index) : device_index_(device_index), stream_(make_stream()) {
   AB_CUDA(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_index));
 
   // Released blocks stay in the pool: giving them back to the system at every synchronisation would be slow.

@@ -2,27 +2,18 @@
 #include "engine/backend/upload.h"
 
 #include "engine/backend/cuda/check.h"
-#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/stream.h"
 #include "engine/backend/cuda/thread_context.h"
 
 namespace ab {
 namespace cuda {
 namespace {
 
-Event make_event() {
-  cudaEvent_t event = nullptr;
-  AB_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  return Event(event);
-}
-
 class CudaUploadSlot final : public UploadSlot {
  public:
   CudaUploadSlot(int device_index, std::size_t bytes)
       : block_({static_cast<std::int64_t>(bytes)}, DType::uint8, {DeviceKind::cuda, device_index}),
-        copied_(make_event()), released_(make_event()) {
-    cudaStream_t stream = nullptr;
-    AB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    copies_.reset(stream);
+        copied_(make_event()), released_(make_event()), copies_(make_stream()) {
     void* host = nullptr;
     const cudaError_t status = cudaMallocHost(&host, bytes);
     (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch

@@ -150,6 +150,16 @@ MemoryStats Arena::stats() const {
   return stats_;
 }
 
+void Arena::set_limit(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+std::int64_t Arena::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
 void Arena::open() {
   ++issued_;
   const std::lock_guard lock(mutex_);

@@ -33,6 +33,10 @@ class Arena final : public Memory {
   std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
 
+  /// The live bytes there may be.
+  void set_limit(std::int64_t bytes);
+  std::int64_t limit() const;
+
   /// What a routine of the GPU itself reads: nobody waits for that.
   void read(void* host, const void* from, std::size_t bytes) const;
   /// How often the host has found the GPU with nothing left to do: by copy_to_host(), by synchronize(), and when it
@@ -51,7 +55,7 @@ class Arena final : public Memory {
   void protect(int rights);
 
   Device device_;
-  std::int64_t limit_ = kArenaBytes;         // of live bytes
+  std::int64_t limit_ = kArenaBytes;
   std::byte* base_;                          // of the addresses that are given out
   std::byte* backdoor_;                      // the same pages at other addresses, always open to this class
   std::size_t used_ = 0;                     // bytes from the base that have ever been handed out

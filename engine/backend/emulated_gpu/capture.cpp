@@ -14,9 +14,9 @@ namespace {
 
 class EmulatedGraph final : public Graph {
  public:
-  explicit EmulatedGraph(int device_index) : device_{DeviceKind::cuda, device_index} {}
+  explicit EmulatedGraph(std::shared_ptr<GraphPool> pool) : pool_(std::move(pool)) {}
 
-  Device device() const { return device_; }
+  Device device() const { return pool_->device(); }
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
   void launch() override {
     refuse_in_capture("the launch of a graph");
@@ -24,7 +24,7 @@ class EmulatedGraph final : public Graph {
   }
 
  private:
-  Device device_;
+  std::shared_ptr<GraphPool> pool_;  // of the addresses in the work
   std::vector<std::function<void()>> work_;
 };
 
@@ -49,10 +49,10 @@ void refuse_in_capture(const char* what) {
 
 }  // namespace emulated_gpu
 
-std::unique_ptr<Graph> cuda_capture_graph(int device_index, const std::function<void()>& issue_work) {
-  check_cuda_device(device_index);
+std::unique_ptr<Graph> cuda_capture_graph(GraphPool& pool, const std::function<void()>& issue_work) {
+  check_cuda_device(pool.device().index);
   emulated_gpu::refuse_in_capture("another capture");
-  auto graph = std::make_unique<emulated_gpu::EmulatedGraph>(device_index);
+  auto graph = std::make_unique<emulated_gpu::EmulatedGraph>(pool.shared_from_this());
   const emulated_gpu::CaptureScope scope(*graph);
   issue_work();
   return graph;
