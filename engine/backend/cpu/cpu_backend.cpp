@@ -90,7 +90,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Backend& cpu_backend() {
-  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/thread_context.h)
+  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/scratch.h, cpu/onednn_conv.cpp)
   return instance;
 }
 
