@@ -126,7 +126,8 @@ std::string notes(const RunPlan& plan) {
         duration(plan.step_seconds));
   else
     text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
-  return "\n" + text + "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
+  return "\n" + text +
+         "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
 }
 
 Json phase_json(const RunPlan& plan, const std::string& phase) {

@@ -220,14 +220,16 @@ TYPED_TEST(LanesOf, BatchNormOverTheTableOfAGpu) {
 /// Column sums and the gradients of layer norm's parameters, as the kernels take them over one table: Σ dy,
 /// then Σ dy · xhat, then the column sums of x.
 template <class T, class Runner>
-std::vector<double> column_sums_over(const PixelTable& t, std::int64_t merge_width, std::int64_t offset, const Runner& run) {
+std::vector<double> column_sums_over(const PixelTable& t, std::int64_t merge_width, std::int64_t offset,
+                                     const Runner& run) {
   using C = compute_t<T>;
   const std::int64_t n = t.pixels * t.channels;
   const Elements<T> x(n, offset, 1), dy(n, offset, 2), sums_of_x(t.channels, 0, 8);
   const Elements<C> mean(t.pixels, 0, 3), rstd(t.pixels, 0, 4), sums(2 * t.channels, 0, 5);
   const Elements<C> first(t.chunks() * t.columns(), 0, 6), second(t.chunks() * t.columns(), 0, 7);
   const std::int64_t blocks = (t.channels + merge_width - 1) / merge_width;
-  run(t.chunks(), LayerNormChunkGradSums<T>{t, dy.data(), x.data(), mean.data(), rstd.data(), first.data(), second.data()});
+  run(t.chunks(),
+      LayerNormChunkGradSums<T>{t, dy.data(), x.data(), mean.data(), rstd.data(), first.data(), second.data()});
   run(blocks, SumColumnPartials<C>{t, first.data(), sums.data()});
   run(blocks, SumColumnPartials<C>{t, second.data(), sums.data() + t.channels});
   run(t.chunks(), ChunkColumnSums<T>{t, x.data(), first.data()});
@@ -241,13 +243,14 @@ TYPED_TEST(LanesOf, ColumnSumsOverTheTableOfAGpu) {
   using T = TypeParam;
   const auto compare = [](std::int64_t pixels, std::int64_t channels, std::int64_t offset) {
     SCOPED_TRACE(fmt::format("{} pixels, {} channels, offset {}", pixels, channels, offset));
-    const auto expected = column_sums_over<T>({.pixels = pixels, .channels = channels, .chunk_rows = 16},
-                                              kLaneWidth<SerialTeam>, offset, [](std::int64_t rows, const auto& kernel) {
-                                                for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
-                                              });
-    const auto got = column_sums_over<T>(
-        gpu_pixel_table(pixels, channels, kPackWidth<T>), kPackWidth<compute_t<T>>, offset,
-        [](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); });
+    const auto serial = [](std::int64_t rows, const auto& kernel) {
+      for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
+    };
+    const PixelTable of_a_cpu{.pixels = pixels, .channels = channels, .chunk_rows = 16};
+    const auto expected = column_sums_over<T>(of_a_cpu, kLaneWidth<SerialTeam>, offset, serial);
+    const auto threads = [](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); };
+    const PixelTable of_a_gpu = gpu_pixel_table(pixels, channels, kPackWidth<T>);
+    const auto got = column_sums_over<T>(of_a_gpu, kPackWidth<compute_t<T>>, offset, threads);
     expect_near(got, expected, tolerance<T>() * static_cast<double>(pixels));
   };
   for (const std::int64_t channels : {1, 3, 16, 100, 513})

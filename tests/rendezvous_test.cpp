@@ -191,9 +191,10 @@ TEST(Rendezvous, ARankOfAnotherJobIsSentAwayAndTheRanksStillMeet) {
   });
   EXPECT_EQ(meet({{0, 2, address, 20s, "this one"}}, check_gather)[0], "");
   others.join();
-  EXPECT_EQ(other_error, fmt::format("rank 1 came to {}, where ranks of another job meet (this one: that one); give each "
-                                     "job a place of its own, and all processes of a job one WORLD_SIZE",
-                                     address));
+  EXPECT_EQ(other_error,
+            fmt::format("rank 1 came to {}, where ranks of another job meet (this one: that one); give each job a place "
+                        "of its own, and all processes of a job one WORLD_SIZE",
+                        address));
   EXPECT_EQ(late_error, "");
 }
 
@@ -247,7 +248,8 @@ TEST(Rendezvous, ARankThatDisappearsIsNoticed) {
     meet(all_ranks(3, address_of(free_place())), [failing](Bootstrap& bootstrap) {
       bootstrap.gather_texts("");
       if (bootstrap.rank() == failing) throw Error(ErrorKind::communication, "gone");
-      EXPECT_EQ(wait_for_failure(bootstrap), fmt::format("rank {} has ended; its own output says why, exit code 6", failing));
+      EXPECT_EQ(wait_for_failure(bootstrap),
+                fmt::format("rank {} has ended; its own output says why, exit code 6", failing));
     });
 }
 

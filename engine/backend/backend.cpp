@@ -21,8 +21,8 @@ void check_cuda_device(int device_index) {
 
 void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted) {
   throw OutOfMemory(
-      fmt::format("GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch size or the "
-                  "number of ranks on this GPU",
+      fmt::format("GPU {} is out of memory: {} bytes are in use and {} more were asked for; lower the batch size or "
+                  "the number of ranks on this GPU",
                   device_index, in_use, wanted));
 }
 

@@ -19,8 +19,9 @@ namespace ab {
 /// machine; its thread is the one that calls this. Collectives run on a stream of their own beside that thread's, in
 /// one order for all groups; they take tensors on that GPU, and copy those in host memory there and back without
 /// waiting for the computation under way. Throws Error(communication) without NCCL or such a GPU, and when two
-/// processes have the same one, unless options.share_gpu. A rank that ends or stays away for longer than options.timeout
-/// ends the collectives of all ranks with such an error, and one that calls abort() with an error of its own kind.
+/// processes have the same one, unless options.share_gpu. A rank that ends or stays away for longer than
+/// options.timeout ends the collectives of all ranks with such an error; one that calls abort(), with an error of the
+/// kind that its exit code says.
 std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index,
                                      const CommOptions& options);
 
