@@ -14,6 +14,7 @@ TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA an
 #include <vector>
 
 #include "engine/backend/cuda/cudnn_conv.h"
+#include "engine/backend/cuda/cudnn_matmul.h"
 
 namespace ab::cuda {
 namespace {
@@ -189,8 +190,8 @@ TEST(CudnnPlanCandidates, AreUnfusedWhereCudnnHasNoFusedPlan) {
   EXPECT_EQ(conv.workspace_bytes(), plain.workspace_bytes());
 }
 
-// Sums for a batch norm come from plans that cuDNN compiles, which takes seconds and a driver. Where one has been
-// preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
+// Sums for a batch norm, and activations of products, come from plans that cuDNN compiles, which takes seconds and a
+// driver. Where one has been preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
 class CompiledPlan : public testing::Test {
  protected:
   static bool may_be_missing() { return !std::getenv("LD_PRELOAD"); }
@@ -239,6 +240,65 @@ TEST_F(CompiledPlan, UnusualShapesKeepAPlan) {
   for (const Conv2dSpec& spec :
        {same(128, 32, 64, 64, 3, 1, 64), same(128, 32, 64, 64, 3, 1, 1, 2), same(16, 8, 77, 51, 3)})
     EXPECT_GE(CudnnConv(key_of(spec, DType::bfloat16, false), device_properties_from_json(kH200)).candidates(), 1u);
+}
+
+// The first layer of a ViT-B's MLP forward, and the way back to it from the second: 64 images of 197 tokens.
+TEST_F(CompiledPlan, MatrixProductsHaveTheirActivation) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnMatmulKey forward{.transpose_b = true, .m = 64 * 197, .n = 3072, .k = 768};
+  forward.has_bias = forward.stores_z = true;
+  forward.activation = Activation::gelu;
+  CudnnMatmulKey backward{.m = 64 * 197, .n = 3072, .k = 768};
+  backward.grad = Activation::gelu;
+  CudnnMatmulKey relu{.transpose_b = true, .m = 128, .n = 4096, .k = 4096};  // the classifier of a VGG16
+  relu.has_bias = true;
+  relu.activation = Activation::relu;
+  CudnnMatmulKey through_relu{.m = 128, .n = 4096, .k = 4096};
+  through_relu.grad = Activation::relu;
+  for (CudnnMatmulKey key : {forward, backward, relu, through_relu})
+    for (const auto& [dtype, tf32] : kTypes) {
+      key.dtype = dtype;
+      key.tf32 = tf32;
+      CudnnMatmul matmul(key, h200);
+      EXPECT_FALSE(matmul.is_fused()) << "what needs no plan comes first";
+      if (dtype == DType::float32 && !tf32) {
+        EXPECT_EQ(matmul.candidates(), 1u) << "float32 that is multiplied as such is left to cuBLASLt";
+        continue;
+      }
+      ASSERT_EQ(matmul.candidates(), 2u) << (tf32 ? "tf32" : ab::name_of(dtype));
+      EXPECT_LE(matmul.workspace_bytes(), std::size_t{1} << 30);
+      matmul.keep(1);
+      EXPECT_EQ(matmul.candidates(), 1u);
+      EXPECT_TRUE(matmul.is_fused());
+    }
+}
+
+TEST_F(CompiledPlan, BackwardDataHasTheWayBackThroughAnActivation) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  for (const Conv2dSpec& spec : {same(128, 32, 64, 64, 3), same(128, 8, 256, 256, 3), same(128, 2, 512, 512, 3)})
+    for (const auto& [dtype, tf32] : kTypes) {
+      CudnnConvKey key{spec, ConvDirection::backward_data, dtype, 16, tf32};
+      key.grad = Activation::relu;
+      SCOPED_TRACE(describe_key(key));
+      const CudnnConv conv(key, h200);
+      EXPECT_TRUE(conv.is_fused());
+      EXPECT_TRUE(conv.is_deterministic());
+    }
+}
+
+// Under --autotune, the plans without the way back are timed beside one with it.
+TEST_F(CompiledPlan, OfTheWayBackIsOneAmongOthers) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnConvKey key{same(128, 32, 64, 64, 3), ConvDirection::backward_data, DType::bfloat16};
+  key.grad = Activation::relu;
+  key.choice = PlanChoice::timed;
+  const CudnnConv conv(key, h200);
+  ASSERT_GE(conv.candidates(), 2u);
+  EXPECT_TRUE(conv.is_fused(0));
+  for (std::size_t i = 1; i < conv.candidates(); ++i) EXPECT_FALSE(conv.is_fused(i));
 }
 
 TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {
