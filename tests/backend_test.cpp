@@ -154,7 +154,7 @@ TEST_P(ConvAlgorithms, BackendRunsTheChosenOne) {
 
   const Tensor activated = poisoned(c.dy.shape());
   cpu_backend().conv2d_forward(c.spec, c.x, c.w, {c.bias, Activation::relu}, activated);
-  EXPECT_EQ(activated.to_doubles(), relu_forward(y).to_doubles());
+  EXPECT_EQ(activated.to_doubles(), activation_forward(Activation::relu, y).to_doubles());
 }
 
 TEST_P(ConvAlgorithms, BFloat16RoundsOnceAtTheEnd) {

@@ -2,18 +2,25 @@
 //
 // cuDNN can plan for a GPU that is not there, given a description of it. These tests plan every convolution
 // that our networks need for an H200, on any machine: that a plan exists, that it repeats bit for bit and
-// that its workspace is bearable. They say nothing about results or speed.
+// that its workspace is bearable. They say nothing about speed, and of results only where there is a GPU.
 #include <gtest/gtest.h>
 
 #ifndef AB_HAS_CUDA
 TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA and cuDNN"; }
 #else
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 #include <vector>
 
 #include "engine/backend/cuda/cudnn_conv.h"
+#include "engine/backend/cuda/cudnn_matmul.h"
+#include "engine/backend/cuda/device.h"
+#include "engine/backend/cuda/thread_context.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/random.h"
 
 namespace ab::cuda {
 namespace {
@@ -189,8 +196,8 @@ TEST(CudnnPlanCandidates, AreUnfusedWhereCudnnHasNoFusedPlan) {
   EXPECT_EQ(conv.workspace_bytes(), plain.workspace_bytes());
 }
 
-// Sums for a batch norm come from plans that cuDNN compiles, which takes seconds and a driver. Where one has been
-// preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
+// Sums for a batch norm, and activations of products, come from plans that cuDNN compiles, which takes seconds and a
+// driver. Where one has been preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
 class CompiledPlan : public testing::Test {
  protected:
   static bool may_be_missing() { return !std::getenv("LD_PRELOAD"); }
@@ -239,6 +246,117 @@ TEST_F(CompiledPlan, UnusualShapesKeepAPlan) {
   for (const Conv2dSpec& spec :
        {same(128, 32, 64, 64, 3, 1, 64), same(128, 32, 64, 64, 3, 1, 1, 2), same(16, 8, 77, 51, 3)})
     EXPECT_GE(CudnnConv(key_of(spec, DType::bfloat16, false), device_properties_from_json(kH200)).candidates(), 1u);
+}
+
+// The first layer of a ViT-B's MLP forward, and the way back to it from the second: 64 images of 197 tokens.
+TEST_F(CompiledPlan, MatrixProductsHaveTheirActivation) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnMatmulKey forward{.transpose_b = true, .m = 64 * 197, .n = 3072, .k = 768};
+  forward.has_bias = forward.stores_z = true;
+  forward.activation = Activation::gelu;
+  CudnnMatmulKey backward{.m = 64 * 197, .n = 3072, .k = 768};
+  backward.grad = Activation::gelu;
+  CudnnMatmulKey relu{.transpose_b = true, .m = 128, .n = 4096, .k = 4096};  // the classifier of a VGG16
+  relu.has_bias = true;
+  relu.activation = Activation::relu;
+  CudnnMatmulKey through_relu{.m = 128, .n = 4096, .k = 4096};
+  through_relu.grad = Activation::relu;
+  for (CudnnMatmulKey key : {forward, backward, relu, through_relu})
+    for (const auto& [dtype, tf32] : kTypes) {
+      key.dtype = dtype;
+      key.tf32 = tf32;
+      CudnnMatmul matmul(key, h200);
+      EXPECT_FALSE(matmul.is_fused()) << "what needs no plan comes first";
+      if (dtype == DType::float32 && !tf32) {
+        EXPECT_EQ(matmul.candidates(), 1u) << "float32 that is multiplied as such is left to cuBLASLt";
+        continue;
+      }
+      ASSERT_EQ(matmul.candidates(), 2u) << (tf32 ? "tf32" : ab::name_of(dtype));
+      EXPECT_LE(matmul.workspace_bytes(), std::size_t{1} << 30);
+      matmul.keep(1);
+      EXPECT_EQ(matmul.candidates(), 1u);
+      EXPECT_TRUE(matmul.is_fused());
+    }
+}
+
+TEST_F(CompiledPlan, BackwardDataHasTheWayBackThroughAnActivation) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  for (const Conv2dSpec& spec : {same(128, 32, 64, 64, 3), same(128, 8, 256, 256, 3), same(128, 2, 512, 512, 3)})
+    for (const auto& [dtype, tf32] : kTypes) {
+      CudnnConvKey key{spec, ConvDirection::backward_data, dtype, 16, tf32};
+      key.grad = Activation::relu;
+      SCOPED_TRACE(describe_key(key));
+      const CudnnConv conv(key, h200);
+      EXPECT_TRUE(conv.is_fused());
+      EXPECT_TRUE(conv.is_deterministic());
+    }
+}
+
+// Under --autotune, the plans without the way back are timed beside one with it.
+TEST_F(CompiledPlan, OfTheWayBackIsOneAmongOthers) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  CudnnConvKey key{same(128, 32, 64, 64, 3), ConvDirection::backward_data, DType::bfloat16};
+  key.grad = Activation::relu;
+  key.choice = PlanChoice::timed;
+  const CudnnConv conv(key, h200);
+  ASSERT_GE(conv.candidates(), 2u);
+  EXPECT_TRUE(conv.is_fused(0));
+  for (std::size_t i = 1; i < conv.candidates(); ++i) EXPECT_FALSE(conv.is_fused(i));
+}
+
+/// The first row holds what came of a NaN, which must not have been lost; the others are close.
+void expect_rows(const Tensor& got, const Tensor& expected) {
+  const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
+  const auto columns = static_cast<std::size_t>(got.dim(-1));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (i < columns)
+      ASSERT_TRUE(std::isnan(a[i]) || !std::isnan(b[i])) << "column " << i;
+    else
+      ASSERT_NEAR(a[i], b[i], 2e-2 * std::fmax(1, std::abs(b[i]))) << "element " << i;
+  }
+}
+
+// Where there is a GPU: the numbers of such plans against a product and a pass of our own.
+TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  const Device gpu{DeviceKind::cuda, 0};
+  ThreadContext& context = ThreadContext::current(0);
+  const auto values = [&](const Shape& shape, std::uint64_t stream) {
+    Tensor t(shape);
+    fill_normal(t, 0.0, 1.0, Philox{.seed = 7, .stream = stream});
+    return cast(t, DType::bfloat16).to(gpu);
+  };
+  const std::int64_t m = 256, n = 512, k = 64;
+  const Tensor a = values({m, k}, 1), b = values({n, k}, 2), bias = values({n}, 3), saved = values({m, n}, 4);
+  fill(a.slice(0, 1), std::numeric_limits<double>::quiet_NaN());
+  const Tensor c({m, n}, DType::bfloat16, gpu), z(c.shape(), c.dtype(), gpu);
+  const Tensor expected(c.shape(), c.dtype(), gpu), expected_z(c.shape(), c.dtype(), gpu);
+  const auto run = [&](CudnnMatmulKey key, const CudnnMatmulData& data) {
+    key.transpose_b = true;
+    key.m = m;
+    key.n = n;
+    key.k = k;
+    key.dtype = DType::bfloat16;
+    CudnnMatmul matmul(key, device_properties_of(context.cudnn()), context.cudnn());
+    ASSERT_EQ(matmul.candidates(), 2u);
+    matmul.keep(1);
+    matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
+  };
+  for (const Activation activation : {Activation::relu, Activation::gelu}) {
+    CudnnMatmulKey forward, backward;
+    forward.has_bias = forward.stores_z = true;
+    forward.activation = backward.grad = activation;
+    run(forward, {.a = a.raw(), .b = b.raw(), .c = c.raw(), .bias = bias.raw(), .z = z.raw()});
+    backend(gpu).gemm({.transpose_b = true}, a, b, expected, {bias, activation, expected_z});
+    expect_rows(c, expected);
+    expect_rows(z, expected_z);
+    run(backward, {.a = a.raw(), .b = b.raw(), .c = c.raw(), .saved = saved.raw()});
+    backend(gpu).gemm({.transpose_b = true}, a, b, expected, {.grad = {activation, saved}});
+    expect_rows(c, expected);
+  }
 }
 
 TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {

@@ -327,7 +327,13 @@ TEST(RowKernels, ReductionsAndMatrices) {
   });
   expect_teams_agree({m}, fixed(rows), [&](const std::vector<Tensor>& out) {
     out[0].copy_from(m);
-    return BiasAndActivation<float, true, true>{out[0].data<float>(), row.data<float>(), columns};
+    return BiasAndActivation<float, Relu<float>>{out[0].data<float>(), out[0].data<float>(), row.data<float>(),
+                                                 columns};
+  });
+  expect_teams_agree({m, m}, fixed(rows), [&](const std::vector<Tensor>& out) {
+    out[0].copy_from(m);
+    return BiasAndActivation<float, Gelu<float>>{out[0].data<float>(), out[1].data<float>(), row.data<float>(),
+                                                 columns};
   });
   expect_teams_agree({m}, fixed(3), [&](const std::vector<Tensor>& out) {
     return Transpose<float>{m.data<float>(), out[0].data<float>(), rows, columns};

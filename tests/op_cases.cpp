@@ -37,6 +37,8 @@ double numel(const Shape& shape) { return static_cast<double>(shape.numel()); }
 Values activated(Values y, Activation activation) {
   if (activation == Activation::relu)
     for (double& v : y) v = std::fmax(v, 0.0);
+  if (activation == Activation::gelu)
+    for (double& v : y) v *= 0.5 * std::erfc(-v / std::sqrt(2.0));
   return y;
 }
 
@@ -244,7 +246,7 @@ OpCase reshape_case(const std::string& name, const Shape& x, std::function<Var(c
 }  // namespace
 
 std::vector<OpCase> op_cases() {
-  constexpr auto none = Activation::none, relu = Activation::relu;
+  constexpr auto none = Activation::none, relu = Activation::relu, gelu = Activation::gelu;
   const std::vector<OpCase> cases{
       conv_case("3x3", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
       conv_case("no_bias", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, false),
@@ -265,6 +267,9 @@ std::vector<OpCase> op_cases() {
       conv_case("relu", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true, relu),
       conv_case("no_bias_relu", {2, 6, 5, 8}, {8, 3, 3, 8}, {.padding = 1}, false, relu),
       conv_case("pointwise_relu", {2, 4, 3, 5}, {7, 1, 1, 5}, {}, true, relu),
+      conv_case("gelu", {2, 6, 5, 3}, {4, 3, 3, 3}, {.padding = 1}, true, gelu),
+      conv_case("no_bias_gelu", {2, 6, 5, 8}, {8, 3, 3, 8}, {.padding = 1}, false, gelu),
+      conv_case("pointwise_gelu", {2, 4, 3, 5}, {7, 1, 1, 5}, {}, true, gelu),
 
       linear_case("plain", 5, 7, 3, true),
       linear_case("no_bias", 5, 7, 3, false),
@@ -272,6 +277,9 @@ std::vector<OpCase> op_cases() {
       linear_case("wide", 33, 65, 70, true),
       linear_case("relu", 5, 7, 3, true, relu),
       linear_case("no_bias_relu", 5, 7, 3, false, relu),
+      linear_case("gelu", 5, 7, 3, true, gelu),
+      linear_case("wide_gelu", 33, 65, 70, true, gelu),
+      linear_case("no_bias_gelu", 5, 7, 3, false, gelu),
       matmul_case("tall", 9, 4, 5),
       matmul_case("rank1", 6, 1, 8),
 
@@ -331,7 +339,7 @@ std::vector<OpCase> op_cases() {
 }
 
 std::vector<OpCase> large_op_cases() {
-  constexpr auto none = Activation::none, relu = Activation::relu;
+  constexpr auto none = Activation::none, relu = Activation::relu, gelu = Activation::gelu;
   const std::vector<OpCase> cases{
       conv_case("vgg_64_at_32", {128, 32, 32, 64}, {64, 3, 3, 64}, {.padding = 1}, false),
       conv_case("vgg_256_at_8", {128, 8, 8, 256}, {256, 3, 3, 256}, {.padding = 1}, false),
@@ -339,6 +347,7 @@ std::vector<OpCase> large_op_cases() {
       conv_case("resnet20_16_at_32", {128, 32, 32, 16}, {16, 3, 3, 16}, {.padding = 1}, false),
       conv_case("vgg_64_at_32_relu", {128, 32, 32, 64}, {64, 3, 3, 64}, {.padding = 1}, true, relu),
       linear_case("vit_mlp", 128 * 65, 384, 1536, true),
+      linear_case("vit_mlp_gelu", 128 * 65, 384, 1536, true, gelu),
       linear_case("vgg_classifier_relu", 128, 4096, 4096, true, relu),
       matmul_case("rebuild_4608x512_r64", 4608, 64, 512),
       batch_norm_case("train_relu_64_at_32", {128, 32, 32, 64}, true, relu, false),

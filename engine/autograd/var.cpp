@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "engine/kernels/activation.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
@@ -12,6 +13,8 @@ namespace ab {
 struct VarNode {
   Tensor value;
   Tensor grad;
+  Tensor grad_of_z;  ///< the part that has already come through the activation
+  ActivationGrad activation;
   bool requires_grad = false;
   std::string_view operation = "leaf";
   std::vector<std::shared_ptr<VarNode>> inputs;
@@ -25,6 +28,7 @@ thread_local bool recording_on = true;
 thread_local PostponedHooks* postponed_hooks = nullptr;
 
 const Tensor kUndefined;
+const ActivationGrad kNoActivation;
 
 /// Nodes between the loss and the leaves, each after everything that uses it (so: walk order).
 std::vector<std::shared_ptr<VarNode>> topological_order(const std::shared_ptr<VarNode>& loss) {
@@ -45,11 +49,19 @@ std::vector<std::shared_ptr<VarNode>> topological_order(const std::shared_ptr<Va
   return finished;
 }
 
-void accumulate(VarNode& node, Tensor grad) {
-  AB_CHECK(grad.numel() == node.value.numel(),
-           "a gradient of shape {} does not fit a value of shape {}", grad.shape().str(), node.value.shape().str());
-  if (!node.grad.defined()) node.grad = std::move(grad);
-  else node.grad = add(node.grad, grad);
+void accumulate(VarNode& node, Gradient grad) {
+  AB_CHECK(grad.value.numel() == node.value.numel(), "a gradient of shape {} does not fit a value of shape {}",
+           grad.value.shape().str(), node.value.shape().str());
+  Tensor& sum = grad.is_of_z && node.activation.defined() ? node.grad_of_z : node.grad;
+  sum = sum.defined() ? add(sum, grad.value) : std::move(grad.value);
+}
+
+/// What the backward function of a node is given: dz where the value is act(z), dy elsewhere.
+Tensor incoming_gradient(const VarNode& node) {
+  if (!node.activation.defined()) return node.grad;
+  if (!node.grad.defined()) return node.grad_of_z;
+  const Tensor dz = activation_backward(node.activation, node.grad);
+  return node.grad_of_z.defined() ? add(node.grad_of_z, dz) : dz;
 }
 
 }  // namespace
@@ -62,6 +74,7 @@ Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<VarNode>()) 
 const Tensor& Var::value() const { return node_ ? node_->value : kUndefined; }
 const Tensor& Var::grad() const { return node_ ? node_->grad : kUndefined; }
 bool Var::requires_grad() const { return node_ && node_->requires_grad; }
+const ActivationGrad& Var::activation_grad() const { return node_ ? node_->activation : kNoActivation; }
 
 void Var::set_value(Tensor value) {
   AB_CHECK(node_ && !node_->backward, "set_value: only leaves can be given a value");
@@ -78,13 +91,15 @@ void Var::call_grad_ready_hook() const {
   if (node_->grad_ready) node_->grad_ready();
 }
 
-Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward) {
+Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward,
+           ActivationGrad activation) {
   Var result(std::move(value));
   const auto needs = [](const Var& v) { return v.requires_grad(); };
   if (recording_on && std::any_of(inputs.begin(), inputs.end(), needs)) {
     result.node_->requires_grad = true;
     result.node_->operation = name;
     result.node_->backward = std::move(backward);
+    result.node_->activation = std::move(activation);
     for (Var& input : inputs) result.node_->inputs.push_back(std::move(input.node_));
   }
   return result;
@@ -115,19 +130,23 @@ void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale) {
   loss.node_->grad = dloss.view(loss.shape());
   for (auto& node : order) {
     if (!node->backward) continue;
-    AB_CHECK(node->grad.defined(), "backward: {} received no gradient", node->operation);
-    Gradients grads = node->backward(node->grad);
+    Tensor incoming = incoming_gradient(*node);
+    AB_CHECK(incoming.defined(), "backward: {} received no gradient", node->operation);
+    if (node != loss.node_) node->grad = {};
+    node->grad_of_z = {};
+    node->activation = {};
+    Gradients grads = node->backward(incoming);
+    incoming = {};
     AB_ASSERT(grads.size() == node->inputs.size());
     node->backward = nullptr;
-    if (node != loss.node_) node->grad = {};
     const auto inputs = std::move(node->inputs);
     node->inputs.clear();
     node.reset();
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const auto& input = inputs[i];
       if (!input || !input->requires_grad) continue;
-      if (grads[i].defined()) {
-        if (unscale.defined() && !input->backward) scale_in_place(grads[i], unscale);
+      if (grads[i].value.defined()) {
+        if (unscale.defined() && !input->backward) scale_in_place(grads[i].value, unscale);
         accumulate(*input, std::move(grads[i]));
       }
       const auto use = pending_uses.find(input.get());

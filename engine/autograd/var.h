@@ -7,6 +7,9 @@
 //                  [=](const Tensor& dy) { return linear_backward(dy, …); });
 // where the lambda returns one gradient per input, undefined for inputs that need none. Backward functions
 // return fresh tensors; the engine accumulates.
+// An operation that ends with an activation, y = act(z), tells record() the way back to z, and its lambda is given the
+// gradient of z. Whoever uses y returns the gradient of y, and the engine multiplies by act'(z); or, where y's gradient
+// is a product whose epilogue can do that (ops/linear.cpp), of_z(dz).
 // Recording is per thread: ranks that run as threads of one process do not see each other.
 
 #include <functional>
@@ -14,12 +17,22 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/core/tensor.h"
+#include "engine/core/activation.h"
 
 namespace ab {
 
 struct VarNode;
-using Gradients = std::vector<Tensor>;
+
+/// What a backward function returns for one input: its gradient; undefined when it needs none.
+struct Gradient {
+  Gradient(Tensor value = {}, bool is_of_z = false) : value(std::move(value)), is_of_z(is_of_z) {}
+
+  Tensor value;
+  bool is_of_z;  ///< of the z of an input act(z); the same for an input without an activation
+};
+inline Gradient of_z(Tensor dz) { return {std::move(dz), true}; }
+
+using Gradients = std::vector<Gradient>;
 using BackwardFn = std::function<Gradients(const Tensor& dy)>;
 
 class Var {
@@ -33,6 +46,8 @@ class Var {
   /// The accumulated gradient of a leaf; undefined before backward() and after clear_grad().
   const Tensor& grad() const;
   bool requires_grad() const;
+  /// The way back through the activation that this recorded result ends with; undefined when there is none.
+  const ActivationGrad& activation_grad() const;
   const Shape& shape() const { return value().shape(); }
 
   /// Leaves only.
@@ -52,7 +67,8 @@ class Var {
   /// Whether both are the same leaf or result, not only equal in value.
   bool same_as(const Var& other) const { return node_ == other.node_; }
 
-  friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
+  friend Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward,
+                    ActivationGrad activation);
   friend void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale);
 
  private:
@@ -60,7 +76,9 @@ class Var {
 };
 
 /// The result of an operation; remembers `inputs` and `backward` when recording is on and an input needs a gradient.
-Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward);
+/// Where value = act(z), `activation` leads back to z, and `backward` is given the gradient of that.
+Var record(std::string_view name, Tensor value, std::vector<Var> inputs, BackwardFn backward,
+           ActivationGrad activation = {});
 
 /// Accumulates scale · d loss / d leaf into every leaf that requires it. `loss` has one element. The record is
 /// consumed: memory of intermediate values is freed as the walk passes them. On the way gradients are larger by

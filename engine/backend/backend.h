@@ -6,6 +6,7 @@
 // on oneDNN and OpenBLAS, the GPU on cuBLASLt, cuDNN and cuSOLVER.
 // Callers (engine/ops) have checked shapes and types; a backend may assume them.
 
+#include "engine/core/activation.h"
 #include "engine/core/tensor.h"
 
 namespace ab {
@@ -18,14 +19,17 @@ struct GemmSpec {
   float beta = 0.0f;
 };
 
-enum class Activation { none, relu };
-
-/// What becomes of a result v on its way to memory: activation(v + bias).
+/// What becomes of a result v on its way to memory: activation(v + bias) or, of a gradient, v · act'(z).
 struct Epilogue {
   Tensor bias = {};  ///< one value per column or output channel; may be undefined
   Activation activation = Activation::none;
+  Tensor z = {};             ///< receives v + bias, which the activation is applied to; may be undefined
+  ActivationGrad grad = {};  ///< multiplies by act'(z); without the others
 
-  bool is_identity() const { return !bias.defined() && activation == Activation::none; }
+  bool is_identity() const { return !bias.defined() && activation == Activation::none && !grad.defined(); }
+  Epilogue without_bias() const { return {.activation = activation, .z = z, .grad = grad}; }
+  /// Where v waits for its activation, if that is a pass of its own: in z or in the result itself.
+  Tensor before_activation(const Tensor& result) const { return z.defined() ? z.view(result.shape()) : result; }
 };
 
 /// Where the equal matrices of a batched product lie in their tensor: matrix (i, j) begins at element
@@ -79,7 +83,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// float32, float64, and bfloat16 and float16 (accumulated in float32). A `bias` has n values.
+  /// float32, float64, and bfloat16 and float16 (accumulated in float32). A `bias` has n values. beta = 0 where the
+  /// epilogue has a `z`.
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                     const Epilogue& epilogue = {}) = 0;
 
@@ -99,7 +104,9 @@ class Backend {
     conv2d_forward(spec, x, w, {bias}, y);
     return {};
   }
-  virtual void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) = 0;
+  /// dx = the transposed convolution of dy with w, times act'(z) where x = act(z).
+  virtual void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                    const ActivationGrad& of_x = {}) = 0;
   /// `db` [out_channels] receives the sums of dy over all pixels, unless it is undefined.
   virtual void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                                       const Tensor& db) = 0;

@@ -5,36 +5,35 @@
 
 namespace ab {
 
-Tensor relu_forward(const Tensor& x) {
-  const Tensor y(x.shape(), x.dtype(), x.device());
-  dispatch_float(x.dtype(), "relu", [&]<class T>() {
-    map(x.device(), x.numel(), y.data<T>(), kernels::Relu<compute_t<T>>{}, x.data<T>());
-  });
+Tensor activation_forward(Activation activation, const Tensor& z) {
+  const Tensor y(z.shape(), z.dtype(), z.device());
+  activation_forward(activation, z, y);
   return y;
 }
 
-Tensor relu_backward(const Tensor& dy, const Tensor& y) {
-  const Tensor dx(y.shape(), y.dtype(), y.device());
-  dispatch_float(y.dtype(), "relu", [&]<class T>() {
-    map(y.device(), y.numel(), dx.data<T>(), kernels::ReluBackward<compute_t<T>>{}, dy.data<T>(), y.data<T>());
+void activation_forward(Activation activation, const Tensor& z, const Tensor& y) {
+  dispatch_float(z.dtype(), "activation", [&]<class T>() {
+    kernels::dispatch_activation<compute_t<T>>(
+        activation, [&](auto f) { map(z.device(), z.numel(), y.data<T>(), f, z.data<T>()); });
   });
-  return dx;
 }
 
-Tensor gelu_forward(const Tensor& x) {
-  const Tensor y(x.shape(), x.dtype(), x.device());
-  dispatch_float(x.dtype(), "gelu", [&]<class T>() {
-    map(x.device(), x.numel(), y.data<T>(), kernels::Gelu<compute_t<T>>{}, x.data<T>());
-  });
-  return y;
+Tensor activation_backward(const ActivationGrad& activation, const Tensor& dy) {
+  const Tensor dz(activation.saved.shape(), dy.dtype(), dy.device());
+  activation_backward(activation, dy, dz);
+  return dz;
 }
 
-Tensor gelu_backward(const Tensor& dy, const Tensor& x) {
-  const Tensor dx(x.shape(), x.dtype(), x.device());
-  dispatch_float(x.dtype(), "gelu", [&]<class T>() {
-    map(x.device(), x.numel(), dx.data<T>(), kernels::GeluBackward<compute_t<T>>{}, dy.data<T>(), x.data<T>());
+void activation_backward(const ActivationGrad& activation, const Tensor& dy, const Tensor& dz) {
+  const Tensor& saved = activation.saved;
+  AB_ASSERT(dy.numel() == saved.numel() && dy.dtype() == saved.dtype() && dy.device() == saved.device());
+  dispatch_float(dy.dtype(), "activation", [&]<class T>() {
+    const auto run = [&](auto f) { map(dy.device(), dy.numel(), dz.data<T>(), f, dy.data<T>(), saved.data<T>()); };
+    if (activation.activation == Activation::relu)
+      run(kernels::ReluBackward<compute_t<T>>{});
+    else
+      run(kernels::GeluBackward<compute_t<T>>{});
   });
-  return dx;
 }
 
 Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream) {

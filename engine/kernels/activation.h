@@ -1,26 +1,27 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Elementwise activations and their gradients on plain tensors; results are fresh.
-//   relu     y = max(x, 0)                      dx = dy where y > 0
-//   gelu     y = x Φ(x)                         dx = dy (Φ(x) + x φ(x))
+// Elementwise activations and their gradients on plain tensors; results that are returned are fresh.
+//   relu     y = max(z, 0)                      dz = dy where y > 0
+//   gelu     y = z Φ(z), exact (erf)            dz = dy (Φ(z) + z φ(z))
 //   dropout  y = x · mask / (1 − p)             dx = dy · mask / (1 − p), mask_i = [uniform_i >= p]
 //   drop path  the same with one mask for each sample
 
 #include <cmath>
 
+#include "engine/core/activation.h"
 #include "engine/core/random.h"
 #include "engine/core/tensor.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {
 
-Tensor relu_forward(const Tensor& x);
-/// From the forward result y.
-Tensor relu_backward(const Tensor& dy, const Tensor& y);
-
-Tensor gelu_forward(const Tensor& x);
-Tensor gelu_backward(const Tensor& dy, const Tensor& x);
+/// y = act(z). y may be z.
+Tensor activation_forward(Activation activation, const Tensor& z);
+void activation_forward(Activation activation, const Tensor& z, const Tensor& y);
+/// dz = dy · act'(z). dz may be dy.
+Tensor activation_backward(const ActivationGrad& activation, const Tensor& dy);
+void activation_backward(const ActivationGrad& activation, const Tensor& dy, const Tensor& dz);
 
 /// Forward and backward alike: the mask is drawn from Philox{seed, stream} both times. p in [0, 1), seed: [1] int64.
 Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);
@@ -29,8 +30,12 @@ Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64
 
 namespace kernels {
 
+template <class C> struct Identity {
+  AB_HD C operator()(C z) const { return z; }
+};
+
 template <class C> struct Relu {
-  AB_HD C operator()(C x) const { return x < 0 ? C{0} : x; }
+  AB_HD C operator()(C z) const { return z < 0 ? C{0} : z; }
 };
 
 template <class C> struct ReluBackward {
@@ -43,15 +48,24 @@ template <class C> AB_HD C normal_cdf(C v) {
 }
 
 template <class C> struct Gelu {
-  AB_HD C operator()(C x) const { return x * normal_cdf(x); }
+  AB_HD C operator()(C z) const { return z * normal_cdf(z); }
 };
 
 template <class C> struct GeluBackward {
-  AB_HD C operator()(C dy, C x) const {
-    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * x * x);
-    return dy * (normal_cdf(x) + x * density);
+  AB_HD C operator()(C dy, C z) const {
+    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * z * z);
+    return dy * (normal_cdf(z) + z * density);
   }
 };
+
+/// run(functor), the forward functor of `activation`.
+template <class C, class F> void dispatch_activation(Activation activation, F&& run) {
+  switch (activation) {
+    case Activation::none: return run(Identity<C>{});
+    case Activation::relu: return run(Relu<C>{});
+    case Activation::gelu: return run(Gelu<C>{});
+  }
+}
 
 template <class C> struct Dropout {
   float p;

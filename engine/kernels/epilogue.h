@@ -9,25 +9,31 @@
 
 namespace ab {
 
-/// y = activation(y + bias) in place.   y: [..., C], bias: [C]
+/// y = activation(z), z = v + bias, or y = v · act'(z), of the v that lies in epilogue.before_activation(y).
+/// y: [..., C], bias: [C]
 void apply_epilogue(const Tensor& y, const Epilogue& epilogue);
 
 namespace kernels {
 
-/// One row of y per team; `bias` is not read without kBias.
-template <class T, bool kBias, bool kRelu> struct BiasAndActivation {
+/// One row per team: z = v + bias in place of v, and y = activation(z). y may be z.
+template <class T, class Activation> struct BiasAndActivation {
   using C = compute_t<T>;
+  T* z;
   T* y;
   const T* bias;
   std::int64_t columns;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    T* to = y + row * columns;
-    const auto activation = [](C v) { return kRelu && v < 0 ? C{0} : v; };
-    if constexpr (kBias)
-      lane_map(team, columns, to, [=](C v, C b) { return activation(v + b); }, to, bias);
-    else
-      lane_map(team, columns, to, activation, to);
+    T* const z_row = z + row * columns;
+    T* const y_row = y + row * columns;
+    constexpr int width = kLaneWidth<Team, T>;
+    const bool packed = packable<width>(width, z_row, y_row, bias);
+    for_each_block<width>(team, columns, packed, [&](std::int64_t begin, auto count) {
+      const auto v = load(z_row + begin, count), b = load(bias + begin, count);
+      // y first: on a CPU, v is read where it is used, and z takes its place.
+      assign_block(y_row, begin, count, [](C x, C addend) { return Activation{}(x + addend); }, v, b);
+      if (z != y) assign_block(z_row, begin, count, [](C x, C addend) { return x + addend; }, v, b);
+    });
   }
 };
 

@@ -17,14 +17,15 @@ void check_noise(std::string_view operation, const Tensor& x, float p, const Ten
 
 }  // namespace
 
+// The way back through the activation is all there is to do, and autograd or whoever uses y has done it.
 Var relu(const Var& x) {
-  const Tensor y = relu_forward(x.value());
-  return record("relu", y, {x}, [y](const Tensor& dy) { return Gradients{relu_backward(dy, y)}; });
+  const Tensor y = activation_forward(Activation::relu, x.value());
+  return record("relu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::relu, y});
 }
 
 Var gelu(const Var& x) {
-  return record("gelu", gelu_forward(x.value()), {x},
-                [input = x.value()](const Tensor& dy) { return Gradients{gelu_backward(dy, input)}; });
+  const Tensor y = activation_forward(Activation::gelu, x.value());
+  return record("gelu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::gelu, x.value()});
 }
 
 Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {

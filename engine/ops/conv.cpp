@@ -2,9 +2,9 @@
 #include "engine/ops/conv.h"
 
 #include "engine/core/plan_choice.h"
-#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
+#include "engine/ops/epilogue.h"
 
 namespace ab {
 namespace {
@@ -53,7 +53,7 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 }
 
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
-                      Activation activation, Tensor* sums) {
+                      Activation activation, Tensor* sums, ActivationGrad* grad) {
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   check_alike("conv2d", x, "w", w);
   if (b.defined()) {
@@ -67,16 +67,16 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   if (sums && activation == Activation::none && sums_may_pay(x.dtype()))
     *sums = backend(x.device()).conv2d_forward_summed(simplest(spec), x, w, b, y);
   else
-    backend(x.device()).conv2d_forward(simplest(spec), x, w, {b, activation}, y);
+    backend(x.device()).conv2d_forward(simplest(spec), x, w, forward_epilogue(b, activation, y, grad), y);
   return y;
 }
 
 Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                            Conv2dNeeds needs) {
+                            Conv2dNeeds needs, const ActivationGrad& of_x) {
   Conv2dGrads grads;
   if (needs.dx) {
     grads.dx = Tensor(Shape{spec.batch, spec.height, spec.width, spec.in_channels}, dy.dtype(), dy.device());
-    backend(dy.device()).conv2d_backward_data(simplest(spec), dy, w, grads.dx);
+    backend(dy.device()).conv2d_backward_data(simplest(spec), dy, w, grads.dx, of_x);
   }
   if (needs.dw) {
     grads.dw = Tensor(Shape{spec.out_channels, spec.kernel_h, spec.kernel_w, spec.in_channels / spec.groups},
@@ -95,13 +95,16 @@ Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& option
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  const Tensor y = conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums);
-  const Tensor kept_y = activation == Activation::relu ? y : Tensor{};
-  return record("conv2d", y, {x, w, b}, [=](const Tensor& dy) {
-    const Tensor dsum = kept_y.defined() ? relu_backward(dy, kept_y) : dy;
-    Conv2dGrads grads = conv2d_backward(dsum, spec, kept_x, kept_w, needs);
-    return Gradients{grads.dx, grads.dw, grads.db};
-  });
+  const ActivationGrad of_x = needs.dx ? x.activation_grad() : ActivationGrad{};
+  ActivationGrad of_y;
+  const bool is_recorded = recording() && (needs.dx || needs.dw || needs.db);
+  const Tensor y =
+      conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums, is_recorded ? &of_y : nullptr);
+  const auto backward = [=](const Tensor& dy) {
+    Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs, of_x);
+    return Gradients{of_z(grads.dx), grads.dw, grads.db};
+  };
+  return record("conv2d", y, {x, w, b}, backward, of_y);
 }
 
 }  // namespace ab

@@ -27,13 +27,16 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 /// are not timed (core/plan_choice.h). They may be those of y before it is rounded. A variance computed from them is
 /// wrong by some 10⁻⁶ of the squared mean: by 1 % where the mean is a hundred deviations and y in 16 bits has little
 /// left of them. float32 can do better than that, so it does without.
+/// `grad`, where it is given, receives the way back through the activation.
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
-                      Activation activation = Activation::none, Tensor* sums = nullptr);
+                      Activation activation = Activation::none, Tensor* sums = nullptr,
+                      ActivationGrad* grad = nullptr);
 /// Of dy, the gradient of x ⋆ w + b:
 /// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
+/// Where `of_x` says that x = act(z), dx is the gradient of z.
 /// x is read for dw only and w for dx only; what is not needed may be undefined.
 Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                            Conv2dNeeds needs);
+                            Conv2dNeeds needs, const ActivationGrad& of_x = {});
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options,
            Activation activation = Activation::none, Tensor* sums = nullptr);
 

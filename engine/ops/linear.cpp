@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/linear.h"
 
-#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
+#include "engine/ops/epilogue.h"
 
 namespace ab {
 namespace {
@@ -19,7 +19,8 @@ Shape with_features(Shape shape, std::int64_t features) {
 
 }  // namespace
 
-Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation) {
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
+                      ActivationGrad* grad) {
   AB_CHECK(x.rank() >= 2 && w.rank() == 2 && x.dim(-1) == w.dim(1),
            "linear: x {} does not fit w {}; expected [..., I] and [O, I]", x.shape().str(), w.shape().str());
   check_alike("linear", x, "w", w);
@@ -29,15 +30,16 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activat
     check_alike("linear", x, "b", b);
   }
   const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());
-  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), {b, activation});
+  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), forward_epilogue(b, activation, y, grad));
   return y;
 }
 
-LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs) {
+LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs,
+                            const ActivationGrad& of_x) {
   LinearGrads grads;
   if (needs.dx) {
     grads.dx = Tensor(with_features(dy.shape(), w.dim(1)), dy.dtype(), dy.device());
-    backend(dy.device()).gemm({}, rows_of(dy), w, rows_of(grads.dx));
+    backend(dy.device()).gemm({}, rows_of(dy), w, rows_of(grads.dx), {.grad = of_x});
   }
   if (needs.dw) {
     grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, dy.dtype(), dy.device());
@@ -53,13 +55,15 @@ Var linear(const Var& x, const Var& w, const Var& b, Activation activation) {
   const LinearNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  const Tensor y = linear_forward(x.value(), w.value(), b.value(), activation);
-  const Tensor kept_y = activation == Activation::relu ? y : Tensor{};
-  return record("linear", y, {x, w, b}, [=](const Tensor& dy) {
-    const Tensor dsum = kept_y.defined() ? relu_backward(dy, kept_y) : dy;
-    LinearGrads grads = linear_backward(dsum, kept_x, kept_w, needs);
-    return Gradients{grads.dx, grads.dw, grads.db};
-  });
+  const ActivationGrad of_x = needs.dx ? x.activation_grad() : ActivationGrad{};
+  ActivationGrad of_y;
+  const bool is_recorded = recording() && (needs.dx || needs.dw || needs.db);
+  const Tensor y = linear_forward(x.value(), w.value(), b.value(), activation, is_recorded ? &of_y : nullptr);
+  const auto backward = [=](const Tensor& dy) {
+    LinearGrads grads = linear_backward(dy, kept_x, kept_w, needs, of_x);
+    return Gradients{of_z(grads.dx), grads.dw, grads.db};
+  };
+  return record("linear", y, {x, w, b}, backward, of_y);
 }
 
 Tensor matmul_forward(const Tensor& a, const Tensor& b) {

@@ -32,7 +32,7 @@ class EncoderBlock final : public Composite {
 
   Var forward(const Var& x) override {
     const Var y = add(x, drop_path_1_.forward(attention_.forward(ln_1_.forward(x))));
-    const Var hidden = gelu(mlp_0_.forward(ln_2_.forward(y)));
+    const Var hidden = mlp_0_.forward(ln_2_.forward(y), Activation::gelu);
     return add(y, drop_path_2_.forward(mlp_3_.forward(hidden)));
   }
 

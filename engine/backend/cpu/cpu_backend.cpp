@@ -44,29 +44,33 @@ class CpuBackend final : public Backend {
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
     if (y.numel() == 0) return;
-    const Tensor& bias = epilogue.bias;
+    const Tensor &bias = epilogue.bias, v = epilogue.before_activation(y);
     if (y.dtype() == DType::float64) {
       cpu::conv2d_forward_loops(spec, x.data<double>(), w.data<double>(),
-                                bias.defined() ? bias.data<double>() : nullptr, y.data<double>());
+                                bias.defined() ? bias.data<double>() : nullptr, v.data<double>());
     } else if (y.dtype() == DType::float32) {
-      conv_float32(spec, ConvDirection::forward, x, w, bias, y);
+      conv_float32(spec, ConvDirection::forward, x, w, bias, v);
     } else {
-      const Tensor y32(y.shape());
-      conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), y32);
-      cpu::round_from_float32(y32, y);
+      const Tensor v32(y.shape());
+      conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), v32);
+      cpu::round_from_float32(v32, v);
     }
-    apply_epilogue(y, {.activation = epilogue.activation});
+    apply_epilogue(y, epilogue.without_bias());
   }
 
-  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                            const Tensor& dx) override {
+  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                            const ActivationGrad& of_x) override {
     if (dx.numel() == 0) return;
-    if (dx.dtype() == DType::float64)
-      return cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
-    if (dx.dtype() == DType::float32) return conv_float32(spec, ConvDirection::backward_data, dx, w, {}, dy);
-    const Tensor dx32(dx.shape());
-    conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
-    cpu::round_from_float32(dx32, dx);
+    if (dx.dtype() == DType::float64) {
+      cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
+    } else if (dx.dtype() == DType::float32) {
+      conv_float32(spec, ConvDirection::backward_data, dx, w, {}, dy);
+    } else {
+      const Tensor dx32(dx.shape());
+      conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
+      cpu::round_from_float32(dx32, dx);
+    }
+    apply_epilogue(dx, {.grad = of_x});
   }
 
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,

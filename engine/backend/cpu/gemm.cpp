@@ -60,21 +60,23 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
 }
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {
+  const Tensor v = epilogue.before_activation(c);
   const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
   switch (c.dtype()) {
     case DType::float64:
       dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(), b.data<double>(), spec.beta,
-            c.data<double>());
+            v.data<double>());
       break;
     case DType::bfloat16:
     case DType::float16: {
-      const Tensor c32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
-      gemm(spec, to_float32(a), to_float32(b), c32, {to_float32(epilogue.bias), epilogue.activation});
-      return round_from_float32(c32, c);
+      const Tensor v32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
+      gemm(spec, to_float32(a), to_float32(b), v32, {to_float32(epilogue.bias)});
+      round_from_float32(v32, v);
+      return apply_epilogue(c, epilogue.without_bias());
     }
     default:
       sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,
-            c.data<float>());
+            v.data<float>());
   }
   apply_epilogue(c, epilogue);
 }

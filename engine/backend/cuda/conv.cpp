@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/backend/cuda/cudnn_graph.h"
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/plan_timer.h"
 #include "engine/core/precision.h"
@@ -20,23 +21,27 @@ void take_moments(const Tensor& y, const Tensor& sums) {
   batch_moments(y, sums, 1e-5, mean, var, 0.1);
 }
 
-/// Runs the plan that the thread keeps for this call, made and chosen at first use. `sums` receives those of y if that
-/// plan brings them.
+/// Runs the plan that the thread keeps for this call, made and chosen at first use. The epilogue is that of the tensor
+/// which the direction writes. `sums` receives those of y if that plan brings them.
 void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection direction, const Tensor& x,
                const Tensor& w, const Tensor& y, const Epilogue& epilogue, Tensor* sums = nullptr) {
-  constexpr std::int64_t kAlignment = 16;
-  std::int64_t alignment = kAlignment;
-  for (const Tensor* t : {&x, &w, &y, &epilogue.bias})
-    if (t->defined()) alignment = std::min(alignment, alignment_of(*t, kAlignment));
+  std::int64_t alignment = kCudnnAlignment;
+  for (const Tensor* t : {&x, &w, &y, &epilogue.bias, &epilogue.grad.saved})
+    if (t->defined()) alignment = std::min(alignment, alignment_of(*t, kCudnnAlignment));
   const bool tf32 = y.dtype() == DType::float32 && tf32_allowed();
-  CudnnConv& conv = context.conv({spec, direction, y.dtype(), alignment, tf32, epilogue.bias.defined(),
-                                  epilogue.activation, plan_choice(), sums != nullptr});
+  CudnnConvKey key{spec, direction, y.dtype(), alignment, tf32, epilogue.bias.defined(), epilogue.activation};
+  key.choice = plan_choice();
+  key.has_sums = sums != nullptr;
+  // Compiled for seconds, and not always faster than a pass of our own.
+  if (key.choice == PlanChoice::timed) key.grad = epilogue.grad.activation;
+  CudnnConv& conv = context.conv(key);
   const Tensor totals = sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
-  const CudnnConvData data{x.raw(), w.raw(), y.raw(), epilogue.bias.defined() ? epilogue.bias.raw() : nullptr,
+  const CudnnConvData data{x.raw(), w.raw(), y.raw(), address_of(epilogue.bias), address_of(epilogue.grad.saved),
                            sums ? totals.data<float>() : nullptr};
+  const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
-    if (!conv.is_fused(i)) apply_epilogue(y, epilogue);
+    if (!conv.is_fused(i)) apply_epilogue(written, epilogue);
   };
   keep_fastest(conv, context, [&](std::size_t i) {
     run(i);
@@ -54,7 +59,14 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
 void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                     const Epilogue& epilogue, const Tensor& y) {
   if (y.numel() == 0) return;
-  if (!spec.is_pointwise()) return run_cudnn(context, spec, ConvDirection::forward, x, w, y, epilogue);
+  if (!spec.is_pointwise()) {
+    // cuDNN has plans ready for bias and ReLU; a GELU is a pass of our own.
+    const bool in_two_steps = epilogue.activation == Activation::gelu;
+    const Epilogue first = in_two_steps ? Epilogue{.bias = epilogue.bias} : epilogue;
+    run_cudnn(context, spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
+    if (in_two_steps) apply_epilogue(y, epilogue.without_bias());
+    return;
+  }
   gemm(context, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
        y.view({-1, spec.out_channels}), epilogue);
 }
@@ -70,11 +82,11 @@ Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, con
 }
 
 void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                          const Tensor& dx) {
+                          const Tensor& dx, const ActivationGrad& of_x) {
   if (dx.numel() == 0) return;
-  if (!spec.is_pointwise()) return run_cudnn(context, spec, ConvDirection::backward_data, dx, w, dy, {});
+  if (!spec.is_pointwise()) return run_cudnn(context, spec, ConvDirection::backward_data, dx, w, dy, {.grad = of_x});
   gemm(context, {}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
-       dx.view({-1, spec.in_channels}), {});
+       dx.view({-1, spec.in_channels}), {.grad = of_x});
 }
 
 void conv2d_backward_weight(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,

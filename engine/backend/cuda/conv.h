@@ -14,7 +14,7 @@ void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor
 Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y);
 void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                          const Tensor& dx);
+                          const Tensor& dx, const ActivationGrad& of_x);
 void conv2d_backward_weight(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
                             const Tensor& dw, const Tensor& db);
 

@@ -40,9 +40,9 @@ class CudaBackend final : public Backend {
                                const Tensor& y) override {
     return cuda::conv2d_forward_summed(context(), spec, x, w, bias, y);
   }
-  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                            const Tensor& dx) override {
-    cuda::conv2d_backward_data(context(), spec, dy, w, dx);
+  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                            const ActivationGrad& of_x) override {
+    cuda::conv2d_backward_data(context(), spec, dy, w, dx, of_x);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor& db) override {

@@ -4,14 +4,15 @@
 #include <functional>
 #include <utility>
 
+#include "engine/backend/cuda/cudnn_graph.h"
+
 namespace ab::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;               // the most that plans make use of
 constexpr std::size_t kRepeatableReductions = 91100;  // the cuDNN that they came with
 
 enum TensorId : std::int64_t {
-  kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6, kSquare = 7, kSums = 8, kSumsOfSquares = 9
+  kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6, kSaved = 7, kSquare = 8, kSums = 9, kSumsOfSquares = 10
 };
 
 /// cuDNN's names for one direction of convolution.
@@ -49,21 +50,6 @@ OperationNames operation_names(ConvDirection direction) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 }
 
-cudnnDataType_t storage_type(DType dtype) {
-  switch (dtype) {
-    case DType::float32: return CUDNN_DATA_FLOAT;
-    case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
-    case DType::float16: return CUDNN_DATA_HALF;
-    case DType::float64: return CUDNN_DATA_DOUBLE;
-    default:
-      throw Error(ErrorKind::config, fmt::format("conv2d: a GPU does not convolve {}", name_of(dtype)));
-  }
-}
-
-cudnnDataType_t compute_type(DType dtype) {
-  return dtype == DType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-}
-
 /// cuDNN lists dimensions as batch, channel, row, column; channels lie innermost in memory. A filter has its
 /// output channels in place of the batch.
 CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::int64_t n, std::int64_t c,
@@ -71,11 +57,11 @@ CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   // What goes from one operation to the next has no address, and is not rounded.
   const bool is_virtual = id == kProduct || id == kSum || id == kSquare;
-  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype))
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype, "conv2d"))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})
       .set(CUDNN_ATTR_TENSOR_STRIDES, {h * w * c, std::int64_t{1}, w * c, c})
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id})
-      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is_virtual ? kAlignment : key.alignment)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is_virtual ? kCudnnAlignment : key.alignment)
       .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_virtual)
       .finalize();
   return tensor;
@@ -85,6 +71,12 @@ CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::
 CudnnDescriptor output_tensor(TensorId id, const CudnnConvKey& key) {
   const Conv2dSpec& s = key.spec;
   return channels_last_tensor(id, key, s.batch, s.out_channels, s.out_height(), s.out_width());
+}
+
+/// In the shape of x.
+CudnnDescriptor input_tensor(TensorId id, const CudnnConvKey& key) {
+  const Conv2dSpec& s = key.spec;
+  return channels_last_tensor(id, key, s.batch, s.in_channels, s.height, s.width);
 }
 
 CudnnDescriptor conv_geometry(const CudnnConvKey& key) {
@@ -101,39 +93,26 @@ CudnnDescriptor conv_geometry(const CudnnConvKey& key) {
   return geometry;
 }
 
+TensorId written_by(ConvDirection direction) {
+  return direction == ConvDirection::forward ? kY : direction == ConvDirection::backward_data ? kX : kW;
+}
+
+/// `result` takes the place of the tensor that the direction writes.
 /// The number of groups is not an attribute: cuDNN divides the channels of x by those of the filter.
 CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
+  const auto role = [&](TensorId id) { return id == written_by(key.direction) ? result : id; };
   const Conv2dSpec& s = key.spec;
   const OperationNames names = operation_names(key.direction);
   CudnnDescriptor operation(names.descriptor);
   operation.set(names.geometry, conv_geometry(key))
-      .set(names.x, channels_last_tensor(kX, key, s.batch, s.in_channels, s.height, s.width))
+      .set(names.x, input_tensor(role(kX), key))
       .set(names.w,
            channels_last_tensor(kW, key, s.out_channels, s.in_channels / s.groups, s.kernel_h, s.kernel_w))
-      .set(names.y, output_tensor(result, key));
+      .set(names.y, output_tensor(role(kY), key));
   if (key.dtype == DType::float64)
     operation.set(names.alpha, 1.0).set(names.beta, 0.0);
   else
     operation.set(names.alpha, 1.0f).set(names.beta, 0.0f);
-  operation.finalize();
-  return operation;
-}
-
-/// to = from + bias, to = ReLU(from) or to = from · from
-CudnnDescriptor pointwise_operation(const CudnnConvKey& key, cudnnPointwiseMode_t mode, TensorId from, TensorId to) {
-  CudnnDescriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode)
-      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(key.dtype))
-      .set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN)  // a run that diverges must not look healthy
-      .finalize();
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, output_tensor(from, key))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, output_tensor(to, key));
-  if (mode == CUDNN_POINTWISE_ADD)
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                  channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1));
-  if (mode == CUDNN_POINTWISE_MUL) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, output_tensor(from, key));
   operation.finalize();
   return operation;
 }
@@ -156,33 +135,30 @@ CudnnDescriptor sum_operation(const CudnnConvKey& key, TensorId from, TensorId t
   return operation;
 }
 
-/// convolution → + bias → ReLU → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
-CudnnDescriptor operation_graph(const CudnnConvKey& key, cudnnHandle_t handle) {
+/// forward: convolution → + bias → ReLU → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
+/// backward_data: convolution → · act'(z) → x
+CudnnDescriptor graph_of(const CudnnConvKey& key, cudnnHandle_t handle) {
   const bool has_relu = key.activation == Activation::relu;
-  const TensorId before_relu = key.has_bias ? kSum : kProduct;
   std::vector<CudnnDescriptor> operations;
-  operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : kY));
+  operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : written_by(key.direction)));
   if (key.has_bias)
-    operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_ADD, kProduct, has_relu ? kSum : kY));
-  if (has_relu) operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_RELU_FWD, before_relu, kY));
+    operations.push_back(pointwise_operation(CUDNN_POINTWISE_ADD, key.dtype, output_tensor(kProduct, key),
+                                             channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1),
+                                             output_tensor(has_relu ? kSum : kY, key)));
+  if (has_relu)
+    operations.push_back(activation_operation(key.activation, key.dtype,
+                                              output_tensor(key.has_bias ? kSum : kProduct, key),
+                                              output_tensor(kY, key)));
+  if (key.grad != Activation::none)
+    operations.push_back(activation_grad_operation(key.grad, key.dtype, input_tensor(kProduct, key),
+                                                   input_tensor(kSaved, key), input_tensor(kX, key)));
   if (key.has_sums) {
-    operations.push_back(pointwise_operation(key, CUDNN_POINTWISE_MUL, kY, kSquare));
+    operations.push_back(pointwise_operation(CUDNN_POINTWISE_MUL, key.dtype, output_tensor(kY, key),
+                                             output_tensor(kY, key), output_tensor(kSquare, key)));
     operations.push_back(sum_operation(key, kY, kSums));
     operations.push_back(sum_operation(key, kSquare, kSumsOfSquares));
   }
-  CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
-  if (handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
-  graph.finalize();
-  return graph;
-}
-
-/// Tensor cores round float32 operands to TF32 before they multiply; other plans turn them into 16 bits.
-bool keeps_precision(const NumericalNotes& notes, const CudnnConvKey& key) {
-  if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;
-  if (key.dtype != DType::float32) return true;
-  if (contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
-  return key.tf32 || !contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  return operation_graph(operations, handle);
 }
 
 }  // namespace
@@ -203,7 +179,8 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
                          s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
                          static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
                          std::int64_t{key.has_bias}, static_cast<std::int64_t>(key.activation),
-                         static_cast<std::int64_t>(key.choice), std::int64_t{key.has_sums}})
+                         static_cast<std::int64_t>(key.grad), static_cast<std::int64_t>(key.choice),
+                         std::int64_t{key.has_sums}})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -212,16 +189,16 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_prop
     : out_channels_(key.spec.out_channels) {
   const CudnnConvKey plain = key.without_sums();
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
-    graphs_.push_back(operation_graph(part, handle));
-    for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice,
-                                      [&](const NumericalNotes& notes) { return keeps_precision(notes, key); }))
+    graphs_.push_back(graph_of(part, handle));
+    const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };
+    for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice, is_precise))
       candidates_.push_back({std::move(plan), part.has_epilogue(), part.has_sums});
   };
-  // A fused plan that does not repeat is not worth its gain: the same in two steps does.
-  if (key.has_epilogue())
-    add_plans(plain, key.choice == PlanChoice::heuristic ? PlanChoice::deterministic : key.choice);
+  // A fused plan that does not repeat is not worth its gain: the same in two steps does. And what cuDNN compiles while
+  // the run waits, for some three seconds each, shall be one plan: the way back through an activation, and sums.
+  const bool one_repeats = key.choice == PlanChoice::heuristic || key.grad != Activation::none;
+  if (key.has_epilogue()) add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
   if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(plain.without_epilogue(), key.choice);
-  // One only: cuDNN compiles it while the run waits, for about three seconds.
   if (key.has_sums && key.choice == PlanChoice::timed && cudnnGetVersion() >= kRepeatableReductions)
     add_plans(key, PlanChoice::deterministic);
   if (!candidates_.empty()) return;
@@ -244,22 +221,16 @@ void CudnnConv::keep(std::size_t i) {
 }
 
 void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i) const {
-  std::vector<std::int64_t> ids{kX, kW, kY};
-  std::vector<void*> pointers{data.x, data.w, data.y};
-  if (candidates_[i].is_fused && data.bias) {
-    ids.push_back(kBias);
-    pointers.push_back(data.bias);
-  }
-  if (candidates_[i].has_sums) {
-    ids.insert(ids.end(), {kSums, kSumsOfSquares});
-    pointers.insert(pointers.end(), {data.sums, data.sums + out_channels_});
-  }
-  CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids))
-      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(pointers))
-      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
-      .finalize();
-  AB_CUDA(cudnnBackendExecute(handle, candidates_[i].plan.descriptor.raw(), pack.raw()));
+  const Candidate& candidate = candidates_[i];
+  float* const sums = candidate.has_sums ? data.sums : nullptr;
+  const CudnnOperand operands[] = {{kX, data.x},
+                                   {kW, data.w},
+                                   {kY, data.y},
+                                   {kBias, candidate.is_fused ? data.bias : nullptr},
+                                   {kSaved, candidate.is_fused ? data.saved : nullptr},
+                                   {kSums, sums},
+                                   {kSumsOfSquares, sums ? sums + out_channels_ : nullptr}};
+  cuda::execute(handle, candidate.plan, operands, workspace);
 }
 
 }  // namespace ab::cuda

@@ -29,14 +29,15 @@ struct CudnnConvKey {
   bool tf32 = false;            ///< float32: products may be those of TF32
   bool has_bias = false;        ///< forward only, as is the activation
   Activation activation = Activation::none;
+  Activation grad = Activation::none;  ///< backward_data only: x is the gradient of z instead of that of act(z)
   PlanChoice choice = PlanChoice::heuristic;
   bool has_sums = false;  ///< forward without an activation: Σ y and Σ y² per channel too, where plans are timed
 
-  bool has_epilogue() const { return has_bias || activation != Activation::none; }
+  bool has_epilogue() const { return has_bias || activation != Activation::none || grad != Activation::none; }
   CudnnConvKey without_epilogue() const {
     CudnnConvKey plain = *this;
     plain.has_bias = false;
-    plain.activation = Activation::none;
+    plain.activation = plain.grad = Activation::none;
     return plain;
   }
   CudnnConvKey without_sums() const {
@@ -57,12 +58,13 @@ struct CudnnConvData {
   void* w = nullptr;
   void* y = nullptr;
   void* bias = nullptr;   ///< null unless the key has one
+  void* saved = nullptr;  ///< for the key's grad, what ActivationGrad saved; else null
   float* sums = nullptr;  ///< [2, out_channels]; null unless the key has them
 };
 
 class CudnnConv {
  public:
-  /// Bias and activation are part of the plan where cuDNN has one; otherwise the convolution is planned alone.
+  /// Bias, activation and grad are part of the plan where cuDNN has one; otherwise the convolution is planned alone.
   /// `handle`: what it will be executed on; null for a plan of a device that is not there.
   /// Throws Error(communication) when cuDNN has no plan at all, or none as `choice` demands.
   CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle = nullptr);
@@ -72,7 +74,7 @@ class CudnnConv {
   /// Drops the others.
   void keep(std::size_t i);
 
-  /// Whether plan i does what the key says of bias and activation; if not, that remains to be done.
+  /// Whether plan i does what the key says of bias, activation and grad; if not, that remains to be done.
   bool is_fused(std::size_t i = 0) const { return candidates_[i].is_fused; }
   /// Whether plan i writes the sums.
   bool has_sums(std::size_t i = 0) const { return candidates_[i].has_sums; }

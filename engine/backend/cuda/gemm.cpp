@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "engine/backend/cuda/cudnn_graph.h"
 #include "engine/backend/cuda/plan_timer.h"
 #include "engine/core/precision.h"
 #include "engine/kernels/elementwise.h"
@@ -37,14 +38,8 @@ bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 &&
 /// cuBLASLt may read and write biases in vectors.
 bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
-/// The part of an epilogue that cuBLASLt may be asked for: all or nothing. It has a ReLU, but does not promise to keep a
-/// NaN, without which a run that diverges would look healthy.
-GemmEpilogue fusible(const Epilogue& epilogue) {
-  const bool is_bias = epilogue.activation == Activation::none && is_aligned(epilogue.bias);
-  return is_bias ? GemmEpilogue::bias : GemmEpilogue::none;
-}
-
-/// C = α op(A) op(B) + β C and what `epilogue` adds to that; `finish()` does the latter where cuBLASLt does not.
+/// C = α op(A) op(B) + β C and what `epilogue` adds to that. `finish(is_fused)` does what remains: all of it, unless
+/// cuBLASLt has it fused.
 template <class Finish>
 void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
          const Tensor& c, const Tensor& bias, const Finish& finish) {
@@ -59,39 +54,84 @@ void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, co
   key.tf32 = multiplies_as_tf32(c);
   key.epilogue = epilogue;
   key.choice = plan_choice();
-  if (c.numel() == 0) return finish();
+  if (c.numel() == 0) return finish(false);
   if (key.k == 0) {
     spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
-    return finish();
+    return finish(false);
   }
 
   key.align_a = static_cast<std::uint32_t>(alignment_of(a, kAlignment));
   key.align_b = static_cast<std::uint32_t>(alignment_of(b, kAlignment));
   key.align_c = static_cast<std::uint32_t>(alignment_of(c, kAlignment));
   CublasLtGemm& gemm = context.gemm(key);
-  void* const bias_address = bias.defined() ? bias.raw() : nullptr;
   const auto execute = [&](std::size_t i) {
-    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), bias_address,
+    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), address_of(bias),
                  context.workspace(gemm.workspace_bytes(i)), context.stream(), i);
-    if (!gemm.is_fused(i)) finish();
+    finish(gemm.is_fused(i));
   };
   // What is added to C must be added once.
   if (spec.beta == 0.0f) keep_fastest(gemm, context, execute);
   execute(0);
 }
 
+/// The product by cuBLASLt, which is asked for the bias; an activation is a pass of our own.
+void run_cublaslt(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+                  const Epilogue& epilogue) {
+  const GemmEpilogue fusible = is_aligned(epilogue.bias) ? GemmEpilogue::bias : GemmEpilogue::none;
+  run(context, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, [&](bool has_bias) {
+    apply_epilogue(c, has_bias ? epilogue.without_bias() : epilogue);
+  });
+}
+
+/// Whether cuDNN may be asked for the product with its activation.
+bool may_be_fused(const GemmSpec& spec, const Tensor& c, const Epilogue& epilogue) {
+  const bool has_activation = epilogue.activation != Activation::none || epilogue.grad.defined();
+  const bool is_plain = spec.alpha == 1.0f && spec.beta == 0.0f;
+  return has_activation && is_plain && c.dtype() != DType::float64 && plan_choice() == PlanChoice::timed;
+}
+
+CudnnMatmulKey matmul_key(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+                          const Epilogue& epilogue) {
+  CudnnMatmulKey key{.transpose_a = spec.transpose_a, .transpose_b = spec.transpose_b};
+  key.m = c.dim(0);
+  key.n = c.dim(1);
+  key.k = spec.transpose_a ? a.dim(0) : a.dim(1);
+  key.dtype = c.dtype();
+  key.alignment = kCudnnAlignment;
+  for (const Tensor* t : {&a, &b, &c, &epilogue.bias, &epilogue.z, &epilogue.grad.saved})
+    if (t->defined()) key.alignment = std::min(key.alignment, alignment_of(*t, kCudnnAlignment));
+  key.tf32 = multiplies_as_tf32(c);
+  key.has_bias = epilogue.bias.defined();
+  key.stores_z = epilogue.z.defined();
+  key.activation = epilogue.activation;
+  key.grad = epilogue.grad.activation;
+  return key;
+}
+
 }  // namespace
 
 void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
           const Epilogue& epilogue) {
-  run(context, spec, fusible(epilogue), a, b, c, epilogue.bias, [&] { apply_epilogue(c, epilogue); });
+  const auto separate = [&] { run_cublaslt(context, spec, a, b, c, epilogue); };
+  if (!may_be_fused(spec, c, epilogue) || c.numel() == 0 || a.numel() == 0) return separate();
+
+  CudnnMatmul& matmul = context.matmul(matmul_key(spec, a, b, c, epilogue));
+  const CudnnMatmulData data{a.raw(),  b.raw(),  c.raw(), address_of(epilogue.bias), address_of(epilogue.z),
+                             address_of(epilogue.grad.saved)};
+  const auto execute = [&](std::size_t i) {
+    if (!matmul.is_fused(i)) return separate();
+    matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
+  };
+  if (matmul.candidates() > 1) separate();  // chooses among algorithms of its own, before it is timed itself
+  keep_fastest(matmul, context.stream(), execute);
+  execute(0);
 }
 
 void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
                           const Tensor& db) {
   const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
-  run(context, {.transpose_a = true}, epilogue, dy, x, dw, db, [&] {
-    if (db.defined()) column_sums(dy, db);
+  run(context, {.transpose_a = true}, epilogue, dy, x, dw, db, [&](bool has_sums) {
+    if (db.defined() && !has_sums) column_sums(dy, db);
   });
 }
 

@@ -27,4 +27,7 @@ inline std::int64_t alignment_of(const Tensor& t, std::int64_t at_most) {
   return std::min(at_most, static_cast<std::int64_t>(address & (~address + 1)));
 }
 
+/// Null where the tensor is undefined.
+inline void* address_of(const Tensor& t) { return t.defined() ? t.raw() : nullptr; }
+
 }  // namespace ab::cuda

@@ -11,6 +11,7 @@
 
 #include "engine/backend/cuda/cublaslt_gemm.h"
 #include "engine/backend/cuda/cudnn_conv.h"
+#include "engine/backend/cuda/cudnn_matmul.h"
 #include "engine/backend/cuda/handles.h"
 #include "engine/backend/cuda/pinned_copy.h"
 #include "engine/backend/cuda/staging.h"
@@ -55,9 +56,11 @@ class ThreadContext {
   /// The plan, made at first use.
   CudnnConv& conv(const CudnnConvKey& key);
   CublasLtGemm& gemm(const GemmKey& key);
+  CudnnMatmul& matmul(const CudnnMatmulKey& key);
 
  private:
   explicit ThreadContext(int device_index);
+  const CudnnDescriptor& device_properties();
 
   int device_index_;
   int multiprocessors_ = 0;
@@ -70,9 +73,10 @@ class ThreadContext {
   StreamCapture* capture_ = nullptr;
   std::shared_ptr<void> workspace_;
   std::size_t workspace_bytes_ = 0;
-  std::optional<CudnnDescriptor> device_properties_;
+  std::optional<CudnnDescriptor> device_properties_;  // what cuDNN plans for
   std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
   std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
+  std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
 };
 
 }  // namespace ab::cuda

@@ -56,17 +56,40 @@ Tensor sums_of_channels(const Tensor& y) {
   return result;
 }
 
+/// The same of what an epilogue reads and writes.
+class EpilogueOperands {
+ public:
+  explicit EpilogueOperands(const Epilogue& epilogue)
+      : bias_(epilogue.bias),
+        z_(epilogue.z),
+        saved_(epilogue.grad.saved),
+        activation_(epilogue.activation),
+        of_saved_(epilogue.grad.activation) {}
+
+  Epilogue on_host() const {
+    return {bias_.on_host(), activation_, z_.on_host(), {of_saved_, saved_.on_host()}};
+  }
+  void take(const Epilogue& host) const {
+    if (host.z.defined()) z_.take(host.z);
+  }
+
+ private:
+  Operand bias_, z_, saved_;
+  Activation activation_, of_saved_;
+};
+
 class EmulatedBackend final : public Backend {
  public:
   explicit EmulatedBackend(int device_index) : device_{DeviceKind::cuda, device_index} {}
 
   void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
             const Epilogue& epilogue) override {
-    issue([spec, a = Operand(a), b = Operand(b), c = Operand(c), bias = Operand(epilogue.bias),
-           activation = epilogue.activation] {
+    issue([spec, a = Operand(a), b = Operand(b), c = Operand(c), rest = EpilogueOperands(epilogue)] {
       const Tensor result = c.on_host();
-      cpu_backend().gemm(spec, a.on_host(), b.on_host(), result, {bias.on_host(), activation});
+      const Epilogue on_host = rest.on_host();
+      cpu_backend().gemm(spec, a.on_host(), b.on_host(), result, on_host);
       c.take(result);
+      rest.take(on_host);
     });
   }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
@@ -87,11 +110,12 @@ class EmulatedBackend final : public Backend {
 
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    issue([spec, x = Operand(x), w = Operand(w), bias = Operand(epilogue.bias), activation = epilogue.activation,
-           y = Operand(y)] {
+    issue([spec, x = Operand(x), w = Operand(w), rest = EpilogueOperands(epilogue), y = Operand(y)] {
       const Tensor result = y.on_host();
-      cpu_backend().conv2d_forward(spec, x.on_host(), w.on_host(), {bias.on_host(), activation}, result);
+      const Epilogue on_host = rest.on_host();
+      cpu_backend().conv2d_forward(spec, x.on_host(), w.on_host(), on_host, result);
       y.take(result);
+      rest.take(on_host);
     });
   }
   Tensor conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -101,10 +125,11 @@ class EmulatedBackend final : public Backend {
     issue([y = Operand(y), sums = Operand(sums)] { sums.take(sums_of_channels(y.on_host())); });
     return sums;
   }
-  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx) override {
-    issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx)] {
+  void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                            const ActivationGrad& of_x) override {
+    issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx), rest = EpilogueOperands({.grad = of_x})] {
       const Tensor result = dx.on_host();
-      cpu_backend().conv2d_backward_data(spec, dy.on_host(), w.on_host(), result);
+      cpu_backend().conv2d_backward_data(spec, dy.on_host(), w.on_host(), result, rest.on_host().grad);
       dx.take(result);
     });
   }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/cudnn_graph.h"
+
+namespace ab::cuda {
+namespace {
+
+CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, DType dtype) {
+  CudnnDescriptor descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  descriptor.set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(dtype))
+      .set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN)  // a run that diverges must not look healthy
+      .finalize();
+  return descriptor;
+}
+
+}  // namespace
+
+cudnnDataType_t storage_type(DType dtype, std::string_view operation) {
+  switch (dtype) {
+    case DType::float32: return CUDNN_DATA_FLOAT;
+    case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
+    case DType::float16: return CUDNN_DATA_HALF;
+    case DType::float64: return CUDNN_DATA_DOUBLE;
+    default:
+      throw Error(ErrorKind::config, fmt::format("{}: a GPU does not compute with {}", operation, name_of(dtype)));
+  }
+}
+
+cudnnDataType_t compute_type(DType dtype) {
+  return dtype == DType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+}
+
+bool keeps_precision(const NumericalNotes& notes, DType dtype, bool tf32) {
+  if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;
+  if (dtype != DType::float32) return true;
+  if (contains(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;
+  return tf32 || !contains(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+}
+
+CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, const CudnnDescriptor& x,
+                                    const CudnnDescriptor& b, const CudnnDescriptor& y) {
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor activation_operation(Activation activation, DType dtype, const CudnnDescriptor& z,
+                                     const CudnnDescriptor& y) {
+  const auto mode = activation == Activation::relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD;
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, z)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,
+                                          const CudnnDescriptor& saved, const CudnnDescriptor& dz) {
+  const auto mode = activation == Activation::relu ? CUDNN_POINTWISE_RELU_BWD : CUDNN_POINTWISE_GELU_BWD;
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, saved)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dz)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, cudnnHandle_t handle) {
+  CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
+  if (handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+  graph.finalize();
+  return graph;
+}
+
+void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const CudnnOperand> operands, void* workspace) {
+  std::vector<std::int64_t> ids;
+  std::vector<void*> addresses;
+  for (const CudnnOperand& operand : operands) {
+    if (!operand.address) continue;
+    ids.push_back(operand.id);
+    addresses.push_back(operand.address);
+  }
+  CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const std::int64_t>(ids))
+      .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::span<void* const>(addresses))
+      .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+      .finalize();
+  AB_CUDA(cudnnBackendExecute(handle, plan.descriptor.raw(), pack.raw()));
+}
+
+}  // namespace ab::cuda

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/cudnn_matmul.h"
+
+#include <functional>
+
+#include "engine/backend/cuda/cudnn_graph.h"
+
+namespace ab::cuda {
+namespace {
+
+enum MatrixId : std::int64_t { kA = 1, kB = 2, kC = 3, kBias = 4, kProduct = 5, kZ = 6, kSaved = 7 };
+
+/// What goes from one operation to the next without an address, and is not rounded on the way.
+bool is_virtual(MatrixId id, const CudnnMatmulKey& key) { return id == kProduct || (id == kZ && !key.stores_z); }
+
+/// cuDNN multiplies batches: ours have one matrix.
+CudnnDescriptor matrix(MatrixId id, const CudnnMatmulKey& key, std::int64_t rows, std::int64_t columns,
+                       bool transposed = false) {
+  const bool inner = is_virtual(id, key);
+  CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, inner ? compute_type(key.dtype) : storage_type(key.dtype, "gemm"))
+      .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {std::int64_t{1}, rows, columns})
+      .set(CUDNN_ATTR_TENSOR_STRIDES,
+           {rows * columns, transposed ? std::int64_t{1} : columns, transposed ? rows : std::int64_t{1}})
+      .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id})
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, inner ? kCudnnAlignment : key.alignment)
+      .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, inner)
+      .finalize();
+  return tensor;
+}
+
+CudnnDescriptor product_operation(const CudnnMatmulKey& key, const CudnnDescriptor& product) {
+  CudnnDescriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, compute_type(key.dtype)).finalize();
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, matrix(kA, key, key.m, key.k, key.transpose_a))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, matrix(kB, key, key.k, key.n, key.transpose_b))
+      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, product)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor graph_of(const CudnnMatmulKey& key, cudnnHandle_t handle) {
+  const auto result = [&](MatrixId id) { return matrix(id, key, key.m, key.n); };
+  std::vector<CudnnDescriptor> operations;
+  if (key.grad != Activation::none) {
+    operations.push_back(product_operation(key, result(kProduct)));
+    operations.push_back(
+        activation_grad_operation(key.grad, key.dtype, result(kProduct), result(kSaved), result(kC)));
+  } else {
+    operations.push_back(product_operation(key, result(key.has_bias ? kProduct : kZ)));
+    if (key.has_bias)
+      operations.push_back(pointwise_operation(CUDNN_POINTWISE_ADD, key.dtype, result(kProduct),
+                                               matrix(kBias, key, 1, key.n), result(kZ)));
+    operations.push_back(activation_operation(key.activation, key.dtype, result(kZ), result(kC)));
+  }
+  return operation_graph(operations, handle);
+}
+
+}  // namespace
+
+std::size_t CudnnMatmulKeyHash::operator()(const CudnnMatmulKey& key) const {
+  std::size_t hash = 0;
+  for (std::int64_t v : {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
+                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
+                         std::int64_t{key.has_bias}, std::int64_t{key.stores_z},
+                         static_cast<std::int64_t>(key.activation), static_cast<std::int64_t>(key.grad)})
+    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
+  return hash;
+}
+
+CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle)
+    : graph_(graph_of(key, handle)),
+      plans_(find_plans(graph_, device_properties, PlanChoice::deterministic, [&](const NumericalNotes& notes) {
+        return keeps_precision(notes, key.dtype, key.tf32);
+      })) {}
+
+void CudnnMatmul::keep(std::size_t i) {
+  if (is_fused(i))
+    has_separate_ = false;
+  else
+    plans_.clear();
+}
+
+void CudnnMatmul::execute(cudnnHandle_t handle, const CudnnMatmulData& data, void* workspace) const {
+  const CudnnOperand operands[] = {{kA, data.a},       {kB, data.b}, {kC, data.c},
+                                   {kBias, data.bias}, {kZ, data.z}, {kSaved, data.saved}};
+  cuda::execute(handle, plans_.at(0), operands, workspace);
+}
+
+}  // namespace ab::cuda
