@@ -123,7 +123,7 @@ void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const T
     matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
   };
   if (matmul.candidates() > 1) separate();  // chooses among algorithms of its own, before it is timed itself
-  keep_fastest(matmul, context.stream(), execute);
+  keep_fastest(matmul, context, execute);
   execute(0);
 }
 
