@@ -98,7 +98,7 @@ void declare_ranks(std::vector<Setting>& all) {
       .may_change = true;
   s.choice("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
            "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
-           "GPU, unless ranks are processes or batch norm is synchronised")
+           "GPU, unless ranks are processes, batch norm is synchronised or a graph would need too much memory")
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
       .may_change = true;
@@ -138,7 +138,7 @@ void declare_run(std::vector<Setting>& all) {
            "loss scaling");
   s.value("autotune", &T::autotune,
           "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest; "
-          "in bf16 and fp16 cuDNN compiles some of them, for seconds each")
+          "cuDNN compiles some of them, for seconds each, whenever shapes are new")
       .may_change = true;
   s.value("deterministic", &T::deterministic,
           "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");

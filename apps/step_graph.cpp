@@ -68,8 +68,8 @@ Tensor StepGraph::run(StepKey key, const std::function<Tensor()>& forward_backwa
 /// False when the pool does not get the memory it needs: then it is as if the step had not been run.
 bool StepGraph::try_first(const std::function<Tensor()>& forward_backward, Result& result) {
   std::vector<Tensor> before;
-  for (const Tensor& buffer : key_->buffers()) before.push_back(buffer.clone());
   try {
+    for (const Tensor& buffer : key_->buffers()) before.push_back(buffer.clone());
     result = run_once(forward_backward);
     return true;
   } catch (const OutOfMemory& error) {

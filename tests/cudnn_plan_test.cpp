@@ -307,6 +307,13 @@ TEST_F(CompiledPlan, OfTheWayBackIsOneAmongOthers) {
   for (std::size_t i = 1; i < conv.candidates(); ++i) EXPECT_FALSE(conv.is_fused(i));
 }
 
+/// Values like those of activations, on the GPU.
+Tensor drawn(const Shape& shape, DType dtype, std::uint64_t stream) {
+  Tensor t(shape);
+  fill_normal(t, 0.0, 1.0, Philox{.seed = 7, .stream = stream});
+  return cast(t, dtype).to(Device{DeviceKind::cuda, 0});
+}
+
 /// The first row holds what came of a NaN, which must not have been lost; the others are close.
 void expect_rows(const Tensor& got, const Tensor& expected) {
   const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
@@ -324,11 +331,7 @@ TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
   const Device gpu{DeviceKind::cuda, 0};
   ThreadContext& context = ThreadContext::current(0);
-  const auto values = [&](const Shape& shape, std::uint64_t stream) {
-    Tensor t(shape);
-    fill_normal(t, 0.0, 1.0, Philox{.seed = 7, .stream = stream});
-    return cast(t, DType::bfloat16).to(gpu);
-  };
+  const auto values = [&](const Shape& shape, std::uint64_t stream) { return drawn(shape, DType::bfloat16, stream); };
   const std::int64_t m = 256, n = 512, k = 64;
   const Tensor a = values({m, k}, 1), b = values({n, k}, 2), bias = values({n}, 3), saved = values({m, n}, 4);
   fill(a.slice(0, 1), std::numeric_limits<double>::quiet_NaN());
@@ -356,6 +359,70 @@ TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
     run(backward, {.a = a.raw(), .b = b.raw(), .c = c.raw(), .saved = saved.raw()});
     backend(gpu).gemm({.transpose_b = true}, a, b, expected, {.grad = {activation, saved}});
     expect_rows(c, expected);
+  }
+}
+
+void expect_close(const Tensor& got, const Tensor& expected, double tolerance) {
+  const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
+  for (std::size_t i = 0; i < a.size(); ++i)
+    ASSERT_NEAR(a[i], b[i], tolerance * std::fmax(1, std::abs(b[i]))) << "element " << i;
+}
+
+constexpr Conv2dSpec kSmall{.batch = 8, .height = 16, .width = 16, .in_channels = 64, .out_channels = 64,
+                            .kernel_h = 3, .kernel_w = 3, .padding = 1};
+
+// float32 without TF32 shows whether cuDNN's notes tell the truth about what it compiles.
+TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  ThreadContext& context = ThreadContext::current(0);
+  for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32}) {
+    const Shape pixels{8, 16, 16, 64};
+    const Tensor dy = drawn(pixels, dtype, 1), w = drawn({64, 3, 3, 64}, dtype, 2), saved = drawn(pixels, dtype, 3);
+    const Tensor dx(pixels, dtype, dy.device()), expected(pixels, dtype, dy.device());
+    CudnnConvKey key{kSmall, ConvDirection::backward_data, dtype};
+    key.grad = Activation::relu;
+    SCOPED_TRACE(describe_key(key));
+    const CudnnConv conv(key, device_properties_of(context.cudnn()), context.cudnn());
+    ASSERT_TRUE(conv.is_fused());
+    conv.execute(context.cudnn(), {.x = dx.raw(), .w = w.raw(), .y = dy.raw(), .saved = saved.raw()},
+                 context.workspace(conv.workspace_bytes()));
+    backend(dy.device()).conv2d_backward_data(kSmall, dy, w, expected, {Activation::relu, saved});
+    expect_close(dx, expected, dtype == DType::float32 ? 1e-4 : 2e-2);
+  }
+}
+
+// Written twice into memory that holds NaN: a plan that adds to what is there would show.
+TEST_F(CompiledPlan, OnAGpuSumsAreThoseOfTheResult) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  ThreadContext& context = ThreadContext::current(0);
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const Shape pixels{8, 16, 16, 64};
+    const Tensor x = drawn(pixels, dtype, 1), w = drawn({64, 3, 3, 64}, dtype, 2), bias = drawn({64}, dtype, 3);
+    const Tensor y(pixels, dtype, x.device()), sums(Shape{2, 64}, DType::float32, x.device());
+    fill(sums, std::numeric_limits<double>::quiet_NaN());
+    CudnnConvKey key{kSmall, ConvDirection::forward, dtype};
+    key.has_bias = key.has_sums = true;
+    key.choice = PlanChoice::timed;
+    SCOPED_TRACE(describe_key(key));
+    CudnnConv conv(key, device_properties_of(context.cudnn()), context.cudnn());
+    const std::size_t last = conv.candidates() - 1;
+    ASSERT_TRUE(conv.has_sums(last));
+    conv.keep(last);
+    for (int i = 0; i < 2; ++i)
+      conv.execute(context.cudnn(),
+                   {.x = x.raw(), .w = w.raw(), .y = y.raw(), .bias = bias.raw(), .sums = sums.data<float>()},
+                   context.workspace(conv.workspace_bytes()));
+    const std::vector<double> values = y.to_doubles(), got = sums.to_doubles();
+    for (std::size_t c = 0; c < 64; ++c) {
+      double sum = 0, magnitude = 0, squares = 0;
+      for (std::size_t i = c; i < values.size(); i += 64) {
+        sum += values[i];
+        magnitude += std::abs(values[i]);
+        squares += values[i] * values[i];
+      }
+      ASSERT_NEAR(got[c], sum, 1e-3 * magnitude) << "channel " << c;
+      ASSERT_NEAR(got[64 + c], squares, 1e-2 * squares) << "channel " << c;
+    }
   }
 }
 

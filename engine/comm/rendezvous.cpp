@@ -184,17 +184,14 @@ bool Rendezvous::hear_out(Stranger& stranger) {
 }
 
 void Rendezvous::admit(Stranger& stranger) {
-  const std::uint32_t theirs = number_at(stranger.hello.data() + 8), size = number_at(stranger.hello.data() + 12);
-  const bool ours = std::string_view(stranger.hello).substr(16) == std::string_view(hello()).substr(16);
+  const std::uint32_t theirs = number_at(stranger.hello.data() + 8);
+  const bool ours = std::string_view(stranger.hello).substr(12) == std::string_view(hello()).substr(12);
   const std::string_view answer = ours ? kAnswer : kRefusal;
   if (stranger.socket.write(answer.data(), answer.size(), Clock::now() + kFrameTime) != Socket::Result::done) return;
   if (!ours) return;
   const bool known = std::any_of(peers_.begin(), peers_.end(),
                                  [&](const Peer& peer) { return static_cast<std::uint32_t>(peer.rank) == theirs; });
   peers_.push_back({static_cast<int>(theirs), std::move(stranger.socket)});
-  if (size != static_cast<std::uint32_t>(ranks()))
-    fail(fmt::format("rank {} was started for {} ranks, rank 0 for {}; give all processes one WORLD_SIZE", theirs, size,
-                     ranks()));
   if (theirs >= static_cast<std::uint32_t>(ranks()))
     fail(fmt::format("there is no rank {} in a world of {}", theirs, ranks()));
   if (known || theirs == 0) fail(fmt::format("two processes are rank {}; give every process its own RANK", theirs));

@@ -28,8 +28,8 @@ struct RendezvousOptions {
 };
 
 /// Collective: returns when all ranks have come. Throws Error(communication) that names the ranks that have not when
-/// the timeout is over, a port in use, a rank that came twice and ranks that were told different world sizes; all ranks
-/// that have come throw the same. A rank that comes to another job's place throws, and that job goes on waiting.
+/// the timeout is over, a port in use and a rank that came twice; all ranks that have come throw the same. A rank that
+/// comes to the place of another job, or of one with another number of ranks, throws, and that job goes on waiting.
 /// Texts that are gathered may be 4096 bytes long; the first failure() comes after the last gather_texts(). abort()
 /// makes the others' failure() answer, and does not end this process.
 std::unique_ptr<Bootstrap> make_rendezvous(const RendezvousOptions& options);

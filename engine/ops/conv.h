@@ -23,10 +23,10 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 
 /// y = act(x ⋆ w + b)    x: [N, H, W, I], w: [O, kh, kw, I/groups], b: [O] or undefined, y: [N, H', W', O]
 /// `sums` receives Σ y and Σ y² per channel, [2, O] float32, where they come faster with y than from another look at
-/// it, and is left alone elsewhere: with an activation, in other types than those of 16 bits, on a CPU, and where plans
-/// are not timed (core/plan_choice.h). They may be those of y before it is rounded. A variance computed from them is
-/// wrong by some 10⁻⁶ of the squared mean: by 1 % where the mean is a hundred deviations and y in 16 bits has little
-/// left of them. float32 can do better than that, so it does without.
+/// it; elsewhere it stays or becomes undefined: with an activation, in other types than those of 16 bits, on a CPU, and
+/// where plans are not timed (core/plan_choice.h). They may be those of y before it is rounded. A variance computed
+/// from them is wrong by some 10⁻⁶ of the squared mean: by 1 % where the mean is a hundred deviations and y in 16 bits
+/// has little left of them. float32 can do better than that, so it does without.
 /// `grad`, where it is given, receives the way back through the activation.
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
                       Activation activation = Activation::none, Tensor* sums = nullptr,

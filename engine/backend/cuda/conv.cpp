@@ -35,9 +35,10 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
   // Compiled for seconds, and not always faster than a pass of our own.
   if (key.choice == PlanChoice::timed) key.grad = epilogue.grad.activation;
   CudnnConv& conv = context.conv(key);
-  const Tensor totals = sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
+  const bool may_have_sums = sums && (conv.has_sums() || conv.candidates() > 1);
+  const Tensor totals = may_have_sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
   const CudnnConvData data{x.raw(), w.raw(), y.raw(), address_of(epilogue.bias), address_of(epilogue.grad.saved),
-                           sums ? totals.data<float>() : nullptr};
+                           may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
     conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);

@@ -9,8 +9,6 @@
 namespace ab::cuda {
 namespace {
 
-constexpr std::size_t kRepeatableReductions = 91100;  // the cuDNN that they came with
-
 enum TensorId : std::int64_t {
   kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6, kSaved = 7, kSquare = 8, kSums = 9, kSumsOfSquares = 10
 };
@@ -194,13 +192,19 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_prop
     for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice, is_precise))
       candidates_.push_back({std::move(plan), part.has_epilogue(), part.has_sums});
   };
+  const auto try_to_add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
+    try {
+      add_plans(part, choice);
+    } catch (const Error&) {
+      // cuDNN refuses some graphs as a whole; there are the plans of the convolution alone.
+    }
+  };
   // A fused plan that does not repeat is not worth its gain: the same in two steps does. And what cuDNN compiles while
   // the run waits, for some three seconds each, shall be one plan: the way back through an activation, and sums.
   const bool one_repeats = key.choice == PlanChoice::heuristic || key.grad != Activation::none;
-  if (key.has_epilogue()) add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
+  if (key.has_epilogue()) try_to_add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
   if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(plain.without_epilogue(), key.choice);
-  if (key.has_sums && key.choice == PlanChoice::timed && cudnnGetVersion() >= kRepeatableReductions)
-    add_plans(key, PlanChoice::deterministic);
+  if (key.has_sums && key.choice == PlanChoice::timed) try_to_add_plans(key, PlanChoice::deterministic);
   if (!candidates_.empty()) return;
 
   const Conv2dSpec& s = key.spec;

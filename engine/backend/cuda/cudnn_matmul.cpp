@@ -2,6 +2,7 @@
 #include "engine/backend/cuda/cudnn_matmul.h"
 
 #include <functional>
+#include <utility>
 
 #include "engine/backend/cuda/cudnn_graph.h"
 
@@ -70,23 +71,28 @@ std::size_t CudnnMatmulKeyHash::operator()(const CudnnMatmulKey& key) const {
   return hash;
 }
 
-CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle)
-    : graph_(graph_of(key, handle)),
-      plans_(find_plans(graph_, device_properties, PlanChoice::deterministic, [&](const NumericalNotes& notes) {
-        return keeps_precision(notes, key.dtype, key.tf32);
-      })) {}
+CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle) {
+  const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };
+  try {
+    graph_ = graph_of(key, handle);
+    std::vector<CudnnPlan> plans = find_plans(*graph_, device_properties, PlanChoice::deterministic, is_precise);
+    if (!plans.empty()) plan_ = std::move(plans.front());
+  } catch (const Error&) {
+    // cuDNN refuses some graphs as a whole; there is the way without it.
+  }
+}
 
 void CudnnMatmul::keep(std::size_t i) {
   if (is_fused(i))
     has_separate_ = false;
   else
-    plans_.clear();
+    plan_.reset();
 }
 
 void CudnnMatmul::execute(cudnnHandle_t handle, const CudnnMatmulData& data, void* workspace) const {
   const CudnnOperand operands[] = {{kA, data.a},       {kB, data.b}, {kC, data.c},
                                    {kBias, data.bias}, {kZ, data.z}, {kSaved, data.saved}};
-  cuda::execute(handle, plans_.at(0), operands, workspace);
+  cuda::execute(handle, plan_.value(), operands, workspace);
 }
 
 }  // namespace ab::cuda

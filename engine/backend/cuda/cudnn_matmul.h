@@ -7,7 +7,7 @@
 // Whether that beats cuBLASLt's product and a pass of our own depends on the shape, so there is always that choice too.
 
 #include <cstddef>
-#include <vector>
+#include <optional>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/cudnn_plan.h"
@@ -50,21 +50,21 @@ class CudnnMatmul {
 
   /// The ways to choose from: the first is not to use cuDNN, the other, if cuDNN has a plan that repeats bit for bit,
   /// to run that. One plan: each takes seconds to compile.
-  std::size_t candidates() const { return has_separate_ + plans_.size(); }
+  std::size_t candidates() const { return std::size_t{has_separate_} + std::size_t{plan_.has_value()}; }
   /// Drops the others.
   void keep(std::size_t i);
 
   /// Whether way i is a plan; if not, everything is left to do.
   bool is_fused(std::size_t i = 0) const { return i >= std::size_t{has_separate_}; }
-  std::size_t workspace_bytes() const { return plans_.at(0).workspace_bytes; }
+  std::size_t workspace_bytes() const { return plan_.value().workspace_bytes; }
 
   /// `workspace` has workspace_bytes(). Runs on the stream of `handle`.
   void execute(cudnnHandle_t handle, const CudnnMatmulData& data, void* workspace) const;
 
  private:
-  CudnnDescriptor graph_;
   bool has_separate_ = true;
-  std::vector<CudnnPlan> plans_;  // one at most
+  std::optional<CudnnDescriptor> graph_;
+  std::optional<CudnnPlan> plan_;
 };
 
 }  // namespace ab::cuda

@@ -122,7 +122,8 @@ void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const T
     if (!matmul.is_fused(i)) return separate();
     matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
   };
-  if (matmul.candidates() > 1) separate();  // chooses among algorithms of its own, before it is timed itself
+  // The way without cuDNN chooses among algorithms of its own, before it is timed itself.
+  if (matmul.candidates() > 1 && !context.capture()) separate();
   keep_fastest(matmul, context, execute);
   execute(0);
 }

@@ -14,7 +14,8 @@ namespace ab::cuda {
 namespace {
 
 // The deviceless property descriptors that plans are made from came with this version.
-constexpr std::size_t kOldestCudnn = 90800;
+constexpr std::size_t kOldestCudnn = 91100;
+static_assert(CUDNN_VERSION >= kOldestCudnn, "abtrain needs the headers of cuDNN 9.11 or newer");
 
 // Trivial, so that destructors which run after the contexts are gone may still ask.
 thread_local bool thread_is_ending = false;
@@ -78,7 +79,7 @@ cudnnHandle_t ThreadContext::cudnn() {
   if (!cudnn_) {
     AB_CHECK_KIND(
         communication, cudnnGetVersion() >= kOldestCudnn,
-        "cuDNN {} is too old: install cuDNN 9.8 or newer, or put its folder first on LD_LIBRARY_PATH",
+        "cuDNN {} is too old: install cuDNN 9.11 or newer, or put its folder first on LD_LIBRARY_PATH",
         cudnnGetVersion());
     cudnnHandle_t handle = nullptr;
     const cudnnStatus_t status = cudnnCreate(&handle);
