@@ -175,7 +175,7 @@ check_with graph_test graph_test 60 run_tests '*'
 check_with op_test op_test 90 run_tests '*Gpu*'
 check_with activation_grad_test activation_grad_test 60 run_tests '*'
 check_with summed_conv_test summed_conv_test 60 run_tests '*'
-check_with cudnn_plan_test cudnn_plan_test 90 run_tests '*'
+check_with cudnn_plan_test cudnn_plan_test 120 run_tests '*'
 check_with comm_test comm_test 60 run_tests '*'
 check_with comm_test comm_test_nccl 90 comm_over_nccl
 own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'

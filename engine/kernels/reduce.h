@@ -5,8 +5,8 @@
 // the result does not depend on how many threads ran.
 
 #include "engine/core/tensor.h"
-#include "engine/kernels/pixel_table.h"
 #include "engine/kernels/lanes.h"
+#include "engine/kernels/pixel_table.h"
 
 namespace ab {
 

@@ -13,7 +13,7 @@
 namespace ab::cuda {
 namespace {
 
-// The deviceless property descriptors that plans are made from came with this version.
+// Reductions that repeat bit for bit (cudnn_conv.cpp) came with this version.
 constexpr std::size_t kOldestCudnn = 91100;
 static_assert(CUDNN_VERSION >= kOldestCudnn, "abtrain needs the headers of cuDNN 9.11 or newer");
 
