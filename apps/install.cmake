@@ -5,6 +5,8 @@
 #   lib/                the library for find_package(abtrain)
 #   lib/abtrain/        the shared libraries that all of these need
 #   share/abtrain/      configurations, bench/gpu_check.sh, licences of all that comes along
+#
+# The target `package` makes an archive of it, abtrain.tar.xz in the build folder, which unpacks to a folder abtrain.
 
 set(AB_INSTALL_PRIVATE_LIBDIR ${CMAKE_INSTALL_LIBDIR}/abtrain)
 set(AB_INSTALL_DATADIR ${CMAKE_INSTALL_DATADIR}/abtrain)
@@ -75,3 +77,14 @@ function(ab_install_licenses)
     endif()
   endforeach()
 endfunction()
+
+# The target `package`, of everything that is installed.
+macro(ab_package)
+  set(CPACK_GENERATOR TXZ)
+  set(CPACK_PACKAGE_NAME abtrain)
+  set(CPACK_PACKAGE_FILE_NAME abtrain)
+  set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR})
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_VERBATIM_VARIABLES ON)
+  include(CPack)
+endmacro()

@@ -1,29 +1,45 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Everything that needs a GPU, in one command and under 8 minutes: tests, compute-sanitizer, training on the GPU
-# against the CPU, ranks that share the GPU, and speed beside PyTorch. Prints one table.
-#   bench/gpu_check.sh [--build DIR] [--out DIR] [--only PATTERN] [--dry-run]
-# Runs what is installed beside it, or a build (--build; build-cuda when not given). Logs go to --out ($OUT, or
-# gpu_check). --only picks checks by name, 'train*'; --dry-run lists the checks and what would be skipped. PYTHON names
-# the Python that has torch. Exit codes: 0 all passed, 1 a check failed, 2 wrong flags or no programs, 6 no GPU.
+# What only a GPU can tell, in three parts that each end within 9 minutes on one GPU and 16 processors:
+#   bench/gpu_check.sh correctness    tests, training beside the CPU, ranks that share the GPU, stop and resume, sanitizer
+#   bench/gpu_check.sh speed-224      ResNet-50, VGG16-BN and ViT-B/16 at 224 pixels beside PyTorch
+#   bench/gpu_check.sh speed-rest     networks for 32 pixels beside PyTorch, steps with factors, the SVD of ResNet-50
+# --out DIR gets table_PART.txt, a line as soon as it is known, and logs_PART.tar.xz (DIR: gpu_check when not given).
+# Flags: --build DIR   runs the programs of a build (build-cuda when not given) where none are installed beside this
+#        --only NAMES  picks checks by a pattern, 'train*'; --dry-run lists them with their limits and runs nothing
+#        --data DIR    trains on CIFAR-10's binary files, of any number of records; synthetic images when not given
+#        --tiny        tiny models, images and batches, and ten times the limits: a rehearsal, as on an emulated GPU
+#        --device cpu  the speed parts without a GPU, to try both sides of each comparison
+# PYTHON names the Python that has torch and torchvision. bench/README.md has the plan for an hour with a GPU.
+# Exit codes: 0 all passed, 1 a check failed, 2 wrong flags or no programs, 6 no GPU.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 fail() { echo "gpu_check.sh: $2" >&2; exit "$1"; }
 
-build=$here/../build-cuda
-check_logs=${OUT:-gpu_check} check_budget=470 check_only='*' check_dry_run=
+part='' build=$here/../build-cuda out=gpu_check data='' tiny='' device=cuda
+check_budget=530 check_patience=1 check_only='*' check_dry_run=
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --build | --out | --only)
+    correctness | speed-224 | speed-rest)
+      [[ -z $part ]] || fail 2 "one part at a time: $part or $1"
+      part=$1; shift ;;
+    --build | --out | --only | --data | --device)
       [[ $# -ge 2 ]] || fail 2 "$1 needs a value"
-      case $1 in --build) build=$2 ;; --out) check_logs=$2 ;; --only) check_only=$2 ;; esac
+      case $1 in
+        --build) build=$2 ;; --out) out=$2 ;; --only) check_only=$2 ;; --data) data=$2 ;; --device) device=$2 ;;
+      esac
       shift 2 ;;
     --dry-run) check_dry_run=1; shift ;;
-    -h | --help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) fail 2 "unknown flag $1; --help lists the flags" ;;
+    --tiny) tiny=1 check_patience=10; shift ;;
+    -h | --help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) fail 2 "unknown flag or part $1; --help lists both" ;;
   esac
 done
+[[ -n $part ]] || fail 2 "give a part: correctness, speed-224 or speed-rest"
+[[ $device == cuda || $device == cpu ]] || fail 2 "--device is cuda or cpu, not $device"
+[[ $device == cuda || $part != correctness ]] || fail 2 "correctness compares a GPU with the CPU: it has no --device cpu"
+[[ -z $data || -d $data ]] || fail 2 "there is no folder $data"
 
 if [[ -x $here/../../../bin/abtrain ]]; then
   folders=("$here/../../../bin")
@@ -52,154 +68,57 @@ reason_without_gpu() {
   output=$("$probe" --gtest_filter=CudaDevice.NamesAnIndexThatIsTooLarge 2>&1) || printf '%s\n' "$output"
   sed -n 's/^no GPU: //p' <<< "$output"
 }
-if [[ -z $check_dry_run ]]; then
+if [[ -z $check_dry_run && $device == cuda ]]; then
   reason=$(reason_without_gpu)
   [[ -z $reason ]] || fail 6 "no GPU to check: $reason"
 fi
 
-mkdir -p "$check_logs"
-check_logs=$(cd "$check_logs" && pwd)
-. "$here/check_table.sh"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+scratch=$(mktemp -d)
+check_table=$out/table_$part.txt
+check_logs=$scratch/logs
+mkdir "$check_logs"
+# The logs come along even where the part is ended from outside.
+pack() {
+  [[ -n $check_dry_run ]] || tar -C "$scratch" -cJf "$out/logs_$part.tar.xz" logs
+  rm -rf "$scratch"
+}
+trap pack EXIT
+trap 'exit 143' INT TERM
 
-# What the checks call and read, exported to the shells that they run in.
+. "$here/gpu_check/table.sh"
+
+# What checks of every part read, exported to the shells that they run in.
 set -a
-logs=$check_logs
+scratch=$scratch
+tiny=$tiny
 abtrain=$(program abtrain)
-ABTRAIN_PROGRAM=$abtrain  # that device_test starts
-peers=$here/peers
+ABTRAIN_PROGRAM=$abtrain  # which device_test starts
 run_ranks=$here/run_ranks.sh
+peers=$here/peers
 PYTHON=${PYTHON:-python3}
-
-describe_device() {
-  nvidia-smi
-  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,memory.total --format=csv,noheader |
-    sed 's/^/note: /'
-}
-
-count_tests() {  # one at least must have run
-  awk '
-    { print } /^\[       OK \]/ { passed++ } /^\[  SKIPPED \].*ms\)$/ { skipped++ }
-    END { printf "note: %d tests, %d skipped\n", passed, skipped; exit passed == 0 }'
-}
-
-run_tests() { "${@:2}" --gtest_color=no --gtest_filter="$1" | count_tests; }  # FILTER COMMAND...: none may fail
-
-over_nccl() {  # COMMAND...: as two processes, which may have to share a GPU
-  local status=0
-  "$run_ranks" 2 "$@" 2>&1 | tee "$logs/nccl_ranks.txt" || status=$?
-  if grep -q 'has no NCCL' "$logs/nccl_ranks.txt"; then
-    echo "note: this build has no NCCL"
-    exit 77
-  fi
-  return "$status"
-}
-
-comm_over_nccl() {  # COMM_TEST
-  AB_TEST_NCCL=1 over_nccl "$1" --gtest_color=no --gtest_filter='*CommTest*'
-  count_tests < "$logs/nccl_ranks.txt" | grep '^note:'
-}
-
-# At a learning rate that lets no rounding grow: at 0.05, runs on a CPU with other vector instructions are 0.1 apart.
-train() {  # RUN FLAGS...: 20 steps into the run folder RUN
-  "$abtrain" train --model resnet20 --dataset synthetic --data-dir "$logs/data" --val-samples 256 --batch-size 32 \
-    --steps 20 --lr 0.001 --log-every 1 --overwrite --out "$logs/$1" "${@:2}"
-}
-train_ab() { train "$@" --method ab --ab.warmup-steps 5; }
-
-losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$logs/$1/metrics.jsonl"; }
-
-same_losses() {  # RUN RUN
-  paste <(losses "$1") <(losses "$2") | awk '
-    { difference = $1 > $2 ? $1 - $2 : $2 - $1; if (!(difference <= worst)) worst = difference }
-    END { printf "note: losses of %d steps differ by %.1e at most\n", NR, worst; exit !(NR >= 20 && worst <= 1e-3) }'
-}
-
-# What depends neither on rounding nor on time: ranks r, steps of every phase, bytes.
-ledger() { sed -n '/"parameters_full"/,$p' "$logs/$1/summary.json"; }
-
-same_run() {  # RUN RUN
-  diff <(ledger "$1") <(ledger "$2")
-  same_losses "$1" "$2"
-}
-
-train_dense_on_gpu() {
-  train dense_cpu
-  train dense_cuda --device cuda
-  same_run dense_cpu dense_cuda
-}
-
-train_ab_on_gpu() {
-  train_ab ab_cpu --ranks 4
-  train_ab ab_cuda --ranks 4 --device cuda
-  same_run ab_cpu ab_cuda
-}
-
-train_ab_over_nccl() {
-  train_ab nccl_cpu --ranks 2
-  over_nccl bash -c 'train_ab nccl_cuda --device cuda --share-gpu --rendezvous "$AB_RENDEZVOUS"'
-  same_run nccl_cpu nccl_cuda
-}
-
-beside_torch() {  # MODEL, eager or compiled, TRAIN_BENCH
-  local flags=(--optimizer fused)
-  [[ $2 == eager ]] || flags+=(--compile)
-  TRAIN_BENCH=$3 "$peers/compare_train.sh" --device cuda --precision bf16 --model "$1" --batch 512 --rounds 1 --steps 50 --warmup 10 -- \
-    "${flags[@]}" | sed 's/^median: */note: /'
-}
-
-factored() {  # FACTORED_BENCH
-  "$1" --device cuda --precision bf16 --model vgg16_bn_cifar --image-size 32 --batch 512 --ratios 0.25 --rounds 20 |
-    awk -F'|' '{ print } /^\| 1\/4/ { printf "note: step with factors over dense step: A%sB%s\n", $3, $5 }'
-}
-
-operations() { "$1" --benchmark_min_time=0.05; }  # OP_BENCH
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}  # programs that wait for their turn leave the processors alone
 set +a
 
 check_with() {  # PROGRAM NAME SECONDS COMMAND...: the command gets the program's path as its last argument
   local path
   if path=$(program "$1"); then check "${@:2}" "$path"
-  else skip "$2" "this build has no $1"; fi
+  else skip "$2" "waits for a build with $1"; fi
 }
 
-sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer || true)
-sanitize() {  # TOOL PROGRAM FILTER
-  if [[ -z $sanitizer ]]; then skip "$1" "compute-sanitizer is not installed"
-  else check_with "$2" "$1" 90 run_tests "$3" "$sanitizer" --tool "$1" --error-exitcode 1 --target-processes all; fi
+describe_device() {
+  if ! command -v nvidia-smi > /dev/null; then
+    echo "note: waits for nvidia-smi"
+    exit 77
+  fi
+  nvidia-smi
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,memory.total --format=csv,noheader |
+    sed 's/^/note: /'
 }
+export -f describe_device
 
-check device 10 describe_device
-check_with cuda_device_test cuda_device_test 30 run_tests '*'
-check_with batch_feed_test batch_feed_test 30 run_tests '*'
-check_with device_test device_test 90 run_tests '*'
-check_with graph_test graph_test 60 run_tests '*'
-check_with op_test op_test 90 run_tests '*Gpu*'
-check_with activation_grad_test activation_grad_test 60 run_tests '*'
-check_with summed_conv_test summed_conv_test 60 run_tests '*'
-check_with cudnn_plan_test cudnn_plan_test 120 run_tests '*'
-check_with comm_test comm_test 60 run_tests '*'
-check_with comm_test comm_test_nccl 90 comm_over_nccl
-own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
-sanitize memcheck op_test "$own_kernels"
-sanitize racecheck op_test "$own_kernels"
-
-check train_dense 60 train_dense_on_gpu
-check train_ab_4_threads 90 train_ab_on_gpu
-check train_ab_2_nccl 90 train_ab_over_nccl
-
-check_beside_torch() {  # eager or compiled, SECONDS
-  local model
-  for model in vgg16_bn_cifar resnet56; do
-    if ! "$PYTHON" -c 'import torch, torchvision' 2> /dev/null; then
-      skip "${model}_$1" "$PYTHON cannot import torch and torchvision"
-    else
-      check_with train_bench "${model}_$1" "$2" beside_torch "$model" "$1"
-    fi
-  done
-}
-check_beside_torch eager 90
-check_with factored_bench factored_bench 40 factored
-check_with op_bench op_bench 60 operations
-# Last, with what is left of the budget: PyTorch tries many kernels for every layer before it trains.
-check_beside_torch compiled 150
-
-print_table | tee "$logs/table.txt"
+begin_table
+[[ $device == cpu ]] || check device 5 describe_device
+. "$here/gpu_check/$part.sh"
+end_table

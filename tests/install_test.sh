@@ -1,16 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs a build, moves the tree to a path with blanks, starts the program there with an empty environment, and builds
-# tests/consumer with find_package(abtrain). The tree must be smaller than MEGABYTES, where given.
-#   tests/install_test.sh BUILD [MEGABYTES]
+# tests/consumer with find_package(abtrain). With sizes in MB: the same with the archive of the target `package`, which
+# must be smaller than PACKED, and what it holds smaller than UNPACKED.
+#   tests/install_test.sh BUILD [PACKED UNPACKED]
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cmake --install "$1" --strip --prefix "$scratch/dist" > /dev/null
 tree="$scratch/a moved tree"
-mv "$scratch/dist" "$tree"
+smaller() {  # WHAT BYTES MEGABYTES
+  echo "$1 has $2 bytes"
+  (($2 < $3 * 1000000)) || { echo "that is not less than $3 MB" >&2; return 1; }
+}
+if [[ $# -ge 3 ]]; then
+  cpack --config "$1/CPackConfig.cmake" -B "$scratch/package" > /dev/null
+  smaller "the archive" "$(stat -c %s "$scratch/package/abtrain.tar.xz")" "$2"
+  tar -C "$scratch" -xJf "$scratch/package/abtrain.tar.xz"
+  mv "$scratch/abtrain" "$tree"
+else
+  cmake --install "$1" --strip --prefix "$scratch/dist" > /dev/null
+  mv "$scratch/dist" "$tree"
+fi
 
 env -i PATH=/usr/bin:/bin "$tree/bin/abtrain" --version
 ln -s "$tree/bin/abtrain" "$scratch/link"
@@ -27,12 +39,9 @@ for library in libstdc++ libgomp libjpeg libdnnl libopenblas libgfortran; do
 done
 grep -qF "libstdc++.so.6 => $tree/" "$scratch/ldd.out"
 
-bytes=$(find "$tree" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
-echo "the tree holds $bytes bytes"
-if [[ $# -ge 2 && $bytes -ge $(($2 * 1000000)) ]]; then
-  echo "that is not less than $2 MB:" >&2
-  find "$tree" -type f -printf '%s %P\n' | sort -rn | sed -n 1,10p >&2
-  exit 1
+if [[ $# -ge 3 ]]; then
+  bytes=$(find "$tree" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum }')
+  smaller "the tree" "$bytes" "$3" || { find "$tree" -type f -printf '%s %P\n' | sort -rn | sed -n 1,10p >&2; exit 1; }
 fi
 
 cmake -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$tree" -DCMAKE_BUILD_TYPE=Release > /dev/null

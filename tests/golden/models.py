@@ -4,7 +4,8 @@
 resnet20, resnet56: the CIFAR form of He et al. 2016 (section 4.2) with projection shortcuts (option B).
 vgg11_bn_cifar, vgg16_bn_cifar: Simonyan & Zisserman 2015 with batch norm, for 32x32 images: `features` ends at
 1x1x512 and one linear layer classifies.
-resnet50, vgg11, vit_s_16: torchvision's own, the last two with `width` times the channels or heads.
+resnet50, vgg11, vgg16_bn, vit_s_16, vit_b_16: torchvision's own without dropout; vgg11 and vit_s_16 with `width` times
+the channels or heads.
 """
 
 from functools import partial
@@ -101,6 +102,10 @@ def torchvision_vit_s_16(width: float, image_size: int, classes: int) -> nn.Modu
 def make_model(name: str, classes: int, image_size: int = 32, width: float = 1.0) -> nn.Module:
     if name == "resnet50":
         return torchvision.models.resnet50(num_classes=classes)
+    if name == "vgg16_bn":
+        return torchvision.models.vgg16_bn(num_classes=classes, dropout=0)
+    if name == "vit_b_16":
+        return torchvision.models.vit_b_16(num_classes=classes, image_size=image_size)
     if name == "vgg11":
         return torchvision_vgg11(width, classes)
     if name == "vit_s_16":

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+#
+# Is what the GPU computes right? Sourced by gpu_check.sh. First what was assumed without a device (plans of cuDNN), then
+# single operations, then training beside the CPU; the sanitizer last, because it is the slowest.
+
+set -a
+data_set=synthetic data_folder=$scratch/synthetic
+if [[ -n $data ]]; then
+  data_set=cifar10 data_folder=$data
+elif [[ -n $tiny && -z $check_dry_run ]]; then
+  data_set=cifar10 data_folder=$scratch/noise
+  mkdir "$data_folder"
+  python3 - "$data_folder" <<'PYTHON'
+import random, sys
+random.seed(1)
+for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
+    with open(f"{sys.argv[1]}/{name}.bin", "wb") as file:
+        for i in range(40):
+            file.write(bytes([i % 10]) + random.randbytes(3072))
+PYTHON
+fi
+
+# 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
+# --ab.rank-multiple: the same ranks r on both devices.
+train_steps=100 size_words="--batch-size 32 --ab.warmup-steps 30 --ab.cycle-steps 30"
+[[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4 --ab.warmup-steps 3 --ab.cycle-steps 4"
+train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.full-rank-steps 2 --ab.rank-multiple 8"
+
+# Losses of the CPU and the GPU may be this far apart.
+loss_distance=0.005
+
+count_tests() {  # one at least must have run, but in a rehearsal
+  awk -v tiny="$tiny" '
+    { print }
+    /^\[       OK \]/ { passed++ }
+    /^\[  SKIPPED \].*ms\)$/ { skipped++; if (why == "") why = last }
+    { last = $0 }
+    END {
+      if (passed > 0) printf "note: %d tests, %d skipped\n", passed, skipped
+      else if (tiny) printf "note: waits for a GPU and its libraries (%s)\n", why
+      exit passed > 0 ? 0 : tiny ? 77 : 1
+    }'
+}
+
+run_tests() { "${@:2}" --gtest_color=no --gtest_filter="$1" | count_tests; }  # FILTER COMMAND...: none may fail
+
+over_nccl() {  # COMMAND...: as two processes, which may have to share a GPU
+  local status=0
+  "$run_ranks" 2 "$@" 2>&1 | tee "$scratch/nccl_ranks.txt" || status=$?
+  if grep -q 'has no NCCL' "$scratch/nccl_ranks.txt"; then
+    echo "note: waits for a build with NCCL"
+    exit 77
+  fi
+  return "$status"
+}
+
+comm_over_nccl() {  # COMM_TEST
+  AB_TEST_NCCL=1 over_nccl "$1" --gtest_color=no --gtest_filter='*CommTest*'
+  count_tests < "$scratch/nccl_ranks.txt" | grep '^note:'
+}
+
+train() {  # RUN MODEL FLAGS...: into the run folder RUN; in place of this shell where in_place is set
+  ${in_place:+exec} "$abtrain" train --steps "$train_steps" --model "$2" --dataset "$data_set" --data-dir "$data_folder" $size_words $train_words --out "$scratch/$1" "${@:3}"
+}
+
+losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$scratch/$1/metrics.jsonl"; }
+
+# What depends neither on rounding nor on time: ranks r, steps of every phase, bytes.
+ledger() { sed -n '/"parameters_full"/,$p' "$scratch/$1/summary.json"; }
+
+same_run() {  # RUN RUN [DISTANCE]
+  diff <(ledger "$1") <(ledger "$2")
+  paste <(losses "$1") <(losses "$2") | awk -v limit="${3:-$loss_distance}" '
+    { difference = $1 > $2 ? $1 - $2 : $2 - $1; if (!(difference <= worst)) worst = difference }
+    END { printf "note: losses of %d steps differ by %.1e at most (limit %g)\n", NR, worst, limit
+          exit !(NR >= 10 && worst <= limit) }'
+}
+
+train_on_both() {  # MODEL METHOD
+  train cpu "$1" --method "$2" --ranks 4 --device cpu
+  train cuda "$1" --method "$2" --ranks 4 --device cuda
+  same_run cpu cuda
+}
+
+train_over_nccl() {
+  train threads resnet20 --method ab --ranks 2 --device cpu
+  over_nccl bash -c 'train nccl resnet20 --method ab --device cuda --share-gpu --rendezvous "$AB_RENDEZVOUS"'
+  same_run threads nccl
+}
+
+# Stops a run on the GPU among factors, goes on, and expects the run that never stopped, to the last bit.
+stop_and_resume() {
+  local flags=(--method ab --ranks 2 --device cuda --deterministic) process status=0 steps
+  ((train_steps *= 5))  # long enough to be stopped on the way
+  train whole resnet20 "${flags[@]}"
+  in_place=1 train stopped resnet20 "${flags[@]}" > "$scratch/stopped.out" 2>&1 &
+  process=$!
+  until [[ $(losses stopped 2> /dev/null | wc -l) -ge 5 ]]; do sleep 0.02; kill -0 "$process" || break; done
+  kill -TERM "$process" || true
+  wait "$process" || status=$?
+  [[ $status == 75 ]] || { cat "$scratch/stopped.out"; echo "the run ended with $status, not with 75"; return 1; }
+  steps=$(losses stopped | wc -l)
+  "$abtrain" train --resume "$scratch/stopped"
+  same_run whole stopped 0
+  echo "note: stopped after $steps steps"
+}
+set +a
+
+op_filter='*Gpu*' device_filter='*'
+if [[ -n $tiny ]]; then op_filter='*GpuMatchesCpu/linear*' device_filter='*DenseOnOneRank'; fi
+check_with cudnn_plan_test cudnn_plan_test 85 run_tests '*'
+check_with op_test op_test 40 run_tests "$op_filter"
+check_with device_test device_test 40 run_tests "$device_filter"
+check_with graph_test graph_test 25 run_tests '*'
+check_with cuda_device_test cuda_device_test 15 run_tests '*'
+check_with activation_grad_test activation_grad_test 25 run_tests '*'
+check_with summed_conv_test summed_conv_test 25 run_tests '*'
+check_with batch_feed_test batch_feed_test 15 run_tests '*'
+check_with comm_test comm_test 15 run_tests '*'
+check_with comm_test comm_test_nccl 20 comm_over_nccl
+
+for method in dense ab; do
+  check "train_resnet20_$method" 20 train_on_both resnet20 "$method"
+  check "train_vgg16_$method" 40 train_on_both vgg16_bn_cifar "$method"
+done
+check train_2_nccl 20 train_over_nccl
+check stop_and_resume 15 stop_and_resume
+
+sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer || true)
+sanitize() {  # TOOL PROGRAM FILTER SECONDS
+  if [[ -z $sanitizer ]]; then skip "$1_$2" "waits for compute-sanitizer"
+  elif [[ -n $tiny ]]; then skip "$1_$2" "waits for a GPU"
+  else check_with "$2" "$1_$2" "$4" run_tests "$3" "$sanitizer" --tool "$1" --error-exitcode 1 --target-processes all; fi
+}
+own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
+sanitize memcheck op_test "$own_kernels" 30
+sanitize memcheck graph_test 'GpuGraph.*' 25
