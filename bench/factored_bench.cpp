@@ -151,6 +151,7 @@ int main(int argc, char** argv) {
   std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
   CLI::App app("Time of a training step with factors, relative to full rank");
   app.add_option("--model", spec.name, "model")->capture_default_str();
+  app.add_option("--width", spec.width, "multiplies the channels of the model")->capture_default_str();
   app.add_option("--classes", spec.classes, "classes")->capture_default_str();
   app.add_option("--batch", batch, "images per step")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();

@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
   bool autotune = false, turns = false;
   CLI::App app("Time of one training step");
   app.add_option("--model", spec.name, "model to train")->capture_default_str();
+  app.add_option("--width", spec.width, "multiplies the channels of the model")->capture_default_str();
   app.add_option("--classes", spec.classes, "outputs of the model")->capture_default_str();
   app.add_option("--batch", batch, "images per step")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();

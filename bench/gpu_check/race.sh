@@ -11,6 +11,7 @@ torch_reason=$torch_reason
 race_device=$device
 race_words="--steps 10 --warmup 10 --rounds 6 --ready-limit 75"  # one that compiles for long leaves time for turns
 [[ -z $tiny ]] || race_words="--steps 1 --warmup 1 --rounds 2 --ready-limit 300"
+[[ -z $tiny || -z $torch_reason ]] || race_words="$race_words --width 0.25"
 
 run_race() {  # SECONDS MODEL CLASSES PIXELS BATCH CONTESTANTS TRAIN_BENCH
   local contestants=$6 name

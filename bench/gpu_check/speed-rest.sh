@@ -12,6 +12,7 @@ if [[ -n $tiny ]]; then small_batch=2 pixels=32 batch=2 factored_rounds=1 svd_mo
 
 set -a
 factored_words="--ratios 0.5 0.25 0.125 --rounds $factored_rounds --device $device --precision bf16"
+[[ -z $tiny ]] || factored_words="$factored_words --width 0.25"
 factored() {  # MODEL CLASSES PIXELS BATCH FACTORED_BENCH
   "$5" --model "$1" --classes "$2" --image-size "$3" --batch "$4" $factored_words | awk -F'|' '
     { print }

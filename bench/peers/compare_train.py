@@ -116,6 +116,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--width", type=float, default=1.0, help="multiplies the channels; for abtrain alone")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
     parser.add_argument("--threads", type=int, default=2)
@@ -133,6 +134,8 @@ def parse_arguments() -> argparse.Namespace:
     for name in args.contestants:
         if name not in OURS and name not in TORCH:
             parser.error(f"there is no contestant '{name}'; choose of {', '.join([*OURS, *TORCH])}")
+    if args.width != 1 and any(name in TORCH for name in args.contestants):
+        parser.error("PyTorch's networks have no --width; leave its contestants out")
     if not os.access(args.train_bench, os.X_OK):
         parser.error(f"{args.train_bench} is missing; build the preset default, or name a build's with --train-bench")
     return args
@@ -141,7 +144,7 @@ def parse_arguments() -> argparse.Namespace:
 def start(name: str, args: argparse.Namespace) -> Contestant:
     precision, added, _ = OURS.get(name) or TORCH[name]
     precision = precision or args.precision
-    command = [str(args.train_bench)] if name in OURS else [
+    command = [str(args.train_bench), "--width", str(args.width)] if name in OURS else [
         os.environ.get("PYTHON", "python3"), str(PEERS / "torch_train.py"), "--optimizer", args.optimizer]
     for flag in ("model", "classes", "batch", "image_size", "device", "threads", "steps", "warmup"):
         command += ["--" + flag.replace("_", "-"), str(getattr(args, flag))]
