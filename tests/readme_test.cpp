@@ -59,7 +59,7 @@ class ReadmeTest : public testing::ProgramTest {
  protected:
   /// What the commands of the pages expect to find: a checkout with a build, data, and runs.
   void lay_out() const {
-    for (const char* folder : {"apps", "bench", "tests"}) fs::create_directory_symlink(kSource / folder, fs::path(folder_) / folder);
+    for (const char* folder : {"apps", "bench", "tests"}) fs::create_directory_symlink(kSource / folder, path(folder));
     fs::create_directories(path("build/apps"));
     fs::create_symlink(testing::program(), path("build/apps/abtrain"));
     fs::create_symlink(AB_TOUR, path("build/apps/lowrank_tour"));
@@ -71,17 +71,20 @@ class ReadmeTest : public testing::ProgramTest {
   }
 
   testing::Outcome type(const std::string& command) const {
-    return run_command(fmt::format("cd '{}'; export OMP_NUM_THREADS=1 ABTRAIN_DATA_DIR='{}'; {}", folder_, small_cifar(), command));
+    return run_command(fmt::format("cd '{}'; export OMP_NUM_THREADS=1 ABTRAIN_DATA_DIR='{}'; {}", folder_,
+                                   small_cifar(), command));
   }
 
   /// Runs a command of a page, or what comes nearest to it in seconds, without a GPU, a cluster or a download.
   void check(std::string command) const {
     SCOPED_TRACE(command);
-    static const std::regex training("^.*build[-\\w]*/apps/abtrain train "), of_one_launch(" --(resume|out|device) \\S+");
+    static const std::regex training("^.*build[-\\w]*/apps/abtrain train ");
+    static const std::regex of_one_launch(" --(resume|out|device) \\S+");
     int expected = 0;
     if (std::regex_search(command, training)) {
       // Its settings are planned instead.
-      command = std::regex_replace(std::regex_replace(command, training, "build/apps/abtrain plan "), of_one_launch, "");
+      command = std::regex_replace(command, training, "build/apps/abtrain plan ");
+      command = std::regex_replace(command, of_one_launch, "");
     } else if (contains(command, "abtrain reproduce") && contains(command, "--data-dir")) {
       command += " --dry-run";
     } else if (contains(command, "abtrain eval") && contains(command, " DIR")) {
@@ -96,8 +99,9 @@ class ReadmeTest : public testing::ProgramTest {
 
   /// What takes minutes (building, all tests, benchmarks): its scripts, programs and presets are there.
   void check_words(const std::string& command) const {
-    static const std::regex preset("(?:--preset |ABTRAIN_PRESET=)(\\w+)"), script("(?:apps|bench|tests)/[\\w/]+\\.(?:sh|py)"),
-        program("build[-\\w]*/((?:apps|bench|tests)/\\w+)"), builtin("^(\\w+=\\S+ )*(cmake|ctest|tar|kill|export|python3) .*");
+    static const std::regex preset("(?:--preset |ABTRAIN_PRESET=)(\\w+)"),
+        script("(?:apps|bench|tests)/[\\w/]+\\.(?:sh|py)"), program("build[-\\w]*/((?:apps|bench|tests)/\\w+)"),
+        builtin("^(\\w+=\\S+ )*(cmake|ctest|tar|kill|export|python3) .*");
     bool known = std::regex_match(command, builtin);
     const auto each = [&](const std::regex& what, const auto& look) {
       for (std::sregex_iterator i(command.begin(), command.end(), what), end; i != end; ++i) {
@@ -141,7 +145,8 @@ TEST_F(ReadmeTest, TourPrintsWhatItsPageQuotes) {
   const testing::Outcome tour = run_command(AB_TOUR);
   ASSERT_EQ(tour.exit_code, 0) << tour.err;
   std::string quoted;
-  for (const std::string& line : lines_in_blocks(text_of(kSource / "ablowrank/README.md"), "text")) quoted += line + "\n";
+  const std::string page = text_of(kSource / "ablowrank/README.md");
+  for (const std::string& line : lines_in_blocks(page, "text")) quoted += line + "\n";
   std::istringstream left(tour.out), right(quoted);
   for (std::string a, b;;) {
     const bool more = static_cast<bool>(left >> a), expected = static_cast<bool>(right >> b);

@@ -67,7 +67,8 @@ class Svg:
         dx, dy = x2 - x1, y2 - y1
         length = (dx * dx + dy * dy) ** 0.5
         dx, dy = 7 * dx / length, 7 * dy / length
-        self.path([(x2 - dx - dy * 0.6, y2 - dy + dx * 0.6), (x2, y2), (x2 - dx + dy * 0.6, y2 - dy - dx * 0.6)], colour, 1.5)
+        ends = [(x2 - dx - dy * 0.6, y2 - dy + dx * 0.6), (x2, y2), (x2 - dx + dy * 0.6, y2 - dy - dx * 0.6)]
+        self.path(ends, colour, 1.5)
 
     def text(self, x, y, words, colour="text", anchor="start", size=14, **more):
         more.update(text_anchor=anchor, font_size=size)
@@ -170,8 +171,8 @@ def turn(svg, x, width, title, words, out):
 def method():
     """W → A·B → groups → W over time; below it, what a rank exchanges in a step."""
     sent = {row["phase"]: float(row["megabytes"]) for row in table("method")}
-    svg = Svg(1000, 452, "AB-training over time: all ranks train W; W is split into A and B; one group of ranks trains A, "
-              "the other B; both are rejoined to W, which all ranks train for a while before it is split again")
+    svg = Svg(1000, 452, "AB-training over time: all ranks train W; W is split into A and B; one group of ranks trains "
+              "A, the other B; both are rejoined to W, which all ranks train for a while before it is split again")
     full = [(20, 140, "warm-up"), (540, 140, "rebound")]
     low = [(240, 220), (760, 220)]
     for x, width, title in full:
@@ -183,7 +184,7 @@ def method():
     turn(svg, 680, 80, "split", "again", True)
 
     base, height = 428, 82
-    svg.text(20, base - height - 28, "gradient that a rank averages with others in every step", "text", size=14, font_weight=600)
+    svg.text(20, base - height - 28, "gradient that a rank averages with others in every step", font_weight=600)
     svg.text(980, base - height - 28, "to scale: VGG16 at half width, r = n/4", "muted", "end", 13)
     svg.line(20, base, 980, base, "line", 1.5)
 
@@ -225,8 +226,8 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 def accuracy():
     """Each run a point: what it reached, and what a rank sent for it."""
     rows = table("accuracy")
-    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for dense "
-              "data parallel and AB-training")
+    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for "
+              "dense data parallel and AB-training")
     panels = [("vgg16_bn_cifar ×½", "VGG16 at half width, three seeds", 40, [0, 10, 20, 30, 40]),
               ("resnet20", "ResNet-20, one seed", 3, [0, 1, 2, 3])]
     for i, (model, title, most, ticks) in enumerate(panels):
@@ -236,7 +237,8 @@ def accuracy():
                      "sent per rank over the whole run, GB", "top-1, %")
         means = {}
         for method, colour in (("dense", "w"), ("ab", "a")):
-            runs = [(float(r["gigabytes"]), float(r["top1"])) for r in rows if (r["model"], r["method"]) == (model, method)]
+            runs = [(float(row["gigabytes"]), float(row["top1"])) for row in rows
+                    if (row["model"], row["method"]) == (model, method)]
             means[method] = [sum(values) / len(runs) for values in zip(*runs)]
             for run in runs:
                 svg.circle(*place(*run), 5.5, colour, fill_opacity=0.75)
@@ -245,8 +247,9 @@ def accuracy():
         svg.label(at[0] - 16, at[1] + 5, f"dense, float32: {high:.1f} %", "w", "end")
         at = place(less, low)
         svg.label(at[0] + 16, at[1] + 5, f"AB-training: {low:.1f} %", "a", "start")
-        svg.text(x - 36, 50, f"AB-training sends {100 * (1 - less / more):.1f} % less and reaches {high - low:.1f} points less",
-                 "muted", size=13)
+        saved, lost = 100 * (1 - less / more), high - low
+        words = f"AB-training sends {saved:.1f} % less and reaches {lost:.1f} points less"
+        svg.text(x - 36, 50, words, "muted", size=13)
     return svg
 
 
@@ -256,13 +259,15 @@ def accuracy():
 def spectrum():
     """Singular values of two convolutions of one network: new, at the time of the first split, and trained."""
     rows = table("spectrum")
-    svg = Svg(960, 404, "Singular values of two convolutions of a VGG16 at half width: new, after one epoch and after four")
-    panels = [("features.7.weight", "an early convolution", "64 × 288"), ("features.40.weight", "the last convolution", "256 × 2304")]
-    for i, (layer, title, shape) in enumerate(panels):
+    svg = Svg(960, 404, "Singular values of two convolutions of a VGG16 at half width: new, after one epoch and after "
+              "three")
+    panels = [("features.7.weight", "an early convolution, 64 × 288"),
+              ("features.40.weight", "the last convolution, 256 × 2304")]
+    for i, (layer, title) in enumerate(panels):
         x, y, width, height = 62 + 480 * i, 96, 390, 246
         values = [row for row in rows if row["layer"] == layer]
         n = len(values)
-        svg.text(x - 36, 28, f"{title}, {shape}", "text", size=16, font_weight=600)
+        svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
         place = axes(svg, x, y, width, height, (1, n), (0, 4), [1, n // 4, n // 2, 3 * n // 4, n], range(5),
                      "direction i, strongest first", "σᵢ")
         cut, top = place(n // 4, 4)
@@ -270,13 +275,13 @@ def spectrum():
         svg.label(cut + 8, top + 16, "cut to r = n/4", "muted", "start", 13, font_weight=400)
         shares = []
         for j, (column, colour, name) in enumerate((("new", "muted", "new"), ("epoch1", "b", "after 1 epoch"),
-                                                    ("epoch4", "w", "after 4 epochs"))):
+                                                    ("epoch3", "w", "after 3 epochs"))):
             sigma = [float(row[column]) for row in values]
             svg.path([place(k + 1, value) for k, value in enumerate(sigma)], colour, 2.5)
             share = sum(v * v for v in sigma[:n // 4]) / sum(v * v for v in sigma)
             shares.append(f"{100 * share:.0f} %")
             svg.line(x + 224, y + 38 + 21 * j, x + 246, y + 38 + 21 * j, colour, 2.5)
-            svg.text(x + 254, y + 42.5 + 21 * j, name, colour, size=13, font_weight=600)
+            svg.label(x + 254, y + 42.5 + 21 * j, name, colour, "start", 13)
         svg.text(x - 36, 50, f"the first quarter holds {shares[0]}, {shares[1]}, {shares[2]} of Σσ²", "muted", size=13)
     return svg
 

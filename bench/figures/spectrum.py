@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Singular values of two weights, as new and after one and four epochs, for draw.py: writes spectrum.tsv. Needs NumPy.
+"""Writes spectrum.tsv for draw.py: singular values of two weights, new and after one and three of four epochs.
 
-    train="build/apps/abtrain train --config apps/configs/vgg16_cifar_dense.toml --data-dir DIR --ranks 1 --batch-size 128"
+    train="build/apps/abtrain train --config apps/configs/vgg16_cifar_dense.toml --ranks 1 --batch-size 128 --data-dir DIR"
     $train --epochs 1 --train-samples 128 --lr 0 --min-lr 0 --out runs/new
     $train --save-every 390 --keep-checkpoints 4 --out runs/trained
-    bench/figures/spectrum.py runs/new/model.safetensors runs/trained/checkpoints/step_000000000390/rank_00000.safetensors \\
-                              runs/trained/model.safetensors
+    bench/figures/spectrum.py runs/new/model.safetensors runs/trained/checkpoints/step_00000000{0390,1170}/*.safetensors
+
+Needs NumPy.
 """
 
 import json
@@ -29,8 +30,8 @@ def weight(path, name):
 
 
 def main():
-    lines = ["# Singular values of convolutions of vgg16_bn_cifar at half width, dense, CIFAR-10; spectrum.py says how it was made.",
-             "layer\tindex\tnew\tepoch1\tepoch4"]
+    lines = ["# Singular values of convolutions of vgg16_bn_cifar at half width, dense, CIFAR-10: see spectrum.py.",
+             "layer\tindex\tnew\tepoch1\tepoch3"]
     for layer in LAYERS:
         columns = [np.linalg.svd(weight(path, layer), compute_uv=False) for path in sys.argv[1:4]]
         for i, row in enumerate(zip(*columns)):
