@@ -1,128 +1,161 @@
 // SPDX-License-Identifier: MIT
 //
-// A tour of AB-training in one file: four ranks as threads of this process take one weight W through a cycle
-// (split, independent training of A and B, rejoin) and print what they hold and what they send. Seconds on a
-// CPU. The task is linear regression: find W* from y = W* x, so every number can be followed by hand.
+// A tour of AB-training (arXiv 2405.01067): four ranks, threads of this process, train a small network on drawn
+// pictures, and its one large weight W goes through the whole method, as it does in a real run. ablowrank/README.md
+// explains what this prints, line by line. Seconds on a CPU.
 
+#include <array>
 #include <cmath>
 #include <cstdio>
-#include <mutex>
 
-#include "ablowrank/groups.h"
-#include "ablowrank/join.h"
-#include "ablowrank/split.h"
-#include "engine/comm/comm.h"
+#include "ablowrank/ab_strategy.h"
+#include "data/shape_images.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/kernels/random.h"
 #include "engine/kernels/reduce.h"
-#include "engine/ops/linear.h"
-#include "engine/optim/optimizer.h"
+#include "engine/ops/loss.h"
+#include "layers/linear.h"
 
 namespace {
 
 using namespace ab;
 
-constexpr std::int64_t kOut = 48, kIn = 32, kBatch = 64;
+constexpr int kRanks = 4, kBatch = 32, kPixels = 256, kHidden = 256, kR = 64, kSteps = 560;
+constexpr double kRate = 0.05;
 
-Tensor normal(const Shape& shape, double stddev, std::uint64_t stream) {
-  Tensor t(shape);
-  fill_normal(t, 0.0f, static_cast<float>(stddev), Philox{2405, stream});
-  return t;
-}
+/// logits = C gelu(W x).   x: [N, 256], W: [256, 256], which AB-training splits, C: [10, 256], which it does not
+class Network final : public Composite {
+ public:
+  Var forward(const Var& x) override { return classifier_.forward(hidden_.forward(x, Activation::gelu)); }
 
-/// W*: four strong directions and a weak rest.
-Tensor target() {
-  return add(product(normal({kOut, 4}, 1.0, 1), normal({4, kIn}, 1.0, 2)), normal({kOut, kIn}, 0.1, 3));
-}
+ private:
+  std::vector<Layer*> parts() override { return {&hidden_, &classifier_}; }
+  Linear hidden_{"hidden", kPixels, kHidden, {}}, classifier_{"classifier", kHidden, 10, {}, ParamRole::always_sync};
+};
 
-double distance(const Tensor& a, const Tensor& b) {
-  const Tensor d = a.clone();
-  axpy(-1.0, b, d);
-  return std::sqrt(sum_of_squares(d) / sum_of_squares(b));
-}
+struct Pictures {
+  Tensor x, labels;  ///< [N, 256] grey values around 0; [N] int64
+};
 
-/// One gradient step on || W x − W* x ||² / (2 · batch), the gradient averaged over `group`.
-void train_step(Weight& weight, Optimizer& optimizer, Comm& group, const Tensor& wanted, std::uint64_t stream) {
-  const Tensor x = normal({kBatch, kIn}, 1.0, stream);
-  const Var w = weight.factored() ? matmul(weight.outer().value, weight.inner().value) : weight.dense().value;
-  const Var y = linear(Var(x), w, {});
-  const Tensor error = y.value().clone();
-  axpy(-1.0, linear_forward(x, wanted, {}), error);
-  scale_in_place(error, 1.0 / kBatch);
-  optimizer.clear_grads();
-  backward(record("half_squared_error", Tensor::scalar(0.5 * sum_of_squares(error) * kBatch), {y},
-                  [error](const Tensor&) { return Gradients{error}; }));
-  for (Param* p : optimizer.params())
-    if (p->trainable()) group.all_reduce(p->value.grad(), ReduceOp::mean);
-  optimizer.step(0.3);
-}
-
-void tour(Comm& world) {
-  set_compute_threads(1);
-  const auto say = [&](const auto&... words) {
-    if (world.rank() == 0) std::printf(words...);
-  };
-  const Tensor wanted = target();
-  Weight weight("W", Tensor::zeros({kOut, kIn}), ParamRole::weight);
-  const auto optimizer = make_sgd({&weight.dense()}, {.momentum = 0.0, .weight_decay = 0.0});
-  std::uint64_t stream = 1000 * static_cast<std::uint64_t>(world.rank() + 1);  // every rank sees its own samples
-
-  say("1. Warm-up: all four ranks train W (%lld x %lld) and average its gradient.\n", static_cast<long long>(kOut),
-      static_cast<long long>(kIn));
-  world.ledger().set_phase("warm-up");
-  for (int step = 0; step < 4; ++step) train_step(weight, *optimizer, world, wanted, ++stream);
-  say("   after 4 steps: distance to W* %.3f\n\n", distance(weight.dense().value.value(), wanted));
-
-  const std::vector<RankGroup> groups = make_groups(world.size(), -1, false);
-  const RankGroup mine = groups[static_cast<std::size_t>(group_of(groups, world.rank()))];
-  const auto group = world.split(group_of(groups, world.rank()), "group");
-  const RankPolicy policy{.kind = RankPolicy::Kind::ratio, .ratio = 0.25};
-  const Trainers trainers{trainers_of(groups, Factor::a, 0), trainers_of(groups, Factor::b, 0), world.size()};
-
-  for (int cycle = 0; cycle < 3; ++cycle) {
-    world.ledger().set_phase("split");
-    LowRank parts = decompose_all({&weight}, &policy, SvdMethod::gram, world)[0];
-    const std::vector<double> sigma = parts.sigma.to_doubles();
-    say("%d. Split: one rank decomposes W, all receive U, sigma and V, cut to r = %lld (sigma %.2f ... %.2f).\n",
-        2 + 2 * cycle, static_cast<long long>(parts.r()), sigma.front(), sigma.back());
-    const bool trains_a = mine.trains == Factor::a;
-    FactorPair pair = apply_gauge(parts, Gauge::orthonormal, trains_a != weight.transposed());
-    weight.factorise(pair.outer, pair.inner, trains_a ? Weight::Mode::train_a : Weight::Mode::train_b);
-    optimizer->set_params({&weight.a(), &weight.b()});
-
-    world.ledger().set_phase("low-rank");
-    for (int step = 0; step < 8; ++step) train_step(weight, *optimizer, *group, wanted, ++stream);
-    std::printf("   rank %d trained %s for 8 steps with %d rank(s) of its group: distance %.3f\n", world.rank(),
-                trains_a ? "A" : "B", group->size() - 1,
-                distance(fold(weight.outer().value.value(), weight.inner().value.value()), wanted));
-    world.barrier();
-
-    world.ledger().set_phase("sync");
-    WeightedSum sum;
-    const Join join({&weight, parts}, weight.outer().value.value(), weight.inner().value.value(), SyncMode::tangent,
-                    trainers, sum);
-    sum.run(world);
-    weight.restore(join.dense(sum));
-    optimizer->set_params({&weight.dense()});
-    say("%d. Rejoin and rebound: both groups' progress in one W: distance %.3f", 3 + 2 * cycle,
-        distance(weight.dense().value.value(), wanted));
-    world.ledger().set_phase("rebound");
-    for (int step = 0; step < 2; ++step) train_step(weight, *optimizer, world, wanted, ++stream);
-    say("; after 2 full-rank steps %.3f\n\n", distance(weight.dense().value.value(), wanted));
+/// Shapes of ten kinds, 32×32 pixels in colour, made 16×16 in grey.
+Pictures draw(Split split, int count) {
+  Pictures all{Tensor::zeros({count, kPixels}), Tensor({count}, DType::int64)};
+  std::array<std::uint8_t, kShapeImageBytes> planes;
+  for (int i = 0; i < count; ++i) {
+    draw_shape_image(0, split, i, planes);
+    all.labels.data<std::int64_t>()[i] = shape_label(i);
+    float* x = all.x.data<float>() + i * kPixels;
+    for (int p = 0; p < static_cast<int>(planes.size()); ++p) {
+      const int row = p / 32 % 32, column = p % 32;
+      x[row / 2 * 16 + column / 2] += (planes[static_cast<std::size_t>(p)] - 110.0f) / (12 * 50);
+    }
   }
+  return all;
+}
 
-  say("What rank 0 sent, by phase (ring formula, bytes):\n");
-  for (const auto& [phase, entry] : world.ledger().by_phase())
-    say("   %-9s %4lld collectives  %8.0f bytes\n", phase.c_str(), static_cast<long long>(entry.calls),
-        entry.wire_bytes());
+/// || now − before || / || before ||, in percent
+double change(const Tensor& now, const Tensor& before) {
+  const Tensor difference = now.clone();
+  axpy(-1.0, before, difference);
+  return 100 * std::sqrt(sum_of_squares(difference) / sum_of_squares(before));
+}
+
+/// One line: some singular values of W, the share of the first 64 in the sum of their squares, how many are not 0, and
+/// the loss on pictures that training never sees.
+void show(const char* what, Network& model, const Pictures& test) {
+  const Tensor w = inventory_of(model).weights[0]->formed().value();
+  const std::vector<double> sigma = decompose(w, nullptr, SvdMethod::direct).sigma.to_doubles();
+  double all = 0, first = 0;
+  int rank = 0;
+  for (std::size_t i = 0; i < sigma.size(); ++i) {
+    all += sigma[i] * sigma[i];
+    if (i < kR) first = all;
+    rank += sigma[i] > 1e-5 * sigma[0];
+  }
+  std::printf("%-24s", what);
+  for (const std::size_t i : {1, 2, 4, 8, 16, 32, 64, 128}) std::printf(" %5.2f", sigma[i - 1]);
+  const Var loss = softmax_cross_entropy(model.forward(Var(test.x)), test.labels);
+  std::printf(" %6.0f %% %6d %6.2f\n", 100 * first / all, rank, loss.value().item());
+}
+
+void tour(Comm& world, const Pictures& train, const Pictures& test, std::array<Tensor, kRanks>& w_of_rank) {
+  set_compute_threads(1);
+  const auto me = static_cast<std::size_t>(world.rank());
+  Network model;
+  Weight& weight = *inventory_of(model).weights[0];
+  const auto optimizer = make_sgd(inventory_of(model).params, {.momentum = 0.9});
+  AbOptions options;
+  options.schedule = {.warmup_steps = 400, .cycle_steps = 100, .full_rank_steps = 20};
+  options.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = kR};
+  AbStrategy strategy(model, world, options, LrSchedule{.peak = kRate});
+  TrainState state{0, *optimizer};
+  strategy.start(state);
+
+  const auto say = [&](const auto&... words) {
+    if (me == 0) std::printf(words...);
+  };
+  const auto show_on = [&](std::size_t rank, const char* what) {
+    world.ledger().set_phase("shown");
+    if (me == rank) show(what, model, test);
+    world.barrier();
+  };
+  say("%-23s   s_1   s_2   s_4   s_8  s_16  s_32  s_64 s_128 first 64   rank   loss\n", "W [256 x 256]");
+  show_on(0, "as drawn");
+
+  Tensor a, b;  // as the split left them
+  while (state.step < kSteps) {
+    world.ledger().set_phase(strategy.phase());
+    const std::int64_t begin = (state.step * kRanks + world.rank()) * kBatch % train.x.dim(0);
+    const Var logits = model.forward(Var(train.x.slice(begin, begin + kBatch)));
+    optimizer->clear_grads();
+    backward(softmax_cross_entropy(logits, train.labels.slice(begin, begin + kBatch)));
+    strategy.finish_grads(state);
+    optimizer->step(strategy.learning_rate(kRate, state.step));
+    ++state.step;
+
+    const Transition turn = options.schedule.transition_at(state.step);
+    if (turn == Transition::split) {
+      show_on(0, state.step == 400 ? "400 steps of warm-up" : "20 steps of rebound");
+    } else if (turn == Transition::sync) {
+      say("Low rank, 80 steps: each group trains its factor on its own.\n");
+      show_on(0, "rank 0, trained A");
+      show_on(2, "rank 2, trained B");
+      w_of_rank[me] = weight.formed().value().clone();
+      world.barrier();
+      say("Rank 0: A changed by %.0f %%, B by %.0f %%. W differs by %.0f %% from rank 1's, by %.0f %% from rank 2's.\n",
+          change(weight.a().value.value(), a), change(weight.b().value.value(), b), change(w_of_rank[1], w_of_rank[0]),
+          change(w_of_rank[2], w_of_rank[0]));
+    }
+    strategy.after_step(state);
+    const int step = static_cast<int>(state.step);
+    if (turn == Transition::split) {
+      a = weight.a().value.value().clone(), b = weight.b().value.value().clone();
+      say("\nSplit at step %d: W = U S V, cut to 64 directions. Ranks 0, 1 train A = U S, ranks 2, 3 B = S V.\n", step);
+      show_on(0, "cut to r = 64");
+    } else if (turn == Transition::sync) {
+      say("Rejoin at step %d: W = A V + U B - 1/2 U (U' A + B V') V.\n", step);
+      show_on(0, "rejoined, on all ranks");
+    }
+  }
+  strategy.finish(state);
+  say("Low rank, %d steps; the end: rejoined once more, and cut to factors of 2 x %d numbers instead of %d.\n",
+      kSteps - 500, static_cast<int>(weight.a().numel()), kHidden * kPixels);
+  show_on(0, "the model");
+
+  say("\nRank 0 sent  collectives       kB  kB each\n");
+  for (const auto& [phase, sent] : world.ledger().by_phase())
+    if (sent.wire_bytes() > 0)
+      say("%-12s %11d %8.0f %8.1f\n", phase.c_str(), static_cast<int>(sent.calls), sent.wire_bytes() / 1e3,
+          sent.wire_bytes() / 1e3 / static_cast<double>(sent.calls));
 }
 
 }  // namespace
 
 int main() {
   try {
-    ab::run_thread_ranks(4, {}, tour);
+    const Pictures train = draw(Split::train, 16384), test = draw(Split::test, 1024);
+    std::array<Tensor, kRanks> w_of_rank;
+    run_thread_ranks(kRanks, {}, [&](Comm& world) { tour(world, train, test, w_of_rank); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lowrank_tour: %s\n", error.what());
     return 1;

@@ -15,8 +15,20 @@ case "${1:-}" in
 esac
 
 apps/install_packages.sh
-echo "Building (a few minutes the first time) ..."
-cmake --preset default >/dev/null
+
+# A driver tells that there is a GPU to train on; nvcc alone does not, and compiling for a GPU takes twice as long.
+has_nvidia_driver() { [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; }
+
+settings=()
+if [ -f build/CMakeCache.txt ]; then
+  echo "Building, with the settings that build/ has ..."
+elif has_nvidia_driver; then
+  echo "Building (a few minutes the first time) ..."
+else
+  echo "Building for the CPU, since there is no NVIDIA driver here (a few minutes the first time) ..."
+  settings=(-DAB_WITH_CUDA=OFF)
+fi
+cmake --preset default "${settings[@]}" >/dev/null
 cmake --build --preset default --target abtrain_program lowrank_tour
 
 data=(--dataset synthetic)

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Draws the figures of the README files: method.svg, accuracy.svg and spectrum.svg, from the tables beside this file.
+
+    bench/figures/draw.py            writes them beside this file
+    bench/figures/draw.py FOLDER     writes them to FOLDER; the tests compare these with the ones in the repository
+
+Needs nothing but Python 3. Colours follow the reader's light or dark theme.
+"""
+
+import csv
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Names of colours, for a light page and for a dark one.
+COLOURS = {
+    "page": ("#ffffff", "#0d1117"),
+    "panel": ("#f6f8fa", "#151b23"),
+    "line": ("#d1d9e0", "#3d444d"),
+    "text": ("#1f2328", "#f0f6fc"),
+    "muted": ("#59636e", "#9198a1"),
+    "w": ("#4f5bd5", "#8b93f8"),
+    "a": ("#d2691e", "#f0965a"),
+    "b": ("#12857f", "#3fbfb6"),
+    "ink": ("#ffffff", "#0d1117"),  # on a filled shape
+}
+
+
+def style(theme):
+    rules = []
+    for name, shades in COLOURS.items():
+        rules.append(f".{name}{{fill:{shades[theme]}}}.{name}-line{{stroke:{shades[theme]}}}")
+    return "".join(rules)
+
+
+class Svg:
+    """A picture under construction. Shapes take their colours by name."""
+
+    def __init__(self, width, height, title):
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'role="img" aria-label="{title}" '
+            'font-family="-apple-system, \'Segoe UI\', \'Noto Sans\', Helvetica, Arial, sans-serif" font-size="14">',
+            f"<title>{title}</title>",
+            f"<style>{style(0)}@media (prefers-color-scheme:dark){{{style(1)}}}</style>",
+            f'<rect class="page" width="{width}" height="{height}" rx="8"/>',
+        ]
+
+    def rect(self, x, y, width, height, colour, radius=3.0, **more):
+        self.add("rect", colour, more, x=x, y=y, width=width, height=height, rx=radius)
+
+    def circle(self, x, y, radius, colour, **more):
+        self.add("circle", colour, more, cx=x, cy=y, r=radius)
+
+    def line(self, x1, y1, x2, y2, colour, width=1.0, **more):
+        more["stroke_width"] = width
+        self.add("line", f"{colour}-line", more, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def path(self, points, colour, width=2.0, **more):
+        more.update(fill="none", stroke_width=width, stroke_linejoin="round")
+        self.add("polyline", f"{colour}-line", more, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))
+
+    def arrow(self, x1, y1, x2, y2, colour="muted"):
+        self.line(x1, y1, x2, y2, colour, 1.5)
+        dx, dy = x2 - x1, y2 - y1
+        length = (dx * dx + dy * dy) ** 0.5
+        dx, dy = 7 * dx / length, 7 * dy / length
+        ends = [(x2 - dx - dy * 0.6, y2 - dy + dx * 0.6), (x2, y2), (x2 - dx + dy * 0.6, y2 - dy - dx * 0.6)]
+        self.path(ends, colour, 1.5)
+
+    def text(self, x, y, words, colour="text", anchor="start", size=14, **more):
+        more.update(text_anchor=anchor, font_size=size)
+        self.add("text", colour, more, words, x=x, y=y)
+
+    def label(self, x, y, words, colour, anchor, size=14, font_weight=600):
+        """Text that stays readable where it lies on lines."""
+        self.text(x, y, words, f"{colour} page-line", anchor, size, font_weight=font_weight, stroke_width=6,
+                  stroke_linejoin="round", paint_order="stroke")
+
+    def add(self, tag, colour, more, words=None, **places):
+        values = {**places, **more}
+        attributes = "".join(f' {name.replace("_", "-")}="{self.number(value)}"' for name, value in values.items())
+        end = "/>" if words is None else f">{words}</{tag}>"
+        self.parts.append(f'<{tag} class="{colour}"{attributes}{end}')
+
+    @staticmethod
+    def number(value):
+        return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+    def __str__(self):
+        return "\n".join(self.parts) + "\n</svg>\n"
+
+
+def table(name):
+    """The rows of NAME.tsv, as dictionaries; lines that open with # are comments."""
+    with open(HERE / f"{name}.tsv", encoding="utf-8") as file:
+        return list(csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t"))
+
+
+# ---- The method -----------------------------------------------------------------------------------------------------
+
+SIDE, THIN = 72, 18  # W is SIDE × SIDE; a factor is THIN wide
+TOP, LANE, GAP = 74, 92, 14  # two lanes of ranks
+BOTTOM = TOP + 2 * LANE + GAP
+
+
+def ranks(svg, x, y, numbers, colour):
+    """Ranks that average their gradients: numbered discs on a line."""
+    svg.line(x, y, x + 24 * (len(numbers) - 1), y, colour, 2)
+    for i, number in enumerate(numbers):
+        svg.circle(x + 24 * i, y, 9, colour)
+        svg.text(x + 24 * i, y + 4, number, "ink", "middle", 11, font_weight=600)
+
+
+def matrix(svg, x, y, width, height, name, colour, trained=True):
+    if trained:
+        svg.rect(x, y, width, height, colour)
+    else:
+        svg.rect(x + 0.75, y + 0.75, width - 1.5, height - 1.5, f"{colour} {colour}-line", fill_opacity=0.12,
+                 stroke_width=1.5, stroke_dasharray="4 3")
+    svg.text(x + width / 2, y + height / 2 + 5, name, "ink" if trained else colour, "middle", 15, font_weight=600)
+
+
+def panel(svg, x, y, width, height):
+    svg.rect(x, y, width, height, "panel line-line", 8.0, stroke_width=1)
+
+
+def heading(svg, x, title, words):
+    svg.text(x, 32, title, "text", "middle", 16, font_weight=600)
+    svg.text(x, 53, words, "muted", "middle", 13)
+
+
+def full_rank(svg, x, width, title):
+    """A phase in which all ranks train W."""
+    centre = x + width / 2
+    heading(svg, centre, title, "all ranks train W")
+    panel(svg, x, TOP, width, BOTTOM - TOP)
+    matrix(svg, centre - SIDE / 2, TOP + 40, SIDE, SIDE, "W", "w")
+    ranks(svg, centre - 36, BOTTOM - 46, "0123", "w")
+
+
+def low_rank(svg, x, width):
+    """A phase in which one group trains A and the other B."""
+    heading(svg, x + width / 2, "low rank, in groups", "one factor trains, one is frozen")
+    for lane, (numbers, trained) in enumerate((("01", "a"), ("23", "b"))):
+        y = TOP + lane * (LANE + GAP)
+        panel(svg, x, y, width, LANE)
+        matrix(svg, x + 18, y + 10, THIN, SIDE, "A", "a", trained == "a")
+        svg.text(x + 46, y + 51, "·", "muted", "middle", 20)
+        matrix(svg, x + 56, y + 37, SIDE, THIN, "B", "b", trained == "b")
+        svg.text(x + 145, y + 39, f"trains {trained.upper()}", trained, size=14, font_weight=600)
+        ranks(svg, x + 156, y + 61, numbers, trained)
+
+
+def turn(svg, x, width, title, words, out):
+    """Between two phases: one becomes two (out), or two become one."""
+    centre, middle = x + width / 2, (TOP + BOTTOM) / 2
+    upper, lower = TOP + LANE / 2, BOTTOM - LANE / 2
+    svg.text(centre, middle - 3, title, "text", "middle", 14, font_weight=600)
+    svg.text(centre, middle + 15, words, "muted", "middle", 12)
+    for lane in (upper, lower):
+        side = -30 if lane == upper else 30
+        if out:
+            svg.arrow(x + 16, middle + side, x + width - 16, lane)
+        else:
+            svg.arrow(x + 16, lane, x + width - 16, middle + side)
+
+
+def method():
+    """W → A·B → groups → W over time; below it, what a rank exchanges in a step."""
+    sent = {row["phase"]: float(row["megabytes"]) for row in table("method")}
+    svg = Svg(1000, 452, "AB-training over time: all ranks train W; W is split into A and B; one group of ranks trains "
+              "A, the other B; both are rejoined to W, which all ranks train for a while before it is split again")
+    full = [(20, 140, "warm-up"), (540, 140, "rebound")]
+    low = [(240, 220), (760, 220)]
+    for x, width, title in full:
+        full_rank(svg, x, width, title)
+    for x, width in low:
+        low_rank(svg, x, width)
+    turn(svg, 160, 80, "split", "W ≈ A·B", True)
+    turn(svg, 460, 80, "rejoin", "A, B → W", False)
+    turn(svg, 680, 80, "split", "again", True)
+
+    base, height = 428, 82
+    svg.text(20, base - height - 28, "gradient that a rank averages with others in every step", font_weight=600)
+    svg.text(980, base - height - 28, "to scale: VGG16 at half width, r = n/4", "muted", "end", 13)
+    svg.line(20, base, 980, base, "line", 1.5)
+
+    def bar(x, width, megabytes, colour):
+        tall = height * megabytes / sent["full rank"]
+        svg.rect(x, base - tall, width, tall, colour, 2.0)
+        svg.text(x + width / 2, base - tall - 7, f"{megabytes:.1f} MB", colour, "middle", 13, font_weight=600)
+
+    for x, width, _ in full:
+        bar(x, width, sent["full rank"], "w")
+    for x, width in low:
+        half = (width - 8) / 2
+        bar(x, half, sent["trains A"], "a")
+        bar(x + half + 8, half, sent["trains B"], "b")
+    return svg
+
+
+# ---- Measured: accuracy against traffic -----------------------------------------------------------------------------
+
+
+def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, y_label):
+    """Draws grid and labels; returns the function from values to places."""
+    def place(u, v):
+        return (x + width * (u - x_range[0]) / (x_range[1] - x_range[0]),
+                y + height * (1 - (v - y_range[0]) / (y_range[1] - y_range[0])))
+    for tick in y_ticks:
+        _, at = place(x_range[0], tick)
+        svg.line(x, at, x + width, at, "line")
+        svg.text(x - 8, at + 4.5, f"{tick:g}", "muted", "end", 12)
+    for tick in x_ticks:
+        at, _ = place(tick, y_range[0])
+        svg.line(at, y + height, at, y + height + 5, "line")
+        svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
+    svg.text(x + width / 2, y + height + 42, x_label, "muted", "middle", 13)
+    svg.text(x - 36, y - 14, y_label, "muted", size=13)
+    return place
+
+
+def accuracy():
+    """Each run a point: what it reached, and what a rank sent for it."""
+    rows = table("accuracy")
+    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for "
+              "dense data parallel and AB-training")
+    panels = [("vgg16_bn_cifar ×½", "VGG16 at half width, three seeds", 40, [0, 10, 20, 30, 40]),
+              ("resnet20", "ResNet-20, one seed", 3, [0, 1, 2, 3])]
+    for i, (model, title, most, ticks) in enumerate(panels):
+        x, y, width, height = 62 + 480 * i, 96, 390, 230
+        svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
+        place = axes(svg, x, y, width, height, (0, most), (72, 82), ticks, range(72, 83, 2),
+                     "sent per rank over the whole run, GB", "top-1, %")
+        means = {}
+        for method, colour in (("dense", "w"), ("ab", "a")):
+            runs = [(float(row["gigabytes"]), float(row["top1"])) for row in rows
+                    if (row["model"], row["method"]) == (model, method)]
+            means[method] = [sum(values) / len(runs) for values in zip(*runs)]
+            for run in runs:
+                svg.circle(*place(*run), 5.5, colour, fill_opacity=0.75)
+        (more, high), (less, low) = means["dense"], means["ab"]
+        at = place(more, high)
+        svg.label(at[0] - 16, at[1] + 5, f"dense, float32: {high:.1f} %", "w", "end")
+        at = place(less, low)
+        svg.label(at[0] + 16, at[1] + 5, f"AB-training: {low:.1f} %", "a", "start")
+        saved, lost = 100 * (1 - less / more), high - low
+        words = f"AB-training sends {saved:.1f} % less and reaches {lost:.1f} points less"
+        svg.text(x - 36, 50, words, "muted", size=13)
+    return svg
+
+
+# ---- Measured: the spectrum of a trained weight ---------------------------------------------------------------------
+
+
+def spectrum():
+    """Singular values of two convolutions of one network: new, at the time of the first split, and trained."""
+    rows = table("spectrum")
+    svg = Svg(960, 404, "Singular values of two convolutions of a VGG16 at half width: new, after one epoch and after "
+              "three")
+    panels = [("features.7.weight", "an early convolution, 64 × 288"),
+              ("features.40.weight", "the last convolution, 256 × 2304")]
+    for i, (layer, title) in enumerate(panels):
+        x, y, width, height = 62 + 480 * i, 96, 390, 246
+        values = [row for row in rows if row["layer"] == layer]
+        n = len(values)
+        svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
+        place = axes(svg, x, y, width, height, (1, n), (0, 4), [1, n // 4, n // 2, 3 * n // 4, n], range(5),
+                     "direction i, strongest first", "σᵢ")
+        cut, top = place(n // 4, 4)
+        svg.line(cut, top, cut, y + height, "muted", 1.5, stroke_dasharray="5 4")
+        svg.label(cut + 8, top + 16, "cut to r = n/4", "muted", "start", 13, font_weight=400)
+        shares = []
+        for j, (column, colour, name) in enumerate((("new", "muted", "new"), ("epoch1", "b", "after 1 epoch"),
+                                                    ("epoch3", "w", "after 3 epochs"))):
+            sigma = [float(row[column]) for row in values]
+            svg.path([place(k + 1, value) for k, value in enumerate(sigma)], colour, 2.5)
+            share = sum(v * v for v in sigma[:n // 4]) / sum(v * v for v in sigma)
+            shares.append(f"{100 * share:.0f} %")
+            svg.line(x + 224, y + 38 + 21 * j, x + 246, y + 38 + 21 * j, colour, 2.5)
+            svg.label(x + 254, y + 42.5 + 21 * j, name, colour, "start", 13)
+        svg.text(x - 36, 50, f"the first quarter holds {shares[0]}, {shares[1]}, {shares[2]} of Σσ²", "muted", size=13)
+    return svg
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    for figure in (method, accuracy, spectrum):
+        (folder / f"{figure.__name__}.svg").write_text(str(figure()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
