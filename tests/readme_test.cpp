@@ -60,8 +60,10 @@ class ReadmeTest : public testing::ProgramTest {
   /// What the commands of the pages expect to find: a checkout with a build, data, and runs.
   void lay_out() const {
     for (const char* folder : {"apps", "bench", "tests"}) fs::create_directory_symlink(kSource / folder, path(folder));
-    fs::create_directories(path("build/apps"));
-    fs::create_symlink(testing::program(), path("build/apps/abtrain"));
+    for (const char* folder : {"build/apps", "abtrain/bin"}) {
+      fs::create_directories(path(folder));
+      fs::create_symlink(testing::program(), path(folder) + "/abtrain");
+    }
     fs::create_symlink(AB_TOUR, path("build/apps/lowrank_tour"));
     std::ofstream(path("my.toml")) << "model = \"mlp\"\n";
     for (const char* out : {"runs/first", "runs/quickstart/dense", "runs/quickstart/ab"}) {
@@ -89,12 +91,12 @@ class ReadmeTest : public testing::ProgramTest {
       command += " --dry-run";
     } else if (contains(command, "abtrain eval") && contains(command, " DIR")) {
       expected = 4;  // flags are right, but there are no weights
-    } else if (!command.starts_with("build/apps/")) {
+    } else if (!command.starts_with("build/apps/") && !command.starts_with("abtrain/bin/") && !command.starts_with("mkdir ")) {
       return check_words(command);
     }
     const testing::Outcome outcome = type(command);
     EXPECT_EQ(outcome.exit_code, expected) << command << "\n" << outcome.err;
-    EXPECT_FALSE(expected == 0 && outcome.out.empty()) << command;
+    EXPECT_FALSE(expected == 0 && outcome.out.empty() && !command.starts_with("mkdir ")) << command;
   }
 
   /// What takes minutes (building, all tests, benchmarks): its scripts, programs and presets are there.

@@ -21,10 +21,11 @@ PYTHON
 fi
 
 # 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
-# --ab.rank-multiple: the same ranks r on both devices.
+# --ab.rank-multiple, --ab.execution: the same ranks r and the same products on both devices.
 train_steps=100 size_words="--batch-size 32 --ab.warmup-steps 30 --ab.cycle-steps 30"
 [[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4 --ab.warmup-steps 3 --ab.cycle-steps 4"
-train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.full-rank-steps 2 --ab.rank-multiple 8"
+train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.full-rank-steps 2 --ab.rank-multiple 8
+  --ab.execution factors"
 
 # Losses of the CPU and the GPU may be this far apart.
 loss_distance=0.005
