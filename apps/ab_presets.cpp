@@ -53,6 +53,7 @@ void apply_preset(std::string name, AbConfig& ab) {
     ab.cut_at_warmup = false;
     ab.rank_policy = "sigma-cutoff";
     ab.sigma_cutoff = 0.15;
+    ab.rank_multiple = 1;
     ab.moments = "truncate";
     ab.execution = "form-w";
     ab.svd = "direct";

@@ -105,6 +105,11 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
   return optimizer;
 }
 
+std::int64_t rank_multiple(const TrainConfig& config) {
+  if (config.ab.rank_multiple > 0) return config.ab.rank_multiple;
+  return config.device == "cpu" ? 1 : 8;
+}
+
 AbOptions make_ab_options(const TrainConfig& config) {
   const AbConfig& ab = config.ab;
   AbOptions options;
@@ -118,7 +123,7 @@ AbOptions make_ab_options(const TrainConfig& config) {
   options.rank_policy.ratio = ab.ratio;
   options.rank_policy.energy = ab.energy;
   options.rank_policy.fixed = ab.fixed_rank;
-  options.rank_policy.multiple = ab.rank_multiple;
+  options.rank_policy.multiple = rank_multiple(config);
   options.sync = meaning<SyncMode>(ab.sync, {{"full", SyncMode::full},
                                              {"with-stale", SyncMode::with_stale},
                                              {"only-learned", SyncMode::only_learned},

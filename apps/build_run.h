@@ -33,6 +33,9 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epo
 
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
+/// What ranks r are rounded up to. 0 stands for what suits the device: on a GPU rows of factors in 16 bits that begin at
+/// every 16 bytes, on a CPU nothing.
+std::int64_t rank_multiple(const TrainConfig& config);
 AbOptions make_ab_options(const TrainConfig& config);
 /// Throws Error(config) when the method's settings exclude each other or do not fit the number of ranks; asked
 /// before anything is loaded or written.

@@ -34,7 +34,7 @@ struct AbConfig {
   double ratio = 0.5;                 ///< keep r = ratio * min(m, n)
   double energy = 0.9;                ///< keep this fraction of the sum of sigma_i^2
   std::int64_t fixed_rank = 16;       ///< keep r = fixed_rank
-  std::int64_t rank_multiple = 1;     ///< round r up to a multiple of this
+  std::int64_t rank_multiple = 0;     ///< round r up to a multiple of this; 0: as the device likes it
 
   std::string rest = "drop";            ///< drop | keep: what the cut leaves over
   std::string moments = "project";      ///< project | reset | truncate: optimizer state at a split

@@ -217,7 +217,9 @@ void declare_ab(std::vector<Setting>& all) {
   s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low =
       true;
   s.number("ab.fixed_rank", &A::fixed_rank, 1, 65536, "keep so many singular values");
-  s.number("ab.rank_multiple", &A::rank_multiple, 1, 1024, "round r up to a multiple of this");
+  s.number("ab.rank_multiple", &A::rank_multiple, 0, 1024,
+           "round r up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths slowly, and of 1 on a "
+           "CPU");
   s.choice("ab.rest", &A::rest, {"drop", "keep"},
            "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
   s.choice("ab.moments", &A::moments, {"project", "reset", "truncate"},

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/build_run.h"
 #include "engine/core/check.h"
 #include "engine/io/atomic_file.h"
 
@@ -92,12 +93,22 @@ Start start_of(const TrainConfig& config) {
   if (config.resume.empty()) return Start::anew;
   std::error_code ignored;
   const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
-  if (holds(kConfigFile)) check_resumable(resolve_train_config({}, in_folder(config.out, kConfigFile)), config);
+  if (holds(kConfigFile))
+    check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), config);
   if (holds(kSummaryFile)) return Start::finished;
   if (holds(kCheckpointFolder)) return Start::from_checkpoint;
   AB_CHECK_KIND(checkpoint, config.resume == "auto",
                 "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
   return Start::anew;
+}
+
+TrainConfig settle_config(TrainConfig config) {
+  std::error_code ignored;
+  const std::string saved = in_folder(config.out, kConfigFile);
+  const bool goes_on = !config.resume.empty() && fs::exists(saved, ignored);
+  if (config.ab.rank_multiple == 0)
+    config.ab.rank_multiple = rank_multiple(goes_on ? resolve_train_config({}, saved) : config);
+  return config;
 }
 
 void create_run_folder(const TrainConfig& config) {

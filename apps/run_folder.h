@@ -41,6 +41,10 @@ enum class Start {
 /// Error(checkpoint) when a run that is named to be resumed has no checkpoint.
 Start start_of(const TrainConfig& config);
 
+/// `config` with what is decided once, when a run begins: an automatic --ab.rank-multiple is what the run that goes on
+/// began with, or what the device asks for. So config.toml has a number, and another device does not change it.
+TrainConfig settle_config(TrainConfig config);
+
 /// Creates the folder, and nothing in it.
 void create_run_folder(const TrainConfig& config);
 /// Removes the files of a run that is to be overwritten, and writes config.toml. For the rank that holds the

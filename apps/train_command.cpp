@@ -173,7 +173,8 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
 
 }  // namespace
 
-int run_train(const TrainConfig& config) {
+int run_train(const TrainConfig& asked) {
+  const TrainConfig config = settle_config(asked);
   const Transport transport = choose_transport(config, find_launcher());
   choose_graph_use(config, transport != Transport::threads);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);

@@ -21,8 +21,10 @@ bool run_factors(const Weight& weight, std::int64_t rows) {
 bool run_factors(const Weight& weight, const Conv2dSpec& spec) {
   if (!weight.factored() || weight.rest().defined()) return false;
   if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
-  // The thin filters keep Winograd too once they are as wide as a vector register.
-  const bool dense_winograd = spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
+  // The CPU backend's own. The thin filters keep Winograd too once they are as wide as a vector register.
+  const bool on_cpu = weight.inner().value.value().device().kind == DeviceKind::cpu;
+  const bool dense_winograd =
+      on_cpu && spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
   const bool thin_winograd = dense_winograd && weight.r() >= 64;
   return factors_are_cheaper(weight, spec.batch * spec.out_height() * spec.out_width(),
                              dense_winograd && !thin_winograd ? 2.0 : 1.0);

@@ -12,8 +12,8 @@ namespace ab {
 /// gradient included:
 ///   two thin ops   positions · 2r(K + O), plus positions · r·K or r·O for the factor in training
 ///   form W         positions · 3·O·K, plus 2 · O·r·K to form W and the factor's gradient
-/// `dense_advantage` divides the dense work: Winograd runs a 3×3 convolution at about half its nominal cost,
-/// which thin filters of few channels cannot use.
+/// `dense_advantage` divides the dense work: on a CPU, Winograd runs a 3×3 convolution at about half its nominal
+/// cost, which thin filters of few channels cannot use.
 bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double dense_advantage);
 
 /// Whether a linear layer over `rows` inputs runs its factors: never when dense or with a rest, which needs W;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "apps/build_run.h"
 #include "apps/config.h"
 #include "apps/config_table.h"
 #include "engine/io/atomic_file.h"
@@ -48,6 +49,16 @@ TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
   EXPECT_EQ(config.epochs, 10);
   EXPECT_EQ(config.steps, 0);
   EXPECT_EQ(config.out, "runs/resnet20_dense");
+}
+
+// What ranks r are rounded up to follows the device, unless somebody says so or the authors' release did.
+TEST_F(ConfigTest, TheMultipleOfRanksFollowsTheDevice) {
+  const auto multiple = [](const std::vector<FlagValue>& flags) { return rank_multiple(resolve_train_config(flags, "")); };
+  EXPECT_EQ(multiple({}), 1);
+  EXPECT_EQ(multiple({{"device", "cuda"}}), 8);
+  EXPECT_EQ(multiple({{"device", "cuda:1"}, {"ab.rank_multiple", "3"}}), 3);
+  EXPECT_EQ(multiple({{"device", "cpu"}, {"ab.rank_multiple", "8"}}), 8);
+  EXPECT_EQ(multiple({{"device", "cuda"}, {"ab.preset", "paper"}}), 1);
 }
 
 TEST_F(ConfigTest, EveryDefaultIsAllowed) {

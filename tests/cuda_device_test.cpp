@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <thread>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/graph.h"
@@ -61,6 +63,9 @@ bool holds(const Tensor& t, int block) {
   return std::all_of(values.begin(), values.end(), [&](std::uint8_t v) { return v == block; });
 }
 
+/// The bytes that tensors hold on GPU 0.
+std::int64_t live_bytes() { return memory({DeviceKind::cuda, 0}).stats().live_bytes; }
+
 TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   const Device gpu{DeviceKind::cuda, 0};
@@ -93,7 +98,7 @@ TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
 
 TEST(UploadSlot, CanBeDroppedInEveryState) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-  const std::int64_t before = memory({DeviceKind::cuda, 0}).stats().live_bytes;
+  const std::int64_t before = live_bytes();
   for (int steps = 0; steps <= 3; ++steps) {
     const auto slot = cuda_upload_slot(0, 1 << 20);
     if (steps > 0) fill(slot->host(), 1 << 20, steps);
@@ -102,7 +107,7 @@ TEST(UploadSlot, CanBeDroppedInEveryState) {
       EXPECT_TRUE(holds(slot->acquire(), steps));
     }
   }
-  EXPECT_EQ(memory({DeviceKind::cuda, 0}).stats().live_bytes, before);
+  EXPECT_EQ(live_bytes(), before);
 }
 
 #ifdef AB_EMULATE_GPU
@@ -123,6 +128,35 @@ TEST(UploadSlot, TheEmulatedGpuTellsWhoCannotWait) {
   EXPECT_THROW((void)slot->host(), Bug) << "nobody has seen what is under way";
 }
 #endif
+
+// What was released lies in the driver's pool in pieces that do not fit, some of it still in use.
+TEST(CudaMemory, ThePoolIsEmptiedBeforeMemoryRunsOut) {
+  if (!std::getenv("AB_TEST_FAKE_GPU")) GTEST_SKIP() << "needs the fake GPU";
+  const Device gpu{DeviceKind::cuda, 0};
+  constexpr std::int64_t kMiB = 1 << 20;
+  setenv("FAKE_GPU_BYTES", std::to_string(64 * kMiB).c_str(), 1);
+  const std::int64_t before = live_bytes();
+  for (const std::int64_t size : {30 * kMiB, 20 * kMiB, 40 * kMiB}) {
+    Tensor released = Tensor::zeros({size}, DType::uint8).to(gpu);  // its copies take a while
+    EXPECT_EQ(live_bytes(), before + size);
+  }
+  const Tensor large = Tensor::zeros({60 * kMiB}, DType::uint8, gpu);
+  EXPECT_THROW(Tensor({60 * kMiB}, DType::uint8, gpu), OutOfMemory);
+  EXPECT_TRUE(holds(large.slice(0, kMiB), 0)) << "what is in use stays";
+  unsetenv("FAKE_GPU_BYTES");
+}
+
+// The fake GPU also tells who waits for the whole device.
+TEST(CudaMemory, AThreadMayKeepATensorToItsVeryEnd) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const std::int64_t before = live_bytes();
+  std::thread([] {
+    thread_local Tensor last;
+    last = {};  // known to the thread before its context is, so it goes after that
+    last = Tensor::zeros({1 << 20}, DType::uint8, {DeviceKind::cuda, 0});
+  }).join();
+  EXPECT_EQ(live_bytes(), before);
+}
 
 TEST(CudaDevice, AGraphSurvivesGrowthOfItsPoolAndOfTheWorkspace) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();

@@ -9,6 +9,9 @@
 TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA and cuDNN"; }
 #else
 
+#include <dlfcn.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -343,7 +346,7 @@ TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
     key.n = n;
     key.k = k;
     key.dtype = DType::bfloat16;
-    CudnnMatmul matmul(key, device_properties_of(context.cudnn()), context.cudnn());
+    CudnnMatmul matmul(key, context.cudnn());
     ASSERT_EQ(matmul.candidates(), 2u);
     matmul.keep(1);
     matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
@@ -382,7 +385,7 @@ TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
     CudnnConvKey key{kSmall, ConvDirection::backward_data, dtype};
     key.grad = Activation::relu;
     SCOPED_TRACE(describe_key(key));
-    const CudnnConv conv(key, device_properties_of(context.cudnn()), context.cudnn());
+    const CudnnConv conv(key, context.cudnn());
     ASSERT_TRUE(conv.is_fused());
     conv.execute(context.cudnn(), {.x = dx.raw(), .w = w.raw(), .y = dy.raw(), .saved = saved.raw()},
                  context.workspace(conv.workspace_bytes()));
@@ -404,7 +407,7 @@ TEST_F(CompiledPlan, OnAGpuSumsAreThoseOfTheResult) {
     key.has_bias = key.has_sums = true;
     key.choice = PlanChoice::timed;
     SCOPED_TRACE(describe_key(key));
-    CudnnConv conv(key, device_properties_of(context.cudnn()), context.cudnn());
+    CudnnConv conv(key, context.cudnn());
     const std::size_t last = conv.candidates() - 1;
     ASSERT_TRUE(conv.has_sums(last));
     conv.keep(last);
@@ -426,11 +429,64 @@ TEST_F(CompiledPlan, OnAGpuSumsAreThoseOfTheResult) {
   }
 }
 
+/// While it lives, cuDNN takes a handle that does not exist for one of the H200: it is told the properties of that
+/// device wherever it is told the handle, or would look for one in its graph.
+class PretendedHandle {
+ public:
+  PretendedHandle() { current_ = this; }
+  ~PretendedHandle() { current_ = nullptr; }
+  PretendedHandle(const PretendedHandle&) = delete;
+  PretendedHandle& operator=(const PretendedHandle&) = delete;
+
+  cudnnHandle_t handle() { return reinterpret_cast<cudnnHandle_t>(this); }
+  auto given(cudnnBackendAttributeName_t name) const { return std::ranges::count(given_, name); }
+
+  static cudnnStatus_t set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                           cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
+    static const auto real =
+        reinterpret_cast<decltype(&cudnnBackendSetAttribute)>(dlsym(RTLD_NEXT, "cudnnBackendSetAttribute"));
+    if (!current_) return real(descriptor, name, type, count, values);
+    current_->given_.push_back(name);
+    const auto tell_properties = [&](cudnnBackendAttributeName_t instead) {
+      const cudnnBackendDescriptor_t h200 = current_->h200_.raw();
+      return real(descriptor, instead, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &h200);
+    };
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return tell_properties(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    if (name == CUDNN_ATTR_ENGINEHEUR_MODE) (void)tell_properties(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+    return real(descriptor, name, type, count, values);
+  }
+
+ private:
+  static inline PretendedHandle* current_ = nullptr;
+  const CudnnDescriptor h200_ = device_properties_from_json(kH200);
+  std::vector<cudnnBackendAttributeName_t> given_;
+};
+
+// Properties are for plans that are looked at; what runs on a GPU is planned for its handle, and for nothing else.
+TEST(CudnnTarget, IsAHandleOrPropertiesAndNeverBoth) {
+  PretendedHandle pretended;
+  const CudnnConvKey key{same(128, 32, 64, 64, 3), ConvDirection::forward, DType::bfloat16};
+  const CudnnConv conv(key, pretended.handle());
+  EXPECT_EQ(pretended.given(CUDNN_ATTR_OPERATIONGRAPH_HANDLE), 1);
+  EXPECT_GE(pretended.given(CUDNN_ATTR_EXECUTION_PLAN_HANDLE), 1);
+  for (const auto name : {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP})
+    EXPECT_EQ(pretended.given(name), 0);
+}
+
 TEST(CudnnPlanErrors, UnknownDevicesAreRefused) {
   EXPECT_THROW(device_properties_from_json("{\"deviceName\": \"no such GPU\"}"), Error);
 }
 
 }  // namespace
+
+/// In place of cuDNN's own, for the test of CudnnTarget.
+extern "C" cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                                  cudnnBackendAttributeType_t type, std::int64_t count,
+                                                  const void* values) {
+  return PretendedHandle::set(descriptor, name, type, count, values);
+}
+
 }  // namespace ab::cuda
 
 #endif

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "apps/plan.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
@@ -17,6 +18,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/map.h"
 #include "engine/optim/optimizer.h"
+#include "layers/execution_cost.h"
 #include "layers/models/models.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
@@ -128,6 +130,8 @@ class DeviceTest : public testing::ProgramTest {
     config.ab.cycle_steps = 6;
     config.ab.full_rank_steps = 2;
     config.ab.lr_rebound_steps = 2;
+    config.ab.rank_multiple = 1;  // on both devices, as is
+    config.ab.execution = "factors";
     config.out = path("run");
     return config;
   }
@@ -417,6 +421,44 @@ TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
   expect_resumes("cpu", "cuda");
   std::filesystem::remove_all(path("run"));
   expect_resumes("cuda", "cuda");
+}
+
+// Rows of factors begin at every 16 bytes there, also in 16 bits; a plan knows it.
+TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
+  TrainConfig config = short_run("ab");
+  config.dataset = "synthetic";
+  config.train_samples = data().train->count, config.val_samples = data().test->count;
+  config.ab.ratio = 0.3;
+  const auto run_with = [&](const std::string& device, std::int64_t multiple) {
+    config.ab.rank_multiple = multiple;
+    return train_on(device, config, 2);
+  };
+  const Outcome on_device = run_with("cuda", 0);
+  EXPECT_EQ(on_device.ranks_r, run_with("cpu", 8).ranks_r);
+  EXPECT_EQ(run_with("cpu", 0).ranks_r, run_with("cpu", 1).ranks_r);
+  EXPECT_NE(on_device.ranks_r, run_with("cpu", 0).ranks_r);
+  config.device = "cuda";
+  config.ranks_per_node = 2;
+  const auto after_setup = [](std::map<std::string, double> bytes) {  // the program compares settings before
+    bytes.erase("setup");
+    return bytes;
+  };
+  EXPECT_EQ(after_setup(plan_run(config, {.world_size = 2}).summary.wire_bytes_per_rank_by_phase),
+            after_setup(on_device.bytes_by_phase));
+}
+
+// Winograd halves the work of the dense convolution on a CPU, and there alone.
+TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
+  constexpr Conv2dSpec kSpec{.batch = 4, .height = 16, .width = 16, .in_channels = 32, .out_channels = 32,
+                             .kernel_h = 3, .kernel_w = 3, .padding = 1};
+  const auto runs_factors = [&](Device device) {
+    Weight weight("w", Tensor::zeros({32, 3, 3, 32}, DType::float32, device), ParamRole::weight);
+    weight.factorise(Tensor::zeros({32, 20}, DType::float32, device), Tensor::zeros({20, 288}, DType::float32, device),
+                     Weight::Mode::train_a);
+    return run_factors(weight, kSpec);
+  };
+  EXPECT_FALSE(runs_factors({}));
+  EXPECT_TRUE(runs_factors({DeviceKind::cuda, 0}));
 }
 
 TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {

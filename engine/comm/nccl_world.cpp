@@ -142,7 +142,7 @@ void NcclWorld::record_failure(const Error& error) noexcept {
   running_.clear();
   std::vector<std::future<void>> aborts;
   for (const ncclComm_t communicator : std::exchange(communicators_, {})) {
-    std::packaged_task<void()> abort([communicator, device = device_index_] {
+    std::packaged_task<void()> abort([communicator, device = device_index_, still_written = being_made_] {
       (void)cudaSetDevice(device);
       (void)ncclCommAbort(communicator);
     });

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -46,13 +47,15 @@ class NcclWorld {
 
   /// Collective: makes a communicator by `create(&communicator)`. `parent`: the one it is split from, or null.
   template <class Create> ncclComm_t create(ncclComm_t parent, const std::string& what, const Create& create) {
-    ncclComm_t made = nullptr;
     Lock lock(mutex_);
     throw_if_failed();
-    accept(lock, create(&made), what);
-    if (parent) settle(lock, parent, what);  // until then NCCL has not filled in `made`
+    being_made_ = std::make_shared<ncclComm_t>(nullptr);
+    accept(lock, create(being_made_.get()), what);
+    if (parent) settle(lock, parent, what);  // until then NCCL has not filled it in
+    const ncclComm_t made = *being_made_;
     communicators_.push_back(made);
     settle(lock, made, what);
+    being_made_.reset();
     return made;
   }
   /// Collective. Waits for its peers; with `leave_alone` it does not, and ends the world instead.
@@ -112,6 +115,9 @@ class NcclWorld {
   bool ended_ = false;
   std::optional<Error> failure_;  // why the world is lost
   std::vector<ncclComm_t> communicators_;
+  // Where NCCL's own thread writes a new communicator. That may be late: after this rank has given up, until the aborts
+  // have returned, so they own it too.
+  std::shared_ptr<ncclComm_t> being_made_;
   std::deque<Running> running_;  // in the order of the stream
   std::thread watchdog_;
 };

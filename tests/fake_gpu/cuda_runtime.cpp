@@ -9,16 +9,14 @@
 //   FAKE_GPU_SHARED   all processes have the same GPU; otherwise each has its own
 #include "tests/fake_gpu/stream.h"
 
-#include <malloc.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -68,7 +66,17 @@ std::size_t number_from(const char* variable, std::size_t otherwise) {
 
 int driver_version() { return static_cast<int>(number_from("FAKE_GPU_DRIVER", CUDART_VERSION)); }
 
-std::atomic<std::size_t> live_bytes = 0;
+/// Sizes of all blocks, and those that were released, by size: each serves again for its own size only, so that a pool
+/// which is never trimmed is noticed. All need the mutex.
+std::map<void*, std::size_t>& block_bytes = *new std::map<void*, std::size_t>;
+std::multimap<std::size_t, void*>& pool = *new std::multimap<std::size_t, void*>;
+std::size_t taken_bytes = 0;
+
+void give_back(void* block) {
+  taken_bytes -= block_bytes.at(block);
+  block_bytes.erase(block);
+  std::free(block);
+}
 
 Event* of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
 
@@ -143,18 +151,42 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(of(event), last_record(of(event))), cudaSuccess; }
 
 cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
-  const bool fits = live_bytes + bytes <= number_from("FAKE_GPU_BYTES", std::size_t{1} << 34);
-  *block = fits ? std::malloc(bytes) : nullptr;
-  if (!*block) return cudaErrorMemoryAllocation;
-  live_bytes += malloc_usable_size(*block);
+  const std::lock_guard lock(mutex);
+  if (const auto kept = pool.find(bytes); kept != pool.end()) {
+    *block = kept->second;
+    pool.erase(kept);
+  } else {
+    const bool fits = taken_bytes + bytes <= number_from("FAKE_GPU_BYTES", std::size_t{1} << 34);
+    *block = fits ? std::malloc(bytes) : nullptr;
+    if (!*block) return cudaErrorMemoryAllocation;
+    taken_bytes += block_bytes[*block] = bytes;
+  }
   std::memset(*block, 0xff, bytes);  // NaN: nothing may be read before it is written
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
-  live_bytes -= malloc_usable_size(block);
-  return fake_gpu::enqueue(stream, [block] { std::free(block); }), cudaSuccess;
+  fake_gpu::enqueue(stream, [block] {
+    const std::lock_guard lock(mutex);
+    pool.emplace(block_bytes.at(block), block);
+  });
+  return cudaSuccess;
 }
-cudaError_t cudaFree(void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
+  const std::lock_guard lock(mutex);
+  for (const auto& [bytes, block] : pool) give_back(block);
+  pool.clear();
+  return cudaSuccess;
+}
+/// Of a block from cudaMallocAsync: waits for nothing.
+cudaError_t cudaFree(void* block) {
+  const std::lock_guard lock(mutex);
+  return give_back(block), cudaSuccess;
+}
+/// Another thread may be capturing what it issues, and would lose that.
+cudaError_t cudaDeviceSynchronize() {
+  std::fprintf(stderr, "fake CUDA: cudaDeviceSynchronize breaks the captures of other threads\n");
+  std::abort();
+}
 cudaError_t cudaMallocHost(void** block, std::size_t bytes) { return *block = std::malloc(bytes), cudaSuccess; }
 cudaError_t cudaFreeHost(void*) { return cudaSuccess; }
 /// Copies from the host are slow, so that who does not wait for one is noticed.

@@ -2,9 +2,11 @@
 //
 // NCCL's interface over files for the fake CUDA runtime, as strict as communicators that do not block are: calls return
 // at once, work reaches the stream a little later from another thread, a communicator that is called before it has
-// settled ends the test, and split leaves the handle of the new one empty until the old one has settled.
+// settled ends the test, split leaves the handle of the new one empty until the old one has settled, and a handle on the
+// stack ends the test too: it may be written after its function has returned.
 #include <fcntl.h>
 #include <nccl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -121,6 +123,19 @@ void check_settled(const ncclComm* comm) {
   std::abort();
 }
 
+void check_outlives_its_caller(const ncclComm_t* made) {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  std::size_t bytes = 0;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &stack, &bytes);
+  pthread_attr_destroy(&attributes);
+  const auto offset = reinterpret_cast<std::uintptr_t>(made) - reinterpret_cast<std::uintptr_t>(stack);
+  if (offset >= bytes) return;
+  std::fprintf(stderr, "fake NCCL: the handle of a new communicator lies on the stack\n");
+  std::abort();
+}
+
 ncclResult_t issue(ncclComm* comm, cudaStream_t stream, Work work) {
   check_settled(comm);
   if (group_depth > 0) {
@@ -163,6 +178,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  check_outlives_its_caller(made);
   if (config->blocking != 0 || id.internal[sizeof id.internal - 1] != 7) return ncclInvalidArgument;
   ncclComm* comm = *made = new ncclComm;
   comm->path = std::string(id.internal) + "/world.";
@@ -175,13 +191,19 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* made, ncclConfig_t*) {
+  check_outlives_its_caller(made);
   check_settled(parent);
   parent->settled = false;
   const std::string meeting = "split" + std::to_string(parent->splits++);
   std::thread([=] {
     const int mine[] = {colour, key, parent->rank};
+    const std::vector<Bytes> all = exchange(parent, meeting, mine, sizeof mine);
+    if (all.empty()) {
+      parent->settled = true;
+      return;
+    }
     std::vector<std::pair<int, int>> members;  // key and rank in the parent
-    for (const Bytes& bytes : exchange(parent, meeting, mine, sizeof mine)) {
+    for (const Bytes& bytes : all) {
       int theirs[3];
       std::memcpy(theirs, bytes.data(), sizeof theirs);
       if (theirs[0] == colour) members.emplace_back(theirs[1], theirs[2]);
@@ -214,6 +236,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->aborted = true;
   std::ofstream(comm->path + "aborted");  // its peers lose it
+  while (!comm->settled) std::this_thread::sleep_for(kPoll);
   return ncclSuccess;
 }
 

@@ -14,6 +14,11 @@
 namespace ab::cuda {
 namespace {
 
+/// cuDNN has plans ready for a bias with a ReLU; a GELU is a pass of our own. Plans are told to keep a NaN through their
+/// ReLU (cudnn_graph.cpp). Should FusedReluOnCpuAndGpu.KeepsNan fail on a GPU, they do not: then only Activation::none
+/// may be fused, and the bias still is.
+constexpr bool may_be_fused(Activation activation) { return activation != Activation::gelu; }
+
 /// What a training batch norm does next: plans with `sums` save it the look at y.
 void take_moments(const Tensor& y, const Tensor& sums) {
   const Shape per_channel{y.dim(-1)};
@@ -61,8 +66,7 @@ void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor
                     const Epilogue& epilogue, const Tensor& y) {
   if (y.numel() == 0) return;
   if (!spec.is_pointwise()) {
-    // cuDNN has plans ready for bias and ReLU; a GELU is a pass of our own.
-    const bool in_two_steps = epilogue.activation == Activation::gelu;
+    const bool in_two_steps = !may_be_fused(epilogue.activation);
     const Epilogue first = in_two_steps ? Epilogue{.bias = epilogue.bias} : epilogue;
     run_cudnn(context, spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
     if (in_two_steps) apply_epilogue(y, epilogue.without_bias());

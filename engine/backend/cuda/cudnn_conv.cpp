@@ -135,7 +135,7 @@ CudnnDescriptor sum_operation(const CudnnConvKey& key, TensorId from, TensorId t
 
 /// forward: convolution → + bias → ReLU → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
 /// backward_data: convolution → · act'(z) → x
-CudnnDescriptor graph_of(const CudnnConvKey& key, cudnnHandle_t handle) {
+CudnnDescriptor graph_of(const CudnnConvKey& key, const CudnnTarget& target) {
   const bool has_relu = key.activation == Activation::relu;
   std::vector<CudnnDescriptor> operations;
   operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : written_by(key.direction)));
@@ -156,7 +156,7 @@ CudnnDescriptor graph_of(const CudnnConvKey& key, cudnnHandle_t handle) {
     operations.push_back(sum_operation(key, kY, kSums));
     operations.push_back(sum_operation(key, kSquare, kSumsOfSquares));
   }
-  return operation_graph(operations, handle);
+  return operation_graph(operations, target);
 }
 
 }  // namespace
@@ -183,13 +183,13 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle)
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target)
     : out_channels_(key.spec.out_channels) {
   const CudnnConvKey plain = key.without_sums();
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
-    graphs_.push_back(graph_of(part, handle));
+    graphs_.push_back(graph_of(part, target));
     const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };
-    for (CudnnPlan& plan : find_plans(graphs_.back(), device_properties, choice, is_precise))
+    for (CudnnPlan& plan : find_plans(graphs_.back(), target, choice, is_precise))
       candidates_.push_back({std::move(plan), part.has_epilogue(), part.has_sums});
   };
   const auto try_to_add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {

@@ -65,9 +65,8 @@ struct CudnnConvData {
 class CudnnConv {
  public:
   /// Bias, activation and grad are part of the plan where cuDNN has one; otherwise the convolution is planned alone.
-  /// `handle`: what it will be executed on; null for a plan of a device that is not there.
   /// Throws Error(communication) when cuDNN has no plan at all, or none as `choice` demands.
-  CudnnConv(const CudnnConvKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle = nullptr);
+  CudnnConv(const CudnnConvKey& key, const CudnnTarget& target);
 
   /// Plans to choose from, best guess first: one, unless they shall be timed.
   std::size_t candidates() const { return candidates_.size(); }

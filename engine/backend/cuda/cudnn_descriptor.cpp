@@ -72,12 +72,6 @@ CudnnDescriptor& CudnnDescriptor::finalize() {
   return *this;
 }
 
-CudnnDescriptor device_properties_of(cudnnHandle_t handle) {
-  CudnnDescriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  properties.set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle).finalize();
-  return properties;
-}
-
 CudnnDescriptor device_properties_from_json(std::string_view json) {
   CudnnDescriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json)).finalize();

@@ -80,9 +80,7 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-/// The properties that cuDNN plans for: of the device behind a handle …
-CudnnDescriptor device_properties_of(cudnnHandle_t handle);
-/// … or of a device that need not be there, from cuDNN's JSON form of its properties.
+/// A device that need not be there, from cuDNN's JSON form of its properties.
 CudnnDescriptor device_properties_from_json(std::string_view json);
 
 }  // namespace ab::cuda

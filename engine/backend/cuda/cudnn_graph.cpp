@@ -71,10 +71,10 @@ CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, co
   return operation;
 }
 
-CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, cudnnHandle_t handle) {
+CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, const CudnnTarget& target) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
-  if (handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+  target.name_in_graph(graph);
   graph.finalize();
   return graph;
 }

@@ -33,8 +33,7 @@ CudnnDescriptor activation_operation(Activation activation, DType dtype, const C
 CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,
                                           const CudnnDescriptor& saved, const CudnnDescriptor& dz);
 
-/// `handle` may be null: for plans of a device that is not there.
-CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, cudnnHandle_t handle);
+CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, const CudnnTarget& target);
 
 /// A tensor of a graph, by its number there, and where it lies.
 struct CudnnOperand {

@@ -42,7 +42,7 @@ CudnnDescriptor product_operation(const CudnnMatmulKey& key, const CudnnDescript
   return operation;
 }
 
-CudnnDescriptor graph_of(const CudnnMatmulKey& key, cudnnHandle_t handle) {
+CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {
   const auto result = [&](MatrixId id) { return matrix(id, key, key.m, key.n); };
   std::vector<CudnnDescriptor> operations;
   if (key.grad != Activation::none) {
@@ -56,7 +56,7 @@ CudnnDescriptor graph_of(const CudnnMatmulKey& key, cudnnHandle_t handle) {
                                                matrix(kBias, key, 1, key.n), result(kZ)));
     operations.push_back(activation_operation(key.activation, key.dtype, result(kZ), result(kC)));
   }
-  return operation_graph(operations, handle);
+  return operation_graph(operations, target);
 }
 
 }  // namespace
@@ -71,11 +71,11 @@ std::size_t CudnnMatmulKeyHash::operator()(const CudnnMatmulKey& key) const {
   return hash;
 }
 
-CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle) {
+CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnTarget& target) {
   const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };
   try {
-    graph_ = graph_of(key, handle);
-    std::vector<CudnnPlan> plans = find_plans(*graph_, device_properties, PlanChoice::deterministic, is_precise);
+    graph_ = graph_of(key, target);
+    std::vector<CudnnPlan> plans = find_plans(*graph_, target, PlanChoice::deterministic, is_precise);
     if (!plans.empty()) plan_ = std::move(plans.front());
   } catch (const Error&) {
     // cuDNN refuses some graphs as a whole; there is the way without it.

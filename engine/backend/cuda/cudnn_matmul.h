@@ -45,8 +45,7 @@ struct CudnnMatmulData {
 
 class CudnnMatmul {
  public:
-  /// `handle`: what it will be executed on; null for a plan of a device that is not there.
-  CudnnMatmul(const CudnnMatmulKey& key, const CudnnDescriptor& device_properties, cudnnHandle_t handle = nullptr);
+  CudnnMatmul(const CudnnMatmulKey& key, const CudnnTarget& target);
 
   /// The ways to choose from: the first is not to use cuDNN, the other, if cuDNN has a plan that repeats bit for bit,
   /// to run that. One plan: each takes seconds to compile.

@@ -24,15 +24,17 @@ void CudaMemory::release(void* block, std::size_t bytes) {
     else release_on(context->stream(), block, bytes);
     return;
   }
-  // The thread is ending and its stream is gone: nothing may use the block any more when it goes.
+  // The thread is ending. Its context has waited for its stream before it went, so nothing of this thread uses the
+  // block; to wait for the whole device would break captures of other threads.
   live_bytes_ -= static_cast<std::int64_t>(bytes);
-  (void)cudaDeviceSynchronize();
   (void)cudaFree(block);
 }
 
 void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
   void* block = nullptr;
-  const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), stream);
+  const auto try_to_allocate = [&] { return cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), stream); };
+  cudaError_t status = try_to_allocate();
+  if (status == cudaErrorMemoryAllocation && trim_pool(stream)) status = try_to_allocate();
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch
     throw_out_of_memory(device_index_, live_bytes_, bytes);
@@ -44,6 +46,19 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
   while (live > peak && !peak_bytes_.compare_exchange_weak(peak, live)) {
   }
   return block;
+}
+
+/// The pool keeps what was released in pieces of the sizes that were asked for, and some of that for work which is
+/// still under way: gives the system back all that this thread has released. False inside a capture, which may not wait.
+bool CudaMemory::trim_pool(cudaStream_t stream) {
+  const ThreadContext& context = ThreadContext::current(device_index_);
+  if (context.capture()) return false;
+  (void)cudaGetLastError();  // the failure is answered here
+  cudaMemPool_t pool = nullptr;
+  AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index_));
+  for (const cudaStream_t releasing : {context.stream(), stream}) AB_CUDA(cudaStreamSynchronize(releasing));
+  AB_CUDA(cudaMemPoolTrimTo(pool, 0));
+  return true;
 }
 
 void CudaMemory::release_on(cudaStream_t stream, void* block, std::size_t bytes) noexcept {

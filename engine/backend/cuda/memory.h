@@ -26,11 +26,14 @@ class CudaMemory final : public Memory {
   std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
 
-  /// allocate and release in the order of a given stream.
+  /// allocate and release in the order of a given stream. Where memory runs out, what the pool keeps is given back
+  /// first.
   void* allocate_on(cudaStream_t stream, std::size_t bytes);
   void release_on(cudaStream_t stream, void* block, std::size_t bytes) noexcept;
 
  private:
+  bool trim_pool(cudaStream_t stream);
+
   int device_index_;
   std::atomic<std::int64_t> live_bytes_{0}, peak_bytes_{0};
 };

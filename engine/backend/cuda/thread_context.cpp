@@ -133,18 +133,13 @@ void ThreadContext::refuse_in_capture(const char* what) const {
 CudnnConv& ThreadContext::conv(const CudnnConvKey& key) {
   if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
   refuse_in_capture("a new plan of a convolution");
-  return convs_.try_emplace(key, key, device_properties(), cudnn()).first->second;
+  return convs_.try_emplace(key, key, cudnn()).first->second;
 }
 
 CudnnMatmul& ThreadContext::matmul(const CudnnMatmulKey& key) {
   if (const auto it = matmuls_.find(key); it != matmuls_.end()) return it->second;
   refuse_in_capture("a new plan of a matrix product");
-  return matmuls_.try_emplace(key, key, device_properties(), cudnn()).first->second;
-}
-
-const CudnnDescriptor& ThreadContext::device_properties() {
-  if (!device_properties_) device_properties_ = device_properties_of(cudnn());
-  return *device_properties_;
+  return matmuls_.try_emplace(key, key, cudnn()).first->second;
 }
 
 CublasLtGemm& ThreadContext::gemm(const GemmKey& key) {

@@ -6,7 +6,6 @@
 // so each rank's work runs in its own order and no rank waits for another.
 
 #include <memory>
-#include <optional>
 #include <unordered_map>
 
 #include "engine/backend/cuda/cublaslt_gemm.h"
@@ -60,7 +59,6 @@ class ThreadContext {
 
  private:
   explicit ThreadContext(int device_index);
-  const CudnnDescriptor& device_properties();
 
   int device_index_;
   int multiprocessors_ = 0;
@@ -73,7 +71,6 @@ class ThreadContext {
   StreamCapture* capture_ = nullptr;
   std::shared_ptr<void> workspace_;
   std::size_t workspace_bytes_ = 0;
-  std::optional<CudnnDescriptor> device_properties_;  // what cuDNN plans for
   std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
   std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
   std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
