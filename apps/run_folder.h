@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config.h"
+#include "apps/config/config.h"
 #include "apps/summary.h"
 
 namespace ab {
