@@ -146,16 +146,17 @@ TEST_P(Laws, TheLosslessSettingIsDataParallelTraining) {
   if (!lossless) GTEST_SKIP() << method().name << " has no lossless setting";
   for (const int ranks : {1, 2, 5}) {
     SCOPED_TRACE(ranks);
-    const Outcome dense = train_on_threads(small_run(find_method(kBaseline), ""), ranks);
-    const Outcome outcome = train_on_threads(small_run(method(), lossless), ranks);
+    TrainConfig baseline = small_run(find_method(kBaseline), ""), own = small_run(method(), lossless);
+    if (!method().laws.lossless_to_the_bit) baseline.steps = own.steps = 5;  // what rounding does, more steps magnify
+    const Outcome dense = train_on_threads(baseline, ranks), outcome = train_on_threads(own, ranks);
     if (method().laws.lossless_to_the_bit) {
       EXPECT_EQ(outcome.losses, dense.losses);
       EXPECT_TRUE(outcome.models[0] == dense.models[0]);
       continue;
     }
-    for (const auto& [step, loss] : dense.losses) EXPECT_NEAR(outcome.losses.at(step), loss, 1e-3) << step;
+    for (const auto& [step, loss] : dense.losses) EXPECT_NEAR(outcome.losses.at(step), loss, 1e-4) << step;
     for (std::size_t i = 0; i < dense.models[0].size(); ++i)
-      ASSERT_NEAR(outcome.models[0][i], dense.models[0][i], 1e-3) << i;
+      ASSERT_NEAR(outcome.models[0][i], dense.models[0][i], 1e-4) << i;
   }
 }
 
