@@ -6,7 +6,8 @@
 // One row a method, the baseline first: NAME stands for NAME_method(), which is in NAME.cpp.
 #define AB_METHODS(METHOD) \
   METHOD(dense)            \
-  METHOD(ab)
+  METHOD(ab)               \
+  METHOD(local)
 
 namespace ab {
 
