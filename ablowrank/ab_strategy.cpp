@@ -17,6 +17,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
   group_ = world.split(group, "group");
   batch_norms_ =
       std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
+  keep_at_full_rank(options_.always_sync, model_);
   std::vector<Tensor> values = shared_values();
   for (Weight* w : eligible_weights(model_)) {
     w->set_execution(options.execution);

@@ -4,6 +4,8 @@
 // The settings of AB-training (Coquelin et al., arXiv 2405.01067), as types.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ablowrank/phases.h"
 #include "ablowrank/rank_policy.h"
@@ -62,8 +64,11 @@ struct AbOptions {
   Execution execution = Execution::automatic;
   SvdMethod svd = SvdMethod::gram;
   int group_size = -1;  ///< ranks per group; -1: two halves of the world
+  std::vector<std::string> always_sync{};  ///< parameters that are never factorised; empty: the model's own list
   SyncBn sync_bn = SyncBn::off;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
+
+  bool operator==(const AbOptions&) const = default;
 
   /// Throws Error(config) when settings exclude each other.
   void validate() const;

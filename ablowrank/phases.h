@@ -34,6 +34,7 @@ struct PhaseSchedule {
   bool cut_at_warmup = true;         ///< the first split cuts ranks too
   bool release_order = false;        ///< the order of the authors' release
 
+  bool operator==(const PhaseSchedule&) const = default;
   /// Throws Error(config) naming the setting that is out of range.
   void validate() const;
   /// The phase of the update that follows `step` updates.

@@ -22,6 +22,7 @@ struct RankPolicy {
   std::int64_t fixed = 16; ///< >= 1
   std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
 
+  bool operator==(const RankPolicy&) const = default;
   /// r for a weight with singular values `sigma` (descending, n of them): at least 1, also for a dead layer
   /// whose sigma are all zero, and at most n.
   std::int64_t choose(std::span<const double> sigma) const;

@@ -2,21 +2,15 @@
 // SPDX-License-Identifier: MIT
 //
 // How often each thing happens in a run: the schedule of phases.h, walked from transition to transition
-// instead of from step to step. Validations take place after every `eval_every` epochs and at the end.
+// instead of from step to step.
 
 #include <cstdint>
 #include <vector>
 
 #include "ablowrank/phases.h"
+#include "engine/plan/planned_run.h"
 
 namespace ab {
-
-/// Steps of one kind, and how many of them are the last of their epoch (whose window of micro-batches may be
-/// smaller).
-struct StepCount {
-  std::int64_t steps = 0, last_of_epoch = 0;
-  bool operator==(const StepCount&) const = default;
-};
 
 /// The low-rank phases that look alike: factors of the same rank r, the same factor in training.
 struct LowRankStage {
@@ -29,17 +23,13 @@ struct LowRankStage {
 };
 
 struct Timetable {
-  std::int64_t total_steps = 0, epochs = 0;
   StepCount warmup{}, rebound{};
   std::int64_t full_rank_evaluations = 0;  ///< validations of a dense model, the one at the end left out
   std::vector<LowRankStage> low_rank{};
-  int last_stage = -1;               ///< the stage in which the run ends; -1: it ends at full rank
-  std::int64_t evaluations() const;  ///< all of them
+  int last_stage = -1;  ///< the stage in which the run ends; -1: it ends at full rank
 };
 
-/// `schedule` nullptr: dense training, which is a warm-up without end. eval_every 0: only at the end.
-/// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps).
-Timetable make_timetable(const PhaseSchedule* schedule, std::int64_t total_steps,
-                         std::int64_t steps_per_epoch, std::int64_t eval_every);
+/// Throws Error(config) for a run that cannot be planned (PlannedRun::check).
+Timetable make_timetable(const PhaseSchedule& schedule, const PlannedRun& run);
 
 }  // namespace ab

@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "apps/compare_command.h"
-#include "apps/config.h"
+#include "apps/config/config.h"
 #include "apps/eval_command.h"
 #include "apps/export_command.h"
 #include "apps/inspect_command.h"
 #include "apps/plan_command.h"
 #include "apps/report_error.h"
+#include "apps/settings/nearest_name.h"
 #include "apps/reproduce_command.h"
 #include "apps/terminal.h"
 #include "apps/train_command.h"
@@ -61,7 +62,8 @@ void add_settings(CLI::App* parser, const std::vector<std::string>& left_out = {
     CLI::Option* option = nullptr;
     if (line.value.empty()) {
       std::string negated = line.flag;
-      negated.insert(line.key.starts_with("ab.") ? 5 : 2, "no-");
+      const std::size_t dot = negated.rfind('.');  // "--ab.cut-at-warmup" to "--ab.no-cut-at-warmup"
+      negated.insert(dot == std::string::npos ? 2 : dot + 1, "no-");
       option = parser->add_flag(line.flag + ",!" + negated, line.text);
     } else {
       option = parser->add_option(line.flag, line.text)->type_name(line.value);

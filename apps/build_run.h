@@ -5,14 +5,11 @@
 
 #include <memory>
 
-#include "ablowrank/options.h"
-#include "apps/config.h"
+#include "apps/methods/method.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "engine/comm/comm.h"
 #include "engine/optim/optimizer.h"
-#include "engine/optim/schedule.h"
-#include "engine/sync/sync_strategy.h"
 #include "layers/models/models.h"
 
 namespace ab {
@@ -33,16 +30,8 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epo
 
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
-/// What ranks r are rounded up to. 0 stands for what suits the device: on a GPU rows of factors in 16 bits that begin at
-/// every 16 bytes, on a CPU nothing.
-std::int64_t rank_multiple(const TrainConfig& config);
-AbOptions make_ab_options(const TrainConfig& config);
-/// Throws Error(config) when the method's settings exclude each other or do not fit the number of ranks; asked
-/// before anything is loaded or written.
-void check_method(const TrainConfig& config, int world_size);
-/// Gives the parameters of --ab.always-sync their role; throws Error(config) for a name the model lacks.
-void mark_always_sync(const std::vector<std::string>& names, Layer& model);
-std::unique_ptr<SyncStrategy> make_strategy(const TrainConfig& config, Layer& model, Comm& world,
-                                            const LrSchedule& schedule);
+/// Throws Error(config) when the model cannot be built, or the method refuses the run; asked before anything is loaded
+/// or written.
+void check_run(const TrainConfig& config, const Method& method, int world_size);
 
 }  // namespace ab

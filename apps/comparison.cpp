@@ -37,7 +37,7 @@ std::string phase_table(const std::vector<Run>& runs, int name_width) {
 
 const Run* dense_baseline(const std::vector<Run>& runs) {
   const auto at =
-      std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == "dense"; });
+      std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == kBaseline; });
   return at == runs.end() ? nullptr : &*at;
 }
 

@@ -2,6 +2,7 @@
 #include "apps/experiments.h"
 
 #include "apps/scale_config.h"
+#include "apps/settings/nearest_name.h"
 #include "engine/core/check.h"
 
 namespace ab {

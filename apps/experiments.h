@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config.h"
+#include "apps/config/config.h"
 
 namespace ab {
 

@@ -7,15 +7,14 @@
 
 namespace ab {
 
-Learner::Learner(const TrainConfig& config, Comm& world, const Dataset& images, const LrSchedule& schedule,
-                 std::unique_ptr<Layer> start)
+Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
+                 const LrSchedule& schedule, std::unique_ptr<Layer> start)
     : device(choose_device(config.device)), precision(precision_named(config.precision)), model(std::move(start)) {
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
   if (!model) model = make_model(spec, device);
-  mark_always_sync(config.ab.always_sync, *model);
   optimizer = make_optimizer(config, inventory_of(*model).params);
   if (precision == Precision::fp16) loss_scale.emplace();
-  strategy = make_strategy(config, *model, world, schedule);
+  strategy = method.make(config, *model, world, schedule);
   if (config.ema_decay > 0) {
     spec.draw = false;
     average = std::make_unique<WeightAverage>(make_model(spec, device), *model, config.ema_decay);

@@ -7,22 +7,21 @@
 #include <optional>
 #include <vector>
 
-#include "apps/config.h"
+#include "apps/methods/method.h"
 #include "data/dataset.h"
 #include "engine/comm/comm.h"
 #include "engine/core/precision.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/optim/schedule.h"
-#include "engine/sync/sync_strategy.h"
 #include "layers/layer.h"
 #include "layers/weight_average.h"
 
 namespace ab {
 
 struct Learner {
-  /// `model`: of config's shape and on its device; drawn when null. `world` and `schedule` must outlive this.
+  /// `model`: of config's shape and on its device; drawn when null. `config`, `world` and `schedule` must outlive this.
   /// Collective.
-  Learner(const TrainConfig& config, Comm& world, const Dataset& images, const LrSchedule& schedule,
+  Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images, const LrSchedule& schedule,
           std::unique_ptr<Layer> model);
 
   Device device;

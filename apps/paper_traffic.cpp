@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "apps/methods/ab.h"
 #include "apps/run_folder.h"
 #include "apps/terminal.h"
 #include "engine/core/check.h"
@@ -139,7 +140,8 @@ std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice
   if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
   for (const std::string& run : choice.runs)
     if (model_of_run(run) == config.model) return {{"measured", 0, run}};
-  if (config.ab.rank_policy == "ratio" || config.ab.rank_policy == "fixed") return {{"as configured"}};
+  const RankPolicy::Kind policy = ab_settings(config).rank_policy.kind;
+  if (policy == RankPolicy::Kind::ratio || policy == RankPolicy::Kind::fixed) return {{"as configured"}};
   return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 

@@ -1,16 +1,14 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a configuration will send, hold and wait for, before it is trained: from the words of a TrainConfig to
-// the plans of ablowrank/{traffic,memory,time}_plan.h, and their figures as summary.json would have them. No
-// data set is read; the sizes of known ones are facts.
+// What a configuration will send, hold and wait for, before it is trained: what its method plans (engine/plan), with
+// what every run exchanges, and the figures as summary.json would have them. No data set is read; the sizes of known
+// ones are facts.
 
-#include <optional>
-
-#include "ablowrank/memory_plan.h"
-#include "ablowrank/time_plan.h"
-#include "apps/config.h"
+#include "apps/settings/train_config.h"
 #include "apps/summary.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/time_plan.h"
 
 namespace ab {
 
@@ -25,17 +23,17 @@ const DataShape& known_data_shape(const std::string& dataset);
 struct PlanOptions {
   int world_size = 0;            ///< 0: the configuration's ranks
   std::int64_t classes = 0;      ///< 0: as the data set has
-  double ratio = 0;              ///< > 0: r = ratio · n in place of the configuration's policy
+  double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
   std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
   LinkModel links{};
 };
 
-/// Traffic of a phase: means over ranks, in bytes; those that train A or B apart where groups do.
+/// Traffic of a phase: means over ranks, in bytes.
 struct PhaseTraffic {
-  std::int64_t times = 0;  ///< steps, splits, synchronisations or validations
+  std::int64_t times = 0;  ///< steps, validations, or what else the phase consists of
   double payload = 0, intra_node = 0, inter_node = 0;
-  double wire_a = 0, wire_b = 0;  ///< NaN when there are no such ranks
+  std::map<std::string, double> wire_by_kind{};  ///< of ranks of each kind (RankClass::kind), where there are several
   double wire() const { return intra_node + inter_node; }
 };
 
@@ -45,14 +43,9 @@ struct DenseRun {
   PhaseTime time;                               ///< of the whole run
 };
 
-struct MemoryRow {
-  std::string when;  ///< "full rank", "low-rank, A", …
-  MemoryUse use;
-};
-
 struct RunPlan {
   Summary summary;  ///< as the run would write it; NaN where only training can tell
-  std::vector<LayerRank> cut_ranks;  ///< of every weight that a split cuts; empty without AB-training
+  std::vector<LayerRank> cut_ranks;  ///< of every weight that is cut on the way
   int ranks_per_node = 0;
   std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
   std::vector<std::string> phases;  ///< in the order of a run, those that send anything

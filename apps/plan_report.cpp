@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/terminal.h"
 
@@ -38,10 +40,12 @@ std::string title(const RunPlan& plan) {
 }
 
 std::string traffic_table(const RunPlan& plan) {
-  const bool apart = std::any_of(plan.traffic.begin(), plan.traffic.end(),
-                                 [](const auto& phase) { return std::isfinite(phase.second.wire_a); });
+  std::set<std::string> kinds;
+  for (const auto& [phase, traffic] : plan.traffic)
+    for (const auto& [kind, bytes] : traffic.wire_by_kind) kinds.insert(kind);
+  if (kinds.size() < 2) kinds.clear();
   std::vector<std::string> headings{"per rank", "times", "payload", "wire"};
-  if (apart) headings.insert(headings.end(), {"A ranks", "B ranks"});
+  for (const std::string& kind : kinds) headings.push_back(kind + " ranks");
   headings.insert(headings.end(), {"in node", "across", "comm."});
   if (plan.step_seconds > 0) headings.push_back("exposed");
 
@@ -51,9 +55,8 @@ std::string traffic_table(const RunPlan& plan) {
   const auto add = [&](const std::string& name, const PhaseTraffic& t, const PhaseTime& time) {
     std::vector<std::string> cells{name, t.times > 0 ? std::to_string(t.times) : "", human_bytes(t.payload),
                                    human_bytes(t.wire())};
-    if (apart)
-      for (const double bytes : {t.wire_a, t.wire_b})
-        cells.push_back(std::isfinite(bytes) ? human_bytes(bytes) : "-");
+    for (const std::string& kind : kinds)
+      cells.push_back(t.wire_by_kind.contains(kind) ? human_bytes(t.wire_by_kind.at(kind)) : "-");
     for (const double bytes : {t.intra_node, t.inter_node}) cells.push_back(human_bytes(bytes));
     cells.push_back(duration(time.communication));
     if (plan.step_seconds > 0) cells.push_back(duration(time.exposed()));
@@ -64,7 +67,7 @@ std::string traffic_table(const RunPlan& plan) {
     const PhaseTime& time = plan.time.at(phase);
     add(phase, t, time);
     all.payload += t.payload, all.intra_node += t.intra_node, all.inter_node += t.inter_node;
-    all.wire_a += t.wire_a, all.wire_b += t.wire_b;
+    for (const auto& [kind, bytes] : t.wire_by_kind) all.wire_by_kind[kind] += bytes;
     all_time.communication += time.communication, all_time.hidden += time.hidden;
   }
   add("total", all, all_time);
@@ -74,7 +77,7 @@ std::string traffic_table(const RunPlan& plan) {
 std::string dense_table(const RunPlan& plan) {
   const Summary& s = plan.summary;
   if (s.world_size == 1) return "";
-  const bool is_dense = s.method == "dense";
+  const bool is_dense = s.method == kBaseline;
   std::vector<std::string> headings{"dense data parallel, gradients in", "wire", "across", "comm."};
   if (plan.step_seconds > 0) headings.push_back("exposed");
   if (!is_dense) headings.insert(headings.end(), {"wire saved", "across saved"});
@@ -130,18 +133,21 @@ std::string notes(const RunPlan& plan) {
          "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
 }
 
+std::string in_lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 Json phase_json(const RunPlan& plan, const std::string& phase) {
   const PhaseTraffic& t = plan.traffic.at(phase);
   const PhaseTime& time = plan.time.at(phase);
-  return {{"times", t.times},
-          {"payload_bytes_per_rank", t.payload},
-          {"wire_bytes_per_rank", t.wire()},
-          {"wire_bytes_per_a_rank", t.wire_a},
-          {"wire_bytes_per_b_rank", t.wire_b},
-          {"intra_node_bytes_per_rank", t.intra_node},
-          {"inter_node_bytes_per_rank", t.inter_node},
-          {"communication_seconds", time.communication},
-          {"hidden_seconds", time.hidden}};
+  Json json{{"times", t.times}, {"payload_bytes_per_rank", t.payload}, {"wire_bytes_per_rank", t.wire()}};
+  for (const auto& [kind, bytes] : t.wire_by_kind) json[fmt::format("wire_bytes_per_{}_rank", in_lower_case(kind))] = bytes;
+  json["intra_node_bytes_per_rank"] = t.intra_node;
+  json["inter_node_bytes_per_rank"] = t.inter_node;
+  json["communication_seconds"] = time.communication;
+  json["hidden_seconds"] = time.hidden;
+  return json;
 }
 
 Json dense_json(const Summary& s, const DenseRun& dense) {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "apps/build_run.h"
+#include "apps/methods/method.h"
 #include "engine/core/check.h"
 #include "engine/io/atomic_file.h"
 
@@ -103,11 +103,12 @@ Start start_of(const TrainConfig& config) {
 }
 
 TrainConfig settle_config(TrainConfig config) {
+  const Method& method = find_method(config.method);
+  if (!method.settle) return config;
   std::error_code ignored;
   const std::string saved = in_folder(config.out, kConfigFile);
   const bool goes_on = !config.resume.empty() && fs::exists(saved, ignored);
-  if (config.ab.rank_multiple == 0)
-    config.ab.rank_multiple = rank_multiple(goes_on ? resolve_train_config({}, saved) : config);
+  method.settle(config, goes_on ? resolve_train_config({}, saved) : config);
   return config;
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config.h"
+#include "apps/config/config.h"
 #include "apps/summary.h"
 
 namespace ab {
@@ -41,8 +41,7 @@ enum class Start {
 /// Error(checkpoint) when a run that is named to be resumed has no checkpoint.
 Start start_of(const TrainConfig& config);
 
-/// `config` with what is decided once, when a run begins: an automatic --ab.rank-multiple is what the run that goes on
-/// began with, or what the device asks for. So config.toml has a number, and another device does not change it.
+/// `config` with what its method decides once, when a run begins (Method::settle); a run that goes on keeps it.
 TrainConfig settle_config(TrainConfig config);
 
 /// Creates the folder, and nothing in it.

@@ -41,7 +41,7 @@ GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computatio
   if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
   else if (runs_beside_computation)
     obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
-  else if (config.sync_bn != "off")
+  else if (config.sync_bn != SyncBn::off)
     obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";
   if (config.cuda_graph == "auto") return obstacle.empty() ? GraphUse::if_possible : GraphUse::off;
   AB_CHECK(obstacle.empty(), "--cuda-graph on: {}", obstacle);

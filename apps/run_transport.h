@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "apps/config.h"
+#include "apps/config/config.h"
 #include "apps/step_graph.h"
 #include "engine/comm/bootstrap.h"
 #include "engine/comm/launcher.h"

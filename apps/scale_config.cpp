@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/config_table.h"
+#include "apps/config/train_settings.h"
+#include "apps/methods/ab.h"
 #include "apps/plan.h"
 #include "engine/core/check.h"
 
@@ -25,21 +26,22 @@ std::int64_t in_proportion(std::int64_t count, double scale) {
 /// At least two nodes; a group that was a node, or the world, still is.
 void fit_ranks(TrainConfig& config, int ranks) {
   const int world_before = config.ranks, node_before = std::max(1, config.ranks_per_node);
-  const int group_before = config.ab.group_size;
+  AbSettings& ab = ab_settings(config);
+  const int group_before = ab.group_size;
   config.ranks_per_node = std::clamp(ranks / 2, 1, node_before);
   config.ranks = std::max(2, ranks / config.ranks_per_node * config.ranks_per_node);
   if (group_before >= world_before)
-    config.ab.group_size = config.ranks;
+    ab.group_size = config.ranks;
   else if (group_before > 0)
-    config.ab.group_size = std::max(1, group_before * config.ranks_per_node / node_before);
+    ab.group_size = std::max(1, group_before * config.ranks_per_node / node_before);
 }
 
 void scale_steps(TrainConfig& config, double scale) {
-  AbConfig& ab = config.ab;
+  PhaseSchedule& ab = ab_settings(config).schedule;
   ab.warmup_steps = in_proportion(ab.warmup_steps, scale);
   ab.cycle_steps = std::max<std::int64_t>(2, in_proportion(ab.cycle_steps, scale));
   ab.full_rank_steps = std::min(in_proportion(ab.full_rank_steps, scale), ab.cycle_steps - 1);
-  ab.lr_rebound_steps = in_proportion(ab.lr_rebound_steps, scale);
+  ab.rebound_steps = in_proportion(ab.rebound_steps, scale);
   config.warmup_steps = in_proportion(config.warmup_steps, scale);
   config.steps = std::max(in_proportion(config.steps, scale), ab.warmup_steps + ab.cycle_steps);
 }

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "apps/config.h"
+#include "apps/config/config.h"
 
 namespace ab {
 

@@ -142,7 +142,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
 }
 
 int train_on_threads(const TrainConfig& config, const CommOptions& options) {
-  check_method(config, config.ranks);
+  check_run(config, find_method(config.method), config.ranks);
   choose_device(config.device);  // one that is not there is refused before anything is loaded or written
   const TrainAndTest data = load_data(config);
   int exit_code = 0;
@@ -160,7 +160,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   if (config.share_gpu && world->rank() == 0)
     fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
-    check_method(config, world->size());
+    check_run(config, find_method(config.method), world->size());
     choose_device(config.device);
     return train_rank(config, *world, load_data(config));
   } catch (const std::exception& error) {

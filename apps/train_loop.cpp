@@ -21,17 +21,17 @@ namespace {
 /// The training loop of one rank, with what lives as long as the run.
 class Trainer {
  public:
-  Trainer(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
-          std::unique_ptr<Layer> model)
+  Trainer(const TrainConfig& config, const Method& method, Comm& world, const TrainAndTest& data,
+          const TrainListener& listener, std::unique_ptr<Layer> model)
       : config_(config), world_(world), data_(data), listener_(listener),
         feed_(*data.train, make_loader_options(config, world), choose_device(config.device),
               activation_type(precision_named(config.precision))),
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
         schedule_(make_schedule(config, updates_per_epoch_)),
-        learner_(config, world, *data.train, schedule_, std::move(model)),
+        learner_(config, method, world, *data.train, schedule_, std::move(model)),
         strategy_(*learner_.strategy),
-        record_(config, world, *learner_.model, listener, total_steps_),
+        record_(config, method.name, world, *learner_.model, listener, total_steps_),
         stop_(world),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
               choose_graph_use(config, world.runs_beside_computation())) {}
@@ -50,6 +50,7 @@ class Trainer {
       clock_.lap();
       const bool trained = train_epoch(state);
       check_numbers();
+      if (trained && strategy_.follows_epochs()) strategy_.on_epoch_end(state, record_.mean_epoch_loss());
       const bool last = state.step == total_steps_;
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
@@ -255,9 +256,10 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
-                  std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model) {
+                  std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model, const Method* method) {
   const PlanChoiceScope plans(config.deterministic ? PlanChoice::deterministic : PlanChoice::heuristic);
-  return Trainer(config, world, data, listener, std::move(model)).run(std::move(checkpoint));
+  return Trainer(config, method ? *method : find_method(config.method), world, data, listener, std::move(model))
+      .run(std::move(checkpoint));
 }
 
 }  // namespace ab

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/methods/method.h"
 #include "apps/train_record.h"
 #include "data/dataset.h"
 #include "engine/io/checkpoint.h"
@@ -24,8 +25,9 @@ struct TrainResult {
 /// number of threads, every bit is as if it had never stopped. Checkpoints go to config.out; their own traffic is
 /// not counted. `model`: of config's shape and on its device, where training starts; drawn when null; that of rank 0
 /// counts. Collective over `world`. Throws Error(numerics) when the loss is no longer finite, and Error(data) when the
-/// checkpoint was saved with other images.
+/// checkpoint was saved with other images. `method`: one that is not in the list of the program; null: as config says.
 TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
-                  std::optional<Checkpoint> checkpoint = {}, std::unique_ptr<Layer> model = nullptr);
+                  std::optional<Checkpoint> checkpoint = {}, std::unique_ptr<Layer> model = nullptr,
+                  const Method* method = nullptr);
 
 }  // namespace ab

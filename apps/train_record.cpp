@@ -34,10 +34,10 @@ void gather_traffic(Comm& world, Summary& summary) {
 
 }  // namespace
 
-TrainRecord::TrainRecord(const TrainConfig& config, Comm& world, Layer& model, const TrainListener& listener,
-                         std::int64_t total_steps)
+TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model,
+                         const TrainListener& listener, std::int64_t total_steps)
     : config_(config), world_(world), model_(model), listener_(listener), total_steps_(total_steps) {
-  summary_.method = config.method;
+  summary_.method = method;
   summary_.model = config.model;
   summary_.dataset = config.dataset;
   summary_.world_size = world.size();
@@ -60,12 +60,14 @@ void TrainRecord::check_losses_before(std::int64_t step) {
                   "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
                   value, loss.step, world_.rank());
     interval_loss_ += loss.weight * value;
+    epoch_loss_ += loss.weight * value;
   }
 }
 
 void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate) {
   ++summary_.steps_by_phase[phase];
   ++interval_steps_;
+  ++epoch_steps_;
   if (!reports(step)) return;
   check_losses();
   const StepMetrics metrics{step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
@@ -73,6 +75,15 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
+}
+
+double TrainRecord::mean_epoch_loss() {
+  check_losses();
+  const Tensor sums = Tensor::from(std::vector<double>{epoch_loss_, epoch_steps_}, {2});
+  AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEpochLossBytes);
+  world_.all_reduce(sums, ReduceOp::sum);
+  epoch_loss_ = epoch_steps_ = 0;
+  return sums.data<double>()[0] / sums.data<double>()[1];
 }
 
 void TrainRecord::split(std::int64_t step) {
@@ -120,6 +131,8 @@ void TrainRecord::save(StateDict& state) const {
   state.put("record.interval_loss", interval_loss_);
   state.put("record.interval_images", interval_images_);
   state.put("record.interval_steps", interval_steps_);
+  state.put("record.epoch_loss", epoch_loss_);
+  state.put("record.epoch_steps", epoch_steps_);
   for (const auto& [phase, steps] : summary_.steps_by_phase) state.put("record.steps_by_phase." + phase, steps);
 }
 
@@ -132,6 +145,10 @@ void TrainRecord::load(const StateDict& saved) {
   interval_loss_ = saved.number("record.interval_loss");
   interval_images_ = saved.number("record.interval_images");
   interval_steps_ = saved.integer("record.interval_steps");
+  if (saved.has("record.epoch_loss")) {  // which checkpoints of earlier versions lack
+    epoch_loss_ = saved.number("record.epoch_loss");
+    epoch_steps_ = saved.number("record.epoch_steps");
+  }
   const std::string prefix = "record.steps_by_phase.";
   for (const auto& [name, text] : saved.values())
     if (name.starts_with(prefix)) summary_.steps_by_phase[name.substr(prefix.size())] = saved.integer(name);

@@ -8,8 +8,8 @@
 #include <functional>
 #include <limits>
 
-#include "apps/config.h"
 #include "apps/evaluate.h"
+#include "apps/settings/train_config.h"
 #include "apps/summary.h"
 #include "engine/comm/comm.h"
 #include "engine/core/host_read.h"
@@ -44,9 +44,12 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// Payload of the all-reduce that the mean loss of an epoch takes: float64 sums of losses and updates.
+inline constexpr std::int64_t kEpochLossBytes = 2 * 8;
+
 class TrainRecord {
  public:
-  TrainRecord(const TrainConfig& config, Comm& world, Layer& model, const TrainListener& listener,
+  TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model, const TrainListener& listener,
               std::int64_t total_steps);
 
   /// The loss [1] of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) when it is not finite;
@@ -58,6 +61,8 @@ class TrainRecord {
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
+  /// The mean loss of the updates since it was last asked, over all ranks; call it at the end of an epoch. Collective.
+  double mean_epoch_loss();
   /// Weights have been factorised.
   void split(std::int64_t step);
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
@@ -87,6 +92,8 @@ class TrainRecord {
     std::int64_t step;
   };
   std::deque<UncheckedLoss> unchecked_;
+
+  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, since the epoch began
 
   // Since the last line of metrics.
   Stopwatch interval_;

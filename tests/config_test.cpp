@@ -6,11 +6,14 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "apps/build_run.h"
-#include "apps/config.h"
-#include "apps/config_table.h"
+#include "apps/config/config.h"
+#include "apps/config/train_settings.h"
+#include "apps/methods/ab.h"
+#include "apps/settings/nearest_name.h"
 #include "engine/io/atomic_file.h"
 #include "tests/error_message.h"
 
@@ -42,6 +45,8 @@ class ConfigTest : public ::testing::Test {
   }
   std::string file_;
 };
+
+AbSettings ab_of(const TrainConfig& config) { return ab_settings(config); }
 
 TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
   const TrainConfig config = resolve_train_config({}, "");
@@ -96,10 +101,12 @@ template <class T, class... Fields> constexpr std::size_t field_count() {
 }
 
 TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
-  const std::size_t fields =
-      field_count<TrainConfig>() - 1 + field_count<AbConfig>();  // TrainConfig::ab is no setting
-  EXPECT_GT(field_count<AbConfig>(), 10u);
-  EXPECT_EQ(train_settings().size(), fields);
+  std::map<std::string, std::size_t> settings;  // by table
+  for (const Setting& setting : train_settings()) ++settings[setting.table()];
+  EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
+  // The schedule and the policy are structs of their own; sync_bn and bucket_bytes are settings of every run.
+  EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() +
+                                   1 /* preset */);
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
@@ -107,8 +114,8 @@ TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
                                        {{"batch_size", "64"}, {"ab.ratio", "0.75"}});
   EXPECT_EQ(config.lr, 0.4);
   EXPECT_EQ(config.batch_size, 64);
-  EXPECT_EQ(config.ab.cycle_steps, 50);
-  EXPECT_EQ(config.ab.ratio, 0.75);
+  EXPECT_EQ(ab_settings(config).schedule.cycle_steps, 50);
+  EXPECT_EQ(ab_settings(config).rank_policy.ratio, 0.75);
   EXPECT_EQ(config.momentum, TrainConfig{}.momentum);
 }
 
@@ -118,26 +125,23 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
     const std::string where = setting.key;
-    if (std::holds_alternative<FieldOf<bool>>(setting.field))
+    if (setting.type == SettingType::on_off)
       assign(setting, config, toml_text(setting, config) == "false", where);
     else if (!setting.words.empty())
       assign(setting, config,
-             setting.words.back() == std::get<FieldOf<std::string>>(setting.field)(config)
-                 ? setting.words.front()
-                 : setting.words.back(),
-             where);
-    else if (std::holds_alternative<FieldOf<std::string>>(setting.field))
+             Value(setting.words.back()) == setting.get(config) ? setting.words.front() : setting.words.back(), where);
+    else if (setting.type == SettingType::text)
       assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
-    else if (std::holds_alternative<FieldOf<std::vector<std::string>>>(setting.field))
+    else if (setting.type == SettingType::list)
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
-    else if (std::holds_alternative<FieldOf<double>>(setting.field))
+    else if (setting.type == SettingType::real)
       assign(setting, config, 0.1234567890123456, where);
     else
       assign(setting, config, std::int64_t{7}, where);
   }
   config.lr = 0.2;
   config.device = "cuda:3";
-  config.ab.full_rank_steps = 5;
+  ab_settings(config).schedule.full_rank_steps = 5;
   config.autotune = false;  // not together with deterministic
   EXPECT_EQ(from_toml(to_toml(config)), config);
 
@@ -226,13 +230,10 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
 }
 
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
-  EXPECT_TRUE(contains(
-      message_of(ErrorKind::config,
-                 [] {
-                   resolve_train_config(
-                       {{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
-                 }),
-      "leaves no step for the factors"));
+  const TrainConfig no_factors =
+      resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run(no_factors, find_method("ab"), 2); }),
+                       "leaves no step for the factors"));
   EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
   EXPECT_TRUE(contains(refused("min_lr", "0.5"), "--min-lr 0.5 is above --lr 0.1"));
   EXPECT_TRUE(contains(refused_toml("autotune = true\ndeterministic = true\n"), "--autotune takes what is fastest"));
@@ -240,22 +241,22 @@ TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
 
 TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   const TrainConfig paper = resolve_train_config({{"ab.preset", "paper"}}, "");
-  EXPECT_EQ(paper.ab.warmup_steps, 4330);
-  EXPECT_EQ(paper.ab.cycle_steps, 759);
-  EXPECT_EQ(paper.ab.full_rank_steps, 60);
-  EXPECT_EQ(paper.ab.lr_rebound_steps, 267);
-  EXPECT_EQ(paper.ab.sync, "only-b");
-  EXPECT_EQ(paper.ab.sigma_cutoff, 0.15);
-  EXPECT_FALSE(paper.ab.cut_at_warmup);
-  EXPECT_EQ(resolve_train_config({{"ab.preset", "paper-vit-2k"}}, "").ab.cycle_steps, 4360);
+  EXPECT_EQ(ab_settings(paper).schedule.warmup_steps, 4330);
+  EXPECT_EQ(ab_settings(paper).schedule.cycle_steps, 759);
+  EXPECT_EQ(ab_settings(paper).schedule.full_rank_steps, 60);
+  EXPECT_EQ(ab_settings(paper).schedule.rebound_steps, 267);
+  EXPECT_EQ(ab_settings(paper).sync, SyncMode::only_b);
+  EXPECT_EQ(ab_settings(paper).rank_policy.cutoff, 0.15);
+  EXPECT_FALSE(ab_settings(paper).schedule.cut_at_warmup);
+  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper-vit-2k"}}, "")).schedule.cycle_steps, 4360);
   const TrainConfig changed =
       from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
-  EXPECT_EQ(changed.ab.cycle_steps, 100);
-  EXPECT_EQ(changed.ab.warmup_steps, 4330);
-  EXPECT_TRUE(changed.ab.cut_at_warmup);
+  EXPECT_EQ(ab_settings(changed).schedule.cycle_steps, 100);
+  EXPECT_EQ(ab_settings(changed).schedule.warmup_steps, 4330);
+  EXPECT_TRUE(ab_settings(changed).schedule.cut_at_warmup);
   EXPECT_EQ(from_toml(to_toml(changed)), changed);
   // A preset on the command line takes the place of the file's.
-  EXPECT_EQ(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}}).ab, AbConfig{});
+  EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
 }
 
 TEST_F(ConfigTest, HelpSaysWhereThePaperDiffers) {
@@ -278,9 +279,8 @@ TEST_F(ConfigTest, TheEnvironmentNamesTheCifar10Folder) {
 
 TEST_F(ConfigTest, ListsOfNamesComeFromFlagsAndFiles) {
   const std::vector<std::string> names{"conv1.weight", "fc.weight"};
-  EXPECT_EQ(resolve_train_config({{"ab.always_sync", "conv1.weight,fc.weight"}}, "").ab.always_sync, names);
-  EXPECT_EQ(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n").ab.always_sync,
-            names);
+  EXPECT_EQ(ab_of(resolve_train_config({{"ab.always_sync", "conv1.weight,fc.weight"}}, "")).always_sync, names);
+  EXPECT_EQ(ab_of(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n")).always_sync, names);
 }
 
 TEST_F(ConfigTest, NearestNameWantsToBeNear) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "apps/methods/ab.h"
 #include "apps/plan.h"
 #include "apps/run_device.h"
 #include "apps/run_folder.h"
@@ -126,12 +127,12 @@ class DeviceTest : public testing::ProgramTest {
     config.batch_size = 4;
     config.lr = 1e-3;  // a larger one lets differences of rounding grow, and a real GPU rounds otherwise
     config.log_every = 1;
-    config.ab.warmup_steps = 3;
-    config.ab.cycle_steps = 6;
-    config.ab.full_rank_steps = 2;
-    config.ab.lr_rebound_steps = 2;
-    config.ab.rank_multiple = 1;  // on both devices, as is
-    config.ab.execution = "factors";
+    ab_settings(config).schedule.warmup_steps = 3;
+    ab_settings(config).schedule.cycle_steps = 6;
+    ab_settings(config).schedule.full_rank_steps = 2;
+    ab_settings(config).schedule.rebound_steps = 2;
+    ab_settings(config).rank_policy.multiple = 1;  // on both devices, as is
+    ab_settings(config).execution = Execution::factors;
     config.out = path("run");
     return config;
   }
@@ -178,7 +179,7 @@ TEST_F(DeviceTest, DenseOnOneRank) {
   config.mixup = 0.2;
   config.label_smoothing = 0.1;
   config.ema_decay = 0.8;
-  config.init = "ortho";
+  config.init = Spectrum::ortho;
   config.cuda_graph = "on";
   expect_same_on_both(config, 1);
 }
@@ -283,11 +284,11 @@ TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
   config.model = "resnet20";
   config.width = 0.25;
   config.steps = 12;
-  config.ab.group_size = 1;
-  config.ab.sync = "with-stale";
-  config.ab.gauge = "split-sigma";
-  config.ab.moments = "truncate";
-  config.ab.rank_policy = "energy";
+  ab_settings(config).group_size = 1;
+  ab_settings(config).sync = SyncMode::with_stale;
+  ab_settings(config).gauge = Gauge::split_sigma;
+  ab_settings(config).moments = MomentCarry::truncate;
+  ab_settings(config).rank_policy.kind = RankPolicy::Kind::energy;
   config.cuda_graph = "off";
   expect_same_on_both(config, 1);
 }
@@ -383,7 +384,7 @@ TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
 TEST_F(DeviceTest, DenseOnThreeRanks) {
   TrainConfig config = short_run("dense");
   config.steps = 8;
-  config.sync_bn = "world";
+  config.sync_bn = SyncBn::world;
   config.bucket_mb = 0.05;
   expect_same_on_both(config, 3);
 }
@@ -394,11 +395,11 @@ TEST_F(DeviceTest, AbOnFourRanksInTwoGroups) {
   config.accumulate = 2;
   config.optimizer = "adamw";
   config.lr = 1e-3;
-  config.sync_bn = "group";
+  config.sync_bn = SyncBn::group;
   config.ema_decay = 0.8;
-  config.ab.group_size = 2;
-  config.ab.rest = "keep";
-  config.ab.final_model = "dense";
+  ab_settings(config).group_size = 2;
+  ab_settings(config).rest = Rest::keep;
+  ab_settings(config).final_model = FinalModel::dense;
   expect_same_on_both(config, 4);
 }
 
@@ -407,9 +408,9 @@ TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
   config.batch_size = 2;
   config.accumulate = 3;  // an epoch of 13 batches ends with one of its own
   config.cutmix = 1;
-  config.ab.group_size = 1;
-  config.ab.rest = "keep";
-  config.ab.final_model = "dense";
+  ab_settings(config).group_size = 1;
+  ab_settings(config).rest = Rest::keep;
+  ab_settings(config).final_model = FinalModel::dense;
   config.bucket_mb = 0.05;
   config.cuda_graph = "on";
   expect_same_on_both(config, 3);
@@ -428,9 +429,9 @@ TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
   TrainConfig config = short_run("ab");
   config.dataset = "synthetic";
   config.train_samples = data().train->count, config.val_samples = data().test->count;
-  config.ab.ratio = 0.3;
+  ab_settings(config).rank_policy.ratio = 0.3;
   const auto run_with = [&](const std::string& device, std::int64_t multiple) {
-    config.ab.rank_multiple = multiple;
+    ab_settings(config).rank_policy.multiple = multiple;
     return train_on(device, config, 2);
   };
   const Outcome on_device = run_with("cuda", 0);

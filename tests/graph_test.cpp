@@ -84,7 +84,7 @@ TEST(Graph, IsNotForACpu) {
 
 TEST(GraphUse, IsChosenByDeviceAndCollectives) {
   constexpr bool kBeside = true, kOnThreads = false;
-  const auto use = [](const char* word, const char* device, bool runs_beside_computation, const char* sync_bn = "off") {
+  const auto use = [](const char* word, const char* device, bool runs_beside_computation, SyncBn sync_bn = SyncBn::off) {
     TrainConfig config;
     config.cuda_graph = word, config.device = device, config.sync_bn = sync_bn;
     return choose_graph_use(config, runs_beside_computation);
@@ -94,10 +94,10 @@ TEST(GraphUse, IsChosenByDeviceAndCollectives) {
   EXPECT_EQ(use("off", "cuda", kOnThreads), GraphUse::off);
   EXPECT_EQ(use("auto", "cpu", kOnThreads), GraphUse::off);
   EXPECT_EQ(use("auto", "cuda", kBeside), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", kOnThreads, "group"), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", kOnThreads, SyncBn::group), GraphUse::off);
   EXPECT_THROW(use("on", "cpu", kOnThreads), Error);
   EXPECT_THROW(use("on", "cuda", kBeside), Error);
-  EXPECT_THROW(use("on", "cuda", kOnThreads, "world"), Error);
+  EXPECT_THROW(use("on", "cuda", kOnThreads, SyncBn::world), Error);
 }
 
 class GpuGraph : public ::testing::Test {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ablowrank/factorise.h"
+#include "ablowrank/split.h"
 #include "apps/build_run.h"
 #include "engine/backend/backend.h"
 #include "engine/kernels/elementwise.h"
@@ -133,7 +134,7 @@ TEST(Models, SplitEverythingButTheFirstLayerAndTheClassifier) {
 // What is not listed may be split from then on, but only if it is a matrix of a layer.
 TEST(Models, LetTheListOfKeptParametersBeReplaced) {
   const auto model = make_model(small("vit_ti_16"));
-  mark_always_sync({"conv_proj.weight"}, *model);
+  keep_at_full_rank({"conv_proj.weight"}, *model);
   const auto params = params_by_name(*model);
   EXPECT_EQ(params.at("conv_proj.weight")->role, ParamRole::always_sync);
   EXPECT_EQ(params.at("heads.head.weight")->role, ParamRole::weight);

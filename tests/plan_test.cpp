@@ -5,9 +5,11 @@
 
 #include <functional>
 
+#include "ablowrank/ab_plan.h"
 #include "ablowrank/ab_strategy.h"
 #include "ablowrank/split.h"
 #include "apps/build_run.h"
+#include "apps/methods/ab.h"
 #include "apps/plan.h"
 #include "apps/train_loop.h"
 #include "engine/core/threads.h"
@@ -43,10 +45,10 @@ TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
   config.lr = 1e-4;
   config.bucket_mb = 0.002;
   config.eval_every = 0;
-  config.ab.warmup_steps = 3;
-  config.ab.cycle_steps = 5;
-  config.ab.full_rank_steps = 2;
-  config.ab.ratio = 0.3;
+  ab_settings(config).schedule.warmup_steps = 3;
+  ab_settings(config).schedule.cycle_steps = 5;
+  ab_settings(config).schedule.full_rank_steps = 2;
+  ab_settings(config).rank_policy.ratio = 0.3;
   return config;
 }
 
@@ -120,7 +122,7 @@ TEST_P(RanksAndNodes, AbRunsArePlannedToTheByteWhereverTheyEnd) {
     expect_plan_equals_run(config, ranks, per_node);
     config.batch_size = 7;  // epochs of 1 to 8 steps, a validation after every other one
     config.eval_every = 2;
-    config.ab.final_model = "dense";
+    ab_settings(config).final_model = FinalModel::dense;
     expect_plan_equals_run(config, ranks, per_node);
   }
 }
@@ -144,42 +146,42 @@ struct Variant {
   std::function<void(TrainConfig&)> change;
 };
 
-void set_sync(TrainConfig& c, const char* sync, const char* gauge) { c.ab.sync = sync, c.ab.gauge = gauge; }
+void set_sync(TrainConfig& c, SyncMode sync, Gauge gauge) { ab_settings(c).sync = sync, ab_settings(c).gauge = gauge; }
 
 const Variant kVariants[] = {
-    {"full", [](TrainConfig& c) { set_sync(c, "full", "orthonormal"); }},
-    {"with_stale", [](TrainConfig& c) { set_sync(c, "with-stale", "split-sigma"); }},
-    {"only_learned", [](TrainConfig& c) { set_sync(c, "only-learned", "split-sigma"); }},
-    {"only_b", [](TrainConfig& c) { set_sync(c, "only-b", "split-sigma"); }},
-    {"only_b_in_groups", [](TrainConfig& c) { set_sync(c, "only-b", "orthonormal"), c.ab.group_size = 2; }},
-    {"individual", [](TrainConfig& c) { c.ab.setup = "individual"; }},
-    {"individual_in_groups", [](TrainConfig& c) { c.ab.setup = "individual", c.ab.group_size = 2; }},
-    {"every_rank_a_group", [](TrainConfig& c) { c.ab.group_size = 1; }},
-    {"one_group_that_alternates", [](TrainConfig& c) { c.ab.group_size = 4; }},
+    {"full", [](TrainConfig& c) { set_sync(c, SyncMode::full, Gauge::orthonormal); }},
+    {"with_stale", [](TrainConfig& c) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma); }},
+    {"only_learned", [](TrainConfig& c) { set_sync(c, SyncMode::only_learned, Gauge::split_sigma); }},
+    {"only_b", [](TrainConfig& c) { set_sync(c, SyncMode::only_b, Gauge::split_sigma); }},
+    {"only_b_in_groups", [](TrainConfig& c) { set_sync(c, SyncMode::only_b, Gauge::orthonormal), ab_settings(c).group_size = 2; }},
+    {"individual", [](TrainConfig& c) { ab_settings(c).gradient_scope = GradientScope::individual; }},
+    {"individual_in_groups", [](TrainConfig& c) { ab_settings(c).gradient_scope = GradientScope::individual, ab_settings(c).group_size = 2; }},
+    {"every_rank_a_group", [](TrainConfig& c) { ab_settings(c).group_size = 1; }},
+    {"one_group_that_alternates", [](TrainConfig& c) { ab_settings(c).group_size = 4; }},
     {"alternating_with_stale",
-     [](TrainConfig& c) { set_sync(c, "with-stale", "split-sigma"), c.ab.group_size = 4; }},
-    {"rest_is_kept", [](TrainConfig& c) { c.ab.rest = "keep", c.ab.final_model = "dense"; }},
-    {"moments_are_reset", [](TrainConfig& c) { c.ab.moments = "reset"; }},
-    {"moments_are_truncated", [](TrainConfig& c) { c.ab.moments = "truncate"; }},
+     [](TrainConfig& c) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma), ab_settings(c).group_size = 4; }},
+    {"rest_is_kept", [](TrainConfig& c) { ab_settings(c).rest = Rest::keep, ab_settings(c).final_model = FinalModel::dense; }},
+    {"moments_are_reset", [](TrainConfig& c) { ab_settings(c).moments = MomentCarry::reset; }},
+    {"moments_are_truncated", [](TrainConfig& c) { ab_settings(c).moments = MomentCarry::truncate; }},
     {"adamw", [](TrainConfig& c) { c.optimizer = "adamw"; }},
-    {"adamw_truncated", [](TrainConfig& c) { c.optimizer = "adamw", c.ab.moments = "truncate"; }},
+    {"adamw_truncated", [](TrainConfig& c) { c.optimizer = "adamw", ab_settings(c).moments = MomentCarry::truncate; }},
     {"sgd_without_momentum", [](TrainConfig& c) { c.momentum = 0; }},
-    {"uncut_at_first", [](TrainConfig& c) { c.ab.cut_at_warmup = false; }},
-    {"without_warmup", [](TrainConfig& c) { c.ab.warmup_steps = 0; }},
-    {"release_order", [](TrainConfig& c) { c.ab.paper_schedule = true, c.ab.cut_at_warmup = false; }},
+    {"uncut_at_first", [](TrainConfig& c) { ab_settings(c).schedule.cut_at_warmup = false; }},
+    {"without_warmup", [](TrainConfig& c) { ab_settings(c).schedule.warmup_steps = 0; }},
+    {"release_order", [](TrainConfig& c) { ab_settings(c).schedule.release_order = true, ab_settings(c).schedule.cut_at_warmup = false; }},
     {"release_order_with_a_restart",
-     [](TrainConfig& c) { c.ab.paper_schedule = true, c.ab.warmup_steps = 5, c.ab.full_rank_steps = 1; }},
+     [](TrainConfig& c) { ab_settings(c).schedule.release_order = true, ab_settings(c).schedule.warmup_steps = 5, ab_settings(c).schedule.full_rank_steps = 1; }},
     {"accumulation", [](TrainConfig& c) { c.batch_size = 1, c.accumulate = 3, c.eval_every = 1; }},
-    {"sync_bn_in_groups", [](TrainConfig& c) { c.sync_bn = "group"; }},
-    {"sync_bn_over_the_world", [](TrainConfig& c) { c.sync_bn = "world"; }},
-    {"sync_bn_with_accumulation", [](TrainConfig& c) { c.sync_bn = "group", c.batch_size = 1, c.accumulate = 2; }},
-    {"sync_bn_where_every_rank_is_a_group", [](TrainConfig& c) { c.sync_bn = "group", c.ab.group_size = 1; }},
+    {"sync_bn_in_groups", [](TrainConfig& c) { c.sync_bn = SyncBn::group; }},
+    {"sync_bn_over_the_world", [](TrainConfig& c) { c.sync_bn = SyncBn::world; }},
+    {"sync_bn_with_accumulation", [](TrainConfig& c) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
+    {"sync_bn_where_every_rank_is_a_group", [](TrainConfig& c) { c.sync_bn = SyncBn::group, ab_settings(c).group_size = 1; }},
     {"averaged_weights", [](TrainConfig& c) { c.ema_decay = 0.9, c.eval_every = 1; }},
     {"fixed_rank",
-     [](TrainConfig& c) { c.ab.rank_policy = "fixed", c.ab.fixed_rank = 5, c.ab.rank_multiple = 4; }},
-    {"rank_too_high_to_pay", [](TrainConfig& c) { c.ab.ratio = 0.9; }},
+     [](TrainConfig& c) { ab_settings(c).rank_policy.kind = RankPolicy::Kind::fixed, ab_settings(c).rank_policy.fixed = 5, ab_settings(c).rank_policy.multiple = 4; }},
+    {"rank_too_high_to_pay", [](TrainConfig& c) { ab_settings(c).rank_policy.ratio = 0.9; }},
     {"kept_at_full_rank",
-     [](TrainConfig& c) { c.ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
+     [](TrainConfig& c) { ab_settings(c).always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
 };
 
 class Variants : public ::testing::TestWithParam<Variant> {};
@@ -201,13 +203,13 @@ INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(kVariants),
                          [](const auto& variant) { return std::string(variant.param.name); });
 
 TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
-  for (const auto& [sync, gauge] : {std::pair{"full", "split-sigma"},
-                                    {"only-learned", "split-sigma"},
-                                    {"only-b", "orthonormal"},
-                                    {"tangent", "orthonormal"}}) {
+  for (const auto& [sync, gauge] : {std::pair{SyncMode::full, Gauge::split_sigma},
+                                    {SyncMode::only_learned, Gauge::split_sigma},
+                                    {SyncMode::only_b, Gauge::orthonormal},
+                                    {SyncMode::tangent, Gauge::orthonormal}}) {
     TrainConfig config = convolutions(tiny_run("ab", 7));
     set_sync(config, sync, gauge);
-    config.ab.warmup_steps = 1;
+    ab_settings(config).schedule.warmup_steps = 1;
     expect_plan_equals_run(config, 3, 2);
   }
 }
@@ -219,7 +221,8 @@ TEST(Timetable, AgreesWithTheScheduleStepByStep) {
   for (const PhaseSchedule& schedule : {release, ours})
     for (const std::int64_t total : {15000, 4331, 11, 6072}) {
       const std::int64_t per_epoch = 390, eval_every = 2;
-      const Timetable table = make_timetable(&schedule, total, per_epoch, eval_every);
+      const PlannedRun run{.total_steps = total, .steps_per_epoch = per_epoch, .eval_every = eval_every};
+      const Timetable table = make_timetable(schedule, run);
       StepCount steps[3];
       std::int64_t evaluations[3] = {}, syncs = 0;
       for (std::int64_t t = 0; t < total; ++t) {
@@ -240,26 +243,35 @@ TEST(Timetable, AgreesWithTheScheduleStepByStep) {
       EXPECT_EQ(table.rebound, steps[static_cast<int>(Phase::rebound)]);
       EXPECT_EQ(low_rank, steps[static_cast<int>(Phase::low_rank)]);
       EXPECT_EQ(low_rank_evaluations, evaluations[static_cast<int>(Phase::low_rank)]);
-      EXPECT_EQ(table.evaluations(), 1 + evaluations[0] + evaluations[1] + evaluations[2]);
+      EXPECT_EQ(run.evaluations(), 1 + evaluations[0] + evaluations[1] + evaluations[2]);
       EXPECT_EQ(splits, schedule.splits_until(total));
       EXPECT_EQ(counted_syncs, syncs);
       EXPECT_EQ(table.last_stage >= 0, schedule.phase_at(total) == Phase::low_rank);
     }
 }
 
-PlannedRun large_run(Layer& model, int world, std::int64_t steps) {
-  PlannedRun run{.world_size = world, .ranks_per_node = 4, .total_steps = steps, .steps_per_epoch = 300};
-  run.ab = AbOptions{};
-  run.ab->group_size = 6;
-  run.ab->schedule = {.warmup_steps = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
-  for (const Weight* w : eligible_weights(model)) run.cut_ranks.push_back(w->n() / 2);
-  return run;
+PlannedRun large_run(int world, std::int64_t steps) {
+  return {.world_size = world, .ranks_per_node = 4, .total_steps = steps, .steps_per_epoch = 300};
+}
+
+AbOptions groups_of(int size) {
+  AbOptions options;
+  options.group_size = size;
+  options.schedule = {.warmup_steps = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
+  return options;
+}
+
+/// Half of every rank r.
+AbSizes halved(Layer& model) {
+  std::vector<std::int64_t> ranks;
+  for (const Weight* w : eligible_weights(model)) ranks.push_back(w->n() / 2);
+  return AbSizes(model, ranks);
 }
 
 TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
   const auto model = make_model({.name = "resnet20"});
-  const TrafficPlan small = plan_traffic(*model, large_run(*model, 48, 5000));
-  const TrafficPlan large = plan_traffic(*model, large_run(*model, 4096, 45000));
+  const TrafficPlan small = plan_ab_traffic(halved(*model), groups_of(6), large_run(48, 5000));
+  const TrafficPlan large = plan_ab_traffic(halved(*model), groups_of(6), large_run(4096, 45000));
   EXPECT_EQ(large.class_of_rank.size(), 4096u);
   EXPECT_LE(large.classes.size(), 8u);  // A or B, 6 or 7 ranks, one or two nodes crossed in a ring or in both
   EXPECT_LE(large.counted / static_cast<std::int64_t>(large.classes.size()),
@@ -272,11 +284,11 @@ TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
 
 TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run = large_run(*model, 12, 5000);
-  const TrafficPlan without = plan_traffic(*model, run);
+  PlannedRun run = large_run(12, 5000);
+  const TrafficPlan without = plan_ab_traffic(halved(*model), groups_of(6), run);
   run.every_step.push_back({.bytes = 8, .label = "control"});
   run.every_step.push_back({.bytes = 100, .times = 2, .over = ExtraCollective::Over::gradients});
-  const TrafficPlan with = plan_traffic(*model, run);
+  const TrafficPlan with = plan_ab_traffic(halved(*model), groups_of(6), run);
   for (std::size_t c = 0; c < with.classes.size(); ++c)
     for (const auto& [phase, entry] : with.classes[c].ledger.by_phase()) {
       const auto steps = phase == "warmup" ? 4330 : phase == "low-rank" ? 480 : phase == "rebound" ? 190 : 0;
@@ -291,7 +303,7 @@ TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
 TEST(Plan, DenseRunsWithSharedBatchNormStatisticsToTheByte) {
   TrainConfig config = convolutions(tiny_run("dense", 5));  // three batches an epoch: windows of 2 1 2 1 2
   config.accumulate = 2;
-  for (const char* scope : {"group", "world"}) {
+  for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     config.sync_bn = scope;
     expect_plan_equals_run(config, 4, 2);
   }
@@ -304,29 +316,28 @@ TEST(Plan, SharedBatchNormStatisticsTravelTwiceAStep) {
   std::int64_t sums = 0;  // Σ x, Σ x² and the count of values forward, two sums per channel backward
   for (const BatchNormStats* stats : inventory_of(*model).batch_norms) sums += 4 * stats->running_mean.numel() + 1;
   const RunPlan off = plan_run(config, {.world_size = 4});
-  for (const char* scope : {"group", "world"}) {
+  for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     config.sync_bn = scope;
     const RunPlan on = plan_run(config, {.world_size = 4});
     for (const auto& [phase, steps] : off.summary.steps_by_phase) {
       const double more = 8.0 * static_cast<double>(sums * steps);  // payload
-      const double wire_factor = phase == "low-rank" && config.sync_bn == "group" ? 2.0 * 1 / 2 : 2.0 * 3 / 4;
-      EXPECT_DOUBLE_EQ(on.traffic.at(phase).payload, off.traffic.at(phase).payload + more) << scope << phase;
+      const double wire_factor = phase == "low-rank" && config.sync_bn == SyncBn::group ? 2.0 * 1 / 2 : 2.0 * 3 / 4;
+      EXPECT_DOUBLE_EQ(on.traffic.at(phase).payload, off.traffic.at(phase).payload + more) << phase;
       EXPECT_DOUBLE_EQ(on.traffic.at(phase).wire(), off.traffic.at(phase).wire() + wire_factor * more)
-          << scope << phase;
+          << phase;
     }
   }
 }
 
 TEST(TrafficPlan, RefusesWhatDoesNotFit) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run = large_run(*model, 4, 5000);
-  EXPECT_THROW(plan_traffic(*model, run), Error);  // groups of six
-  run.ab->group_size = 2;
-  EXPECT_NO_THROW(plan_traffic(*model, run));
-  run.cut_ranks[0] = 17;
-  EXPECT_THROW(plan_traffic(*model, run), Error);
-  run.cut_ranks = {1};
-  EXPECT_THROW(plan_traffic(*model, run), Error);
+  const PlannedRun run = large_run(4, 5000);
+  EXPECT_THROW(plan_ab_traffic(halved(*model), groups_of(6), run), Error);
+  EXPECT_NO_THROW(plan_ab_traffic(halved(*model), groups_of(2), run));
+  std::vector<std::int64_t> ranks = halved(*model).cut_ranks;
+  ranks[0] = 17;
+  EXPECT_THROW(AbSizes(*model, ranks), Error);
+  EXPECT_THROW(AbSizes(*model, {1}), Error);
 }
 
 /// Bytes of the model, of the optimizer's state and of the average as they are.
@@ -348,24 +359,25 @@ MemoryUse measure(Layer& model, Optimizer& optimizer, const std::vector<const Pa
 
 TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
   for (const char* optimizer_name : {"sgd", "adamw"})
-    for (const char* moments : {"project", "truncate"})
+    for (const MomentCarry moments : {MomentCarry::project, MomentCarry::truncate})
       for (const int group_size : {-1, 2}) {  // halves of one rank, or one group that alternates
-        SCOPED_TRACE(fmt::format("{} {} {}", optimizer_name, moments, group_size));
+        SCOPED_TRACE(fmt::format("{} {} {}", optimizer_name, static_cast<int>(moments), group_size));
         TrainConfig config = convolutions(tiny_run("ab", 20));
         config.optimizer = optimizer_name;
-        config.ab.moments = moments;
-        config.ab.group_size = group_size;
-        config.ab.sync = "full";  // keeps no factors of the split, so that `kept` is the rest alone
-        config.ab.rest = "keep";
-        config.ab.final_model = "dense";
+        ab_settings(config).moments = moments;
+        ab_settings(config).group_size = group_size;
+        ab_settings(config).sync = SyncMode::full;  // keeps no factors of the split, so that `kept` is the rest alone
+        ab_settings(config).rest = Rest::keep;
+        ab_settings(config).final_model = FinalModel::dense;
         const auto reference = make_model(make_model_spec(config, 10, 32));
-        PlannedRun run{
-            .world_size = 2, .total_steps = 20, .steps_per_epoch = 6, .ab = make_ab_options(config)};
+        const AbOptions options = ab_options(config);
+        PlannedRun run{.world_size = 2, .total_steps = 20, .steps_per_epoch = 6};
         run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
         run.averages_weights = group_size == 2;
+        std::vector<std::int64_t> ranks;
         for (const Weight* w : eligible_weights(*reference))
-          run.cut_ranks.push_back(
-              run.ab->rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
+          ranks.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
+        const AbSizes sizes(*reference, ranks);
         run_thread_ranks(2, {}, [&](Comm& world) {
           set_compute_threads(1);
           const auto model = make_model(make_model_spec(config, 10, 32));
@@ -374,7 +386,7 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
           std::vector<const Param*> ever;
           for (const Param* p : inventory_of(*model).params) ever.push_back(p);
           for (Weight* w : inventory_of(*model).weights) ever.push_back(&w->a()), ever.push_back(&w->b());
-          AbStrategy strategy(*model, world, *run.ab, {});
+          AbStrategy strategy(*model, world, options, {});
           TrainState state{0, *optimizer};
           strategy.start(state);
           const Tensor images = Tensor::zeros({1, 32, 32, 3}), labels = Tensor::zeros({1}, DType::int64);
@@ -386,9 +398,9 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
             const bool alternates = group_size == 2;
             const Factor factor = (alternates ? step == 9 : world.rank() == 1) ? Factor::b : Factor::a;
             if (step == 2 || step == 9) {
-              const MemoryUse planned = step == 2
-                                            ? memory_at_full_rank(*reference, run)
-                                            : memory_with_factors(*reference, run, factor, true, alternates);
+              const MemoryUse planned =
+                  step == 2 ? memory_at_full_rank(sizes.dense, run)
+                            : memory_with_factors(sizes, options, run, factor, true, alternates);
               const MemoryUse held = measure(*model, *optimizer, ever, average.model(*model));
               EXPECT_EQ(planned.weights, held.weights);
               EXPECT_EQ(planned.optimizer, held.optimizer);
@@ -415,7 +427,7 @@ TEST(LinkModel, AlphaAndBetaOfTheSlowestLink) {
 TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
   PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .bucket_bytes = 1 << 12};
-  const TrafficPlan plan = plan_traffic(*model, run);
+  const TrafficPlan plan = find_method(kBaseline).plan({}, *model, run).traffic;
   const std::vector<std::int64_t>& buckets = plan.classes[0].steps.at(0).bucket_bytes;
   ASSERT_GT(buckets.size(), 1u);
   const LinkModel links{{0, 1e3}, {0, 1e6}};

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "ablowrank/ab_strategy.h"
+#include "apps/methods/ab.h"
 #include "apps/train_loop.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
@@ -30,11 +31,11 @@ struct Case {
   const char* model;
   double width;
   const char* method = "dense";
-  const char* execution = "auto";
-  const char* rest = "drop";
+  Execution execution = Execution::automatic;
+  Rest rest = Rest::drop;
 
   friend void PrintTo(const Case& c, std::ostream* out) {
-    *out << c.model << " " << c.method << " " << c.execution << " " << c.rest;
+    *out << c.model << " " << c.method << " " << static_cast<int>(c.execution) << " " << static_cast<int>(c.rest);
   }
 };
 
@@ -49,12 +50,12 @@ TrainConfig config_of(const Case& c) {
   config.max_grad_norm = 1.0;
   config.eval_every = 0;
   config.log_every = 1;
-  config.ab.warmup_steps = 2;
-  config.ab.cycle_steps = 4;
-  config.ab.full_rank_steps = 2;
-  config.ab.final_model = "dense";
-  config.ab.execution = c.execution;
-  config.ab.rest = c.rest;
+  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.cycle_steps = 4;
+  ab_settings(config).schedule.full_rank_steps = 2;
+  ab_settings(config).final_model = FinalModel::dense;
+  ab_settings(config).execution = c.execution;
+  ab_settings(config).rest = c.rest;
   return config;
 }
 
@@ -104,10 +105,10 @@ TEST_P(MixedPrecision, FollowsFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision,
                          ::testing::Values(Case{"vgg11_bn_cifar", 0.125}, Case{"resnet20", 0.25}, Case{"vit_ti_16", 0.34},
-                                           Case{"vgg11_bn_cifar", 0.125, "ab", "factors"},
-                                           Case{"vgg11_bn_cifar", 0.125, "ab", "form-w"},
-                                           Case{"resnet20", 0.25, "ab", "auto", "keep"},
-                                           Case{"vit_ti_16", 0.34, "ab", "factors"}));
+                                           Case{"vgg11_bn_cifar", 0.125, "ab", Execution::factors},
+                                           Case{"vgg11_bn_cifar", 0.125, "ab", Execution::form_w},
+                                           Case{"resnet20", 0.25, "ab", Execution::automatic, Rest::keep},
+                                           Case{"vit_ti_16", 0.34, "ab", Execution::factors}));
 
 // Every layer that would fall back to float32 would make the logits float32.
 TEST(Activations, AreOfTheTypeOfTheImagesAndGradientsFloat32) {
@@ -136,8 +137,8 @@ TEST(AbTraining, KeepsReplicasEqualInShortTypes) {
     config.optimizer = "adamw";
     config.lr = 1e-3;
     config.ema_decay = 0.8;
-    config.sync_bn = "group";
-    config.ab.group_size = 2;
+    config.sync_bn = SyncBn::group;
+    ab_settings(config).group_size = 2;
     config.batch_size = 2;
     const Outcome outcome = run(config, 4);
     for (const auto& model : outcome.models) EXPECT_TRUE(model == outcome.models[0]);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "apps/methods/ab.h"
 #include "apps/paper_traffic.h"
 #include "apps/run_folder.h"
 #include "apps/scale_config.h"
@@ -23,20 +24,20 @@ struct Released {
   int ranks;
   std::int64_t batch, steps, lr_warmup, parameters;
   std::int64_t warmup, cycle, full_rank, rebound;  // W, S, D, R
-  const char* sync;
+  SyncMode sync;
 };
 constexpr std::int64_t kVgg16 = 134301514, kResNet50 = 25557032,
                        kVit = 86567656 - 12 * 3 * 768;  // no bias of q, k, v
 constexpr Released kReleased[] = {
-    {"vgg16_cifar10", "vgg16", 8, 128, 15000, 1000, kVgg16, 4330, 759, 60, 267, "only-b"},
-    {"resnet50_2k", "resnet50", 8, 256, 90000, 6000, kResNet50, 24000, 6000, 300, 600, "with-stale"},
-    {"resnet50_4k", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, "with-stale"},
-    {"resnet50_8k", "resnet50", 32, 256, 22500, 1500, kResNet50, 6150, 1500, 150, 325, "with-stale"},
-    {"resnet50_16k", "resnet50", 64, 256, 11250, 750, kResNet50, 3750, 600, 75, 188, "with-stale"},
-    {"resnet50_32k", "resnet50", 128, 256, 5700, 380, kResNet50, 1900, 400, 38, 94, "with-stale"},
-    {"resnet50_nogroups", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, "only-b"},
-    {"vit_b16_2k", "vit_b_16", 8, 256, 90000, 6000, kVit, 24600, 4360, 600, 1500, "only-b"},
-    {"vit_b16_4096", "vit_b_16", 16, 256, 45000, 3000, kVit, 12300, 2180, 300, 750, "only-b"},
+    {"vgg16_cifar10", "vgg16", 8, 128, 15000, 1000, kVgg16, 4330, 759, 60, 267, SyncMode::only_b},
+    {"resnet50_2k", "resnet50", 8, 256, 90000, 6000, kResNet50, 24000, 6000, 300, 600, SyncMode::with_stale},
+    {"resnet50_4k", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, SyncMode::with_stale},
+    {"resnet50_8k", "resnet50", 32, 256, 22500, 1500, kResNet50, 6150, 1500, 150, 325, SyncMode::with_stale},
+    {"resnet50_16k", "resnet50", 64, 256, 11250, 750, kResNet50, 3750, 600, 75, 188, SyncMode::with_stale},
+    {"resnet50_32k", "resnet50", 128, 256, 5700, 380, kResNet50, 1900, 400, 38, 94, SyncMode::with_stale},
+    {"resnet50_nogroups", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, SyncMode::only_b},
+    {"vit_b16_2k", "vit_b_16", 8, 256, 90000, 6000, kVit, 24600, 4360, 600, 1500, SyncMode::only_b},
+    {"vit_b16_4096", "vit_b_16", 16, 256, 45000, 3000, kVit, 12300, 2180, 300, 750, SyncMode::only_b},
 };
 
 TEST(PaperConfigurations, EveryExperimentHasTwoAndNoneIsLeftOver) {
@@ -58,14 +59,14 @@ TEST(PaperConfigurations, AreThoseOfTheRelease) {
     EXPECT_EQ(config.steps, released.steps);
     EXPECT_EQ(config.warmup_steps, released.lr_warmup);
     EXPECT_EQ(config.optimizer, "adamw");
-    EXPECT_EQ(config.init, "ortho");
-    EXPECT_EQ(config.ab.warmup_steps, released.warmup);
-    EXPECT_EQ(config.ab.cycle_steps, released.cycle);
-    EXPECT_EQ(config.ab.full_rank_steps, released.full_rank);
-    EXPECT_EQ(config.ab.lr_rebound_steps, released.rebound);
-    EXPECT_EQ(config.ab.sync, released.sync);
-    EXPECT_EQ(config.ab.sigma_cutoff, 0.15);
-    EXPECT_TRUE(config.ab.paper_schedule);
+    EXPECT_EQ(config.init, Spectrum::ortho);
+    EXPECT_EQ(ab_settings(config).schedule.warmup_steps, released.warmup);
+    EXPECT_EQ(ab_settings(config).schedule.cycle_steps, released.cycle);
+    EXPECT_EQ(ab_settings(config).schedule.full_rank_steps, released.full_rank);
+    EXPECT_EQ(ab_settings(config).schedule.rebound_steps, released.rebound);
+    EXPECT_EQ(ab_settings(config).sync, released.sync);
+    EXPECT_EQ(ab_settings(config).rank_policy.cutoff, 0.15);
+    EXPECT_TRUE(ab_settings(config).schedule.release_order);
     const RunPlan plan = plan_run(config, {.ratio = 0.25});
     EXPECT_EQ(plan.summary.parameters_full, released.parameters);
     EXPECT_EQ(plan.summary.world_size, released.ranks);
@@ -84,15 +85,15 @@ TEST(PaperConfigurations, BetterOnesMendTheDefects) {
     EXPECT_EQ(better.batch_size, faithful.batch_size);
     EXPECT_EQ(better.lr, faithful.lr);
     EXPECT_EQ(better.weight_decay, faithful.weight_decay);
-    EXPECT_GE(better.ab.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
-    EXPECT_LE(better.ab.lr_rebound_steps, better.ab.full_rank_steps);
-    EXPECT_TRUE(better.ab.cut_at_warmup);
-    EXPECT_FALSE(better.ab.paper_schedule);
+    EXPECT_GE(ab_settings(better).schedule.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
+    EXPECT_LE(ab_settings(better).schedule.rebound_steps, ab_settings(better).schedule.full_rank_steps);
+    EXPECT_TRUE(ab_settings(better).schedule.cut_at_warmup);
+    EXPECT_FALSE(ab_settings(better).schedule.release_order);
     EXPECT_FALSE(better.decay_vectors);
-    EXPECT_NE(better.sync_bn, "world");
-    EXPECT_EQ(better.ab.sync, "tangent");
-    EXPECT_EQ(better.ab.gauge, "orthonormal");
-    EXPECT_EQ(better.ab.moments, "project");
+    EXPECT_NE(better.sync_bn, SyncBn::world);
+    EXPECT_EQ(ab_settings(better).sync, SyncMode::tangent);
+    EXPECT_EQ(ab_settings(better).gauge, Gauge::orthonormal);
+    EXPECT_EQ(ab_settings(better).moments, MomentCarry::project);
   }
 }
 
@@ -139,27 +140,29 @@ TEST(PaperTraffic, ComparesWithTheDenseTwin) {
   EXPECT_TRUE(std::isnan(of_summaries.low_rank_inter_node)) << "a summary does not tell that";
 }
 
+int group_size(const TrainConfig& config) { return ab_settings(config).group_size; }
+
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   const TrainConfig full = experiment_config(find_experiment("resnet50_4k"), Variant::better);
   EXPECT_EQ(scale_config(full, 1), full);
   const TrainConfig half = scale_config(full, 0.5);
   EXPECT_EQ(half.ranks, 8);
   EXPECT_EQ(half.ranks_per_node, 4);
-  EXPECT_EQ(half.ab.group_size, 4);
+  EXPECT_EQ(ab_settings(half).group_size, 4);
   EXPECT_EQ(half.steps, full.steps / 2);
   EXPECT_EQ(half.warmup_steps, full.warmup_steps / 2);
-  EXPECT_EQ(half.ab.cycle_steps, full.ab.cycle_steps / 2);
+  EXPECT_EQ(ab_settings(half).schedule.cycle_steps, ab_settings(full).schedule.cycle_steps / 2);
   EXPECT_EQ(half.train_samples, 640584);
   EXPECT_EQ(half.lr, full.lr);
   EXPECT_EQ(half.batch_size, full.batch_size);
-  EXPECT_EQ(scale_config(full, 0.25).ab.group_size, 2) << "two nodes of two";
-  EXPECT_EQ(scale_config(full, 0.25, 2).ab.group_size, 1) << "two nodes of one, if told so";
+  EXPECT_EQ(group_size(scale_config(full, 0.25)), 2) << "two nodes of two";
+  EXPECT_EQ(group_size(scale_config(full, 0.25, 2)), 1) << "two nodes of one, if told so";
   const TrainConfig tiny = scale_config(full, 1e-6);
   EXPECT_EQ(tiny.ranks, 4);
   EXPECT_EQ(tiny.ranks_per_node, 2);
-  EXPECT_EQ(tiny.ab.group_size, 2);
-  EXPECT_GE(tiny.steps, tiny.ab.warmup_steps + tiny.ab.cycle_steps);
-  EXPECT_LT(tiny.ab.full_rank_steps, tiny.ab.cycle_steps);
+  EXPECT_EQ(ab_settings(tiny).group_size, 2);
+  EXPECT_GE(tiny.steps, ab_settings(tiny).schedule.warmup_steps + ab_settings(tiny).schedule.cycle_steps);
+  EXPECT_LT(ab_settings(tiny).schedule.full_rank_steps, ab_settings(tiny).schedule.cycle_steps);
   EXPECT_EQ(tiny.train_samples, 4 * tiny.batch_size);
   for (const double scale : {0.0, -1.0, 1.5, std::nan("")}) EXPECT_THROW(scale_config(full, scale), Error);
 
@@ -183,7 +186,7 @@ TEST(ScaleConfig, FlagsWin) {
       experiment_config(experiment, Variant::faithful,
                         {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
   EXPECT_EQ(config.ranks, 4);
-  EXPECT_EQ(config.ab.group_size, 2) << "nodes and groups follow the number of ranks";
+  EXPECT_EQ(ab_settings(config).group_size, 2) << "nodes and groups follow the number of ranks";
   EXPECT_EQ(config.steps, 77);
   EXPECT_EQ(config.lr, 0.5);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The program, told to stop by a signal and started again.
+#include "apps/methods/ab.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
 #include "tests/program_test.h"
@@ -96,28 +97,29 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
 
 // An automatic multiple is a number as soon as a run has begun.
 TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
-  ASSERT_EQ(run(tiny_train("on_cpu")).exit_code, 0);
+  ASSERT_EQ(run(tiny_train("on_cpu") + " --method ab").exit_code, 0);
   TrainConfig config = resolve_train_config({{"method", "ab"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");
-  EXPECT_EQ(config.ab.rank_multiple, 0);
+  EXPECT_EQ(ab_settings(config).rank_policy.multiple, 0);
   create_run_folder(config);
   begin_run_folder(settle_config(config));
   const auto saved = [&](const std::string& folder) {
-    return resolve_train_config({}, in_folder(path(folder), kConfigFile)).ab.rank_multiple;
+    return ab_settings(resolve_train_config({}, in_folder(path(folder), kConfigFile))).rank_policy.multiple;
   };
   EXPECT_EQ(saved("on_cpu"), 1);
   EXPECT_EQ(saved("on_gpu"), 8);
 
   const auto resumed = [&](const std::string& folder, const std::string& device) {
-    return settle_config(resolve_train_config({{"resume", path(folder)}, {"device", device}}, "")).ab.rank_multiple;
+    const TrainConfig asked = resolve_train_config({{"resume", path(folder)}, {"device", device}}, "");
+    return ab_settings(settle_config(asked)).rank_policy.multiple;
   };
   EXPECT_EQ(resumed("on_cpu", "cuda"), 1);
   EXPECT_EQ(resumed("on_gpu", "cpu"), 8);
   config.device = "cpu";
-  EXPECT_EQ(settle_config(config).ab.rank_multiple, 1) << "a run of its own";
+  EXPECT_EQ(ab_settings(settle_config(config)).rank_policy.multiple, 1) << "a run of its own";
   config.resume = "auto";
-  EXPECT_EQ(settle_config(config).ab.rank_multiple, 8);
+  EXPECT_EQ(ab_settings(settle_config(config)).rank_policy.multiple, 8);
   EXPECT_EQ(start_of(settle_config(config)), Start::anew) << "refused, were it another run";
-  config.ab.rank_multiple = 4;
+  ab_settings(config).rank_policy.multiple = 4;
   EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
                                 "--ab.rank-multiple 4 (it was 8)"));
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "apps/methods/ab.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
 #include "apps/train_loop.h"
@@ -39,10 +40,10 @@ TrainConfig short_run() {
   config.label_smoothing = 0.1;
   config.ema_decay = 0.8;
   config.log_every = 1;
-  config.ab.warmup_steps = 2;
-  config.ab.cycle_steps = 5;
-  config.ab.full_rank_steps = 2;
-  config.ab.lr_rebound_steps = 2;
+  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.cycle_steps = 5;
+  ab_settings(config).schedule.full_rank_steps = 2;
+  ab_settings(config).schedule.rebound_steps = 2;
   config.out = ::testing::TempDir() + "abtrain_resume_" +
                ::testing::UnitTest::GetInstance()->current_test_info()->name();
   return config;
@@ -164,9 +165,9 @@ TEST(Resume, AbTraining) { resume_everywhere(short_run(), 2); }
 
 TEST(Resume, AbTrainingWithARestAndFourRanksInTwoGroups) {
   TrainConfig config = short_run();
-  config.ab.rest = "keep";
-  config.ab.final_model = "dense";
-  config.ab.group_size = 2;
+  ab_settings(config).rest = Rest::keep;
+  ab_settings(config).final_model = FinalModel::dense;
+  ab_settings(config).group_size = 2;
   config.accumulate = 1;
   config.batch_size = 3;
   resume_everywhere(config, 4);
@@ -176,18 +177,18 @@ TEST(Resume, AbTrainingAsReleasedWithAdamW) {
   TrainConfig config = short_run();
   config.optimizer = "adamw";
   config.lr = 1e-3;
-  config.ab.sync = "with-stale";
-  config.ab.gauge = "split-sigma";
-  config.ab.moments = "truncate";
-  config.ab.cut_at_warmup = false;
-  config.ab.paper_schedule = true;
+  ab_settings(config).sync = SyncMode::with_stale;
+  ab_settings(config).gauge = Gauge::split_sigma;
+  ab_settings(config).moments = MomentCarry::truncate;
+  ab_settings(config).schedule.cut_at_warmup = false;
+  ab_settings(config).schedule.release_order = true;
   resume_everywhere(config, 2);
 }
 
 TEST(Resume, AbTrainingWithBatchNormSynchronisedInGroups) {
   TrainConfig config = short_run();
-  config.sync_bn = "group";
-  config.ab.group_size = 2;
+  config.sync_bn = SyncBn::group;
+  ab_settings(config).group_size = 2;
   config.batch_size = 2;
   config.ema_decay = 0;
   resume_everywhere(config, 4);
@@ -238,7 +239,7 @@ TEST(Accumulation, EqualsOneLargeBatchAlsoInTheLastWindow) {
   config.method = "dense";
   config.augment = false;
   config.ema_decay = 0;
-  config.schedule = "constant";
+  config.schedule = LrSchedule::Kind::constant;
   config.steps = 0;
   config.epochs = 1;
   config.batch_size = 4;

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "apps/build_run.h"
+#include "apps/methods/ab.h"
 #include "apps/train_loop.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
@@ -174,10 +175,10 @@ TrainConfig small_run(const std::string& method, std::int64_t steps) {
   config.augment = false;
   config.lr = 0.02;
   config.eval_every = 0;
-  config.sync_bn = "world";
-  config.ab.warmup_steps = 2;
-  config.ab.cycle_steps = 4;
-  config.ab.full_rank_steps = 2;
+  config.sync_bn = SyncBn::world;
+  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.cycle_steps = 4;
+  ab_settings(config).schedule.full_rank_steps = 2;
   return config;
 }
 
@@ -197,7 +198,7 @@ std::vector<Seen> train_on(const TrainConfig& config, int ranks,
     Seen& mine = seen[static_cast<std::size_t>(world.rank())];
     const auto model = make_model(make_model_spec(config, 10, 16));
     const auto optimizer = make_optimizer(config, inventory_of(*model).params);
-    const auto strategy = make_strategy(config, *model, world, make_schedule(config, config.steps));
+    const auto strategy = find_method(config.method).make(config, *model, world, make_schedule(config, config.steps));
     TrainState state{0, *optimizer};
     strategy->start(state);
     while (state.step < config.steps) {
@@ -255,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(Counts, SyncBnRanks, ::testing::Values(2, 4));
 TEST_P(SyncBnRanks, TrainLikeOneRankWithTheWholeBatch) {
   TrainConfig config = small_run("dense", 5);
   const std::vector<Seen> shared = train_on(config, GetParam(), all_different);
-  config.sync_bn = "off";
+  config.sync_bn = SyncBn::off;
   const std::vector<Seen> apart = train_on(config, GetParam(), all_different);
   config.batch_size = 4 * GetParam();
   const Seen whole = train_on(config, 1, all_different)[0];
@@ -273,12 +274,12 @@ TEST_P(SyncBnRanks, TrainLikeOneRankWithTheWholeBatch) {
 }
 
 TEST_P(SyncBnRanks, EndlessWarmupEqualsDenseBitForBit) {
-  for (const char* scope : {"group", "world"}) {
+  for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     TrainConfig config = small_run("dense", 3);
     config.sync_bn = scope;
     const std::vector<Seen> dense = train_on(config, GetParam(), all_different);
     config.method = "ab";
-    config.ab.warmup_steps = 1000;
+    ab_settings(config).schedule.warmup_steps = 1000;
     const std::vector<Seen> ab = train_on(config, GetParam(), all_different);
     EXPECT_EQ(dense[0].parameters, ab[0].parameters);
     EXPECT_EQ(dense[0].statistics, ab[0].statistics);
@@ -290,24 +291,24 @@ TEST(SyncBn, GroupsThatTrainByThemselvesDoNotInfluenceEachOther) {
   const auto others_see = [](std::uint64_t what) {
     return [what](int rank, std::int64_t step) { return all_different(rank, step) + (rank >= 2 ? what : 0); };
   };
-  for (const char* scope : {"group", "world"}) {
+  for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     TrainConfig config = small_run("ab", 3);
     config.sync_bn = scope;
-    config.ab.warmup_steps = 0;
-    config.ab.cycle_steps = 10;
+    ab_settings(config).schedule.warmup_steps = 0;
+    ab_settings(config).schedule.cycle_steps = 10;
     const std::vector<Seen> a = train_on(config, 4, others_see(0)), b = train_on(config, 4, others_see(5000));
-    const bool apart = config.sync_bn == "group";
-    EXPECT_EQ(a[0].losses == b[0].losses, apart) << scope;
-    EXPECT_EQ(a[0].statistics == b[0].statistics, apart) << scope;
-    EXPECT_EQ(a[0].statistics == a[2].statistics, !apart) << scope;
-    EXPECT_EQ(a[0].statistics, a[1].statistics) << scope;
-    EXPECT_EQ(a[2].statistics, a[3].statistics) << scope;
+    const bool apart = config.sync_bn == SyncBn::group;
+    EXPECT_EQ(a[0].losses == b[0].losses, apart) << static_cast<int>(scope);
+    EXPECT_EQ(a[0].statistics == b[0].statistics, apart) << static_cast<int>(scope);
+    EXPECT_EQ(a[0].statistics == a[2].statistics, !apart) << static_cast<int>(scope);
+    EXPECT_EQ(a[0].statistics, a[1].statistics) << static_cast<int>(scope);
+    EXPECT_EQ(a[2].statistics, a[3].statistics) << static_cast<int>(scope);
   }
 }
 
 TEST(SyncBn, StatisticsTravelOverTheRanksOfThePhase) {
   TrainConfig config = small_run("ab", 6);  // two steps of warm-up, low-rank and rebound each
-  config.sync_bn = "group";
+  config.sync_bn = SyncBn::group;
   const std::vector<Seen> ranks = train_on(config, 4, all_different);
   const auto norms = static_cast<std::int64_t>(
       inventory_of(*make_model(make_model_spec(config, 10, 16))).batch_norms.size());
@@ -325,7 +326,7 @@ TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
     const auto model = make_model(make_model_spec(config, 10, 16));
     const std::vector<BatchNormStats*> norms = inventory_of(*model).batch_norms;
     {
-      const auto strategy = make_strategy(config, *model, world, make_schedule(config, 1));
+      const auto strategy = find_method(config.method).make(config, *model, world, make_schedule(config, 1));
       for (const BatchNormStats* stats : norms) EXPECT_EQ(stats->ranks->size(), 2);
     }
     for (const BatchNormStats* stats : norms) EXPECT_EQ(stats->ranks, nullptr);
@@ -336,7 +337,7 @@ TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
 TEST(SyncBn, WholeRunsOfEveryScopeEndWithOneModel) {
   const TrainAndTest images{std::make_shared<ImageSet>(testing::striped_images(40, 1)),
                             std::make_shared<ImageSet>(testing::striped_images(20, 2))};
-  for (const char* scope : {"off", "group", "world"}) {
+  for (const SyncBn scope : {SyncBn::off, SyncBn::group, SyncBn::world}) {
     TrainConfig config = small_run("ab", 9);
     config.sync_bn = scope;
     config.batch_size = 2;
@@ -350,7 +351,7 @@ TEST(SyncBn, WholeRunsOfEveryScopeEndWithOneModel) {
         for (const double v : buffer.value.to_doubles()) models[static_cast<std::size_t>(world.rank())].push_back(v);
       EXPECT_TRUE(std::isfinite(result.summary.final_val_loss));
     });
-    for (const Values& model : models) EXPECT_EQ(model, models[0]) << scope;
+    for (const Values& model : models) EXPECT_EQ(model, models[0]) << static_cast<int>(scope);
   }
 }
 

@@ -214,7 +214,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
     const Tensor mean = Tensor::scalar(comm.rank() * 3.0);
     // Plain gradient descent, so that what is expected can be computed by hand.
     const auto descent = make_sgd(model.list(), {.momentum = 0, .weight_decay = 0});
-    DenseStrategy strategy(model.list(), {mean}, comm, 160);
+    DenseStrategy strategy({model.list(), {mean}}, comm, 160);
     TrainState state{.optimizer = *descent};
     EXPECT_EQ(strategy.phase(), "full");
     comm.ledger().set_phase(strategy.phase());  // as the training loop does before every step
@@ -259,7 +259,7 @@ TEST_P(OnRanks, DenseAveragesBuffersForEvaluationAndAtTheEnd) {
     const auto optimizer = make_sgd(model.list(), {});
     running_mean.set_zero();
     running_variance.set_zero();
-    DenseStrategy strategy(model.list(), {running_mean, running_variance}, comm);
+    DenseStrategy strategy({model.list(), {running_mean, running_variance}}, comm);
     TrainState state{.optimizer = *optimizer};
     const std::int64_t before = calls(comm);
     drift(1);

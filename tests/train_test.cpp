@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "apps/methods/ab.h"
 #include "apps/train_loop.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/threads.h"
@@ -31,10 +32,10 @@ TrainConfig small_run(const std::string& method, std::int64_t steps) {
   config.lr = 0.05;
   config.eval_every = 0;
   config.log_every = 1;
-  config.ab.warmup_steps = 2;
-  config.ab.cycle_steps = 4;
-  config.ab.full_rank_steps = 2;
-  config.ab.lr_rebound_steps = 1;
+  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.cycle_steps = 4;
+  ab_settings(config).schedule.full_rank_steps = 2;
+  ab_settings(config).schedule.rebound_steps = 1;
   return config;
 }
 
@@ -85,7 +86,7 @@ class Ranks : public ::testing::TestWithParam<int> {};
 TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
   const Outcome dense = run(small_run("dense", 5), GetParam());
   TrainConfig config = small_run("ab", 5);
-  config.ab.warmup_steps = std::int64_t{1} << 40;
+  ab_settings(config).schedule.warmup_steps = std::int64_t{1} << 40;
   const Outcome ab = run(config, GetParam());
   EXPECT_EQ(ab.losses, dense.losses);
   expect_equal_bits(ab.parameters[0], dense.parameters[0]);
@@ -109,35 +110,35 @@ TEST(AbTraining, PhasesFollowTheTimetable) {
 }
 
 /// Every way to rejoin, with the gauge it belongs to.
-class Modes : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+class Modes : public ::testing::TestWithParam<std::pair<SyncMode, Gauge>> {};
 
 TEST_P(Modes, RanksAgreeAfterEverySync) {
   TrainConfig config = small_run("ab", 6);  // ends two full-rank steps after the sync: any difference would show
-  config.ab.sync = GetParam().first;
-  config.ab.gauge = GetParam().second;
+  ab_settings(config).sync = GetParam().first;
+  ab_settings(config).gauge = GetParam().second;
   for (int ranks : {1, 2, 5}) {
     const Outcome outcome = run(config, ranks);
     expect_all_ranks_equal(outcome);
     EXPECT_TRUE(std::isfinite(outcome.summary.final_val_loss));
   }
-  for (const char* moments : {"reset", "truncate"}) {
-    config.ab.moments = moments;
+  for (const MomentCarry moments : {MomentCarry::reset, MomentCarry::truncate}) {
+    ab_settings(config).moments = moments;
     expect_all_ranks_equal(run(config, 3));
   }
-  config.ab.setup = "individual";
-  config.ab.group_size = 2;
+  ab_settings(config).gradient_scope = GradientScope::individual;
+  ab_settings(config).group_size = 2;
   expect_all_ranks_equal(run(config, 5));
   config.optimizer = "adamw";
   config.lr = 1e-3;
-  config.ab.moments = "project";
+  ab_settings(config).moments = MomentCarry::project;
   expect_all_ranks_equal(run(config, 4));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Modes,
-                         ::testing::Values(std::pair{"full", "split-sigma"}, std::pair{"full", "orthonormal"},
-                                           std::pair{"with-stale", "split-sigma"},
-                                           std::pair{"only-learned", "split-sigma"}, std::pair{"only-b", "split-sigma"},
-                                           std::pair{"only-b", "orthonormal"}, std::pair{"tangent", "orthonormal"}));
+                         ::testing::Values(std::pair{SyncMode::full, Gauge::split_sigma}, std::pair{SyncMode::full, Gauge::orthonormal},
+                                           std::pair{SyncMode::with_stale, Gauge::split_sigma},
+                                           std::pair{SyncMode::only_learned, Gauge::split_sigma}, std::pair{SyncMode::only_b, Gauge::split_sigma},
+                                           std::pair{SyncMode::only_b, Gauge::orthonormal}, std::pair{SyncMode::tangent, Gauge::orthonormal}));
 
 TEST(AbTraining, ThePapersCombinationRuns) {
   TrainConfig config = small_run("ab", 12);
@@ -145,14 +146,14 @@ TEST(AbTraining, ThePapersCombinationRuns) {
   config.lr = 1e-3;
   config.max_grad_norm = 1.0;
   config.label_smoothing = 0.1;
-  config.ab.paper_schedule = true;
-  config.ab.warmup_steps = 3;
-  config.ab.cut_at_warmup = false;
-  config.ab.sync = "only-b";
-  config.ab.group_size = 2;
-  config.ab.gauge = "split-sigma";
-  config.ab.rank_policy = "sigma-cutoff";
-  config.ab.moments = "truncate";
+  ab_settings(config).schedule.release_order = true;
+  ab_settings(config).schedule.warmup_steps = 3;
+  ab_settings(config).schedule.cut_at_warmup = false;
+  ab_settings(config).sync = SyncMode::only_b;
+  ab_settings(config).group_size = 2;
+  ab_settings(config).gauge = Gauge::split_sigma;
+  ab_settings(config).rank_policy.kind = RankPolicy::Kind::sigma_cutoff;
+  ab_settings(config).moments = MomentCarry::truncate;
   const Outcome outcome = run(config, 4);
   expect_all_ranks_equal(outcome);
   const std::vector<std::string> expected{"warmup",  "warmup",   "warmup",   "low-rank", "rebound",  "rebound",
@@ -163,11 +164,11 @@ TEST(AbTraining, ThePapersCombinationRuns) {
 TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
   // Without a step between split and sync but one at rate 0, W comes back as it was: the cut cost nothing.
   TrainConfig config = small_run("ab", 2);
-  config.ab.warmup_steps = 1;
-  config.ab.rest = "keep";
-  config.ab.final_model = "dense";
-  config.ab.ratio = 0.1;
-  config.schedule = "constant";
+  ab_settings(config).schedule.warmup_steps = 1;
+  ab_settings(config).rest = Rest::keep;
+  ab_settings(config).final_model = FinalModel::dense;
+  ab_settings(config).rank_policy.ratio = 0.1;
+  config.schedule = LrSchedule::Kind::constant;
   config.lr = 1e-12;
   config.momentum = 0;
   const Outcome ab = run(config, 4), dense = run([&] { TrainConfig c = config; c.method = "dense"; return c; }(), 4);
@@ -180,13 +181,13 @@ TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
 // Steps at a vanishing rate leave W where the cut put it, whatever the mode.
 TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
   std::vector<float> reference;
-  for (const auto& [sync, gauge] : {std::pair{"tangent", "orthonormal"}, {"full", "split-sigma"}, {"only-learned", "split-sigma"},
-                                    {"with-stale", "split-sigma"}, {"only-b", "orthonormal"}}) {
+  for (const auto& [sync, gauge] : {std::pair{SyncMode::tangent, Gauge::orthonormal}, {SyncMode::full, Gauge::split_sigma}, {SyncMode::only_learned, Gauge::split_sigma},
+                                    {SyncMode::with_stale, Gauge::split_sigma}, {SyncMode::only_b, Gauge::orthonormal}}) {
     TrainConfig config = small_run("ab", 4);
-    config.ab.sync = sync;
-    config.ab.gauge = gauge;
-    config.ab.final_model = "dense";
-    config.ab.warmup_steps = 0;
+    ab_settings(config).sync = sync;
+    ab_settings(config).gauge = gauge;
+    ab_settings(config).final_model = FinalModel::dense;
+    ab_settings(config).schedule.warmup_steps = 0;
     config.lr = 1e-12;
     config.weight_decay = 0;
     config.momentum = 0;
@@ -196,7 +197,7 @@ TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
     double worst = 0;
     for (std::size_t i = 0; i < reference.size(); ++i)
       worst = std::max(worst, static_cast<double>(std::abs(outcome.parameters[0][i] - reference[i])));
-    EXPECT_LT(worst, 2e-5) << sync;
+    EXPECT_LT(worst, 2e-5) << static_cast<int>(sync);
   }
 }
 
@@ -215,9 +216,9 @@ TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
 TEST(AbTraining, GroupsInsideANodeSendNothingAcrossNodes) {
   // Two nodes of two ranks, groups of two: in low-rank phases all gradients stay inside a node.
   TrainConfig config = small_run("ab", 4);
-  config.ab.warmup_steps = 0;
-  config.ab.cycle_steps = 6;
-  config.ab.final_model = "dense";
+  ab_settings(config).schedule.warmup_steps = 0;
+  ab_settings(config).schedule.cycle_steps = 6;
+  ab_settings(config).final_model = FinalModel::dense;
   const auto inter_node = [&](std::int64_t steps) {
     config.steps = steps;
     return run(config, 4, 2).summary.inter_node_bytes_per_rank_total;
@@ -238,8 +239,8 @@ TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {
 
 TEST(AbTraining, EvaluationInALowRankPhaseChangesNothing) {
   TrainConfig config = small_run("ab", 60);
-  config.ab.cycle_steps = 70;
-  config.schedule = "constant";
+  ab_settings(config).schedule.cycle_steps = 70;
+  config.schedule = LrSchedule::Kind::constant;
   const Outcome silent = run(config, 2);
   config.eval_every = 1;  // an epoch of 480 images is 60 steps of 2 · 4
   config.steps = 61;
@@ -256,9 +257,9 @@ TEST(Training, LearnsTheStripes) {
   config.augment = false;
   EXPECT_GT(run(config, 2).summary.final_val_top1, 0.8);
   config.method = "ab";
-  config.ab.warmup_steps = 20;
-  config.ab.cycle_steps = 20;
-  config.ab.full_rank_steps = 5;
+  ab_settings(config).schedule.warmup_steps = 20;
+  ab_settings(config).schedule.cycle_steps = 20;
+  ab_settings(config).schedule.full_rank_steps = 5;
   EXPECT_GT(run(config, 2).summary.final_val_top1, 0.7);
 }
 

@@ -15,7 +15,7 @@
 // A group of one sends nothing.
 // What is kept are whole numbers, calls and payload bytes of each ring; bytes on the wire follow from them when
 // asked for. Counting a collective n times therefore gives exactly what n calls give, which lets a plan of a run
-// (ablowrank/traffic_plan.h) be compared with the run byte for byte.
+// (engine/plan/traffic_plan.h) be compared with the run byte for byte.
 
 #include <compare>
 #include <cstddef>

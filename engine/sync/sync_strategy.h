@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How ranks keep their models together: the one interface behind which AB-training and dense data-parallel run.
+// How ranks keep their models together: the one interface behind which all methods run.
 // The training loop knows a strategy by these events and nothing else.
 // Bytes are counted by Comm, under the phase that the strategy is in (the loop sets it in the ledger before
 // every step); a strategy only names the collectives of a transition apart.
@@ -38,6 +38,10 @@ class SyncStrategy {
   virtual bool has_transition(std::int64_t /*step*/) const { return false; }
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
   virtual void after_step(TrainState& /*state*/) {}
+  /// Whether on_epoch_end() is to be called; it costs an all-reduce of two numbers.
+  virtual bool follows_epochs() const { return false; }
+  /// After the last update of every epoch, with the mean loss of its updates over all ranks.
+  virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
   virtual void begin_evaluation(TrainState& state) = 0;
   virtual void end_evaluation(TrainState& /*state*/) {}

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "ablowrank/traffic_plan.h"
+#include "engine/plan/traffic_plan.h"
 #include "engine/comm/link_model.h"
 
 namespace ab {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/time_plan.h"
+#include "engine/plan/time_plan.h"
 
 #include <algorithm>
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include "apps/config.h"
+#include "apps/config/config.h"
 
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <numeric>
+#include <set>
 
-#include "apps/ab_presets.h"
-#include "apps/config_table.h"
+#include "apps/config/train_settings.h"
+#include "apps/methods/method.h"
 #include "apps/run_device.h"
+#include "apps/settings/nearest_name.h"
 #include "engine/io/atomic_file.h"
 
 namespace ab {
@@ -22,6 +23,12 @@ const Setting* find_setting(const std::string& key) {
   for (const Setting& setting : train_settings())
     if (setting.key == key) return &setting;
   return nullptr;
+}
+
+/// Whether some settings are in a TOML table of that name.
+bool has_table(const std::string& name) {
+  return std::any_of(train_settings().begin(), train_settings().end(),
+                     [&](const Setting& setting) { return setting.table() == name; });
 }
 
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
@@ -58,8 +65,8 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
     const std::string key = prefix + std::string(toml_key.str());
     const std::string where = fmt::format("{}:{}: {}", file, toml_key.source().begin.line, key);
     const toml::table* inner = node.as_table();
-    if (inner && prefix.empty() && key == "ab") {
-      collect(*inner, "ab.", file, values);
+    if (inner && prefix.empty() && has_table(key)) {
+      collect(*inner, key + ".", file, values);
       continue;
     }
     const Setting* setting = find_setting(key);
@@ -100,7 +107,7 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
   return at == values.end() ? nullptr : &*at;
 }
 
-/// Stores one layer of values. Of two settings that exclude each other, giving one in this layer takes back
+/// Stores one layer of values, less those that bring defaults. Of two settings that exclude each other, giving one in this layer takes back
 /// what a lower layer said about the other.
 void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
   const auto exclusive = [&](const char* key_a, auto& a, const char* key_b, auto& b) {
@@ -112,7 +119,8 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
     AB_CHECK(a == 0 || b == 0, "{} and {} exclude each other; give one of them",
              value_a ? value_a->where : key_a, value_b ? value_b->where : key_b);
   };
-  for (const GivenValue& value : values) assign(*value.setting, config, value.value, value.where);
+  for (const GivenValue& value : values)
+    if (!value.setting->brings_defaults) assign(*value.setting, config, value.value, value.where);
   exclusive("epochs", config.epochs, "steps", config.steps);
   exclusive("warmup_epochs", config.warmup_epochs, "warmup_steps", config.warmup_steps);
 }
@@ -135,12 +143,6 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   AB_CHECK(!config.autotune || !config.deterministic,
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   check_device_word(config.device);
-  const AbConfig& ab = config.ab;
-  if (config.method != "ab") return;
-  AB_CHECK(ab.full_rank_steps < ab.cycle_steps,
-           "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
-           ab.full_rank_steps, ab.cycle_steps);
-  AB_CHECK(ab.group_size != 0, "--ab.group-size cannot be 0; give the ranks per group, or -1 for two halves");
 }
 
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.
@@ -179,10 +181,12 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   const std::vector<GivenValue> from_flags = read_flags(flags);
   const std::vector<GivenValue> from_file = parse_config(text, name);
   TrainConfig config;
-  for (const std::vector<GivenValue>* layer : {&from_file, &from_flags})
-    if (const GivenValue* preset = find_value(*layer, "ab.preset"))
-      assign(*preset->setting, config, preset->value, preset->where);
-  apply_preset(config.ab.preset, config.ab);
+  for (const Setting& setting : train_settings()) {
+    if (!setting.brings_defaults) continue;
+    const GivenValue* given = find_value(from_flags, setting.key);
+    if (!given) given = find_value(from_file, setting.key);
+    if (given) assign(setting, config, given->value, given->where);
+  }
   apply(from_file, config);
   apply(from_flags, config);
   fill_in(config);
@@ -190,10 +194,14 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   return config;
 }
 
+bool concerns(const Setting& setting, const TrainConfig& config) {
+  return setting.table().empty() || setting.table() == config.method;
+}
+
 void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
   std::vector<std::string> different;
   for (const Setting& setting : train_settings()) {
-    if (setting.flag_only || setting.may_change) continue;
+    if (setting.flag_only || setting.may_change || !concerns(setting, now)) continue;
     const std::string before = toml_text(setting, saved), after = toml_text(setting, now);
     if (before != after) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), after, before));
   }
@@ -203,16 +211,22 @@ void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
 
 std::string to_toml(const TrainConfig& config) {
   std::string text = "# A training run of abtrain. Run it again: abtrain train --config FILE --out FOLDER\n";
+  const TrainConfig defaults;
+  std::set<std::string> changed;  // tables of methods with a value that is not the default
+  for (const Setting& setting : train_settings())
+    if (toml_text(setting, config) != toml_text(setting, defaults)) changed.insert(setting.table());
   std::string section;
   for (const Setting& setting : train_settings()) {
-    if (setting.flag_only) continue;
+    const std::string table = setting.table();
+    if (setting.flag_only || (!concerns(setting, config) && !changed.contains(table))) continue;
     if (setting.section != section) {
       section = setting.section;
-      text += fmt::format("\n# {}\n{}", section, setting.key.starts_with("ab.") ? "[ab]\n" : "");
+      text += fmt::format("\n# {}\n", section);
+      if (!table.empty()) text += fmt::format("[{}]\n", table);
     }
     const std::string value = toml_text(setting, config);
     if (setting.unset_at_zero && value == "0") continue;
-    const std::string key = setting.key.starts_with("ab.") ? setting.key.substr(3) : setting.key;
+    const std::string key = table.empty() ? setting.key : setting.key.substr(table.size() + 1);
     text += fmt::format("{} = {}\n", key, value);
   }
   return text;
@@ -225,44 +239,23 @@ std::vector<FlagHelp> train_flag_help() {
     return enclosed ? text.substr(1, text.size() - 2) : text;
   };
   const TrainConfig ours;
-  TrainConfig paper;
-  apply_preset("paper", paper.ab);
+  std::vector<std::pair<std::string, TrainConfig>> others;  // whose defaults are worth a word beside ours
+  for (const Setting& setting : train_settings())
+    if (!setting.shown_word.empty()) assign(setting, others.emplace_back(setting.shown_word, ours).second, setting.shown_word, "");
   std::vector<FlagHelp> lines;
   for (const Setting& setting : train_settings()) {
     FlagHelp line{setting.key, setting.flag(), setting.help, setting.section, setting.kind()};
-    const std::string value = shown(setting, ours), in_paper = shown(setting, paper);
+    const std::string value = shown(setting, ours);
     std::vector<std::string> notes;
     if (!setting.range().empty()) notes.push_back(setting.range());
     if (!value.empty() && !setting.unset_at_zero) notes.push_back("default " + value);
-    if (in_paper != value && setting.key != "ab.preset") notes.push_back("paper " + in_paper);
+    for (const auto& [name, config] : others)
+      if (const std::string other = shown(setting, config); other != value && !setting.brings_defaults)
+        notes.push_back(name + " " + other);
     if (!notes.empty()) line.text += fmt::format(" ({})", fmt::join(notes, "; "));
     lines.push_back(std::move(line));
   }
   return lines;
-}
-
-std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
-  const auto distance = [](const std::string& a, const std::string& b) {  // Levenshtein's, row by row
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= b.size(); ++j) {
-        const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-      }
-    }
-    return row.back();
-  };
-  if (name.size() > 100) return "";
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const std::string& candidate : known)
-    if (const std::size_t d = distance(name, candidate); d < best_distance)
-      best = candidate, best_distance = d;
-  return best;
 }
 
 }  // namespace ab

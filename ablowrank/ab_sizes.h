@@ -1,29 +1,23 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How large the parts of a model are, dense or split: all that plans of traffic and memory need of it.
+// How large the parts of a model are, dense or split: what the plan of AB-training adds to engine/plan/model_sizes.h.
 
-#include <map>
 #include <optional>
 #include <vector>
 
 #include "ablowrank/groups.h"
+#include "engine/plan/model_sizes.h"
 #include "layers/layer.h"
 #include "layers/weight.h"
 
 namespace ab {
 
-struct PlannedParam {
-  std::int64_t elements = 0;  ///< of the dense tensor
-  bool trainable = true;
-  std::optional<std::size_t> weight = {};  ///< index in `eligible` when it can be split
-};
-
 /// Sizes are numbers of elements. Refers to the weights of the model, which must stay.
-struct ModelSizes {
-  /// `cut_ranks`: r of every eligible weight after a cut. Without `low_rank` no weight is eligible. Throws
-  /// Error(config) when the number or the size of the ranks does not fit the model.
-  ModelSizes(Layer& model, std::vector<std::int64_t> cut_ranks, bool low_rank);
+struct AbSizes {
+  /// `cut_ranks`: r of every eligible weight (split.h) after a cut. Throws Error(config) when the number or the size of
+  /// the ranks does not fit the model, which is dense and has its parameters' final roles.
+  AbSizes(Layer& model, std::vector<std::int64_t> cut_ranks);
 
   /// The rank of an eligible weight after a split.
   std::int64_t r(std::size_t weight, bool cut) const {
@@ -33,11 +27,10 @@ struct ModelSizes {
     return r * (factor == Factor::a ? eligible[weight]->m() : eligible[weight]->n());
   }
 
-  std::vector<PlannedParam> params;  ///< in forward order
-  std::vector<Weight*> eligible;     ///< eligible_weights()
+  ModelSizes dense;
+  std::vector<Weight*> eligible;                  ///< eligible_weights()
+  std::vector<std::optional<std::size_t>> owner;  ///< of each of dense.params: its index in `eligible`, if it has one
   std::vector<std::int64_t> cut_ranks;
-  std::map<DType, std::int64_t> model_by_type;  ///< parameters and buffers
-  std::map<DType, std::int64_t> buffers_by_type;
   std::int64_t shared = 0;          ///< what no split touches: other parameters, and buffers
   std::int64_t shared_trained = 0;  ///< of those, what the optimizer keeps state for
 };

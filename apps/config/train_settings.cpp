@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "apps/config_table.h"
+#include "apps/config/train_settings.h"
 
-#include "apps/ab_presets.h"
+#include "apps/methods/method.h"
 #include "engine/core/precision.h"
 #include "layers/models/models.h"
 
@@ -10,53 +10,16 @@ namespace {
 
 constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
 
-template <class T> FieldOf<T> at(T TrainConfig::*member) {
-  return [member](TrainConfig& config) -> T& { return config.*member; };
-}
-template <class T> FieldOf<T> at(T AbConfig::*member) {
-  return [member](TrainConfig& config) -> T& { return config.ab.*member; };
-}
-
-/// Collects settings under one heading.
-class Section {
- public:
-  Section(std::vector<Setting>& settings, std::string title)
-      : settings_(settings), title_(std::move(title)) {}
-
-  template <class Member> Setting& value(const char* key, Member member, const char* help) {
-    Setting setting;
-    setting.key = key;
-    setting.field = at(member);
-    setting.help = help;
-    setting.section = title_;
-    return settings_.emplace_back(std::move(setting));
-  }
-  template <class Member>
-  Setting& choice(const char* key, Member member, std::vector<std::string> words, const char* help) {
-    Setting& setting = value(key, member, help);
-    setting.words = std::move(words);
-    return setting;
-  }
-  template <class Member>
-  Setting& number(const char* key, Member member, double low, double high, const char* help) {
-    Setting& setting = value(key, member, help);
-    setting.low = low;
-    setting.high = high;
-    return setting;
-  }
-
- private:
-  std::vector<Setting>& settings_;
-  std::string title_;
-};
-
 using T = TrainConfig;
-using A = AbConfig;
+
+Section<T> section(std::vector<Setting>& all, const char* title) {
+  return Section<T>(all, title, "", [](auto& config) -> auto& { return config; });
+}
 
 void declare_data(std::vector<Setting>& all) {
-  Section s(all, "Model and data");
-  s.choice("model", &T::model, model_names(), "network to train");
-  s.choice("dataset", &T::dataset, {"cifar10", "cifar100", "imagenet", "synthetic"},
+  auto s = section(all, "Model and data");
+  s.name("model", &T::model, model_names(), "network to train");
+  s.name("dataset", &T::dataset, {"cifar10", "cifar100", "imagenet", "synthetic"},
            "images to train on; synthetic ones are drawn on first use and cached");
   s.value(
       "data_dir", &T::data_dir,
@@ -73,7 +36,8 @@ void declare_data(std::vector<Setting>& all) {
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
   s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
   s.value("zero_init_residual", &T::zero_init_residual, "start the last norm of every residual block at zero");
-  s.choice("init", &T::init, {"default", "ortho", "rand", "sloped"},
+  s.choice("init", &T::init,
+           {{"default", Spectrum::drawn}, {"ortho", Spectrum::ortho}, {"rand", Spectrum::rand}, {"sloped", Spectrum::sloped}},
            "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
   s.value("weights", &T::weights,
           "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
@@ -85,9 +49,21 @@ void declare_data(std::vector<Setting>& all) {
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
 }
 
+/// Defaults that a method brings are in place before any value is given.
+void declare_method(const Section<T>& s) {
+  std::vector<std::string> names;
+  for (const Method& method : methods()) names.push_back(method.name);
+  Setting& setting = s.name("method", &T::method, names, "how ranks keep their models together");
+  setting.brings_defaults = true;
+  setting.set = [](TrainConfig& config, const Value& name) {
+    config.method = std::get<std::string>(name);
+    if (const Method& method = find_method(config.method); method.bring_defaults) method.bring_defaults(config);
+  };
+}
+
 void declare_ranks(std::vector<Setting>& all) {
-  Section s(all, "Ranks");
-  s.choice("method", &T::method, {"dense", "ab"}, "how ranks keep their models together");
+  auto s = section(all, "Ranks");
+  declare_method(s);
   s.number("ranks", &T::ranks, 1, 1024,
            "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
   s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
@@ -96,20 +72,20 @@ void declare_ranks(std::vector<Setting>& all) {
           "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
           "take the GPUs of their machine in turn")
       .may_change = true;
-  s.choice("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
+  s.name("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
            "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
            "GPU, unless ranks are processes, batch norm is synchronised or a graph would need too much memory")
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
       .may_change = true;
-  s.choice("sync_bn", &T::sync_bn, {"off", "group", "world"},
+  s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
            "seconds a collective waits for a peer before all ranks stop")
       .may_change = true;
-  s.choice("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
+  s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
            "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
            "on GPUs")
       .may_change = true;
@@ -124,7 +100,7 @@ void declare_ranks(std::vector<Setting>& all) {
 }
 
 void declare_run(std::vector<Setting>& all) {
-  Section s(all, "Run");
+  auto s = section(all, "Run");
   s.number("epochs", &T::epochs, 1, 1e6,
            "passes over the training images (10 when neither this nor steps is given)")
       .unset_at_zero = true;
@@ -132,7 +108,7 @@ void declare_run(std::vector<Setting>& all) {
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
-  s.choice("precision", &T::precision, precision_names(),
+  s.name("precision", &T::precision, precision_names(),
            "of activations and of the operands of matrix products and convolutions; weights, gradients and optimizer "
            "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
            "loss scaling");
@@ -161,8 +137,8 @@ void declare_run(std::vector<Setting>& all) {
 }
 
 void declare_optimizer(std::vector<Setting>& all) {
-  Section s(all, "Optimizer and schedule");
-  s.choice("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
+  auto s = section(all, "Optimizer and schedule");
+  s.name("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
   s.number("lr", &T::lr, 0, 1000, "peak learning rate");
   s.number("momentum", &T::momentum, 0, 1, "of sgd");
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
@@ -176,62 +152,14 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
   s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
            "validate and save a moving average of the weights too, with this decay per update; 0: no");
-  s.choice("schedule", &T::schedule, {"constant", "step", "cosine"}, "learning rate after the warm-up");
+  using enum LrSchedule::Kind;
+  s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}}, "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
   s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate")
       .above_low = true;
   s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut");
-}
-
-void declare_ab(std::vector<Setting>& all) {
-  Section s(all, "AB-training (method ab)");
-  s.choice("ab.preset", &A::preset, ab_preset_names(),
-           "where the other ab settings start from: our own choice, or those of an experiment that the authors "
-           "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
-  s.number("ab.warmup_steps", &A::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
-  s.number("ab.cycle_steps", &A::cycle_steps, 2, kMany, "S: steps from one synchronisation to the next");
-  s.number("ab.full_rank_steps", &A::full_rank_steps, 1, kMany,
-           "D: of those, full-rank steps after the synchronisation");
-  s.number("ab.lr_rebound_steps", &A::lr_rebound_steps, 0, kMany,
-           "R: ramp of the learning rate after every transition");
-  s.value("ab.paper_schedule", &A::paper_schedule,
-          "take transitions in the order of the authors' release, which counts cycles from step 0 and may "
-          "split twice");
-  s.choice("ab.sync", &A::sync, {"full", "with-stale", "only-learned", "only-b", "tangent"},
-           "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or "
-           "only B; or "
-           "add both updates in full and count what they share once");
-  s.choice("ab.setup", &A::setup, {"groups", "individual"},
-           "average factor gradients inside the group, or leave every rank to itself");
-  s.number("ab.group_size", &A::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
-  s.choice("ab.gauge", &A::gauge, {"split-sigma", "orthonormal"},
-           "singular values go half to each factor, or all to the trained one");
-  s.value("ab.cut_at_warmup", &A::cut_at_warmup,
-          "cut the rank at the first split as well, not only at later ones");
-  s.choice("ab.rank_policy", &A::rank_policy, {"sigma-cutoff", "ratio", "energy", "fixed"},
-           "how r is chosen per layer");
-  s.number("ab.sigma_cutoff", &A::sigma_cutoff, 0, 1, "keep singular values above this share of the largest");
-  s.number("ab.ratio", &A::ratio, 0, 1, "keep this share of all singular values").above_low = true;
-  s.number("ab.energy", &A::energy, 0, 1, "keep this share of the sum of squared singular values").above_low =
-      true;
-  s.number("ab.fixed_rank", &A::fixed_rank, 1, 65536, "keep so many singular values");
-  s.number("ab.rank_multiple", &A::rank_multiple, 0, 1024,
-           "round r up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths slowly, and of 1 on a "
-           "CPU");
-  s.choice("ab.rest", &A::rest, {"drop", "keep"},
-           "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
-  s.choice("ab.moments", &A::moments, {"project", "reset", "truncate"},
-           "optimizer state at a split: project onto the new factors, forget, or cut and pad");
-  s.choice("ab.execution", &A::execution, {"auto", "factors", "form-w"},
-           "compute with two thin operations, with W = A*B, or with the cheaper of them");
-  s.choice("ab.svd", &A::svd, {"gram", "direct"},
-           "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
-  s.choice("ab.final_model", &A::final_model, {"factors", "dense"},
-           "what a run that ends in a low-rank phase saves");
-  s.value("ab.always_sync", &A::always_sync,
-          "names of parameters that are never split, separated by commas; the model's own list when empty");
 }
 
 }  // namespace
@@ -243,7 +171,8 @@ const std::vector<Setting>& train_settings() {
     declare_ranks(all);
     declare_run(all);
     declare_optimizer(all);
-    declare_ab(all);
+    for (const Method& method : methods())
+      if (method.declare) method.declare(all);
     return all;
   }();
   return settings;

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
-//
-// One value of a setting: from text, into TrainConfig, back to text.
+#include "apps/settings/setting.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <type_traits>
 
-#include "apps/config_table.h"
 #include "engine/core/check.h"
 
 namespace ab {
 namespace {
-
-template <class F> using TypeOf = std::remove_reference_t<typename F::result_type>;
 
 /// Adds the ".0" that tells a TOML reader's eye a real number from an integer.
 std::string real_text(double value) {
@@ -65,6 +60,10 @@ bool in_range(const Setting& setting, double number) {
          (setting.above_low ? number > setting.low : number >= setting.low);
 }
 
+bool is_a_word(const Setting& setting, const std::string& text) {
+  return setting.words.empty() || std::find(setting.words.begin(), setting.words.end(), text) != setting.words.end();
+}
+
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
@@ -75,6 +74,14 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   return parts;
 }
 
+/// The number in `text`, all of it.
+template <class Number> Value number_from(const Setting& setting, const std::string& text, const std::string& where) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc() || end != text.data() + text.size()) reject(setting, text, where);
+  return number;
+}
+
 }  // namespace
 
 std::string Setting::flag() const {
@@ -83,96 +90,73 @@ std::string Setting::flag() const {
   return name;
 }
 
+std::string Setting::table() const {
+  const std::size_t dot = key.find('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
 std::string Setting::kind() const {
-  return std::visit(
-      [this]<class F>(const F&) -> std::string {
-        using V = TypeOf<F>;
-        if constexpr (std::is_same_v<V, bool>)
-          return "";
-        else if constexpr (std::is_same_v<V, std::string>)
-          return words.empty() ? "TEXT" : "WORD";
-        else if constexpr (std::is_same_v<V, std::vector<std::string>>)
-          return "LIST";
-        else if constexpr (std::is_same_v<V, double>)
-          return "NUM";
-        else
-          return "INT";
-      },
-      field);
+  switch (type) {
+    case SettingType::on_off: return "";
+    case SettingType::integer: return "INT";
+    case SettingType::real: return "NUM";
+    case SettingType::text: return words.empty() ? "TEXT" : "WORD";
+    case SettingType::list: return "LIST";
+  }
+  return "";
 }
 
 std::string Setting::range() const {
   if (!words.empty())
     return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
-  const std::string type = kind();
-  if (type != "INT" && type != "NUM") return "";
+  if (type != SettingType::integer && type != SettingType::real) return "";
   return above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
                    : fmt::format("{} to {}", limit_text(low), limit_text(high));
 }
 
 std::string Setting::allowed() const {
-  const std::string type = kind();
-  if (type.empty()) return "true or false";
-  if (type == "INT") return "an integer, " + range();
-  if (type == "NUM") return "a number, " + range();
-  if (type == "LIST") return "a list of names";
-  return words.empty() ? "a text" : range();
+  switch (type) {
+    case SettingType::on_off: return "true or false";
+    case SettingType::integer: return "an integer, " + range();
+    case SettingType::real: return "a number, " + range();
+    case SettingType::text: return words.empty() ? "a text" : range();
+    case SettingType::list: return "a list of names";
+  }
+  return "";
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {
-  return std::visit(
-      [&]<class F>(const F&) -> Value {
-        using V = TypeOf<F>;
-        if constexpr (std::is_same_v<V, std::string>) {
-          return text;
-        } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-          return split_at_commas(text);
-        } else if constexpr (std::is_same_v<V, bool>) {
-          if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
-          if (text == "false" || text == "0" || text == "off" || text == "no") return false;
-          reject(setting, text, where);
-        } else {
-          std::conditional_t<std::is_same_v<V, double>, double, std::int64_t> number{};
-          const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-          if (problem != std::errc() || end != text.data() + text.size()) reject(setting, text, where);
-          return number;
-        }
-      },
-      setting.field);
+  switch (setting.type) {
+    case SettingType::on_off:
+      if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
+      if (text == "false" || text == "0" || text == "off" || text == "no") return false;
+      reject(setting, text, where);
+    case SettingType::integer: return number_from<std::int64_t>(setting, text, where);
+    case SettingType::real: return number_from<double>(setting, text, where);
+    case SettingType::list: return split_at_commas(text);
+    case SettingType::text: break;
+  }
+  return text;
 }
 
 void assign(const Setting& setting, TrainConfig& config, const Value& value, const std::string& where) {
-  std::visit(
-      [&]<class F>(const F& field) {
-        using V = TypeOf<F>;
-        if constexpr (std::is_arithmetic_v<V> && !std::is_same_v<V, bool>) {
-          const auto* integer = std::get_if<std::int64_t>(&value);
-          const auto* real = std::get_if<double>(&value);
-          if (!integer && !(real && std::is_same_v<V, double>)) reject(setting, value, where);
-          if (!in_range(setting, integer ? static_cast<double>(*integer) : *real))
-            reject(setting, value, where);
-          field(config) = integer ? static_cast<V>(*integer) : static_cast<V>(*real);
-        } else {
-          const V* same = std::get_if<V>(&value);
-          if (!same) reject(setting, value, where);
-          if constexpr (std::is_same_v<V, std::string>) {
-            const bool free_text = setting.words.empty();
-            if (!free_text &&
-                std::find(setting.words.begin(), setting.words.end(), *same) == setting.words.end())
-              reject(setting, value, where);
-          }
-          field(config) = *same;
-        }
-      },
-      setting.field);
+  Value stored = value;
+  if (const auto* integer = std::get_if<std::int64_t>(&value); integer && setting.type == SettingType::real)
+    stored = static_cast<double>(*integer);
+  const bool allowed = [&] {
+    if (stored.index() != static_cast<std::size_t>(setting.type)) return false;
+    if (const auto* integer = std::get_if<std::int64_t>(&stored)) return in_range(setting, static_cast<double>(*integer));
+    if (const auto* real = std::get_if<double>(&stored)) return in_range(setting, *real);
+    if (const auto* text = std::get_if<std::string>(&stored)) return is_a_word(setting, *text);
+    return true;
+  }();
+  if (!allowed) reject(setting, value, where);
+  setting.set(config, stored);
 }
 
 std::string toml_text(const Setting& setting, const TrainConfig& config) {
-  TrainConfig copy = config;
   return std::visit(
-      [&]<class F>(const F& field) -> std::string {
-        using V = TypeOf<F>;
-        const V& value = field(copy);
+      []<class V>(const V& value) -> std::string {
         if constexpr (std::is_same_v<V, std::string>) {
           return toml_string(value);
         } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
@@ -185,7 +169,7 @@ std::string toml_text(const Setting& setting, const TrainConfig& config) {
           return fmt::format("{}", value);
         }
       },
-      setting.field);
+      setting.get(config));
 }
 
 }  // namespace ab

@@ -1,0 +1,54 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Where the settings of a run come from: command-line flags win over the TOML file of --config, which wins over what a
+// preset and the method bring, which wins over the defaults of TrainConfig. Each setting is declared once
+// (train_settings.h, apps/methods); flags, TOML keys, --help and the saved config.toml follow from that.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/settings/setting.h"
+#include "apps/settings/train_config.h"
+
+namespace ab {
+
+/// A flag as it was given: its TOML key ("batch_size", "ab.cycle_steps") and its text.
+using FlagValue = std::pair<std::string, std::string>;
+
+/// What a configuration is for: a plan reads no images, so it needs no folder of them.
+enum class ConfigUse { train, plan };
+
+/// Defaults, then the preset, then `config_file` (may be empty), then `flags`; all values checked.
+/// Throws Error(config) with the place, the allowed values and, for an unknown key, the nearest known one.
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file,
+                                 ConfigUse use = ConfigUse::train);
+
+/// The same for the text of a configuration file that messages call `name`.
+TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
+                                ConfigUse use = ConfigUse::train);
+
+/// Throws Error(config) that lists the settings in which `now` differs from the run that it shall continue, save
+/// those that may change: where data and results are, device, transport, threads, timeouts, how often to
+/// log and save.
+void check_resumable(const TrainConfig& saved, const TrainConfig& now);
+
+/// Whether the run uses the setting: one of all runs, or of its method.
+bool concerns(const Setting& setting, const TrainConfig& config);
+
+/// As TOML all settings that concern the run, and those of other methods that somebody changed; reading it back gives an
+/// equal TrainConfig.
+std::string to_toml(const TrainConfig& config);
+
+/// One line of --help.
+struct FlagHelp {
+  std::string key;      ///< "ab.cycle_steps"
+  std::string flag;     ///< "--ab.cycle-steps"
+  std::string text;     ///< what it does, allowed range, default
+  std::string section;  ///< heading in --help
+  std::string value;    ///< "INT", "NUM", "WORD", "TEXT", "LIST"; empty for a switch
+};
+std::vector<FlagHelp> train_flag_help();
+
+}  // namespace ab

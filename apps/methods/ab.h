@@ -1,0 +1,40 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The settings of AB-training as the program has them: those of ablowrank/options.h, and the preset that they started
+// from.
+
+#include <string>
+#include <vector>
+
+#include "ablowrank/options.h"
+#include "apps/settings/train_config.h"
+
+namespace ab {
+
+struct AbSettings : AbOptions {
+  AbSettings() { rank_policy.multiple = 0; }  // what suits the device: rank_multiple()
+
+  std::string preset = "default";
+
+  bool operator==(const AbSettings&) const = default;
+};
+
+inline AbSettings& ab_settings(TrainConfig& config) { return config.method_options.of<AbSettings>(); }
+inline const AbSettings& ab_settings(const TrainConfig& config) { return config.method_options.of<AbSettings>(); }
+
+/// Starting points: "default", "paper" (VGG16 on CIFAR-10), and one name for each experiment on ImageNet that the
+/// authors of arXiv 2405.01067 released with their code (github.com/Helmholtz-AI-Energy/AB-Training, April 2024).
+const std::vector<std::string>& ab_preset_names();
+/// W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it ends,
+/// which the release does not.
+AbSettings ab_preset(const std::string& name);
+
+/// What ranks r are rounded up to. A setting of 0 stands for what suits the device: on a GPU rows of factors in 16 bits that
+/// begin at every 16 bytes, on a CPU nothing.
+std::int64_t rank_multiple(const TrainConfig& config);
+
+/// What AbStrategy and plan_ab() take: the settings of the method, and those of the run that concern it.
+AbOptions ab_options(const TrainConfig& config);
+
+}  // namespace ab

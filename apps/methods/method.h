@@ -1,0 +1,70 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// A training method as one unit: its settings, what it refuses, its strategy and its plan. A new method is
+//   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
+//   apps/methods/NAME.cpp      this record
+//   and one row in methods.cpp
+// Flags, TOML table, --help, abtrain plan and the laws of tests/strategy_laws_test.cpp follow from the record; nothing
+// else knows the method by name.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/settings/section.h"
+#include "engine/comm/comm.h"
+#include "engine/plan/method_plan.h"
+#include "engine/sync/replica_strategy.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// What tests/strategy_laws_test.cpp holds a method to. Settings are in TOML.
+struct MethodLaws {
+  /// Its own settings for a run of 13 steps in which every kind of step occurs.
+  const char* small = "";
+  /// Those kinds, and whatever else it exchanges apart: phases of the ledger.
+  std::vector<const char*> phases{};
+  /// Settings that make it data-parallel training; nullptr: there are none, and a test of its own names another anchor.
+  const char* lossless = nullptr;
+  /// The lossless run has the bits of the dense one; else it agrees within rounding.
+  bool lossless_to_the_bit = true;
+  /// Settings that three ranks cannot train with; nullptr: every world can be used.
+  const char* unusable_by_three = nullptr;
+};
+
+struct Method {
+  const char* name;  ///< --method, the TOML table of its settings and the prefix of their flags
+  /// Adds its settings (section.h).
+  void (*declare)(std::vector<Setting>& settings) = nullptr;
+  /// Changes defaults of common settings, before the user's values: what it cannot train with may be refused then only
+  /// if the user asked for it, and --method NAME alone always trains.
+  void (*bring_defaults)(TrainConfig& config) = nullptr;
+  /// Decides once, when a run begins, what its automatic settings stand for, so that config.toml has the value and another
+  /// device does not change it. `began`: how the run began that goes on now, or `config` itself.
+  void (*settle)(TrainConfig& config, const TrainConfig& began) = nullptr;
+  /// Throws Error(config) when settings of the run exclude each other, or do not fit the model (dense, of which only
+  /// names and shapes count) or the number of ranks. Asked before anything is loaded or written.
+  void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
+  /// Collective. All arguments outlive the strategy; parameters get their final roles here.
+  std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
+                                        const LrSchedule& schedule);
+  /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
+  /// tell what is asked.
+  MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
+  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedRanks)
+  MethodLaws laws{};
+};
+
+/// All methods; the first is kBaseline.
+const std::vector<Method>& methods();
+/// The method of that name. Throws Error(config) that lists them.
+const Method& find_method(const std::string& name);
+
+/// Bytes of a gradient bucket.
+std::int64_t bucket_bytes(const TrainConfig& config);
+/// `model` for methods that replicate it; `synchronised`: batch norms take their statistics over all ranks.
+Replica replica_of(Layer& model, bool synchronised);
+
+}  // namespace ab

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+
+#include "apps/methods/method.h"
+
+// One row a method, the baseline first: NAME stands for NAME_method(), which is in NAME.cpp.
+#define AB_METHODS(METHOD) \
+  METHOD(dense)            \
+  METHOD(ab)               \
+  METHOD(local)
+
+namespace ab {
+
+#define AB_DECLARE(name) Method name##_method();
+AB_METHODS(AB_DECLARE)
+
+const std::vector<Method>& methods() {
+#define AB_MAKE(name) name##_method(),
+  static const std::vector<Method> all{AB_METHODS(AB_MAKE)};
+  return all;
+}
+
+const Method& find_method(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Method& method : methods()) {
+    if (name == method.name) return method;
+    names.push_back(method.name);
+  }
+  throw Error(ErrorKind::config, fmt::format("there is no method '{}'; choose {}", name, fmt::join(names, ", ")));
+}
+
+std::int64_t bucket_bytes(const TrainConfig& config) { return std::llround(config.bucket_mb * 1048576.0); }
+
+Replica replica_of(Layer& model, bool synchronised) {
+  const Inventory inventory = inventory_of(model);
+  Replica replica{inventory.params};
+  for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
+  if (synchronised) replica.batch_norms = inventory.batch_norms;
+  return replica;
+}
+
+}  // namespace ab

@@ -1,0 +1,95 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a training run is made of. From flags and files it comes by apps/config/config.h; a program that uses the
+// library fills it in by itself, and what it leaves out has the defaults below.
+// Settings that are one of a few words and have no type of their own are strings.
+
+#include <cstdint>
+#include <string>
+
+#include "apps/settings/method_options.h"
+#include "engine/optim/schedule.h"
+#include "engine/sync/batch_norm_sync.h"
+#include "layers/models/models.h"
+
+namespace ab {
+
+/// The method that all others are measured against, and that trains when none is chosen.
+inline constexpr const char* kBaseline = "dense";
+
+struct TrainConfig {
+  std::string model = "resnet20";     ///< one of model_names() in layers/models/models.h
+  double width = 1.0;                 ///< multiplies the channels of the model
+  std::int64_t image_size = 0;        ///< height and width that the model sees; 0: as the data set has them
+  double dropout = 0.0;               ///< before the classifier
+  double drop_path = 0.0;             ///< stochastic depth: rate of the last block, rising linearly from 0
+  bool qkv_bias = true;               ///< of vision transformers
+  bool zero_init_residual = false;    ///< the last norm of every residual block starts at zero
+  Spectrum init = Spectrum::drawn;    ///< singular values of the initial matrices
+  std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
+  std::string dataset = "synthetic";  ///< one of dataset_names() in data/datasets.h
+  std::string data_dir;            ///< folder of the files; for synthetic: of the cache (may be empty)
+  std::int64_t train_samples = 0;  ///< use N images; 0: all
+  std::int64_t val_samples = 0;
+  bool augment = true;
+  double mixup = 0.0;                  ///< alpha of the Beta distribution; 0: off
+  double cutmix = 0.0;                 ///< the same; with both, one of them is drawn for each batch
+  int rand_augment = 0;                ///< operations per image; 0: off
+  int rand_augment_magnitude = 9;      ///< 0 to 30
+  double random_erasing = 0.0;         ///< probability per image
+
+  std::string method = kBaseline;  ///< one of methods() in apps/methods/method.h
+  int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
+  int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N (run_device.h)
+  int threads = 0;               ///< per rank; 0: cores / ranks
+  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (step_graph.h)
+  SyncBn sync_bn = SyncBn::off;  ///< who shares batch-norm statistics
+  double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
+  std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
+  std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (run_transport.h)
+  std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)
+  bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results (a flag only)
+
+  std::int64_t epochs = 0;  ///< exactly one of epochs and steps is above 0
+  std::int64_t steps = 0;
+  std::int64_t batch_size = 128;  ///< per rank and micro-batch
+  std::int64_t accumulate = 1;    ///< micro-batches per update
+  std::uint64_t seed = 0;
+  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
+  bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/core/plan_choice.h)
+  bool deterministic = false;      ///< take only algorithms that repeat bit for bit
+
+  std::string optimizer = "sgd";  ///< sgd | adamw
+  double lr = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 5e-4;
+  bool decay_vectors = true;        ///< weight decay on biases and norms too
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double max_grad_norm = 0.0;  ///< 0: no clipping
+  double label_smoothing = 0.0;
+  double ema_decay = 0.0;  ///< of the averaged weights that are validated and saved beside the model; 0: off
+
+  LrSchedule::Kind schedule = LrSchedule::Kind::cosine;
+  double warmup_epochs = 0.0;       ///< linear warm-up of the rate; at most one of the two is above 0
+  std::int64_t warmup_steps = 0;
+  double min_lr = 0.0;           ///< start of the warm-up and end of the cosine
+  double lr_step_epochs = 30.0;  ///< schedule step: multiply by the factor every so many epochs
+  double lr_step_factor = 0.1;
+
+  std::string out;              ///< run folder; runs/<model>_<method> when not given
+  bool overwrite = false;       ///< replace a run that is there already (a flag only, never saved)
+  std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
+  std::int64_t log_every = 10;  ///< steps between lines of metrics.jsonl
+  std::int64_t save_every = 0;  ///< steps between checkpoints; 0: only when told to stop
+  int keep_checkpoints = 2;     ///< older ones are removed
+  std::string resume;           ///< a run folder, or "auto": this run's own, if it has a checkpoint (a flag only)
+
+  MethodOptions method_options;  ///< of every method, the chosen one among them
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+}  // namespace ab

@@ -1,0 +1,20 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a method tells of a run before it is trained.
+
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/traffic_plan.h"
+
+namespace ab {
+
+struct MethodPlan {
+  TrafficPlan traffic;
+  std::vector<std::string> phases;            ///< its own, as in the ledger, in the order of a run
+  std::map<std::string, std::int64_t> times{};  ///< how often each phase that is no step takes place
+  std::vector<MemoryRow> memory{};
+  std::vector<LayerRank> cut_ranks{};    ///< of every weight that is cut on the way
+  std::vector<LayerRank> final_ranks{};  ///< of the weights that the run leaves in factors
+};
+
+}  // namespace ab

@@ -1,0 +1,94 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// A run as its plan sees it: how long it is, over which ranks, and what it exchanges beside its method. A plan counts
+// the same collectives through the same Ledger as training, each with the number of times that it happens, so every
+// byte figure equals what training counts; the work does not grow with steps.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/comm/ledger.h"
+#include "engine/core/check.h"
+#include "engine/io/metrics_log.h"
+
+namespace ab {
+
+/// A collective beside those of the method: sums of a validation, statistics of batch norm.
+struct ExtraCollective {
+  enum class Over {
+    world,
+    gradients,  ///< the ranks that average gradients in the phase
+  };
+  Collective what = Collective::all_reduce;
+  std::int64_t bytes = 0;  ///< payload
+  std::int64_t times = 1;  ///< each time it takes place
+  Over over = Over::world;
+  int least_ranks = 1;   ///< smaller groups do without it
+  std::string label{};   ///< of the communicator; empty: that of the ranks it goes over
+  std::string phase{};   ///< in the ledger; empty: the one that it takes place in
+};
+
+/// Ranks r of factors that stand in for those which only training can tell.
+struct AssumedRanks {
+  double ratio = 0;                 ///< > 0: r = ratio · n
+  std::string run{};                ///< a trained run to take them from; empty: none
+  std::vector<LayerRank> layers{};  ///< those of that run
+  bool as_left = false;             ///< of the model as that run left it, not of a split
+};
+
+struct PlannedRun {
+  int world_size = 1, ranks_per_node = 0;
+  std::int64_t total_steps = 0, steps_per_epoch = 0;
+  std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  std::int64_t gradient_element_bytes = 4;  ///< on the wire
+  int moments_per_parameter = 1;            ///< Optimizer::moments_per_parameter()
+  bool averages_weights = false;            ///< layers/weight_average.h
+  std::int64_t micro_batches = 1;           ///< of a step
+  std::int64_t last_micro_batches = 1;      ///< of the last step in an epoch
+  std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
+  std::vector<ExtraCollective> every_evaluation_but_last{};
+  AssumedRanks assumed{};
+
+  /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
+  void check() const;
+  std::int64_t epochs() const { return (total_steps + steps_per_epoch - 1) / steps_per_epoch; }
+  /// Steps from one validation to the next.
+  std::int64_t evaluation_period() const {
+    return eval_every > 0 ? std::min(eval_every, epochs()) * steps_per_epoch : total_steps;
+  }
+  /// Validations, the one at the end among them.
+  std::int64_t evaluations() const { return (total_steps - 1) / evaluation_period() + 1; }
+};
+
+/// Steps of one kind, and how many of them are the last of their epoch (whose window of micro-batches may be smaller).
+struct StepCount {
+  std::int64_t steps = 0, last_of_epoch = 0;
+  bool operator==(const StepCount&) const = default;
+};
+inline StepCount all_steps(const PlannedRun& run) {
+  return {run.total_steps, run.total_steps / run.steps_per_epoch};
+}
+
+/// Goes through a run from event to event instead of from step to step. Of `visitor` it calls, in order,
+///   transition(step)    at step 0 and at each that next_transition(step) has named
+///   steps(StepCount)    for the updates up to the next event
+///   evaluate(step)      for a validation, the one at the end left out
+template <class Visitor> void walk(const PlannedRun& run, Visitor& visitor) {
+  run.check();
+  const std::int64_t period = run.evaluation_period();
+  visitor.transition(0);
+  for (std::int64_t step = 0; step < run.total_steps;) {
+    const std::int64_t next =
+        std::min({run.total_steps, (step / period + 1) * period, visitor.next_transition(step)});
+    visitor.steps({next - step, next / run.steps_per_epoch - step / run.steps_per_epoch});
+    step = next;
+    visitor.transition(step);
+    if (step < run.total_steps && step % period == 0) visitor.evaluate(step);
+  }
+}
+
+}  // namespace ab

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "engine/plan/traffic_plan.h"
+
+#include <numeric>
+
+#include "engine/sync/gradient_buckets.h"
+
+namespace ab {
+namespace {
+
+constexpr const char* kEvaluation = "evaluation";
+
+/// The payloads of the buckets that gradients of these sizes fill.
+std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
+  std::vector<std::int64_t> bytes, payloads;
+  for (auto it = elements.rbegin(); it != elements.rend(); ++it)
+    bytes.push_back(*it * run.gradient_element_bytes);
+  std::size_t begin = 0;
+  for (const std::size_t end : bucket_ends(bytes, run.bucket_bytes)) {
+    const auto at = [&](std::size_t i) { return bytes.begin() + static_cast<std::ptrdiff_t>(i); };
+    payloads.push_back(std::accumulate(at(begin), at(end), std::int64_t{0}));
+    begin = end;
+  }
+  return payloads;
+}
+
+}  // namespace
+
+TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
+  TrafficPlan plan;
+  plan.classes.push_back({.count = run.world_size, .ledger = Ledger(consecutive_nodes(run.world_size, run.ranks_per_node))});
+  plan.class_of_rank.assign(static_cast<std::size_t>(run.world_size), 0);
+  return plan;
+}
+
+TrafficCounter::TrafficCounter(const PlannedRun& run, TrafficPlan& plan, RankClass& ranks)
+    : run_(run), plan_(plan), ranks_(ranks) {
+  world_.ranks.resize(static_cast<std::size_t>(run.world_size));
+  std::iota(world_.ranks.begin(), world_.ranks.end(), 0);
+}
+
+void TrafficCounter::count(Collective what, const std::string& label, const std::vector<int>& members,
+                           std::int64_t bytes, std::int64_t times) {
+  ++plan_.counted;
+  ranks_.ledger.count(what, label, members, bytes, times);
+}
+
+void TrafficCounter::count_extras(const std::vector<ExtraCollective>& extras, const RingMembers& gradients,
+                                  std::int64_t times) {
+  for (const ExtraCollective& extra : extras) {
+    const RingMembers& members = extra.over == ExtraCollective::Over::gradients ? gradients : world_;
+    if (static_cast<int>(members.ranks.size()) < extra.least_ranks) continue;
+    const std::string phase = ranks_.ledger.phase();
+    if (!extra.phase.empty()) set_phase(extra.phase);
+    count(extra.what, extra.label.empty() ? members.label : extra.label, members.ranks, extra.bytes,
+          extra.times * times);
+    set_phase(phase);
+  }
+}
+
+void TrafficCounter::over_world(Collective what, std::int64_t bytes, std::int64_t times) {
+  if (bytes > 0) count(what, world_.label, world_.ranks, bytes, times);
+}
+
+void TrafficCounter::over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times) {
+  for (const auto& [dtype, number] : elements)
+    over_world(what, number * static_cast<std::int64_t>(size_of(dtype)), times);
+}
+
+void TrafficCounter::setup(const ModelSizes& sizes) {
+  over_world(Collective::broadcast, sizes.model_by_type, 1);
+  count_extras(run_.at_setup, world_, 1);
+}
+
+void TrafficCounter::steps(const std::string& phase, const StepCount& done,
+                           const std::vector<std::int64_t>& gradients, const RingMembers& members) {
+  if (done.steps == 0) return;
+  set_phase(phase);
+  PlannedSteps planned{phase, done.steps, static_cast<int>(members.ranks.size()),
+                       ranks_.ledger.crossing_links(members.ranks), bucket_payloads(gradients, run_)};
+  for (const std::int64_t bytes : planned.bucket_bytes)
+    count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
+  count_extras(run_.every_step, members, done.steps);
+  count_extras(run_.every_micro_batch, members,
+               run_.micro_batches * (done.steps - done.last_of_epoch) + run_.last_micro_batches * done.last_of_epoch);
+  ranks_.steps.push_back(std::move(planned));
+}
+
+void TrafficCounter::evaluations() {
+  set_phase(kEvaluation);
+  count_extras(run_.every_evaluation, world_, run_.evaluations());
+  count_extras(run_.every_evaluation_but_last, world_, run_.evaluations() - 1);
+}
+
+}  // namespace ab

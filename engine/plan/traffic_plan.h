@@ -1,0 +1,84 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The traffic of a run without the run. Ranks that send alike are counted once, so the work depends on the model and
+// on the kinds of ranks, not on their number. Who plans a method makes one TrafficCounter for each kind and tells it
+// what such a rank does; what is of no method, the counter knows:
+//
+//   setup        the model from rank 0
+//   every step   the gradient buckets, and what its micro-batches exchange
+//   evaluation   the sums of a validation
+
+#include <optional>
+
+#include "engine/plan/model_sizes.h"
+#include "engine/plan/planned_run.h"
+
+namespace ab {
+
+/// The steps of a class of ranks that exchange the same gradients over the same ring.
+struct PlannedSteps {
+  std::string phase;
+  std::int64_t steps = 0;
+  int ranks = 1, crossing_links = 0;       ///< of the ring (ledger.h)
+  std::vector<std::int64_t> bucket_bytes;  ///< in the order in which they leave
+};
+
+/// Ranks that send alike.
+struct RankClass {
+  int count = 0;
+  int first = 0;       ///< the lowest of them
+  std::string kind{};  ///< heading of their bytes in a report; empty: none of their own
+  Ledger ledger;       ///< what each of them counts
+  std::vector<PlannedSteps> steps{};
+};
+
+struct TrafficPlan {
+  std::vector<RankClass> classes;
+  std::vector<int> class_of_rank;
+  std::int64_t counted = 0;  ///< calls of Ledger::count(): the work that the plan took
+};
+
+/// A plan in which all ranks send alike, and nothing yet.
+TrafficPlan plan_for_equal_ranks(const PlannedRun& run);
+
+/// Ranks, by their numbers in the world, and the label of their communicator.
+struct RingMembers {
+  std::vector<int> ranks;
+  const char* label = "world";
+};
+
+/// Counts what the ranks of one class do.
+class TrafficCounter {
+ public:
+  /// `run`, `plan` and `ranks`, which is of the plan, must outlive this.
+  TrafficCounter(const PlannedRun& run, TrafficPlan& plan, RankClass& ranks);
+
+  void set_phase(const std::string& phase) { ranks_.ledger.set_phase(phase); }
+  /// A collective over the world; an empty one does not take place.
+  void over_world(Collective what, std::int64_t bytes, std::int64_t times);
+  /// The same for flat buffers of several types (engine/sync/flat.h).
+  void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
+
+  /// The model from rank 0, and what a run exchanges before its first step.
+  void setup(const ModelSizes& sizes);
+  /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
+  void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
+             const RingMembers& members);
+  /// What every validation of the run exchanges, whatever the method.
+  void evaluations();
+
+  const RingMembers& world() const { return world_; }
+
+ private:
+  void count(Collective what, const std::string& label, const std::vector<int>& members, std::int64_t bytes,
+             std::int64_t times);
+  void count_extras(const std::vector<ExtraCollective>& extras, const RingMembers& gradients, std::int64_t times);
+
+  const PlannedRun& run_;
+  TrafficPlan& plan_;
+  RankClass& ranks_;
+  RingMembers world_;
+};
+
+}  // namespace ab

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/replica_strategy.h"
+
+#include "engine/sync/flat.h"
+
+namespace ab {
+
+std::vector<Tensor> Replica::tensors() const {
+  std::vector<Tensor> all;
+  for (const Param* param : params) all.push_back(param->value.value());
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  return all;
+}
+
+ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world)
+    : world_(world), replica_(std::move(replica)), batch_norms_(SyncBn::world, replica_.batch_norms, world) {
+  broadcast_flat(world_, replica_.tensors(), 0);
+}
+
+void ReplicaStrategy::average_buffers() { all_reduce_flat(world_, replica_.buffers, ReduceOp::mean); }
+
+}  // namespace ab

@@ -1,0 +1,47 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What the methods share whose ranks hold replicas of one full-rank model: all start with the model of rank 0. Where
+// replicas stay equal in every step, only the buffers (running statistics) drift apart, as each rank sees other
+// samples, unless batch norms are synchronised; they are averaged when a common model is asked for. A method adds what
+// it does to gradients; one that remembers something between steps (a residual, a momentum of its own) adds
+// save() and load(): parameters and buffers are in the checkpoint anyway, those of every rank.
+
+#include <vector>
+
+#include "engine/autograd/param.h"
+#include "engine/sync/batch_norm_sync.h"
+#include "engine/sync/sync_strategy.h"
+
+namespace ab {
+
+/// A model as ranks replicate it. All of it outlives the strategy.
+struct Replica {
+  std::vector<Param*> params;
+  std::vector<Tensor> buffers{};               ///< share storage with the model's own
+  std::vector<BatchNormStats*> batch_norms{};  ///< those that all ranks synchronise
+
+  /// Values of parameters, then buffers.
+  std::vector<Tensor> tensors() const;
+};
+
+class ReplicaStrategy : public SyncStrategy {
+ public:
+  void begin_evaluation(TrainState& /*state*/) override { average_buffers(); }
+  void finish(TrainState& /*state*/) override { average_buffers(); }
+
+ protected:
+  /// Gives all ranks the parameters and buffers of rank 0. `world` must outlive this.
+  ReplicaStrategy(Replica replica, Comm& world);
+
+  Comm& world() const { return world_; }
+  const Replica& replica() const { return replica_; }
+  void average_buffers();
+
+ private:
+  Comm& world_;
+  Replica replica_;
+  BatchNormSync batch_norms_;
+};
+
+}  // namespace ab

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+//
+// The laws that every method of apps/methods keeps. A new row of the list is held to them without a line here: its
+// MethodLaws say in which small run every kind of step occurs and which settings make it data-parallel training.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <numeric>
+
+#include "apps/build_run.h"
+#include "apps/config/config.h"
+#include "apps/plan.h"
+#include "apps/run_folder.h"
+#include "apps/train_loop.h"
+#include "engine/comm/launcher.h"
+#include "engine/core/threads.h"
+#include "engine/ops/loss.h"
+#include "engine/sync/dense.h"
+#include "engine/sync/replica_check.h"
+#include "layers/model_state.h"
+#include "tests/program_test.h"
+#include "tests/striped_images.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSteps = 13, kTrainImages = 21, kTestImages = 7;
+
+const TrainAndTest& images() {
+  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(kTrainImages, 1)),
+                                std::make_shared<ImageSet>(testing::striped_images(kTestImages, 2))};
+  return set;
+}
+
+/// 13 steps of a small network with batch norm, in epochs of a few steps. `own`: settings of the method, in TOML.
+TrainConfig small_run(const Method& method, const char* own, std::int64_t eval_every = 0) {
+  const std::string table = *own ? fmt::format("[{}]\n{}\n", method.name, own) : "";
+  TrainConfig config = resolve_config_text({{"method", method.name}}, table, "the laws of " + std::string(method.name));
+  config.model = "resnet20";
+  config.width = 0.25;
+  config.image_size = 8;
+  config.epochs = 0, config.steps = kSteps;
+  config.batch_size = 2;
+  config.lr = 0.02;
+  config.bucket_mb = 0.02;
+  config.eval_every = eval_every;
+  config.log_every = 1;
+  config.augment = false;
+  config.train_samples = kTrainImages, config.val_samples = kTestImages;
+  config.out = ::testing::TempDir() + "abtrain_laws_" + method.name + "_" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  return config;
+}
+
+std::vector<Tensor> tensors_of(Layer& model) {
+  std::vector<Tensor> tensors;
+  for (const Param* p : inventory_of(model).params) tensors.push_back(p->value.value());
+  for (const Buffer& buffer : inventory_of(model).buffers) tensors.push_back(buffer.value);
+  return tensors;
+}
+
+std::vector<double> values_of(const std::vector<Tensor>& tensors) {
+  std::vector<double> values;
+  for (const Tensor& tensor : tensors)
+    for (const double v : tensor.to_doubles()) values.push_back(v);
+  return values;
+}
+
+struct Outcome {
+  Summary summary;
+  std::map<std::int64_t, double> losses;  ///< of rank 0, by step
+  std::vector<double> validations;
+  std::vector<std::vector<double>> models;  ///< of every rank
+};
+
+/// What rank `world` does in a run by the program's own loop, from config.out's checkpoint if there is one.
+void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome) {
+  set_compute_threads(1);
+  std::optional<Checkpoint> checkpoint;
+  const std::string folder = in_folder(config.out, kCheckpointFolder);
+  if (fs::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
+  // The program's comparisons of settings and images, which a plan counts: 8 bytes a rank each.
+  for (int i = 0; i < 2 && !checkpoint; ++i)
+    world.all_gather(Tensor::zeros({1}, DType::int64), Tensor({world.size()}, DType::int64));
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) { outcome.losses[m.step] = m.loss; };
+  listener.on_epoch = [&](const EpochMetrics& m) { outcome.validations.push_back(m.val_loss); };
+  const TrainResult result = train(config, world, images(), listener, std::move(checkpoint));
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  outcome.models.resize(static_cast<std::size_t>(world.size()));
+  outcome.models[static_cast<std::size_t>(world.rank())] = values_of(tensors_of(*result.model));
+  if (world.rank() == 0) outcome.summary = result.summary;
+}
+
+Outcome train_on_threads(const TrainConfig& config, int ranks) {
+  Outcome outcome;
+  run_thread_ranks(ranks, {.ranks_per_node = config.ranks_per_node},
+                   [&](Comm& world) { train_rank(config, world, outcome); });
+  return outcome;
+}
+
+void expect_one_finite_model(const Outcome& outcome) {
+  for (const std::vector<double>& model : outcome.models) EXPECT_TRUE(model == outcome.models[0]);
+  for (const double v : outcome.models[0]) ASSERT_TRUE(std::isfinite(v));
+}
+
+/// Fails unless every kind of step of the method has occurred.
+void expect_all_kinds(const Method& method, const Summary& summary) {
+  for (const char* phase : method.laws.phases)
+    EXPECT_TRUE(summary.steps_by_phase.contains(phase) || summary.wire_bytes_per_rank_by_phase.contains(phase))
+        << method.name << ": the small run has no '" << phase << "'";
+  for (const auto& [phase, steps] : summary.steps_by_phase)
+    EXPECT_TRUE(std::count_if(method.laws.phases.begin(), method.laws.phases.end(),
+                              [&](const char* known) { return phase == known; }))
+        << method.name << " does not name its phase '" << phase << "'";
+}
+
+class Laws : public ::testing::TestWithParam<const Method*> {
+ protected:
+  const Method& method() const { return *GetParam(); }
+};
+
+std::vector<const Method*> all_methods() {
+  std::vector<const Method*> all;
+  for (const Method& method : methods()) all.push_back(&method);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_methods()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
+  const TrainConfig config = resolve_config_text({{"method", method().name}}, "", "");
+  for (int ranks = 1; ranks <= 5; ++ranks) EXPECT_NO_THROW(check_run(config, method(), ranks)) << ranks;
+}
+
+TEST_P(Laws, TheLosslessSettingIsDataParallelTraining) {
+  const char* const lossless = method().laws.lossless;
+  if (!lossless) GTEST_SKIP() << method().name << " has no lossless setting";
+  for (const int ranks : {1, 2, 5}) {
+    SCOPED_TRACE(ranks);
+    TrainConfig baseline = small_run(find_method(kBaseline), ""), own = small_run(method(), lossless);
+    if (!method().laws.lossless_to_the_bit) baseline.steps = own.steps = 5;  // what rounding does, more steps magnify
+    const Outcome dense = train_on_threads(baseline, ranks), outcome = train_on_threads(own, ranks);
+    if (method().laws.lossless_to_the_bit) {
+      EXPECT_EQ(outcome.losses, dense.losses);
+      EXPECT_TRUE(outcome.models[0] == dense.models[0]);
+      continue;
+    }
+    for (const auto& [step, loss] : dense.losses) EXPECT_NEAR(outcome.losses.at(step), loss, 1e-4) << step;
+    for (std::size_t i = 0; i < dense.models[0].size(); ++i)
+      ASSERT_NEAR(outcome.models[0][i], dense.models[0][i], 1e-4) << i;
+  }
+}
+
+TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
+  for (const int ranks_per_node : {0, 2})
+    for (int ranks = 1; ranks <= 5; ++ranks) {
+      SCOPED_TRACE(fmt::format("{} ranks, {} on a node", ranks, ranks_per_node));
+      TrainConfig config = small_run(method(), method().laws.small, 1);
+      config.ranks_per_node = ranks_per_node;
+      config.accumulate = 2;
+      config.sync_bn = ranks == 4 ? SyncBn::group : ranks == 3 ? SyncBn::world : SyncBn::off;
+      const Outcome outcome = train_on_threads(config, ranks);
+      expect_one_finite_model(outcome);
+      expect_all_kinds(method(), outcome.summary);
+      const Summary& run = outcome.summary;
+      const Summary plan = plan_run(config, {.world_size = ranks}).summary;
+      EXPECT_EQ(plan.wire_bytes_per_rank_by_phase, run.wire_bytes_per_rank_by_phase);
+      EXPECT_EQ(plan.wire_bytes_by_rank, run.wire_bytes_by_rank);
+      EXPECT_EQ(plan.inter_node_bytes_per_rank_total, run.inter_node_bytes_per_rank_total);
+      EXPECT_EQ(plan.steps_by_phase, run.steps_by_phase);
+      EXPECT_EQ(plan.parameters_final, run.parameters_final);
+      EXPECT_EQ(plan.per_layer, run.per_layer);
+    }
+}
+
+TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
+  TrainConfig config = small_run(method(), method().laws.small, 1);
+  config.ema_decay = 0.8;
+  config.precision = "fp16";
+  fs::remove_all(config.out);
+  const Outcome whole = train_on_threads(config, 2);
+  expect_all_kinds(method(), whole.summary);
+  config.save_every = 1;
+  config.keep_checkpoints = 100;
+  train_on_threads(config, 2);
+  const fs::path folder = in_folder(config.out, kCheckpointFolder), all = config.out + "_all";
+  fs::remove_all(all);
+  fs::rename(folder, all);
+  config.save_every = 0;
+  for (std::int64_t step = 1; step < kSteps; ++step) {
+    const std::string name = fmt::format("step_{:012}", step);
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    fs::copy(all / name, folder / name, fs::copy_options::recursive);
+    const Outcome rest = train_on_threads(config, 2);
+    ASSERT_EQ(rest.losses.begin()->first, step + 1);
+    for (const auto& [after, loss] : rest.losses) EXPECT_EQ(loss, whole.losses.at(after)) << step << ", " << after;
+    EXPECT_TRUE(rest.models == whole.models) << step;
+    EXPECT_EQ(rest.validations.back(), whole.validations.back()) << step;
+    EXPECT_EQ(rest.summary.wire_bytes_per_rank_by_phase, whole.summary.wire_bytes_per_rank_by_phase) << step;
+    EXPECT_EQ(rest.summary.steps_by_phase, whole.summary.steps_by_phase) << step;
+  }
+  fs::remove_all(config.out);
+  fs::remove_all(all);
+}
+
+TEST_P(Laws, AWorldThatCannotBeUsedIsRefusedBeforeAnything) {
+  const char* const unusable = method().laws.unusable_by_three;
+  if (!unusable) GTEST_SKIP() << method().name << " can use every world";
+  EXPECT_THROW(check_run(small_run(method(), unusable), method(), 3), Error);
+  EXPECT_THROW(plan_run(small_run(method(), unusable), {.world_size = 3}), Error);
+}
+
+// --- Strategies step by step, on images that differ from rank to rank.
+
+/// The loss, except that its gradient is infinite.
+Var overflowing(const Var& loss) {
+  return record("overflow", loss.value(), {loss}, [](const Tensor& dy) {
+    return Gradients{Tensor::scalar(std::numeric_limits<double>::infinity()).view(dy.shape())};
+  });
+}
+
+/// One rank with what it trains, without the loop around it.
+class Steps {
+ public:
+  Steps(const TrainConfig& config, Comm& world)
+      : config_(config), world_(world), model_(make_model(make_model_spec(config, 10, 8))),
+        optimizer_(make_optimizer(config, inventory_of(*model_).params)), schedule_(make_schedule(config, 5)),
+        strategy_(find_method(config.method).make(config, *model_, world, schedule_)), state_{0, *optimizer_} {
+    optimizer_->set_skip_overflow(true);
+    strategy_->start(state_);
+  }
+
+  SyncStrategy& strategy() { return *strategy_; }
+  TrainState& state() { return state_; }
+  Layer& model() { return *model_; }
+  std::int64_t done() const { return state_.step; }
+
+  /// Returns the loss on this rank's images.
+  double step(bool overflows = false) {
+    world_.ledger().set_phase(strategy_->phase());
+    optimizer_->clear_grads();
+    const Tensor x(Shape{2, 8, 8, 3}), labels(Shape{2}, DType::int64);
+    const Philox random{7, static_cast<std::uint64_t>(world_.rank())};
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+      x.data<float>()[i] = random.uniform(static_cast<std::uint64_t>(state_.step * 1000 + i)) - 0.5f;
+    for (int i = 0; i < 2; ++i) labels.data<std::int64_t>()[i] = (state_.step + 3 * world_.rank() + i) % 10;
+    const Var loss = softmax_cross_entropy(model_->forward(Var(x)), labels);
+    backward(overflows ? overflowing(loss) : loss);
+    strategy_->finish_grads(state_);
+    optimizer_->step(strategy_->learning_rate(schedule_.at(state_.step), state_.step));
+    ++state_.step;
+    strategy_->after_step(state_);
+    return loss.value().item();
+  }
+
+  /// Everything that a checkpoint of this rank would hold.
+  StateDict saved() {
+    StateDict dict;
+    save_model(*model_, dict);
+    optimizer_->save(dict);
+    strategy_->save(dict);
+    return dict;
+  }
+
+ private:
+  const TrainConfig& config_;
+  Comm& world_;
+  std::unique_ptr<Layer> model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  LrSchedule schedule_;
+  std::unique_ptr<SyncStrategy> strategy_;
+  TrainState state_;
+};
+
+std::vector<Tensor> parameters_of(Layer& model) {
+  std::vector<Tensor> values;
+  for (const Param* p : inventory_of(model).params) values.push_back(p->value.value());
+  return values;
+}
+
+void on_ranks(int ranks, const std::function<void(Comm&)>& body) {
+  run_thread_ranks(ranks, {}, [&](Comm& world) {
+    set_compute_threads(1);
+    body(world);
+  });
+}
+
+TEST_P(Laws, ReplicasAreEqualWherePromised) {
+  const TrainConfig config = small_run(method(), method().laws.small);
+  for (const int ranks : {2, 5})
+    on_ranks(ranks, [&](Comm& world) {
+      Steps steps(config, world);
+      check_replicas(world, tensors_of(steps.model()), "at the start");
+      while (steps.done() < kSteps) {
+        steps.step();
+        if (steps.strategy().replicas_agree()) check_replicas(world, parameters_of(steps.model()), "after a step");
+        steps.strategy().begin_evaluation(steps.state());
+        check_replicas(world, tensors_of(steps.model()), "in an evaluation");
+        steps.strategy().end_evaluation(steps.state());
+      }
+      steps.strategy().finish(steps.state());
+      check_replicas(world, tensors_of(steps.model()), "at the end");
+    });
+}
+
+TEST_P(Laws, AnEvaluationChangesNothing) {
+  const TrainConfig config = small_run(method(), method().laws.small);
+  on_ranks(3, [&](Comm& world) {
+    Steps plain(config, world), evaluated(config, world);
+    while (plain.done() < kSteps) {
+      const double loss = plain.step();
+      EXPECT_EQ(loss, evaluated.step()) << plain.done();
+      evaluated.strategy().begin_evaluation(evaluated.state());
+      evaluated.strategy().end_evaluation(evaluated.state());
+      EXPECT_TRUE(values_of(parameters_of(plain.model())) == values_of(parameters_of(evaluated.model()))) << plain.done();
+    }
+  });
+}
+
+TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
+  const TrainConfig config = small_run(method(), method().laws.small);
+  for (std::int64_t bad = 0; bad < kSteps; ++bad)
+    on_ranks(4, [&](Comm& world) {
+      Steps steps(config, world);
+      while (steps.done() < kSteps) {
+        steps.step(steps.done() == bad && world.rank() == 1);
+        if (steps.done() != bad + 1) continue;
+        const StateDict saved = steps.saved();
+        for (const auto& [name, tensor] : saved.tensors())
+          for (const double v : tensor.to_doubles())
+            ASSERT_TRUE(std::isfinite(v)) << name << " of rank " << world.rank() << " after step " << bad;
+      }
+      steps.strategy().finish(steps.state());
+      check_replicas(world, tensors_of(steps.model()), "after an overflow");
+    });
+}
+
+// --- The end of an epoch.
+
+/// Data-parallel training that notes what it is told.
+class Epochs final : public SyncStrategy {
+ public:
+  Epochs(Replica replica, Comm& world, std::vector<double>& losses) : dense_(std::move(replica), world), losses_(losses) {}
+
+  std::string phase() const override { return dense_.phase(); }
+  void set_gradient_exchange(bool on) override { dense_.set_gradient_exchange(on); }
+  void finish_grads(TrainState& state) override { dense_.finish_grads(state); }
+  void begin_evaluation(TrainState& state) override { dense_.begin_evaluation(state); }
+  void finish(TrainState& state) override { dense_.finish(state); }
+  bool follows_epochs() const override { return true; }
+  void on_epoch_end(TrainState&, double mean_loss) override { losses_.push_back(mean_loss); }
+
+ private:
+  DenseStrategy dense_;
+  std::vector<double>& losses_;
+};
+
+thread_local std::vector<double> epoch_losses;
+
+Method epochs_method() {
+  Method method = find_method(kBaseline);
+  method.name = "epochs";
+  method.make = [](const TrainConfig&, Layer& model, Comm& world, const LrSchedule&) -> std::unique_ptr<SyncStrategy> {
+    epoch_losses.clear();
+    return std::make_unique<Epochs>(replica_of(model, false), world, epoch_losses);
+  };
+  return method;
+}
+
+TEST(EpochEnd, TellsTheMeanLossOverStepsAndRanks) {
+  const Method method = epochs_method();
+  const TrainConfig config = small_run(find_method(kBaseline), "");
+  const std::int64_t per_epoch = kTrainImages / 2 / 2;  // batches of 2 on 2 ranks
+  std::vector<std::vector<double>> told(2);
+  std::vector<double> first_rank;
+  run_thread_ranks(2, {}, [&](Comm& world) {
+    set_compute_threads(1);
+    TrainListener listener;
+    listener.on_step = [&](const StepMetrics& m, std::int64_t) { first_rank.push_back(m.loss); };
+    const TrainResult result = train(config, world, images(), listener, {}, nullptr, &method);
+    EXPECT_EQ(result.summary.method, "epochs");
+    told[static_cast<std::size_t>(world.rank())] = epoch_losses;
+  });
+  ASSERT_EQ(told[0].size(), static_cast<std::size_t>((kSteps + per_epoch - 1) / per_epoch));
+  EXPECT_EQ(told[0], told[1]);
+  // One rank alone knows all losses.
+  std::vector<double> losses;
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) { losses.push_back(m.loss); };
+  set_compute_threads(1);
+  train(config, *make_self_comm(), images(), listener, {}, nullptr, &method);
+  const std::size_t alone = kTrainImages / 2;
+  ASSERT_EQ(epoch_losses.size(), 2u);
+  double sum = 0;
+  for (std::size_t i = 0; i < alone; ++i) sum += losses[i];
+  EXPECT_NEAR(epoch_losses[0], sum / static_cast<double>(alone), 1e-12);
+  EXPECT_NE(told[0][0], std::accumulate(first_rank.begin(), first_rank.begin() + per_epoch, 0.0) / per_epoch)
+      << "the other rank counts too";
+}
+
+// --- The program, and ranks as processes.
+
+class LawsOfTheProgram : public testing::ProgramTest {};
+
+TEST_F(LawsOfTheProgram, AWorldThatCannotBeUsedIsExitTwoAndWritesNothing) {
+  for (const Method& method : methods()) {
+    if (!method.laws.unusable_by_three) continue;
+    write_file_atomically(path("run.toml"), fmt::format("method = \"{}\"\n[{}]\n{}\n", method.name, method.name,
+                                                        method.laws.unusable_by_three));
+    expect_failure(tiny_train("out", fmt::format("--ranks 3 --config {}", path("run.toml"))), 2, "");
+    EXPECT_FALSE(fs::exists(path("out"))) << method.name;
+  }
+}
+
+// ctest starts this with one to five processes; alone it has nothing to compare.
+TEST(LawsOfProcesses, TrainAsThreadsDo) {
+  if (!launched_by_mpi()) GTEST_SKIP() << "runs under mpirun";
+  for (const Method& method : methods()) {
+    SCOPED_TRACE(method.name);
+    TrainConfig config = small_run(method, method.laws.small, 1);
+    config.ranks_per_node = 2;
+    const std::unique_ptr<Comm> world = make_mpi_comm({.ranks_per_node = 2});
+    Outcome processes;
+    train_rank(config, *world, processes);
+    if (world->rank() != 0) continue;
+    const Outcome threads = train_on_threads(config, world->size());
+    EXPECT_EQ(processes.summary.wire_bytes_by_rank, threads.summary.wire_bytes_by_rank);
+    EXPECT_EQ(processes.summary.wire_bytes_per_rank_by_phase, threads.summary.wire_bytes_per_rank_by_phase);
+    for (const auto& [step, loss] : threads.losses) EXPECT_NEAR(processes.losses.at(step), loss, 1e-4) << step;
+  }
+}
+
+}  // namespace
+}  // namespace ab
