@@ -12,17 +12,18 @@
 #include <string>
 #include <vector>
 
-#include "apps/compare_command.h"
+#include "apps/commands/compare_command.h"
+#include "apps/commands/eval_command.h"
+#include "apps/commands/export_command.h"
+#include "apps/commands/inspect_command.h"
+#include "apps/commands/plan_command.h"
+#include "apps/commands/report_error.h"
+#include "apps/commands/reproduce_command.h"
+#include "apps/commands/train_command.h"
 #include "apps/config/config.h"
-#include "apps/eval_command.h"
-#include "apps/export_command.h"
-#include "apps/inspect_command.h"
-#include "apps/plan_command.h"
-#include "apps/report_error.h"
+#include "apps/report/terminal.h"
 #include "apps/settings/nearest_name.h"
-#include "apps/reproduce_command.h"
-#include "apps/terminal.h"
-#include "apps/train_command.h"
+#include "data/datasets.h"
 #include "engine/core/check.h"
 #include "engine/core/precision.h"
 
@@ -202,8 +203,8 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->check(CLI::Range(1, 1024));
   parser
       ->add_option("--dataset", config.dataset,
-                   "cifar10, cifar100, imagenet or synthetic; as trained when not given")
-      ->check(CLI::IsMember({"cifar10", "cifar100", "imagenet", "synthetic"}));
+                   fmt::format("{}; as trained when not given", fmt::join(ab::dataset_names(), ", ")))
+      ->check(CLI::IsMember(ab::dataset_names()));
   parser->add_option("--data-dir", config.data_dir,
                      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
                      "given), or of ImageNet's train and val");

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "apps/step_graph.h"
+#include "apps/train/step_graph.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/check.h"
 #include "engine/core/dtype.h"

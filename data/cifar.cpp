@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The binary versions of CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny
-// images", 2009). A record is one or two label bytes and then 32 · 32 red, green and blue bytes, one plane
-// after the other; the planes are woven into NHWC while reading, once, so that nothing later has to.
+// A record is one or two label bytes and then 32 · 32 red, green and blue bytes, one plane after the other; the planes
+// are woven into NHWC while reading, once, so that nothing later has to.
+#include "data/cifar.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,6 @@
 #include <limits>
 #include <vector>
 
-#include "data/dataset.h"
 #include "engine/core/check.h"
 
 namespace ab {

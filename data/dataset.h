@@ -58,16 +58,6 @@ class ImageSet : public Dataset {
   void check() const override;
 };
 
-struct ImageSets {
-  ImageSet train, test;
-};
-
-/// CIFAR-10, binary version: data_batch_1..5.bin and test_batch.bin of 1 + 3072 bytes a record, in `folder`.
-/// Throws Error(data) naming the file when one is missing, truncated, or holds a label out of range.
-ImageSets load_cifar10(const std::string& folder);
-/// CIFAR-100, binary version: train.bin and test.bin of 2 + 3072 bytes a record (coarse label, fine label).
-ImageSets load_cifar100(const std::string& folder);
-
 /// The first `n` images (all of them when n <= 0 or n >= count).
 ImageSet first_images(ImageSet set, std::int64_t n);
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A model as part of a checkpoint: every tensor of this rank, and the form that each weight is in. (For the file
-// that other programs read, see apps/model_file.h.)
+// that other programs read, see apps/model_file/model_file.h.)
 
 #include "engine/io/state_dict.h"
 #include "layers/layer.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "apps/config/config.h"
-#include "apps/summary.h"
+#include "apps/train/summary.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"

@@ -9,11 +9,11 @@
 #include <map>
 #include <set>
 
-#include "apps/build_run.h"
 #include "apps/config/config.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
 #include "apps/settings/nearest_name.h"
+#include "apps/train/build_run.h"
 #include "engine/io/atomic_file.h"
 #include "tests/error_message.h"
 

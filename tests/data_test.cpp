@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Data sets: CIFAR files made by hand, damaged in every way, and the real ones; the built-in set.
-#include "data/dataset.h"
+#include "data/cifar.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <mutex>
 
+#include "apps/config/run_device.h"
 #include "apps/methods/ab.h"
-#include "apps/plan.h"
-#include "apps/run_device.h"
-#include "apps/run_folder.h"
-#include "apps/stop_request.h"
-#include "apps/train_loop.h"
+#include "apps/plan/plan.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/stop_request.h"
+#include "apps/train/train_loop.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
@@ -248,7 +248,7 @@ TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
   listener.on_step = [&](const StepMetrics& m, std::int64_t) { told.push_back(m.loss); };
   const auto model = make_model({.name = "mlp", .width = 0.1});
   const auto world = make_self_comm();
-  TrainRecord record(config, *world, *model, listener, 20);
+  TrainRecord record(config, config.method, *world, *model, listener, 20);
   record.loss(loss(1), 1, 4, 0);
   record.step(1, 0, "full", 0.1);
   record.loss(loss(2), 1, 4, 1);

@@ -4,7 +4,7 @@
 // checkpoint in the middle of the run. This program goes on from there.
 #include "apps/config/config.h"
 #include "apps/methods/ab.h"
-#include "apps/run_folder.h"
+#include "apps/train/run_folder.h"
 #include "tests/program_test.h"
 
 namespace ab {

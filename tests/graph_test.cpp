@@ -8,8 +8,8 @@
 
 #include <cmath>
 
-#include "apps/run_transport.h"
-#include "apps/train_step.h"
+#include "apps/train/run_transport.h"
+#include "apps/train/train_step.h"
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/device.h"
 #include "engine/core/graph_pool.h"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs a build, moves the tree to a path with blanks, starts the program there with an empty environment, and builds
-# tests/consumer with find_package(abtrain). With sizes in MB: the same with the archive of the target `package`, which
-# must be smaller than PACKED, and what it holds smaller than UNPACKED.
+# tests/consumer with find_package(abtrain): one step with the engine's parts, and README's training program. With sizes in
+# MB: the same with the archive of the target `package`, which must be smaller than PACKED, and what it holds smaller than
+# UNPACKED.
 #   tests/install_test.sh BUILD [PACKED UNPACKED]
 set -euo pipefail
 
@@ -48,3 +49,19 @@ cmake -S "$here/consumer" -B "$scratch/consumer" -DCMAKE_PREFIX_PATH="$tree" -DC
 cmake --build "$scratch/consumer"
 "$scratch/consumer/consumer" | tee "$scratch/consumer.out"
 grep -q '^loss 2' "$scratch/consumer.out"
+
+# CIFAR-10's format: a label and 3072 bytes an image.
+mkdir "$scratch/cifar10"
+for file in data_batch_{1..5} test_batch; do
+  for label in 0 3 6 9; do
+    printf "\\x0$label"
+    head -c 3072 /dev/urandom
+  done > "$scratch/cifar10/$file.bin"
+done
+cd "$scratch"
+export ABTRAIN_DATA_DIR=$scratch/cifar10
+consumer/train | tee train.out
+grep -q '^top-1 .* MB sent per rank$' train.out
+test -s runs/mine/model.safetensors
+consumer/train > again.out  # the run is complete
+test ! -s again.out

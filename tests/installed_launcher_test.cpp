@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// apps/launcher.sh.in before a program whose library the dynamic loader does not find by itself.
+// apps/packaging/launcher.sh.in before a program whose library the dynamic loader does not find by itself.
 #include <sstream>
 
 #include "tests/program_test.h"

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "apps/model_file.h"
-#include "apps/stored_factors.h"
+#include "apps/model_file/model_file.h"
+#include "apps/model_file/stored_factors.h"
 #include "engine/core/random.h"
 #include "layers/weight.h"
 #include "tests/error_message.h"

@@ -10,7 +10,7 @@
 
 #include "ablowrank/factorise.h"
 #include "ablowrank/split.h"
-#include "apps/build_run.h"
+#include "apps/train/build_run.h"
 #include "engine/backend/backend.h"
 #include "engine/kernels/elementwise.h"
 #include "layers/models/models.h"

@@ -8,7 +8,7 @@
 
 #include "ablowrank/ab_strategy.h"
 #include "apps/methods/ab.h"
-#include "apps/train_loop.h"
+#include "apps/train/train_loop.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"

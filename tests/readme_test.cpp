@@ -133,6 +133,14 @@ TEST_F(ReadmeTest, CommandsWork) {
   EXPECT_GT(seen.size(), 20u) << "commands are not found any more";
 }
 
+TEST_F(ReadmeTest, LibraryExampleIsTheProgramThatIsTested) {
+  const auto without_numbers = [](const std::string& text) { return std::regex_replace(text, std::regex("\\d+"), "N"); };
+  std::string example;
+  for (const std::string& line : lines_in_blocks(text_of(kSource / "README.md"), "cpp")) example += line + "\n";
+  EXPECT_TRUE(without_numbers(text_of(kSource / "tests/consumer/train.cpp")).ends_with(without_numbers(example)));
+  EXPECT_GT(example.size(), 500u);
+}
+
 /// Whether two words are equal, or numbers that differ by one in the last digit: training rounds otherwise elsewhere.
 bool agree(const std::string& printed, const std::string& quoted) {
   if (printed == quoted) return true;

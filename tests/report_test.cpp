@@ -6,12 +6,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "apps/comparison.h"
-#include "apps/inspect_command.h"
-#include "apps/report.h"
-#include "apps/run_folder.h"
-#include "apps/svg_chart.h"
-#include "apps/terminal.h"
+#include "apps/commands/inspect_command.h"
+#include "apps/report/comparison.h"
+#include "apps/report/report.h"
+#include "apps/report/svg_chart.h"
+#include "apps/report/terminal.h"
+#include "apps/train/run_folder.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "tests/error_message.h"

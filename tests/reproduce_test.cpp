@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "apps/methods/ab.h"
-#include "apps/paper_traffic.h"
-#include "apps/run_folder.h"
-#include "apps/scale_config.h"
+#include "apps/paper/paper_traffic.h"
+#include "apps/paper/scale_config.h"
+#include "apps/train/run_folder.h"
 #include "tests/program_test.h"
 
 namespace ab {

@@ -2,8 +2,8 @@
 //
 // The program, told to stop by a signal and started again.
 #include "apps/methods/ab.h"
-#include "apps/run_folder.h"
-#include "apps/stop_request.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/stop_request.h"
 #include "tests/program_test.h"
 
 namespace ab {

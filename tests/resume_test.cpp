@@ -7,9 +7,9 @@
 #include <mutex>
 
 #include "apps/methods/ab.h"
-#include "apps/run_folder.h"
-#include "apps/stop_request.h"
-#include "apps/train_loop.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/stop_request.h"
+#include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
 #include "tests/striped_images.h"
 

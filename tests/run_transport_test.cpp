@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What ranks talk over: chosen from settings and launcher, and refused in one sentence where they do not go together.
-#include "apps/run_transport.h"
+#include "apps/train/run_transport.h"
 
 #include "engine/backend/cuda/device.h"
 #include "tests/program_test.h"

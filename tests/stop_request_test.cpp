@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Signals that ask a run to stop.
-#include "apps/stop_request.h"
+#include "apps/train/stop_request.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -11,11 +11,11 @@
 #include <mutex>
 #include <numeric>
 
-#include "apps/build_run.h"
 #include "apps/config/config.h"
-#include "apps/plan.h"
-#include "apps/run_folder.h"
-#include "apps/train_loop.h"
+#include "apps/plan/plan.h"
+#include "apps/train/build_run.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/train_loop.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"

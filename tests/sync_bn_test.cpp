@@ -10,9 +10,9 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "apps/build_run.h"
 #include "apps/methods/ab.h"
-#include "apps/train_loop.h"
+#include "apps/train/build_run.h"
+#include "apps/train/train_loop.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/random.h"

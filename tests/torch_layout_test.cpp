@@ -2,11 +2,11 @@
 //
 // Names and layouts against torchvision and timm themselves: what they call every tensor of every model, and
 // what they compute from given tensors. tests/golden/library_cases.py writes the fixtures.
-#include "apps/torch_layout.h"
+#include "apps/model_file/torch_layout.h"
 
 #include <fstream>
 
-#include "apps/model_file.h"
+#include "apps/model_file/model_file.h"
 #include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
 #include "tests/golden/formula_init.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "apps/methods/ab.h"
-#include "apps/train_loop.h"
+#include "apps/train/train_loop.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/threads.h"
 #include "layers/models/models.h"

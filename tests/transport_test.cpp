@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
-#include "apps/run_folder.h"
-#include "apps/stop_request.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/stop_request.h"
 #include "tests/program_test.h"
 
 namespace ab {

@@ -4,14 +4,14 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 
+#include "apps/config/run_device.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/method.h"
-#include "apps/run_device.h"
 #include "apps/settings/nearest_name.h"
+#include "data/datasets.h"
 #include "engine/io/atomic_file.h"
 
 namespace ab {
@@ -129,16 +129,12 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
 void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
-  const char* folder = std::getenv("ABTRAIN_DATA_DIR");
-  if (config.data_dir.empty() && config.dataset == "cifar10" && folder) config.data_dir = folder;
+  config.data_dir = known_folder_of(find_dataset(config.dataset), config.data_dir);
 }
 
 /// What no single value shows.
 void check_together(const TrainConfig& config, ConfigUse use) {
-  AB_CHECK(use == ConfigUse::plan || !config.data_dir.empty() || config.dataset == "synthetic",
-           "dataset {} needs --data-dir (for cifar10 also the environment variable ABTRAIN_DATA_DIR); "
-           "--dataset synthetic works without any files",
-           config.dataset);
+  if (use == ConfigUse::train) folder_of(find_dataset(config.dataset), config.data_dir);
   AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
   AB_CHECK(!config.autotune || !config.deterministic,
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");

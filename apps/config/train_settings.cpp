@@ -2,6 +2,7 @@
 #include "apps/config/train_settings.h"
 
 #include "apps/methods/method.h"
+#include "data/datasets.h"
 #include "engine/core/precision.h"
 #include "layers/models/models.h"
 
@@ -19,7 +20,7 @@ Section<T> section(std::vector<Setting>& all, const char* title) {
 void declare_data(std::vector<Setting>& all) {
   auto s = section(all, "Model and data");
   s.name("model", &T::model, model_names(), "network to train");
-  s.name("dataset", &T::dataset, {"cifar10", "cifar100", "imagenet", "synthetic"},
+  s.name("dataset", &T::dataset, dataset_names(),
            "images to train on; synthetic ones are drawn on first use and cached");
   s.value(
       "data_dir", &T::data_dir,

@@ -42,13 +42,13 @@ struct TrainConfig {
   std::string method = kBaseline;  ///< one of methods() in apps/methods/method.h
   int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
   int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
-  std::string device = "cpu";    ///< cpu | cuda | cuda:N (run_device.h)
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N (apps/config/run_device.h)
   int threads = 0;               ///< per rank; 0: cores / ranks
-  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (step_graph.h)
+  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
   SyncBn sync_bn = SyncBn::off;  ///< who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
-  std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (run_transport.h)
+  std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (apps/train/run_transport.h)
   std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)
   bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results (a flag only)
 

@@ -9,8 +9,9 @@ if "'"$device"'" == "cuda" and not torch.cuda.is_available(): print("waits for P
 set -a
 torch_reason=$torch_reason
 race_device=$device
+check_patience=$check_patience
 race_words="--steps 10 --warmup 10 --rounds 6 --ready-limit 75"  # one that compiles for long leaves time for turns
-[[ -z $tiny ]] || race_words="--steps 1 --warmup 1 --rounds 2 --ready-limit 300"
+[[ -z $tiny ]] || race_words="--steps 1 --warmup 1 --rounds 2 --ready-limit 900"
 [[ -z $tiny || -z $torch_reason ]] || race_words="$race_words --width 0.25"
 
 run_race() {  # SECONDS MODEL CLASSES PIXELS BATCH CONTESTANTS TRAIN_BENCH
@@ -27,7 +28,7 @@ run_race() {  # SECONDS MODEL CLASSES PIXELS BATCH CONTESTANTS TRAIN_BENCH
   # Some seconds are left to print.
   python3 "$peers/compare_train.py" --train-bench "$7" --model "$2" --classes "$3" --image-size "$4" --batch "$5" \
     --contestants "$contestants" --device "$race_device" --precision bf16 --optimizer fused --threads "$(nproc)" \
-    $race_words --limit $(($1 - 12)) | sed 's/^\(abtrain\|PyTorch\)/note: \1/'
+    $race_words --limit $(($1 * check_patience - 12)) | sed 's/^\(abtrain\|PyTorch\)/note: \1/'
 }
 set +a
 

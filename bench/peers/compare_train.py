@@ -72,7 +72,7 @@ class Contestant:
         try:
             line = self._lines.get(timeout=max(seconds, 0.1))
         except queue.Empty:
-            self.fail(f"no answer within {seconds:.0f} s")
+            self.fail(f"no answer within {seconds:.0f} s" if seconds > 0 else "no time was left for it")
             return None
         if line is None:
             self._process.wait()

@@ -12,8 +12,8 @@
 #include <map>
 #include <string>
 
-#include "engine/plan/traffic_plan.h"
 #include "engine/comm/link_model.h"
+#include "engine/plan/traffic_plan.h"
 
 namespace ab {
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/eval_command.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "apps/config/run_device.h"
+#include "apps/model_file/model_file.h"
+#include "apps/train/evaluate.h"
+#include "apps/train/run_folder.h"
+#include "data/datasets.h"
+#include "engine/core/threads.h"
+
+namespace ab {
+namespace {
+
+std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::string& dataset) {
+  const DatasetEntry& entry = find_dataset(dataset);
+  return entry.load(folder_of(entry, config.data_dir), 0, config.val_samples).test;
+}
+
+/// The dense model that the flags describe, filled from a file that does not.
+LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const TensorFile& content,
+                         const std::string& file, Device device) {
+  LoadedModel loaded;
+  loaded.info.spec = {.name = config.model,
+                      .classes = config.classes > 0 ? config.classes : images.classes,
+                      .image_size = config.image_size > 0 ? config.image_size : images.height,
+                      .draw = false};
+  loaded.model = make_model(loaded.info.spec, device);
+  load_weights(*loaded.model, content, file);
+  return loaded;
+}
+
+}  // namespace
+
+int run_eval(const EvalConfig& config) {
+  set_compute_threads(config.threads, 1);
+  const Device device = choose_device(config.device);
+  const std::string file = model_path(config.model_file);
+  const TensorFile content = read_safetensors(file);
+  const bool described = describes_its_model(content);
+  AB_CHECK_KIND(
+      checkpoint, described || !config.model.empty(),
+      "{}: abtrain did not write it, so it does not say what model it holds; give --model and --dataset",
+      file);
+  AB_CHECK(!described || (config.model.empty() && config.classes == 0),
+           "{} says itself what model it holds; leave out --model and --classes", file);
+  AB_CHECK(described || !config.dataset.empty(), "{} does not say what it was trained on; give --dataset",
+           file);
+
+  LoadedModel loaded;
+  if (described) loaded = model_from_file(content, file, device);
+  const std::string dataset = config.dataset.empty() ? loaded.info.dataset : config.dataset;
+  const std::shared_ptr<const Dataset> images = test_images(config, dataset);
+  if (!described) loaded = load_foreign(config, *images, content, file, device);
+  const ModelSpec& spec = loaded.info.spec;
+  AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes,
+           dataset, images->classes);
+  const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
+  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(), image_size,
+                                      precision_named(config.precision));
+  AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large",
+                file);
+  std::printf("%s: %s on %lld test images of %s\nloss %.4f   top-1 %.2f %%   top-5 %.2f %%\n", file.c_str(),
+              spec.name.c_str(), static_cast<long long>(result.samples), dataset.c_str(), result.loss,
+              100 * result.top1, 100 * result.top5);
+  return 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/inspect_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "ablowrank/factorise.h"
+#include "apps/model_file/stored_factors.h"
+#include "apps/model_file/torch_layout.h"
+#include "apps/report/terminal.h"
+#include "apps/train/run_folder.h"
+#include "engine/io/safetensors.h"
+
+namespace ab {
+namespace {
+
+constexpr int kSpectrumBars = 12;
+
+/// A matrix or convolution of the file: one tensor, or two factors and perhaps a rest (stored_factors.h).
+struct StoredLayer {
+  std::string name;
+  Shape shape;  ///< of W
+  std::int64_t parameters = 0;
+  std::optional<std::int64_t> r;  ///< of the factors
+  Tensor outer, inner;            ///< factored: W2 = outer · inner + dense, matrices of float32
+  Tensor dense;  ///< the weight itself, or the rest beside its factors; undefined when there is none
+
+  std::int64_t rows() const { return shape[0]; }
+  std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
+};
+
+/// The layer that the factors of a weight and its rest make up.
+StoredLayer factored_layer(const TensorFile& content, const std::string& name, const Shape& shape) {
+  const Tensor a = in_float32(*content.find(name + ".a")), b = in_float32(*content.find(name + ".b"));
+  const bool tall = shape[0] >= shape.numel() / shape[0];
+  StoredLayer layer{
+      name, shape, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a), {}};
+  const Tensor* rest = content.find(name + ".rest");
+  if (rest && rest->shape() == shape) {
+    layer.dense = *rest;
+    layer.parameters += rest->numel();
+  }
+  return layer;
+}
+
+/// The layers of a file in its order, and how many parameters lie in everything else.
+std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string& file,
+                                   std::int64_t& other_parameters) {
+  const FactoredWeights factored = factored_weights(content, file);
+  std::vector<StoredLayer> layers;
+  other_parameters = 0;
+  for (const auto& [name, value] : content.tensors) {
+    const std::size_t dot = std::min(name.rfind('.'), name.size());
+    const std::string last = name.substr(dot);
+    const auto weight = factored.find(name.substr(0, dot));
+    if (weight != factored.end() && (last == ".a" || last == ".b" || last == ".rest")) {
+      if (last == ".a") layers.push_back(factored_layer(content, weight->first, weight->second));
+    } else if (value.rank() >= 2 && value.numel() > 0) {
+      layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
+    } else if (!name.ends_with(".num_batches_tracked")) {
+      other_parameters += value.numel();
+    }
+  }
+  return layers;
+}
+
+/// W as a matrix.
+Tensor matrix_of(const StoredLayer& layer) {
+  if (!layer.r) return in_float32(layer.dense);
+  const Tensor w = fold(layer.outer, layer.inner);
+  if (layer.dense.defined()) {
+    const Tensor rest = in_float32(layer.dense);
+    for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] += rest.data<float>()[i];
+  }
+  return w;
+}
+
+/// The singular values of the 2-D view, or nothing when it holds NaN or infinity.
+std::vector<double> singular_values(const StoredLayer& layer) {
+  try {
+    return decompose(matrix_of(layer), nullptr, SvdMethod::gram).sigma.to_doubles();
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::numerics) throw;
+    return {};
+  }
+}
+
+/// Nearly every layer's name ends in .weight; leaving that out leaves room for the rest.
+std::string short_name(const std::string& name) {
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+std::string shape_text(const Shape& shape) {
+  return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×"));
+}
+
+std::string spectrum_text(std::vector<double> sigma) {
+  if (sigma.empty()) return "not finite";
+  const double largest = sigma.front();
+  // Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
+  std::vector<double> sampled;
+  const std::size_t bars = std::min<std::size_t>(kSpectrumBars, sigma.size());
+  for (std::size_t i = 0; i < bars; ++i)
+    sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
+  std::string text = spark_bars(sampled);
+  for (int i = text_width(text); i < kSpectrumBars; ++i) text += ' ';
+  text += fmt::format("  {:.3g}", largest);
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i)
+    text += fmt::format(" {:.3g}", sigma[i]);
+  return text;
+}
+
+}  // namespace
+
+std::string inspect_text(const std::string& file, int width) {
+  const TensorFile content = read_safetensors(file);
+  std::int64_t other = 0;
+  const std::vector<StoredLayer> layers = layers_of(content, file, other);
+  std::int64_t stored = other, full = other, largest = 1;
+  for (const StoredLayer& layer : layers) {
+    stored += layer.parameters;
+    full += layer.shape.numel();
+    largest = std::max(largest, layer.parameters);
+  }
+
+  std::string text = shorten(file, width) + "\n";
+  for (const auto& [key, value] : content.metadata)
+    if (!value.empty() && key != "factored")
+      text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", key, value);
+  if (!text.ends_with('\n')) text += '\n';
+  text += '\n';
+
+  const int name_width = std::clamp(width - 76, 20, 48);
+  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"},
+                  {1, 5, 6});
+  for (const StoredLayer& layer : layers) {
+    const double share =
+        static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
+    const std::int64_t n = std::min(layer.rows(), layer.columns());
+    table.add({shorten(short_name(layer.name), name_width), shape_text(layer.shape),
+               layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
+               human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
+               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5),
+               spectrum_text(singular_values(layer))});
+  }
+  text += table.str();
+  text += fmt::format("\n{} parameters in {} layers, {} in vectors and statistics",
+                      human_count(static_cast<double>(stored - other)), layers.size(),
+                      human_count(static_cast<double>(other)));
+  if (full > stored)
+    text += fmt::format("; at full rank {}: compressed {:.2f} : 1", human_count(static_cast<double>(full)),
+                        static_cast<double>(full) / static_cast<double>(stored));
+  return text + "\n";
+}
+
+int run_inspect(const std::string& file_or_folder) {
+  const std::string text = inspect_text(model_path(file_or_folder), terminal_width());
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/reproduce_command.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/commands/train_command.h"
+#include "apps/paper/reproduce_report.h"
+#include "apps/paper/scale_config.h"
+#include "apps/report/terminal.h"
+#include "apps/train/run_folder.h"
+#include "engine/comm/launcher.h"
+#include "engine/core/check.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+constexpr const char* kReportFile = "reproduce.md";
+constexpr const char* kAll = "all";
+
+int list_experiments() {
+  TextTable table({"experiment", "what"}, {1});
+  for (const Experiment& experiment : experiments()) table.add({experiment.name, experiment.title});
+  table.add({kAll, "plans of all of them (with --dry-run)"});
+  fmt::print("{}", table.str());
+  return 0;
+}
+
+std::vector<Variant> variants_of(const ReproduceCommand& command) {
+  if (command.variant.empty() && command.experiment == kAll) return {Variant::faithful, Variant::better};
+  return {command.variant == name_of(Variant::better) ? Variant::better : Variant::faithful};
+}
+
+void publish(const std::string& report, const std::string& folder) {
+  std::fwrite(report.data(), 1, report.size(), stdout);
+  if (folder.empty()) return;
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  AB_CHECK(!problem, "--out {} cannot be created: {}", folder, problem.message());
+  write_file_atomically(in_folder(folder, kReportFile), report);
+}
+
+/// Trains `method` into FOLDER/method, unless that is done already. Returns the exit code.
+int train_method(TrainConfig config, const char* method, const std::string& folder, bool overwrite) {
+  config.method = method;
+  config.out = in_folder(folder, method);
+  config.overwrite = overwrite;
+  if (!overwrite) config.resume = "auto";
+  fmt::print("\n{}\n", config.out);
+  std::fflush(stdout);
+  return run_train(config);
+}
+
+}  // namespace
+
+int run_reproduce(const ReproduceCommand& command) {
+  if (command.list || command.experiment.empty()) return list_experiments();
+  if (command.experiment == kAll) {
+    AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
+    publish(paper_traffic_report(variants_of(command), command.adjustments, command.ranks), command.out);
+    return 0;
+  }
+  Reproduction result;
+  result.experiment = &find_experiment(command.experiment);
+  result.variant = variants_of(command).front();
+  const TrainConfig config = experiment_config(*result.experiment, result.variant, command.adjustments,
+                                               command.dry_run ? ConfigUse::plan : ConfigUse::train);
+  result.changes = changed_settings(experiment_config(*result.experiment, result.variant), config);
+  check_rank_choice(command.ranks, {config});
+  RankChoice ranks = command.ranks;
+  std::string folder = command.out;
+  if (!command.dry_run) {
+    AB_CHECK(find_launcher() == Launcher::none,
+             "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
+             "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
+    if (folder.empty()) folder = "runs/reproduce/" + config_name(*result.experiment, result.variant);
+    for (const char* method : {"dense", "ab"})
+      if (const int code = train_method(config, method, folder, command.overwrite); code != 0) return code;
+    const std::string ab_run = in_folder(folder, "ab");
+    result.trained = {read_run(ab_run).summary, read_run(in_folder(folder, "dense")).summary};
+    if (ranks.ratio == 0 && ranks.runs.empty()) ranks.runs = {ab_run};
+    fmt::print("\n");
+  }
+  result.planned = plan_experiment(config, ranks);
+  publish(reproduce_report(result), folder);
+  return 0;
+}
+
+}  // namespace ab

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/train_command.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "apps/commands/report_error.h"
+#include "apps/config/run_device.h"
+#include "apps/report/progress.h"
+#include "apps/report/terminal.h"
+#include "apps/train/build_run.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/run_transport.h"
+#include "apps/train/stop_request.h"
+#include "apps/train/train_in_folder.h"
+#include "engine/core/threads.h"
+
+namespace ab {
+namespace {
+
+void print_result(const TrainConfig& config, const Summary& s) {
+  fmt::print("{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
+             s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
+             100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  if (config.ema_decay > 0) fmt::print("top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
+  fmt::print("sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
+             human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
+             human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
+}
+
+/// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.
+int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
+  const bool speaks = world.rank() == 0;
+  std::optional<Progress> progress;
+  if (speaks) progress.emplace();
+  TrainListener listener;
+  listener.on_resume = [&](const Checkpoint& checkpoint) {
+    fmt::print("resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
+  };
+  listener.on_step = [&](const StepMetrics& m, std::int64_t total) { progress->step(m, total); };
+  listener.on_epoch = [&](const EpochMetrics& m) { progress->epoch(m); };
+  const std::optional<TrainResult> result = train_in_folder(config, world, data, listener);
+  if (speaks && !result) fmt::print("the run in {} is complete; there is nothing to resume\n", config.out);
+  if (speaks && result && result->stopped)
+    fmt::print("stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
+  if (speaks && result && !result->stopped) print_result(config, result->summary);
+  return result && result->stopped ? kStoppedExitCode : 0;
+}
+
+int train_on_threads(const TrainConfig& config, const CommOptions& options) {
+  check_run(config, find_method(config.method), config.ranks);
+  choose_device(config.device);  // one that is not there is refused before anything is loaded or written
+  const TrainAndTest data = load_data(config);
+  int exit_code = 0;
+  run_thread_ranks(config.ranks, options, [&](Comm& world) {
+    set_compute_threads(config.threads, world.size());
+    const int code = train_rank(config, world, data);
+    if (world.rank() == 0) exit_code = code;
+  });
+  return exit_code;
+}
+
+int train_as_process(const TrainConfig& config, Transport transport, const CommOptions& options) {
+  const std::unique_ptr<Comm> world = join_processes(config, transport, options);
+  set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
+  if (config.share_gpu && world->rank() == 0)
+    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
+  try {
+    check_run(config, find_method(config.method), world->size());
+    choose_device(config.device);
+    return train_rank(config, *world, load_data(config));
+  } catch (const std::exception& error) {
+    // Over MPI the abort ends every process of the job, this one too: say why before.
+    const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
+    world->abort(error.what(), exit_code);
+    return exit_code;
+  }
+}
+
+}  // namespace
+
+int run_train(const TrainConfig& config) {
+  const Transport transport = choose_transport(config, find_launcher());
+  choose_graph_use(config, transport != Transport::threads);  // refused before anything is loaded or written
+  if (start_of(config) == Start::anew) check_run_folder(config);
+  listen_for_stop_signals();
+  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu,
+                            config.deterministic};
+  return transport == Transport::threads ? train_on_threads(config, options)
+                                         : train_as_process(config, transport, options);
+}
+
+}  // namespace ab

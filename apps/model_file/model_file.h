@@ -1,0 +1,50 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Models as safetensors files that PyTorch can read: parameters and running statistics under torchvision's
+// names (or timm's) and in PyTorch's layout (torch_layout.h), and in __metadata__ what builds them again:
+//   format "abtrain" · format_version · names (torchvision, timm) · model · dataset · classes · image_size ·
+//   width · qkv_bias · factored (stored_factors.h)
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/model_file/torch_layout.h"
+#include "engine/io/safetensors.h"
+#include "layers/models/models.h"
+
+namespace ab {
+
+struct ModelInfo {
+  ModelSpec spec;  ///< of it, a file holds name, classes, image_size, width and qkv_bias
+  std::string dataset;
+};
+
+struct LoadedModel {
+  ModelInfo info;
+  std::unique_ptr<Layer> model;
+};
+
+/// Whether abtrain wrote it, so that it says what model it holds.
+bool describes_its_model(const TensorFile& content);
+
+/// The present state of a model.
+TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names = TensorNames::torchvision);
+
+/// Builds the model that a file describes and fills it; factors stay factors. Throws Error(checkpoint) that
+/// names the tensors which are missing, superfluous or of the wrong shape, or one that is not finite.
+LoadedModel model_from_file(const TensorFile& content, const std::string& file, Device device = {});
+
+/// What happens to a classifier whose stored form tells another number of classes apart.
+enum class OtherClasses { refuse, keep_own };
+
+/// Fills a dense model from a file of abtrain, torchvision or timm: the names tell which. Factors are
+/// multiplied. Returns the tensors that keep their values by OtherClasses. Throws as model_from_file().
+std::vector<std::string> load_weights(Layer& model, const TensorFile& content, const std::string& file,
+                                      OtherClasses other_classes = OtherClasses::refuse);
+
+/// Replaces the factors of all weights by W, and returns how many there were.
+std::int64_t merge_factors(Layer& model);
+
+}  // namespace ab

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "apps/paper/paper_traffic.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/methods/ab.h"
+#include "apps/report/terminal.h"
+#include "apps/train/run_folder.h"
+#include "engine/core/check.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
+
+std::string model_of_run(const std::string& path) {
+  const std::string file = std::filesystem::is_directory(path) ? in_folder(path, kSummaryFile) : path;
+  return summary_from_json(read_file(file, ErrorKind::data), file).model;
+}
+
+/// A run and its dense twin; the twin is planned once.
+class PlannedRunPair {
+ public:
+  explicit PlannedRunPair(const TrainConfig& config) : config_(config) {
+    TrainConfig dense = config;
+    dense.method = "dense";
+    dense_ = plan_run(dense, {});
+  }
+
+  PlannedTraffic at(const RankSource& source) const {
+    const RunPlan plan = plan_run(config_, {.ratio = source.ratio, .ranks_from = source.run});
+    std::vector<double> fractions;
+    for (const LayerRank& layer : plan.cut_ranks)
+      fractions.push_back(static_cast<double>(layer.r) / static_cast<double>(layer.n));
+    PlannedTraffic planned{source, 1, traffic_figures(plan, dense_)};
+    if (!fractions.empty()) {
+      const auto middle = fractions.begin() + static_cast<std::ptrdiff_t>(fractions.size() / 2);
+      std::nth_element(fractions.begin(), middle, fractions.end());
+      planned.median_fraction = *middle;
+    }
+    return planned;
+  }
+
+ private:
+  TrainConfig config_;
+  RunPlan dense_;
+};
+
+struct Row {
+  const Experiment* experiment;
+  PlannedTraffic planned;
+};
+
+std::string rows_table(const std::vector<Row>& rows) {
+  std::vector<std::string> headings{"experiment", "r/n", "low-rank steps"};
+  for (const TrafficDefinition& definition : kTrafficDefinitions) headings.push_back(definition.heading);
+  headings.push_back("compression");
+  TextTable table(headings);
+  for (const Row& row : rows) {
+    const TrafficFigures& figures = row.planned.figures;
+    std::vector<std::string> cells{row.experiment->name, rank_text(row.planned),
+                                   percent(figures.low_rank_steps)};
+    for (const TrafficDefinition& definition : kTrafficDefinitions)
+      cells.push_back(percent(figures.*definition.saved));
+    cells.push_back(fmt::format("{:.2f} : 1", figures.compression));
+    table.add(std::move(cells));
+  }
+  return table.markdown();
+}
+
+std::string found_cell(const RankFractionSearch& found) {
+  if (found.fraction) return fmt::format("{:.3f}", *found.fraction);
+  if (found.at_lowest_rank < kPublishedTraffic)
+    return fmt::format("none: {} with r = 1", percent(found.at_lowest_rank));
+  return fmt::format("none: {} with r = n", percent(found.at_full_rank));
+}
+
+/// The sources of ranks that all `runs` ImageNet runs were planned with, in order.
+std::vector<std::string> common_labels(const std::vector<Row>& rows, std::size_t runs) {
+  std::vector<std::string> labels;
+  for (const Row& row : rows) {
+    const std::string& label = row.planned.source.label;
+    const auto planned = std::count_if(rows.begin(), rows.end(), [&](const Row& other) {
+      return other.experiment->has_traffic && other.planned.source.label == label;
+    });
+    const bool is_new = std::find(labels.begin(), labels.end(), label) == labels.end();
+    if (is_new && static_cast<std::size_t>(planned) == runs) labels.push_back(label);
+  }
+  return labels;
+}
+
+/// Means over the experiments that the published figure speaks of.
+std::string means_table(const std::vector<Row>& rows, const std::vector<TrainConfig>& configs) {
+  const std::vector<std::string> labels = common_labels(rows, configs.size());
+  std::vector<std::string> headings{"saved, mean over the ImageNet runs"};
+  headings.insert(headings.end(), labels.begin(), labels.end());
+  headings.push_back(fmt::format("r/n for {}", percent(kPublishedTraffic)));
+  TextTable table(headings);
+  for (const TrafficDefinition& definition : kTrafficDefinitions) {
+    std::vector<std::string> cells{definition.name};
+    for (const std::string& label : labels) {
+      double sum = 0;
+      for (const Row& row : rows)
+        if (row.experiment->has_traffic && row.planned.source.label == label)
+          sum += row.planned.figures.*definition.saved;
+      cells.push_back(percent(sum / static_cast<double>(configs.size())));
+    }
+    cells.push_back(found_cell(find_rank_fraction(configs, definition, kPublishedTraffic)));
+    table.add(std::move(cells));
+  }
+  return table.markdown();
+}
+
+constexpr const char* kNotes =
+    R"(Saved against the same run in dense data-parallel training with float32 gradients; bytes on the wire under
+ring algorithms, mean over ranks:
+- run: everything that the whole run sends; nodes: of that, what crosses nodes;
+- training: the same without validations, for which groups rejoin here, but not in the authors' release;
+- low-rank: a low-rank step against a step of dense training.
+
+r/n is that of every weight that is split; measured: that of a run's last split (in brackets: the median over
+weights). Compression: parameters of the dense model : those of the model that the run leaves.
+The paper published a mean reduction of {}, and what that counts is not known.
+)";
+
+}  // namespace
+
+void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs) {
+  for (const std::string& run : choice.runs) {
+    const std::string model = model_of_run(run);
+    AB_CHECK(
+        std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
+        "--ranks-from {} is a run of {}, which is not the model here", run, model);
+  }
+}
+
+std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
+  if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
+  for (const std::string& run : choice.runs)
+    if (model_of_run(run) == config.model) return {{"measured", 0, run}};
+  const RankPolicy::Kind policy = ab_settings(config).rank_policy.kind;
+  if (policy == RankPolicy::Kind::ratio || policy == RankPolicy::Kind::fixed) return {{"as configured"}};
+  return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
+}
+
+std::string rank_text(const PlannedTraffic& planned) {
+  const std::string& label = planned.source.label;
+  return planned.source.ratio > 0 ? label : fmt::format("{} ({:.3g})", label, planned.median_fraction);
+}
+
+std::vector<PlannedTraffic> plan_experiment(const TrainConfig& config, const RankChoice& choice) {
+  const PlannedRunPair run(config);
+  std::vector<PlannedTraffic> planned;
+  for (const RankSource& source : rank_sources(config, choice)) planned.push_back(run.at(source));
+  return planned;
+}
+
+RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs,
+                                      const TrafficDefinition& definition, double target) {
+  const std::vector<PlannedRunPair> runs(configs.begin(), configs.end());
+  const auto mean_at = [&](double ratio) {
+    double sum = 0;
+    for (const PlannedRunPair& run : runs) sum += run.at({"", ratio}).figures.*definition.saved;
+    return sum / static_cast<double>(runs.size());
+  };
+  double low = kLowestRatio, high = 1;
+  RankFractionSearch found{std::nullopt, mean_at(low), mean_at(high)};
+  double at_low = found.at_lowest_rank, at_high = found.at_full_rank;
+  if (!(at_low >= target && target >= at_high)) return found;
+  // Bytes grow linearly with r, but for rounding: interpolation is there after a few rounds.
+  for (int i = 0; i < 4 && at_low > at_high; ++i) {
+    const double middle = low + (high - low) * (at_low - target) / (at_low - at_high);
+    const double at_middle = mean_at(middle);
+    found.fraction = middle;
+    (at_middle >= target ? low : high) = middle;
+    (at_middle >= target ? at_low : at_high) = at_middle;
+  }
+  if (!found.fraction) found.fraction = high;
+  return found;
+}
+
+std::string paper_traffic_report(const std::vector<Variant>& variants, const Adjustments& adjustments,
+                                 const RankChoice& choice) {
+  std::string text =
+      "# Traffic of the paper's experiments, planned\n\n" + fmt::format(kNotes, percent(kPublishedTraffic));
+  for (const Variant variant : variants) {
+    std::vector<Row> rows;
+    std::vector<TrainConfig> all, imagenet;
+    for (const Experiment& experiment : experiments()) {
+      all.push_back(experiment_config(experiment, variant, adjustments));
+      if (experiment.has_traffic) imagenet.push_back(all.back());
+    }
+    check_rank_choice(choice, all);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (PlannedTraffic& planned : plan_experiment(all[i], choice))
+        rows.push_back({&experiments()[i], std::move(planned)});
+    text += fmt::format("\n## {}\n\n{}\n{}", variant == Variant::faithful ? "As released" : "Better",
+                        rows_table(rows), means_table(rows, imagenet));
+  }
+  return text;
+}
+
+}  // namespace ab

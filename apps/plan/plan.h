@@ -1,0 +1,56 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a configuration will send, hold and wait for, before it is trained: what its method plans (engine/plan), with
+// what every run exchanges, and the figures as summary.json would have them. No data set is read; the sizes of known
+// ones are facts.
+
+#include "apps/settings/train_config.h"
+#include "apps/train/summary.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/time_plan.h"
+
+namespace ab {
+
+struct PlanOptions {
+  int world_size = 0;            ///< 0: the configuration's ranks
+  std::int64_t classes = 0;      ///< 0: as the data set has
+  double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
+  std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
+  double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
+  LinkModel links{};
+};
+
+/// Traffic of a phase: means over ranks, in bytes.
+struct PhaseTraffic {
+  std::int64_t times = 0;  ///< steps, validations, or what else the phase consists of
+  double payload = 0, intra_node = 0, inter_node = 0;
+  std::map<std::string, double> wire_by_kind{};  ///< of ranks of each kind (RankClass::kind), where there are several
+  double wire() const { return intra_node + inter_node; }
+};
+
+/// The same run in dense data-parallel training.
+struct DenseRun {
+  double wire_bytes = 0, inter_node_bytes = 0;  ///< per rank
+  PhaseTime time;                               ///< of the whole run
+};
+
+struct RunPlan {
+  Summary summary;  ///< as the run would write it; NaN where only training can tell
+  std::vector<LayerRank> cut_ranks;  ///< of every weight that is cut on the way
+  int ranks_per_node = 0;
+  std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
+  std::vector<std::string> phases;  ///< in the order of a run, those that send anything
+  std::map<std::string, PhaseTraffic> traffic;
+  DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
+  std::vector<MemoryRow> memory;
+  LinkModel links;
+  double step_seconds = 0;  ///< 0: unknown
+  std::map<std::string, PhaseTime> time;
+};
+
+/// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
+/// training decides.
+RunPlan plan_run(const TrainConfig& config, const PlanOptions& options);
+
+}  // namespace ab

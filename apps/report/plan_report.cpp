@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "apps/report/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "apps/report/terminal.h"
+
+namespace ab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double saving(double bytes, double dense_bytes) { return 1 - bytes / dense_bytes; }
+
+/// Durations down to those of single collectives.
+std::string duration(double seconds) {
+  if (seconds >= 1) return human_seconds(seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.0f} ms", seconds * 1e3) : fmt::format("{:.0f} µs", seconds * 1e6);
+}
+
+std::string title(const RunPlan& plan) {
+  const Summary& s = plan.summary;
+  const int nodes =
+      plan.ranks_per_node > 0 ? (s.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node : 1;
+  const auto many = [](auto count, const char* noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  };
+  return fmt::format(
+      "{} on {}, {}: {} on {}, batch {} each; {} in {} of {}, {}\n{} parameters, {} at the end ({:.2f} : "
+      "1)\n",
+      s.model, s.dataset, s.method, many(s.world_size, "rank"), many(nodes, "node"), plan.batch_size,
+      many(s.steps, "step"), many(s.epochs, "epoch"), plan.steps_per_epoch,
+      many(plan.evaluations, "validation"), human_count(static_cast<double>(s.parameters_full)),
+      human_count(static_cast<double>(s.parameters_final)), s.compression_ratio);
+}
+
+std::string traffic_table(const RunPlan& plan) {
+  std::set<std::string> kinds;
+  for (const auto& [phase, traffic] : plan.traffic)
+    for (const auto& [kind, bytes] : traffic.wire_by_kind) kinds.insert(kind);
+  if (kinds.size() < 2) kinds.clear();
+  std::vector<std::string> headings{"per rank", "times", "payload", "wire"};
+  for (const std::string& kind : kinds) headings.push_back(kind + " ranks");
+  headings.insert(headings.end(), {"in node", "across", "comm."});
+  if (plan.step_seconds > 0) headings.push_back("exposed");
+
+  TextTable table(headings);
+  PhaseTraffic all;
+  PhaseTime all_time;
+  const auto add = [&](const std::string& name, const PhaseTraffic& t, const PhaseTime& time) {
+    std::vector<std::string> cells{name, t.times > 0 ? std::to_string(t.times) : "", human_bytes(t.payload),
+                                   human_bytes(t.wire())};
+    for (const std::string& kind : kinds)
+      cells.push_back(t.wire_by_kind.contains(kind) ? human_bytes(t.wire_by_kind.at(kind)) : "-");
+    for (const double bytes : {t.intra_node, t.inter_node}) cells.push_back(human_bytes(bytes));
+    cells.push_back(duration(time.communication));
+    if (plan.step_seconds > 0) cells.push_back(duration(time.exposed()));
+    table.add(std::move(cells));
+  };
+  for (const std::string& phase : plan.phases) {
+    const PhaseTraffic& t = plan.traffic.at(phase);
+    const PhaseTime& time = plan.time.at(phase);
+    add(phase, t, time);
+    all.payload += t.payload, all.intra_node += t.intra_node, all.inter_node += t.inter_node;
+    for (const auto& [kind, bytes] : t.wire_by_kind) all.wire_by_kind[kind] += bytes;
+    all_time.communication += time.communication, all_time.hidden += time.hidden;
+  }
+  add("total", all, all_time);
+  return "\n" + table.str();
+}
+
+std::string dense_table(const RunPlan& plan) {
+  const Summary& s = plan.summary;
+  if (s.world_size == 1) return "";
+  const bool is_dense = s.method == kBaseline;
+  std::vector<std::string> headings{"dense data parallel, gradients in", "wire", "across", "comm."};
+  if (plan.step_seconds > 0) headings.push_back("exposed");
+  if (!is_dense) headings.insert(headings.end(), {"wire saved", "across saved"});
+  TextTable table(headings);
+  const auto add = [&](const char* name, const DenseRun& dense) {
+    std::vector<std::string> cells{name, human_bytes(dense.wire_bytes), human_bytes(dense.inter_node_bytes),
+                                   duration(dense.time.communication)};
+    if (plan.step_seconds > 0) cells.push_back(duration(dense.time.exposed()));
+    if (!is_dense) {
+      cells.push_back(percent(saving(s.wire_bytes_per_rank_total, dense.wire_bytes)));
+      cells.push_back(percent(saving(s.inter_node_bytes_per_rank_total, dense.inter_node_bytes)));
+    }
+    table.add(std::move(cells));
+  };
+  add("float32", plan.dense_float32);
+  add("bfloat16", plan.dense_bfloat16);
+  return "\n" + table.str();
+}
+
+std::string memory_table(const RunPlan& plan) {
+  TextTable table(
+      {"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average", "total"});
+  for (const auto& [when, use] : plan.memory) {
+    std::vector<std::string> cells{when};
+    for (const std::int64_t bytes : {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept,
+                                     use.average, use.total()})
+      cells.push_back(human_bytes(static_cast<double>(bytes)));
+    table.add(std::move(cells));
+  }
+  return "\n" + table.str();
+}
+
+std::string notes(const RunPlan& plan) {
+  const auto link = [](const Link& l) {
+    return fmt::format("{:g} GB/s and {:g} µs", l.bandwidth / 1e9, l.latency * 1e6);
+  };
+  std::string text = fmt::format(
+      "payload: buffers of collectives; wire: what a rank sends for them on a ring, mean over ranks; in "
+      "node, across:\n"
+      "on links within a node and between nodes.\n"
+      "comm.: k · latency + wire / bandwidth on the slowest rank (k = 2(p-1) for an all-reduce, p-1 "
+      "otherwise), with\n"
+      "{} where a ring crosses nodes, {} where not.\n",
+      link(plan.links.inter_node), link(plan.links.intra_node));
+  if (plan.step_seconds > 0)
+    text += fmt::format(
+        "exposed: comm. less what backward hides in a step: min(2/3 of the step's {}, all buckets but the "
+        "last).\n",
+        duration(plan.step_seconds));
+  else
+    text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
+  return "\n" + text +
+         "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
+}
+
+std::string in_lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+Json phase_json(const RunPlan& plan, const std::string& phase) {
+  const PhaseTraffic& t = plan.traffic.at(phase);
+  const PhaseTime& time = plan.time.at(phase);
+  Json json{{"times", t.times}, {"payload_bytes_per_rank", t.payload}, {"wire_bytes_per_rank", t.wire()}};
+  for (const auto& [kind, bytes] : t.wire_by_kind) json[fmt::format("wire_bytes_per_{}_rank", in_lower_case(kind))] = bytes;
+  json["intra_node_bytes_per_rank"] = t.intra_node;
+  json["inter_node_bytes_per_rank"] = t.inter_node;
+  json["communication_seconds"] = time.communication;
+  json["hidden_seconds"] = time.hidden;
+  return json;
+}
+
+Json dense_json(const Summary& s, const DenseRun& dense) {
+  return {{"wire_bytes_per_rank_total", dense.wire_bytes},
+          {"inter_node_bytes_per_rank_total", dense.inter_node_bytes},
+          {"communication_seconds", dense.time.communication},
+          {"hidden_seconds", dense.time.hidden},
+          {"saved", saving(s.wire_bytes_per_rank_total, dense.wire_bytes)},
+          {"saved_inter_node", saving(s.inter_node_bytes_per_rank_total, dense.inter_node_bytes)}};
+}
+
+Json memory_json(const MemoryRow& row) {
+  const MemoryUse& use = row.use;
+  return {{"when", row.when},       {"weights", use.weights},     {"gradients", use.gradients},
+          {"buckets", use.buckets}, {"optimizer", use.optimizer}, {"buffers", use.buffers},
+          {"kept", use.kept},       {"average", use.average},     {"total", use.total()}};
+}
+
+}  // namespace
+
+std::string plan_text(const RunPlan& plan) {
+  return title(plan) + traffic_table(plan) + dense_table(plan) + memory_table(plan) + notes(plan);
+}
+
+std::string plan_json(const RunPlan& plan) {
+  Json json = Json::parse(to_json(plan.summary));
+  Json& own = json["plan"];
+  own["ranks_per_node"] = plan.ranks_per_node;
+  own["batch_size"] = plan.batch_size;
+  own["steps_per_epoch"] = plan.steps_per_epoch;
+  own["evaluations"] = plan.evaluations;
+  own["step_seconds"] = plan.step_seconds > 0 ? Json(plan.step_seconds) : Json();
+  for (const auto& [name, link] :
+       {std::pair{"inter_node", plan.links.inter_node}, {"intra_node", plan.links.intra_node}})
+    own["links"][name] = {{"latency_seconds", link.latency}, {"bytes_per_second", link.bandwidth}};
+  for (const std::string& phase : plan.phases) own["phases"][phase] = phase_json(plan, phase);
+  own["dense_float32"] = dense_json(plan.summary, plan.dense_float32);
+  own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
+  for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row));
+  return json.dump(2) + "\n";
+}
+
+}  // namespace ab

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#include "apps/report/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/report/comparison.h"
+#include "apps/report/report_style.h"
+#include "apps/report/svg_chart.h"
+#include "apps/report/terminal.h"
+
+namespace ab {
+namespace {
+
+/// One curve for each run, in the run's colour.
+template <class PointsOf>
+std::vector<Curve> curves_of(const std::vector<Run>& runs, bool marked, PointsOf&& points_of) {
+  std::vector<Curve> curves;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    curves.push_back({runs[i].label, points_of(runs[i]), static_cast<int>(i), marked});
+  return curves;
+}
+
+/// Bytes sent until `step`: the latest record at or before it.
+double bytes_until(const Run& run, std::int64_t step) {
+  double bytes = 0;
+  for (const StepMetrics& m : run.steps)
+    if (m.step <= step) bytes = m.wire_bytes;
+  return bytes;
+}
+
+std::string cards(const std::vector<Run>& runs) {
+  const Run* baseline = dense_baseline(runs);
+  std::string html = "<section class=\"cards\">";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Summary& s = runs[i].summary;
+    const double saving = wire_saving(runs[i], baseline);
+    html += fmt::format(
+        "<article class=\"k{}\"><h2>{}</h2><p class=\"what\">{} · {} · {} · {} ranks</p>"
+        "<p class=\"big\">{}<small>top-1</small></p>"
+        "<dl><dt>sent per rank</dt><dd>{}</dd><dt>saved against dense</dt><dd>{}</dd><dt>model "
+        "compressed</dt><dd>{}</dd>"
+        "<dt>training time</dt><dd>{}</dd><dt>images per second</dt><dd>{:.0f}</dd></dl></article>",
+        i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model),
+        escape_html(s.dataset), s.world_size, percent(s.final_val_top1),
+        human_bytes(s.wire_bytes_per_rank_total), &runs[i] == baseline ? "baseline" : percent(saving, 1),
+        fmt::format("{:.2f} : 1", s.compression_ratio), human_seconds(s.train_seconds), s.images_per_second);
+  }
+  return html + "</section>\n";
+}
+
+std::string table(const std::vector<Run>& runs) {
+  const Run* baseline = dense_baseline(runs);
+  std::string html =
+      "<section "
+      "class=\"wide\"><table><thead><tr><th>run<th>method<th>model<th>ranks<th>steps<th>epochs<th>seed"
+      "<th>final top-1<th>best top-1<th>val loss<th>wire per rank<th>saved<th>compression<th>time<th>images/s"
+      "</tr></thead><tbody>";
+  for (const Run& run : runs) {
+    const Summary& s = run.summary;
+    html += fmt::format(
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.4f}<td>{}<td>{}<td>{:.2f}<td>{}<td>"
+        "{:.0f}</tr>",
+        escape_html(run.label), escape_html(s.method), escape_html(s.model), s.world_size, s.steps, s.epochs,
+        s.seed, percent(s.final_val_top1), percent(s.best_val_top1), s.final_val_loss,
+        human_bytes(s.wire_bytes_per_rank_total), percent(wire_saving(run, baseline), 1), s.compression_ratio,
+        human_seconds(s.train_seconds), s.images_per_second);
+  }
+  return html + "</tbody></table></section>\n";
+}
+
+std::string phase_chart(const std::vector<Run>& runs) {
+  const std::vector<std::string> phases = phases_of(runs);
+  BarChart chart{
+      "Where the bytes go: sent per rank, by phase", "bytes per rank", NumberStyle::bytes, phases, {}};
+  for (const Run& run : runs) {
+    StackedBar bar{run.label, {}};
+    for (const std::string& phase : phases) {
+      const auto at = run.summary.wire_bytes_per_rank_by_phase.find(phase);
+      bar.parts.push_back(at == run.summary.wire_bytes_per_rank_by_phase.end() ? 0 : at->second);
+    }
+    chart.bars.push_back(std::move(bar));
+  }
+  return draw(chart);
+}
+
+/// Each layer a row; a band from one split to the next, as dark as r is close to n.
+std::string rank_chart(const Run& run) {
+  BandChart chart{fmt::format("Rank r of every layer: {}", run.label), "step", 0, {}};
+  chart.x_end = static_cast<double>(std::max(run.summary.steps, run.splits.back().step));
+  for (std::size_t i = 0; i < run.splits.size(); ++i) {
+    const double begin = static_cast<double>(run.splits[i].step);
+    const double end = i + 1 < run.splits.size() ? static_cast<double>(run.splits[i + 1].step) : chart.x_end;
+    for (const LayerRank& layer : run.splits[i].layers) {
+      auto row = std::find_if(chart.rows.begin(), chart.rows.end(),
+                              [&](const BandRow& r) { return r.label == layer.name; });
+      if (row == chart.rows.end()) row = chart.rows.insert(row, BandRow{layer.name, {}});
+      row->bands.push_back(
+          {begin, end, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)),
+           std::to_string(layer.r),
+           fmt::format("{} ({}×{}): r = {} from step {} to {}", layer.name, layer.m, layer.n, layer.r, begin,
+                       end)});
+    }
+  }
+  return draw(chart);
+}
+
+std::string charts(const std::vector<Run>& runs) {
+  std::string html = "<section class=\"charts\">";
+  html += draw(LineChart{"Training loss", "step", "loss", NumberStyle::plain, NumberStyle::plain, false,
+                         curves_of(runs, false, [](const Run& run) {
+                           std::vector<Point> points;
+                           for (const StepMetrics& m : run.steps)
+                             points.push_back({static_cast<double>(m.step), m.loss});
+                           return points;
+                         })});
+  html += draw(LineChart{"Accuracy on the validation images", "step", "top-1", NumberStyle::plain,
+                         NumberStyle::percent, false, curves_of(runs, true, [](const Run& run) {
+                           std::vector<Point> points;
+                           for (const EpochMetrics& m : run.epochs)
+                             points.push_back({static_cast<double>(m.step), m.val_top1});
+                           return points;
+                         })});
+  html += draw(LineChart{"Bytes sent by rank 0", "step", "bytes, cumulative", NumberStyle::plain,
+                         NumberStyle::bytes, true, curves_of(runs, false, [](const Run& run) {
+                           std::vector<Point> points{{0, 0}};
+                           for (const StepMetrics& m : run.steps)
+                             points.push_back({static_cast<double>(m.step), m.wire_bytes});
+                           return points;
+                         })});
+  html += draw(LineChart{"What the bytes of rank 0 bought", "bytes sent", "top-1", NumberStyle::bytes,
+                         NumberStyle::percent, false, curves_of(runs, true, [](const Run& run) {
+                           std::vector<Point> points;
+                           for (const EpochMetrics& m : run.epochs)
+                             points.push_back({bytes_until(run, m.step), m.val_top1});
+                           return points;
+                         })});
+  html += phase_chart(runs);
+  for (const Run& run : runs)
+    if (!run.splits.empty()) html += rank_chart(run);
+  return html + "</section>\n";
+}
+
+}  // namespace
+
+std::string report_html(const std::vector<Run>& runs) {
+  std::vector<std::string> labels;
+  for (const Run& run : runs) labels.push_back(run.label);
+  const std::string title = fmt::format("abtrain: {}", fmt::join(labels, ", "));
+  return fmt::format(
+             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title>\n"
+             "<style>{}</style></head>\n<body><header><h1>{} {} compared</h1><p>Bytes are what one rank puts "
+             "on "
+             "the wire under ring algorithms, mean over ranks; rest the pointer on a point to read "
+             "it.</p></header>\n",
+             escape_html(title), kReportStyle, runs.size(), runs.size() == 1 ? "run" : "runs") +
+         cards(runs) + charts(runs) + table(runs) + "</body></html>\n";
+}
+
+}  // namespace ab

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+#include "apps/report/svg_chart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "apps/report/terminal.h"
+
+namespace ab {
+namespace {
+
+constexpr double kWidth = 640, kHeight = 340;
+constexpr double kLeft = 80, kRight = 16, kTop = 14, kBottom = 46;
+constexpr int kColours = 8;
+constexpr std::size_t kMaxPoints = 400;  // more than a pixel holds
+constexpr std::size_t kMaxHovers = 80;
+
+bool finite(const Point& p) { return std::isfinite(p.x) && std::isfinite(p.y); }
+
+std::string colour_class(int colour) {
+  return fmt::format("k{}{}", colour % kColours, colour >= kColours ? " dashed" : "");
+}
+
+/// Parts of a bar start elsewhere in the palette than curves, so that nobody takes a part for a run.
+int part_colour(std::size_t part) { return static_cast<int>(part) + 3; }
+
+/// A linear map from data to the page.
+struct Scale {
+  double low, high, from, to;
+  double operator()(double value) const { return from + (value - low) / (high - low) * (to - from); }
+};
+
+/// At most kMaxPoints, each the mean of as many neighbours.
+std::vector<Point> thinned(const std::vector<Point>& points) {
+  std::vector<Point> finite_points;
+  std::copy_if(points.begin(), points.end(), std::back_inserter(finite_points), finite);
+  const std::size_t group = (finite_points.size() + kMaxPoints - 1) / kMaxPoints;
+  if (group <= 1) return finite_points;
+  std::vector<Point> means;
+  for (std::size_t i = 0; i < finite_points.size(); i += group) {
+    const std::size_t end = std::min(i + group, finite_points.size());
+    Point mean;
+    for (std::size_t j = i; j < end; ++j) mean.x += finite_points[j].x, mean.y += finite_points[j].y;
+    means.push_back({mean.x / static_cast<double>(end - i), mean.y / static_cast<double>(end - i)});
+  }
+  return means;
+}
+
+std::string figure(const std::string& title, const std::string& legend, double height,
+                   const std::string& body) {
+  return fmt::format(
+      "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {} {}\" role=\"img\" "
+      "aria-label=\"{}\">{}</svg></figure>\n",
+      escape_html(title), legend, kWidth, height, escape_html(title), body);
+}
+
+std::string legend_of(const std::vector<std::pair<std::string, int>>& entries) {
+  std::string text = "<div class=\"legend\">";
+  for (const auto& [label, colour] : entries)
+    text += fmt::format("<span><i class=\"{}\"></i>{}</span>", colour_class(colour), escape_html(label));
+  return text + "</div>";
+}
+
+std::string x_axis(const Scale& x, double bottom, NumberStyle style, const std::string& label) {
+  std::string svg;
+  for (const double tick : axis_ticks(x.low, x.high, 6))
+    svg += fmt::format(
+        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
+        "<text class=\"tick\" text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3}\">{4}</text>",
+        x(tick), kTop, bottom, bottom + 17, number_text(tick, style));
+  return svg + fmt::format("<text class=\"axis\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{}\">{}</text>",
+                           (x.from + x.to) / 2, bottom + 37, escape_html(label));
+}
+
+std::string y_axis(const Scale& y, NumberStyle style, const std::string& label) {
+  std::string svg;
+  for (const double tick : axis_ticks(y.low, y.high, 5))
+    svg += fmt::format(
+        "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}</text>",
+        kLeft, kWidth - kRight, y(tick), y(tick), kLeft - 7, y(tick) + 4, number_text(tick, style));
+  return svg + fmt::format(
+                   "<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(14 {:.1f}) "
+                   "rotate(-90)\">{}</text>",
+                   (y.from + y.to) / 2, escape_html(label));
+}
+
+std::string draw_curve(const Curve& curve, const LineChart& chart, const Scale& x, const Scale& y) {
+  const std::vector<Point> points = thinned(curve.points);
+  std::string path;
+  for (const Point& p : points) path += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
+  std::string svg =
+      fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>", colour_class(curve.colour), path);
+  const std::size_t stride = std::max<std::size_t>(1, points.size() / kMaxHovers);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (i % stride != 0 && i + 1 != points.size()) continue;
+    svg += fmt::format(
+        "<g class=\"point\"><title>{}: {} at {} {}</title><circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" "
+        "r=\"8\"/>"
+        "<circle class=\"dot {}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/></g>",
+        escape_html(curve.label), number_text(points[i].y, chart.y_style), escape_html(chart.x_label),
+        number_text(points[i].x, chart.x_style), x(points[i].x), y(points[i].y), colour_class(curve.colour),
+        curve.marked ? " shown" : "", x(points[i].x), y(points[i].y));
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::string number_text(double value, NumberStyle style) {
+  if (style == NumberStyle::bytes) return human_bytes(value);
+  if (style == NumberStyle::percent) return fmt::format("{:.4g} %", 100 * value);
+  if (std::abs(value) >= 10000) return human_count(value);
+  return fmt::format("{:.4g}", value);
+}
+
+std::string escape_html(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '&')
+      safe += "&amp;";
+    else if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '"')
+      safe += "&quot;";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
+std::vector<double> axis_ticks(double low, double high, int count) {
+  const double rough = (high - low) / std::max(1, count);
+  if (!(rough > 0) || !std::isfinite(rough)) return {low};
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double step = power * (rough / power <= 1 ? 1 : rough / power <= 2 ? 2 : rough / power <= 5 ? 5 : 10);
+  std::vector<double> ticks;
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
+    ticks.push_back(i * step + 0.0);  // + 0.0 turns -0 into 0
+  return ticks;
+}
+
+std::string draw(const LineChart& chart) {
+  double x_low = 0, x_high = 0;
+  double y_low = std::numeric_limits<double>::infinity(), y_high = -y_low;
+  std::vector<std::pair<std::string, int>> entries;
+  for (const Curve& curve : chart.curves) {
+    entries.emplace_back(curve.label, curve.colour);
+    for (const Point& p : thinned(curve.points)) {
+      x_high = std::max(x_high, p.x);
+      y_low = std::min(y_low, p.y);
+      y_high = std::max(y_high, p.y);
+    }
+  }
+  if (!(y_low <= y_high)) return figure(chart.title, "<p class=\"none\">Nothing was recorded.</p>", 1, "");
+  if (chart.y_from_zero) y_low = std::min(0.0, y_low);
+  const double margin = y_high > y_low ? 0.05 * (y_high - y_low) : std::max(1e-9, 0.05 * std::abs(y_high));
+  if (!(x_high > x_low)) x_high = x_low + 1;
+  const Scale x{x_low, x_high, kLeft, kWidth - kRight};
+  const Scale y{chart.y_from_zero ? y_low : y_low - margin, y_high + margin, kHeight - kBottom, kTop};
+
+  std::string svg =
+      x_axis(x, kHeight - kBottom, chart.x_style, chart.x_label) + y_axis(y, chart.y_style, chart.y_label);
+  for (const Curve& curve : chart.curves) svg += draw_curve(curve, chart, x, y);
+  return figure(chart.title, legend_of(entries), kHeight, svg);
+}
+
+std::string draw(const BarChart& chart) {
+  constexpr double kBarHeight = 26, kRow = 40, kLabels = 150;
+  double longest = 0;
+  for (const StackedBar& bar : chart.bars) {
+    double sum = 0;
+    for (const double part : bar.parts) sum += part;
+    longest = std::max(longest, sum);
+  }
+  if (!(longest > 0)) return figure(chart.title, "<p class=\"none\">Nothing was sent.</p>", 1, "");
+  std::vector<std::pair<std::string, int>> entries;
+  for (std::size_t i = 0; i < chart.parts.size(); ++i) entries.emplace_back(chart.parts[i], part_colour(i));
+
+  const Scale x{0, longest * 1.02, kLabels, kWidth - kRight};
+  const double bottom = kTop + kRow * static_cast<double>(chart.bars.size());
+  std::string svg = x_axis(x, bottom, chart.style, chart.x_label);
+  double top = kTop + (kRow - kBarHeight) / 2;
+  for (const StackedBar& bar : chart.bars) {
+    svg += fmt::format(
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+        kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 22)), escape_html(bar.label));
+    double begin = 0;
+    for (std::size_t i = 0; i < bar.parts.size(); ++i) {
+      const double end = begin + bar.parts[i];
+      if (bar.parts[i] > 0)
+        svg += fmt::format(
+            "<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: "
+            "{}</title></rect>",
+            colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight,
+            escape_html(bar.label), escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
+      begin = end;
+    }
+    top += kRow;
+  }
+  return figure(chart.title, legend_of(entries), bottom + kBottom, svg);
+}
+
+std::string draw(const BandChart& chart) {
+  constexpr double kRow = 19, kLabels = 190;
+  constexpr double kDigit = 7;  // width of a character inside a band
+  const double bottom = kTop + kRow * static_cast<double>(chart.rows.size());
+  const Scale x{0, std::max(1.0, chart.x_end), kLabels, kWidth - kRight};
+  std::string svg = x_axis(x, bottom, NumberStyle::plain, chart.x_label);
+  double top = kTop;
+  for (const BandRow& row : chart.rows) {
+    svg += fmt::format(
+        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+        kLabels - 8, top + 13, escape_html(shorten(row.label, 29)), escape_html(row.label));
+    for (const BandRow::Band& band : row.bands) {
+      const double width = x(band.end) - x(band.begin);
+      svg += fmt::format(
+          "<g><title>{}</title><rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" "
+          "fill-opacity=\"{:.2f}\"/>",
+          escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
+          0.1 + 0.5 * std::clamp(band.fraction, 0.0, 1.0));
+      if (width > kDigit * (text_width(band.text) + 1))
+        svg +=
+            fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
+                        x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
+      svg += "</g>";
+    }
+    top += kRow;
+  }
+  return figure(chart.title, "", bottom + kBottom, svg);
+}
+
+}  // namespace ab

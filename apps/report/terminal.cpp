@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "apps/report/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ab {
+namespace {
+
+constexpr int kWidthElsewhere = 100;
+
+bool begins_code_point(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
+
+/// The first `columns` code points.
+std::string_view prefix(std::string_view text, int columns) {
+  std::size_t i = 0;
+  for (; i < text.size(); ++i)
+    if (begins_code_point(text[i]) && columns-- == 0) break;
+  return text.substr(0, i);
+}
+
+/// Three significant digits and a unit: 1234567 -> "1.23 M".
+std::string scaled(double value, std::initializer_list<const char*> units) {
+  if (!std::isfinite(value)) return "-";
+  auto unit = units.begin();
+  while (std::abs(value) >= 999.5 && unit + 1 != units.end()) value /= 1000, ++unit;
+  const int decimals = value == std::floor(value) && unit == units.begin() ? 0
+                       : std::abs(value) < 9.995                           ? 2
+                       : std::abs(value) < 99.95                           ? 1
+                                                                           : 0;
+  const std::string number = fmt::format("{:.{}f}", value, decimals);
+  return **unit == '\0' ? number : number + " " + *unit;
+}
+
+}  // namespace
+
+int terminal_width() {
+  winsize size{};
+  const bool known =
+      ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int>(size.ws_col, 60, 200) : kWidthElsewhere;
+}
+
+int text_width(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), begins_code_point));
+}
+
+std::string shorten(std::string_view text, int width) {
+  const int all = text_width(text);
+  if (all <= width || width < 3) return std::string(text);
+  const int front = (width - 1) / 2, back = width - 1 - front;
+  return std::string(prefix(text, front)) + "…" + std::string(text.substr(prefix(text, all - back).size()));
+}
+
+std::string wrap(std::string_view text, int width) {
+  std::string lines;
+  int column = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const bool fits = column + 1 + text_width(word) <= width;
+    if (column > 0) lines += fits ? ' ' : '\n';
+    column = (column > 0 && fits ? column + 1 : 0) + text_width(word);
+    lines += word;
+  }
+  return lines;
+}
+
+std::string human_bytes(double bytes) { return scaled(bytes, {"B", "kB", "MB", "GB", "TB", "PB"}); }
+
+std::string human_count(double count) { return scaled(count, {"", "k", "M", "G", "T"}); }
+
+std::string percent(double fraction, int decimals) {
+  return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, decimals) : "-";
+}
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+std::string spark_bars(const std::vector<double>& values) {
+  static constexpr const char* kLevels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::string text;
+  for (const double value : values) {
+    const double fraction = values.front() > 0 ? value / values.front() : 0;
+    text += kLevels[std::clamp(static_cast<int>(std::lround(fraction * 7)), 0, 7)];
+  }
+  return text;
+}
+
+std::string bar(double fraction, int width) {
+  static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int eighths = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * width * 8));
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  text += kEighths[eighths % 8];
+  return text + std::string(static_cast<std::size_t>(std::max(0, width - (eighths + 7) / 8)), ' ');
+}
+
+TextTable::TextTable(std::vector<std::string> headings, std::vector<std::size_t> left)
+    : left_(std::move(left)) {
+  left_.push_back(0);
+  rows_.push_back(std::move(headings));
+}
+
+void TextTable::add(std::vector<std::string> cells) {
+  cells.resize(rows_.front().size());
+  rows_.push_back(std::move(cells));
+}
+
+std::vector<int> TextTable::widths() const {
+  std::vector<int> widths(rows_.front().size(), 0);
+  for (const auto& row : rows_)
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], text_width(row[c]));
+  return widths;
+}
+
+bool TextTable::is_left(std::size_t column) const {
+  return std::find(left_.begin(), left_.end(), column) != left_.end();
+}
+
+std::string TextTable::aligned(std::size_t row, std::size_t column, int width) const {
+  const std::string& cell = rows_[row][column];
+  const std::string padding(static_cast<std::size_t>(width - text_width(cell)), ' ');
+  return is_left(column) ? cell + padding : padding + cell;
+}
+
+std::string TextTable::str() const {
+  const std::vector<int> width = widths();
+  std::string text;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    std::string line;
+    for (std::size_t c = 0; c < width.size(); ++c) line += (c > 0 ? "  " : "") + aligned(r, c, width[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+    if (r > 0) continue;
+    for (std::size_t c = 0; c < width.size(); ++c) {
+      if (c > 0) text += "  ";
+      for (int i = 0; i < width[c]; ++i) text += "─";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string TextTable::markdown() const {
+  std::vector<int> width = widths();
+  for (int& w : width) w = std::max(w, 3);
+  std::string text;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    for (std::size_t c = 0; c < width.size(); ++c) text += (c > 0 ? " | " : "| ") + aligned(r, c, width[c]);
+    text += " |\n";
+    if (r > 0) continue;
+    for (std::size_t c = 0; c < width.size(); ++c) {
+      const std::string dashes(static_cast<std::size_t>(width[c]) + 1, '-');
+      text += is_left(c) ? "|" + dashes + "-" : "|" + dashes + ":";
+    }
+    text += "|\n";
+  }
+  return text;
+}
+
+}  // namespace ab

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/build_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/datasets.h"
+#include "engine/core/precision.h"
+#include "engine/core/threads.h"
+
+namespace ab {
+
+TrainAndTest load_data(const TrainConfig& config) {
+  const DatasetEntry& dataset = find_dataset(config.dataset);
+  return dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
+}
+
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) {
+  LoaderOptions options;
+  options.batch_size = config.batch_size;
+  options.rank = world.rank();
+  options.world_size = world.size();
+  options.seed = config.seed;
+  options.image_size = static_cast<int>(config.image_size);
+  options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
+  options.mix = {config.mixup, config.cutmix};
+  options.threads = compute_threads();
+  return options;
+}
+
+ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size) {
+  if (config.image_size > 0) image_size = config.image_size;
+  return {.name = config.model,
+          .classes = classes,
+          .image_size = image_size,
+          .width = config.width,
+          .dropout = config.dropout,
+          .drop_path = config.drop_path,
+          .qkv_bias = config.qkv_bias,
+          .zero_init_residual = config.zero_init_residual,
+          .seed = config.seed,
+          .spectrum = config.init};
+}
+
+std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
+  return (batches_per_epoch + config.accumulate - 1) / config.accumulate;
+}
+
+std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch) {
+  return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
+}
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
+  const double per_epoch = static_cast<double>(updates_per_epoch);
+  LrSchedule schedule;
+  schedule.kind = config.schedule;
+  schedule.peak = config.lr;
+  schedule.start = schedule.end = config.min_lr;
+  schedule.warmup_steps = config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
+  schedule.total_steps = total_steps(config, updates_per_epoch);
+  schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
+  schedule.step_factor = config.lr_step_factor;
+  return schedule;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params) {
+  auto optimizer = config.optimizer == "adamw"
+                       ? make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay})
+                       : make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
+  optimizer->set_max_grad_norm(config.max_grad_norm);
+  optimizer->set_decay_vectors(config.decay_vectors);
+  optimizer->set_skip_overflow(precision_named(config.precision) == Precision::fp16);
+  return optimizer;
+}
+
+void check_run(const TrainConfig& config, const Method& method, int world_size) {
+  AB_CHECK((config.steps > 0) != (config.epochs > 0), "a run takes either epochs or steps, got {} and {}", config.epochs,
+           config.steps);
+  ModelSpec spec = make_model_spec(config, 10, config.image_size > 0 ? config.image_size : 32);
+  spec.draw = false;  // for its names and shapes alone
+  const std::unique_ptr<Layer> model = make_model(spec);
+  if (method.check) method.check(config, *model, world_size);
+}
+
+}  // namespace ab

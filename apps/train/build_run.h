@@ -1,0 +1,37 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// From the words of a TrainConfig to the objects of a run.
+
+#include <memory>
+
+#include "apps/methods/method.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "engine/comm/comm.h"
+#include "engine/optim/optimizer.h"
+#include "layers/models/models.h"
+
+namespace ab {
+
+/// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
+TrainAndTest load_data(const TrainConfig& config);
+
+/// The share of this rank in it.
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world);
+
+/// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
+ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);
+
+/// Updates in a pass over the data: one for every `accumulate` batches, and one for what is left of them.
+std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch);
+/// How long a run is.
+std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
+
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
+/// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked before
+/// anything is loaded or written.
+void check_run(const TrainConfig& config, const Method& method, int world_size);
+
+}  // namespace ab

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/learner.h"
+
+#include "apps/config/run_device.h"
+#include "apps/train/build_run.h"
+#include "layers/model_state.h"
+
+namespace ab {
+
+Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
+                 const LrSchedule& schedule, std::unique_ptr<Layer> start)
+    : device(choose_device(config.device)), precision(precision_named(config.precision)), model(std::move(start)) {
+  ModelSpec spec = make_model_spec(config, images.classes, images.height);
+  if (!model) model = make_model(spec, device);
+  optimizer = make_optimizer(config, inventory_of(*model).params);
+  if (precision == Precision::fp16) loss_scale.emplace();
+  strategy = method.make(config, *model, world, schedule);
+  if (config.ema_decay > 0) {
+    spec.draw = false;
+    average = std::make_unique<WeightAverage>(make_model(spec, device), *model, config.ema_decay);
+  }
+}
+
+void Learner::update(TrainState& state, double learning_rate) {
+  strategy->finish_grads(state);
+  optimizer->step(learning_rate);
+  if (loss_scale) loss_scale->update(optimizer->read_grad_norm());
+  ++state.step;
+}
+
+void Learner::update_average() {
+  if (average) strategy->replicas_agree() ? average->update(*model) : average->wait();
+}
+
+std::vector<Tensor> Learner::buffers() const {
+  std::vector<Tensor> result;
+  for (const Buffer& buffer : inventory_of(*model).buffers) result.push_back(buffer.value);
+  return result;
+}
+
+std::vector<Tensor> Learner::tensors() const {
+  std::vector<Tensor> result = buffers();
+  for (const Param* p : inventory_of(*model).params) result.push_back(p->value.value());
+  return result;
+}
+
+void Learner::save(StateDict& dict) {
+  save_model(*model, dict);
+  optimizer->save(dict);
+  strategy->save(dict);
+  if (average) average->save(dict);
+  if (loss_scale) loss_scale->save(dict);
+}
+
+void Learner::load(const StateDict& dict, TrainState& state) {
+  load_model(*model, dict);
+  optimizer->load(dict, all_params(*model), device);
+  strategy->load(dict, state);
+  if (average) average->load(dict);
+  if (loss_scale) loss_scale->load(dict);
+}
+
+}  // namespace ab

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/run_folder.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/methods/method.h"
+#include "engine/core/check.h"
+#include "engine/io/atomic_file.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+double number(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at != line.end() && at->is_number() ? at->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t integer(const Json& line, const char* key) {
+  const auto at = line.find(key);
+  return at != line.end() && at->is_number_integer() ? at->get<std::int64_t>() : 0;
+}
+
+void add_line(const Json& line, Run& run) {
+  const std::string kind = line.value("kind", "");
+  if (kind == "step") {
+    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""),
+                         number(line, "loss"), number(line, "lr"), number(line, "images_per_second"),
+                         number(line, "wire_bytes")});
+  } else if (kind == "epoch") {
+    run.epochs.push_back({integer(line, "epoch"), integer(line, "step"), number(line, "val_loss"),
+                          number(line, "val_top1"), number(line, "val_top5")});
+  } else if (kind == "split") {
+    SplitMetrics split{integer(line, "step"), {}};
+    for (const Json& layer : line.at("layers"))
+      split.layers.push_back({layer.at("name"), layer.at("m"), layer.at("n"), layer.at("r")});
+    run.splits.push_back(std::move(split));
+  }
+}
+
+/// Skips lines that are no JSON: a killed run, or a disk that was full for a while, leaves half a line.
+void read_metrics(const std::string& path, Run& run) {
+  std::istringstream lines(read_file(path, ErrorKind::data));
+  std::int64_t readable = 0, broken = 0;
+  for (std::string text; std::getline(lines, text);) {
+    try {
+      add_line(Json::parse(text), run);
+      ++readable;
+    } catch (const Json::exception&) {
+      ++broken;
+    }
+  }
+  AB_CHECK_KIND(data, readable > 0 || broken == 0, "{} holds no metrics: none of its {} lines can be read",
+                path, broken);
+}
+
+}  // namespace
+
+std::string in_folder(const std::string& folder, const char* file) {
+  return (fs::path(folder) / file).string();
+}
+
+std::string model_path(const std::string& file_or_folder) {
+  std::error_code ignored;
+  return fs::is_directory(file_or_folder, ignored) ? in_folder(file_or_folder, kModelFile) : file_or_folder;
+}
+
+void check_run_folder(const TrainConfig& config) {
+  std::error_code ignored;
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kCheckpointFolder})
+    AB_CHECK(config.overwrite || config.resume == "auto" || !fs::exists(in_folder(config.out, file), ignored),
+             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite",
+             config.out, file);
+  fs::path existing = fs::absolute(config.out);
+  while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
+  AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
+           existing.string());
+  AB_CHECK(::access(existing.c_str(), W_OK | X_OK) == 0, "--out {} cannot be written: {}: {}", config.out,
+           existing.string(), std::strerror(errno));
+}
+
+Start start_of(const TrainConfig& config) {
+  if (config.resume.empty()) return Start::anew;
+  std::error_code ignored;
+  const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
+  if (holds(kConfigFile))
+    check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
+  if (holds(kSummaryFile)) return Start::finished;
+  if (holds(kCheckpointFolder)) return Start::from_checkpoint;
+  AB_CHECK_KIND(checkpoint, config.resume == "auto",
+                "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
+  return Start::anew;
+}
+
+TrainConfig settle_config(TrainConfig config) {
+  const Method& method = find_method(config.method);
+  if (!method.settle) return config;
+  std::error_code ignored;
+  const std::string saved = in_folder(config.out, kConfigFile);
+  const bool goes_on = !config.resume.empty() && fs::exists(saved, ignored);
+  method.settle(config, goes_on ? resolve_train_config({}, saved) : config);
+  return config;
+}
+
+void create_run_folder(const TrainConfig& config) {
+  std::error_code problem;
+  fs::create_directories(config.out, problem);
+  AB_CHECK(!problem, "--out {} cannot be created: {}", config.out, problem.message());
+}
+
+void begin_run_folder(const TrainConfig& config) {
+  check_run_folder(config);
+  std::error_code problem;
+  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kAverageFile, kCheckpointFolder}) {
+    fs::remove_all(in_folder(config.out, file), problem);
+    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file,
+             problem.message());
+  }
+  write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
+}
+
+Run read_run(const std::string& folder) {
+  std::error_code ignored;
+  AB_CHECK_KIND(data, fs::is_directory(folder, ignored), "there is no run folder {}", folder);
+  AB_CHECK_KIND(data, fs::exists(in_folder(folder, kSummaryFile), ignored),
+                "{} holds no finished run: it has no {}", folder, kSummaryFile);
+  Run run;
+  run.folder = folder;
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  run.label = path.filename().string();
+  const std::string summary_file = in_folder(folder, kSummaryFile);
+  run.summary = summary_from_json(read_file(summary_file, ErrorKind::data), summary_file);
+  read_metrics(in_folder(folder, kMetricsFile), run);
+  return run;
+}
+
+}  // namespace ab

@@ -1,0 +1,67 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The folder of a run: config.toml, metrics.jsonl, checkpoints, and, when it is complete, model.safetensors (and that of
+// the averaged weights) and summary.json.
+
+#include <string>
+#include <vector>
+
+#include "apps/config/config.h"
+#include "apps/train/summary.h"
+
+namespace ab {
+
+inline constexpr const char* kConfigFile = "config.toml";
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kSummaryFile = "summary.json";
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kAverageFile = "model_average.safetensors";
+inline constexpr const char* kCheckpointFolder = "checkpoints";
+
+/// "runs/a" and "summary.json" to "runs/a/summary.json".
+std::string in_folder(const std::string& folder, const char* file);
+
+/// A model file, or that of the run folder which was given instead.
+std::string model_path(const std::string& file_or_folder);
+
+/// Throws Error(config) when `config.out` holds a run that may not be overwritten (nor begun again by --resume
+/// auto), is a file, or cannot be written to. Changes nothing, so that every rank may ask before any of them starts.
+void check_run_folder(const TrainConfig& config);
+
+/// How a run begins.
+enum class Start {
+  anew,
+  from_checkpoint,
+  finished,  ///< it is complete already
+};
+
+/// What `config.resume` finds in the folder. Without it a run starts anew; with "auto" also one that ended before
+/// its first checkpoint. Throws Error(config) when the run there has other settings (check_resumable), and
+/// Error(checkpoint) when a run that is named to be resumed has no checkpoint.
+Start start_of(const TrainConfig& config);
+
+/// `config` with what its method decides once, when a run begins (Method::settle); a run that goes on keeps it.
+TrainConfig settle_config(TrainConfig config);
+
+/// Creates the folder, and nothing in it.
+void create_run_folder(const TrainConfig& config);
+/// Removes the files of a run that is to be overwritten, and writes config.toml. For the rank that holds the
+/// folder's lock, after all have passed check_run_folder().
+void begin_run_folder(const TrainConfig& config);
+
+/// What `compare` knows of a run.
+struct Run {
+  std::string folder;
+  std::string label;  ///< the last part of the folder's path
+  Summary summary;
+  std::vector<StepMetrics> steps;
+  std::vector<EpochMetrics> epochs;
+  std::vector<SplitMetrics> splits;
+};
+
+/// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one
+/// sentence when the folder holds no finished run.
+Run read_run(const std::string& folder);
+
+}  // namespace ab

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/run_transport.h"
+
+#include "apps/config/run_device.h"
+#include "engine/comm/nccl_comm.h"
+#include "engine/comm/rendezvous.h"
+
+namespace ab {
+namespace {
+
+std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {
+  if (config.rendezvous.empty() && find_launcher() == Launcher::mpi) return make_mpi_bootstrap(options);
+  const Place place = find_place(config.rendezvous);
+  return make_rendezvous({place.rank, place.ranks, place.address, options.timeout, place.job});
+}
+
+}  // namespace
+
+Transport choose_transport(const TrainConfig& config, Launcher launcher) {
+  const bool on_gpu = config.device != "cpu";
+  const bool alone = launcher == Launcher::none && config.rendezvous.empty();
+  Transport transport = alone ? Transport::threads : on_gpu ? Transport::nccl : Transport::mpi;
+  if (config.transport == "threads") transport = Transport::threads;
+  if (config.transport == "mpi") transport = Transport::mpi;
+  if (config.transport == "nccl") transport = Transport::nccl;
+
+  const bool may_be_mpi = launcher != Launcher::torchrun && config.rendezvous.empty();
+  AB_CHECK(transport != Transport::mpi || may_be_mpi,
+           "ranks on the CPU talk over MPI, which torchrun and --rendezvous do not start: use mpirun or srun, or "
+           "--ranks N in one process, or --device cuda");
+  AB_CHECK(transport != Transport::nccl || on_gpu, "NCCL connects GPUs; give --device cuda, or --transport mpi");
+  AB_CHECK(
+      transport == Transport::nccl || !config.share_gpu,
+      "--share-gpu is for several processes on one GPU over NCCL; threads of one process (--ranks N) share it anyway");
+  return transport;
+}
+
+GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation) {
+  if (config.cuda_graph == "off") return GraphUse::off;
+  std::string obstacle;
+  if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
+  else if (runs_beside_computation)
+    obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
+  else if (config.sync_bn != SyncBn::off)
+    obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";
+  if (config.cuda_graph == "auto") return obstacle.empty() ? GraphUse::if_possible : GraphUse::off;
+  AB_CHECK(obstacle.empty(), "--cuda-graph on: {}", obstacle);
+  return GraphUse::required;
+}
+
+std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options) {
+  if (transport == Transport::mpi) return make_mpi_comm(options);
+  const Device device = choose_device(config.device);  // one that is not there is refused before anyone waits for it
+  return make_nccl_comm(find_each_other(config, options), device.index, options);
+}
+
+}  // namespace ab

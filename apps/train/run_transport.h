@@ -1,0 +1,31 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// From the settings of a run and the launcher of this process to what its ranks are and talk over.
+
+#include <memory>
+
+#include "apps/config/config.h"
+#include "apps/train/step_graph.h"
+#include "engine/comm/bootstrap.h"
+#include "engine/comm/launcher.h"
+
+namespace ab {
+
+enum class Transport { threads, mpi, nccl };
+
+/// As --transport says; for auto threads of a process that was started alone, MPI between processes on CPUs and NCCL
+/// between processes on GPUs. Throws Error(config) where device, launcher and transport do not go together.
+Transport choose_transport(const TrainConfig& config, Launcher launcher);
+
+/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU where neither forward nor
+/// backward concerns another rank: gradients that are exchanged while backward still computes are worth more
+/// (`runs_beside_computation`, see Comm), and synchronised batch norm exchanges statistics. Throws Error(config) for on
+/// where it cannot be.
+GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation);
+
+/// The world of a process among others, over mpi or nccl. NCCL's ranks find each other where --rendezvous says, else
+/// over MPI under mpirun, else where torchrun's or Slurm's variables say.
+std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options);
+
+}  // namespace ab

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/stop_request.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <thread>
+
+namespace ab {
+namespace {
+
+constexpr std::chrono::seconds kImpatience{5};
+
+std::atomic<bool> stop_flag{false};  // of the process, as signals are
+
+void wait_for_signals(sigset_t signals) {
+  using Clock = std::chrono::steady_clock;
+  int signal = 0;
+  if (sigwait(&signals, &signal) != 0) return;
+  request_stop();
+  const auto first = Clock::now();
+  while (sigwait(&signals, &signal) == 0 && Clock::now() - first <= kImpatience) continue;
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::raise(signal);
+}
+
+}  // namespace
+
+void listen_for_stop_signals() {
+  static std::atomic<bool> listening{false};
+  if (listening.exchange(true)) return;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread(wait_for_signals, signals).detach();  // ends with the process
+}
+
+void request_stop() { stop_flag = true; }
+bool stop_requested() { return stop_flag; }
+void clear_stop_request() { stop_flag = false; }
+
+StopAgreement::StopAgreement(Comm& world) : control_(world.split(0, kLabel)) {}
+
+StopAgreement::~StopAgreement() {
+  if (std::uncaught_exceptions() > 0) return;  // peers may never ask again: do not wait for them
+  try {
+    answer(0);  // requests end before their communicator
+  } catch (...) {  // a peer has failed, which has been said elsewhere
+  }
+}
+
+void StopAgreement::ask() {
+  Ledger& ledger = control_->ledger();
+  const std::string phase = ledger.phase();
+  ledger.set_phase(kLabel);
+  Question question;
+  question.flag = Tensor::from(std::vector<std::int64_t>{stop_requested() ? 1 : 0}, {1});
+  question.request = control_->all_reduce_async(question.flag, ReduceOp::max);
+  questions_.push_back(std::move(question));
+  ledger.set_phase(phase);
+}
+
+bool StopAgreement::answer(std::size_t unanswered) {
+  while (questions_.size() > unanswered) {
+    questions_.front().request.wait();
+    agreed_ = agreed_ || *questions_.front().flag.data<std::int64_t>() != 0;
+    questions_.pop_front();
+  }
+  return agreed_;
+}
+
+}  // namespace ab

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/train_in_folder.h"
+
+#include <filesystem>
+#include <functional>
+
+#include "apps/config/config.h"
+#include "apps/config/run_device.h"
+#include "apps/model_file/model_file.h"
+#include "apps/train/run_folder.h"
+#include "engine/io/atomic_file.h"
+#include "engine/io/run_lock.h"
+
+namespace ab {
+namespace {
+
+constexpr const char* kLogBytes = "metrics.bytes";  // in a checkpoint: how long metrics.jsonl was
+
+/// The ranks whose hash is not that of rank 0.
+std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
+  const Tensor all({world.size()}, DType::int64);
+  world.all_gather(Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(hash)}, {1}), all);
+  std::vector<int> different;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (all.data<std::int64_t>()[rank] != all.data<std::int64_t>()[0]) different.push_back(rank);
+  return different;
+}
+
+/// Ranks started with different flags would train different models, and ranks that see another state of the run
+/// folder would begin at another step: refuse.
+void check_same_config(const TrainConfig& config, Start start, Comm& world) {
+  TrainConfig shared = config;  // less what may differ from node to node
+  shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
+  shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
+  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start);
+  const std::vector<int> different = ranks_unlike_first(hash, world);
+  AB_CHECK(different.empty(),
+           "rank(s) {} started with other settings than rank 0, or see another run folder: all ranks need the same "
+           "flags and one file system",
+           fmt::join(different, ", "));
+}
+
+/// Nodes with different files, or different lists of them, would not train on one order of images: refuse.
+void check_same_data(const TrainAndTest& data, Comm& world) {
+  const std::vector<int> different = ranks_unlike_first(data.fingerprint(), world);
+  AB_CHECK_KIND(data, different.empty(),
+                "rank(s) {} found other images than rank 0: give all nodes the same data set",
+                fmt::join(different, ", "));
+}
+
+/// A rank that cannot write its part of a checkpoint shall say so now, and not when the run is told to stop.
+void check_sees_folder(const TrainConfig& config, int rank) {
+  std::error_code ignored;
+  AB_CHECK(config.save_every == 0 || std::filesystem::exists(in_folder(config.out, kConfigFile), ignored),
+           "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
+           config.out);
+}
+
+/// The model with the values of --weights, or null without.
+std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest& data) {
+  if (config.weights.empty()) return nullptr;
+  const ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
+  std::unique_ptr<Layer> model = make_model(spec, choose_device(config.device));
+  const std::string file = model_path(config.weights);
+  const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
+  if (!fresh.empty())
+    fmt::print(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
+               config.dataset, fmt::join(fresh, " and "));
+  return model;
+}
+
+void write_result(const TrainConfig& config, const TrainAndTest& data, const TrainResult& result) {
+  const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset};
+  write_safetensors(in_folder(config.out, kModelFile), model_to_file(*result.model, info));
+  if (result.average) write_safetensors(in_folder(config.out, kAverageFile), model_to_file(*result.average, info));
+  write_file_atomically(in_folder(config.out, kSummaryFile), to_json(result.summary));
+}
+
+/// What rank 0 hears of the loop: it writes that down, and passes it on.
+TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
+  TrainListener both;
+  both.on_step = [&](const StepMetrics& m, std::int64_t total) {
+    log.write(m);
+    if (listener.on_step) listener.on_step(m, total);
+  };
+  both.on_epoch = [&](const EpochMetrics& m) {
+    log.write(m);
+    if (listener.on_epoch) listener.on_epoch(m);
+  };
+  both.on_split = [&](const SplitMetrics& m) {
+    log.write(m);
+    if (listener.on_split) listener.on_split(m);
+  };
+  both.on_save = [&](StateDict& state) {
+    state.put(kLogBytes, log.synced_bytes());
+    if (listener.on_save) listener.on_save(state);
+  };
+  return both;
+}
+
+}  // namespace
+
+std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world, const TrainAndTest& data,
+                                           const TrainListener& listener) {
+  const TrainConfig config = settle_config(asked);
+  AB_CHECK(!config.out.empty(), "a run needs a folder; set TrainConfig::out");
+  check_run(config, find_method(config.method), world.size());
+  const Start start = start_of(config);
+  check_same_config(config, start, world);
+  check_same_data(data, world);
+  if (start == Start::finished) return std::nullopt;
+  const bool keeps_folder = world.rank() == 0;
+  // Read before the folder is touched: a file that does not fit leaves no trace, and --out may replace its run.
+  std::unique_ptr<Layer> model = keeps_folder && start == Start::anew ? load_start(config, data) : nullptr;
+  std::optional<RunLock> lock;
+  world.barrier();  // all have looked at the folder as it was
+  if (keeps_folder) {
+    create_run_folder(config);
+    lock.emplace(config.out);
+    if (start == Start::anew) begin_run_folder(config);
+  }
+  world.barrier();
+  check_sees_folder(config, world.rank());
+  std::optional<Checkpoint> checkpoint;
+  if (start == Start::from_checkpoint)
+    checkpoint = load_newest_checkpoint(in_folder(config.out, kCheckpointFolder), world);
+  if (start == Start::from_checkpoint && !checkpoint && keeps_folder) model = load_start(config, data);
+
+  std::optional<MetricsLog> log;
+  if (keeps_folder) {
+    log.emplace(in_folder(config.out, kMetricsFile), checkpoint ? checkpoint->state.integer(kLogBytes) : 0);
+    if (checkpoint && listener.on_resume) listener.on_resume(*checkpoint);
+  }
+  TrainResult result = train(config, world, data, log ? writing_to(*log, listener) : TrainListener{},
+                             std::move(checkpoint), std::move(model));
+  if (keeps_folder && !result.stopped) write_result(config, data, result);
+  return result;
+}
+
+}  // namespace ab

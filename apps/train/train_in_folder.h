@@ -1,0 +1,26 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// A whole run with its folder: what `abtrain train` does, for programs of one's own. config.out gets config.toml,
+// metrics.jsonl, checkpoints and, at the end, model.safetensors and summary.json (run_folder.h).
+//
+//   ab::TrainConfig config;                                    // every setting of abtrain train
+//   config.method = "ab", config.epochs = 10, config.out = "runs/mine", config.resume = "auto";
+//   const ab::TrainAndTest data = ab::load_data(config);       // or a Dataset of your own
+//   ab::run_thread_ranks(4, {}, [&](ab::Comm& world) { ab::train_in_folder(config, world, data); });
+
+#include <optional>
+
+#include "apps/train/build_run.h"
+#include "apps/train/train_loop.h"
+
+namespace ab {
+
+/// Begins a run, or goes on with that in the folder as config.resume says; nothing comes back when it is complete
+/// already. `listener` hears what is written too, on rank 0. Collective over `world`, whose ranks share the folder's
+/// disk. Throws what train() does, Error(config) when settings do not fit each other, the world, or what the folder
+/// holds, and Error(data) when ranks have other images than rank 0.
+std::optional<TrainResult> train_in_folder(const TrainConfig& config, Comm& world, const TrainAndTest& data,
+                                           const TrainListener& listener = {});
+
+}  // namespace ab

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/train_loop.h"
+
+#include "apps/config/run_device.h"
+#include "apps/train/build_run.h"
+#include "apps/train/learner.h"
+#include "apps/train/run_folder.h"
+#include "apps/train/run_transport.h"
+#include "apps/train/stop_request.h"
+#include "apps/train/train_step.h"
+#include "data/batch_feed.h"
+#include "engine/core/memory.h"
+#include "engine/core/plan_choice.h"
+#include "engine/core/random.h"
+#include "engine/core/threads.h"
+#include "engine/sync/replica_check.h"
+
+namespace ab {
+namespace {
+
+/// The training loop of one rank, with what lives as long as the run.
+class Trainer {
+ public:
+  Trainer(const TrainConfig& config, const Method& method, Comm& world, const TrainAndTest& data,
+          const TrainListener& listener, std::unique_ptr<Layer> model)
+      : config_(config), world_(world), data_(data), listener_(listener),
+        feed_(*data.train, make_loader_options(config, world), choose_device(config.device),
+              activation_type(precision_named(config.precision))),
+        updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
+        total_steps_(total_steps(config, updates_per_epoch_)),
+        schedule_(make_schedule(config, updates_per_epoch_)),
+        learner_(config, method, world, *data.train, schedule_, std::move(model)),
+        strategy_(*learner_.strategy),
+        record_(config, method.name, world, *learner_.model, listener, total_steps_),
+        stop_(world),
+        step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
+              choose_graph_use(config, world.runs_beside_computation())) {}
+
+  TrainResult run(std::optional<Checkpoint> checkpoint) {
+    TrainResult result;
+    TrainState state{0, *learner_.optimizer};
+    if (checkpoint) {
+      load(checkpoint->state, state);
+      checkpoint.reset();  // it would double the memory for the rest of the run
+    } else {
+      strategy_.start(state);
+      record_.split(0);
+    }
+    for (;; ++epoch_, batch_ = 0) {
+      clock_.lap();
+      const bool trained = train_epoch(state);
+      check_numbers();
+      if (trained && strategy_.follows_epochs()) strategy_.on_epoch_end(state, record_.mean_epoch_loss());
+      const bool last = state.step == total_steps_;
+      if (trained && last) finish(state);
+      record_.add_seconds(clock_.lap());
+      const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
+      if (!trained || (due && !validate(state, last))) {
+        save(state);
+        result.stopped = true;
+        return result;
+      }
+      if (last) break;
+    }
+    result.summary = record_.finish(state.step, epoch_ + 1);
+    check_replicas(world_, learner_.tensors(), "at the end");
+    if (learner_.average) result.average = std::move(*learner_.average).release(*learner_.model);
+    result.model = std::move(learner_.model);
+    return result;
+  }
+
+ private:
+  static std::vector<Tensor> copies(const std::vector<Tensor>& tensors) {
+    std::vector<Tensor> result;
+    for (const Tensor& tensor : tensors) result.push_back(tensor.clone());
+    return result;
+  }
+
+  /// Trains on from batch_; false when all ranks agreed to stop.
+  bool train_epoch(TrainState& state) {
+    feed_.start_epoch(epoch_, batch_);
+    while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
+      world_.ledger().set_phase(strategy_.phase());
+      stop_.ask();
+      train_step_or_explain(state);
+      if (stop_.agreed() && state.step < total_steps_) return false;
+      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state);
+    }
+    return true;
+  }
+
+  /// The next batch of the epoch, on the device and of the type of activations.
+  Batch next_batch() {
+    std::optional<Batch> batch = feed_.next();
+    AB_ASSERT(batch);
+    return std::move(*batch);
+  }
+
+  void train_step_or_explain(TrainState& state) {
+    try {
+      train_step(state);
+    } catch (const OutOfMemory& error) {
+      if (!step_.has_graph_pool()) throw;
+      throw OutOfMemory(fmt::format("{}; or give --cuda-graph off, as a graph keeps its memory", error.what()));
+    }
+  }
+
+  /// What steps keep and a transition or an evaluation has no use for.
+  void release_step() {
+    learner_.optimizer->clear_grads();
+    step_.drop_graph();
+  }
+
+  /// One update, from as many micro-batches as config says and the epoch still has.
+  void train_step(TrainState& state) {
+    const std::string phase = strategy_.phase();
+    const double learning_rate = strategy_.learning_rate(schedule_.at(state.step), state.step);
+    const std::int64_t micro_batches = std::min(config_.accumulate, feed_.batches_per_epoch() - batch_);
+    const double share = 1.0 / static_cast<double>(micro_batches);
+
+    learner_.optimizer->clear_grads();
+    for (std::int64_t i = 0; i < micro_batches; ++i, ++batch_) {
+      const Batch batch = next_batch();
+      const bool last = i + 1 == micro_batches;
+      strategy_.set_gradient_exchange(last);
+      const PlanChoiceScope plans(config_.autotune ? PlanChoice::timed : plan_choice());
+      const Tensor loss = step_.run(batch, {.noise_seed = noise_seed(state.step, i),
+                                            .share = share,
+                                            .loss_scale = learner_.loss_scale ? learner_.loss_scale->value() : 1.0,
+                                            .last = last});
+      feed_.prefetch();
+      record_.loss(loss, share, batch.count(), state.step);
+    }
+    learner_.update(state, learning_rate);
+
+    const bool has_transition = strategy_.has_transition(state.step);
+    if (has_transition || record_.reports(state.step)) check_numbers();
+    if (has_transition) release_step();
+    strategy_.after_step(state);
+    learner_.update_average();
+    if (strategy_.phase() != phase) record_.split(state.step);
+    record_.step(state.step, epoch_, phase, learning_rate);
+  }
+
+  /// Throws Error(numerics) unless all losses and gradients so far are finite. A step does not ask, as a GPU would have
+  /// to wait until it has been answered.
+  void check_numbers() {
+    record_.check_losses();
+    learner_.optimizer->check_grad_norm();
+  }
+
+  /// Of what a forward pass draws (dropout): another one for every micro-batch of every rank, and the same again
+  /// after a resume.
+  std::uint64_t noise_seed(std::int64_t step, std::int64_t micro_batch) const {
+    constexpr std::uint64_t kNoiseStream = std::uint64_t{0x6e6f6973} << 32;  // "nois", then the rank
+    const Philox random{config_.seed, kNoiseStream + static_cast<std::uint64_t>(world_.rank())};
+    const Philox::Block block = random.block(static_cast<std::uint64_t>(step * config_.accumulate + micro_batch));
+    return std::uint64_t{block.v[0]} << 32 | block.v[1];
+  }
+
+  /// The final model, on all ranks.
+  void finish(TrainState& state) {
+    world_.ledger().set_phase("evaluation");
+    release_step();
+    const bool waited = !strategy_.replicas_agree();
+    strategy_.finish(state);
+    if (learner_.average && waited) learner_.average->catch_up(*learner_.model);
+  }
+
+  /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
+  bool validate(TrainState& state, bool last) {
+    const Ledger ledger_before = world_.ledger();
+    const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
+    world_.ledger().set_phase("evaluation");
+    release_step();
+    StopAgreement* const stop = last ? nullptr : &stop_;
+    if (!last) strategy_.begin_evaluation(state);
+    const auto measure = [&](Layer& model) {
+      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop);
+    };
+    const std::optional<Evaluation> of_model = measure(*learner_.model);
+    std::optional<Evaluation> of_average;
+    if (of_model && learner_.average) of_average = measure(learner_.average->model(*learner_.model));
+    if (!last) strategy_.end_evaluation(state);
+    if (!of_model || (learner_.average && !of_average)) {
+      world_.ledger() = ledger_before;
+      for (std::size_t i = 0; i < buffers_before.size(); ++i) learner_.buffers()[i].copy_from(buffers_before[i]);
+      return false;
+    }
+    record_.validation(epoch_, state.step, *of_model);
+    if (of_average) record_.average_validation(*of_average);
+    return true;
+  }
+
+  void save(const TrainState& state) {
+    check_numbers();
+    record_.add_seconds(clock_.lap());
+    StateDict dict;
+    dict.put("images", static_cast<std::int64_t>(data_.fingerprint()));
+    dict.put("threads", std::int64_t{compute_threads()});
+    dict.put("step", state.step);
+    dict.put("epoch", epoch_);
+    dict.put("batch", batch_);
+    dict.put("ledger", world_.ledger().to_text());
+    learner_.save(dict);
+    record_.save(dict);
+    if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
+    const Ledger of_training = world_.ledger();
+    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, config_.keep_checkpoints, world_);
+    world_.ledger() = of_training;
+  }
+
+  /// A full disk costs a checkpoint, not the run; the older one stays.
+  void try_to_save(const TrainState& state) {
+    try {
+      save(state);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::checkpoint) throw;
+      if (world_.rank() == 0) fmt::print(stderr, "warning: {}; training goes on\n", error.what());
+    }
+  }
+
+  void load(const StateDict& dict, TrainState& state) {
+    AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
+                  "the checkpoint was saved with other images; give the data set that the run began with");
+    if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
+      fmt::print(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it "
+                 "had never stopped\n", compute_threads(), dict.integer("threads"));
+    state.step = dict.integer("step");
+    epoch_ = dict.integer("epoch");
+    batch_ = dict.integer("batch");
+    learner_.load(dict, state);
+    record_.load(dict);
+    world_.ledger().from_text(dict.text("ledger"));
+  }
+
+  const TrainConfig& config_;
+  Comm& world_;
+  const TrainAndTest& data_;
+  const TrainListener& listener_;
+  BatchFeed feed_;
+  std::int64_t updates_per_epoch_, total_steps_;
+  LrSchedule schedule_;
+  Learner learner_;
+  SyncStrategy& strategy_;  // the learner's
+  TrainRecord record_;
+  StopAgreement stop_;
+  TrainStep step_;
+
+  Stopwatch clock_;  // of training, since it was last asked
+
+  // Where training is: batches of this epoch that have been used.
+  std::int64_t epoch_ = 0, batch_ = 0;
+};
+
+}  // namespace
+
+TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
+                  std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model, const Method* method) {
+  const PlanChoiceScope plans(config.deterministic ? PlanChoice::deterministic : PlanChoice::heuristic);
+  return Trainer(config, method ? *method : find_method(config.method), world, data, listener, std::move(model))
+      .run(std::move(checkpoint));
+}
+
+}  // namespace ab

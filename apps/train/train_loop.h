@@ -1,0 +1,33 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The one training loop: every method, every transport, one rank.
+
+#include <memory>
+#include <optional>
+
+#include "apps/methods/method.h"
+#include "apps/train/train_record.h"
+#include "data/dataset.h"
+#include "engine/io/checkpoint.h"
+
+namespace ab {
+
+struct TrainResult {
+  /// Told to stop (stop_request.h): a checkpoint is saved, and nothing else here is filled.
+  bool stopped = false;
+  Summary summary;                 ///< complete on all ranks
+  std::unique_ptr<Layer> model;    ///< the same on all ranks
+  std::unique_ptr<Layer> average;  ///< the moving average of its weights; null without ema_decay
+};
+
+/// Trains as `config` says, from its start or from `checkpoint`: then, on the same kind of processor with the same
+/// number of threads, every bit is as if it had never stopped. Checkpoints go to config.out; their own traffic is
+/// not counted. `model`: of config's shape and on its device, where training starts; drawn when null; that of rank 0
+/// counts. Collective over `world`. Throws Error(numerics) when the loss is no longer finite, and Error(data) when the
+/// checkpoint was saved with other images. `method`: one that is not in the list of the program; null: as config says.
+TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
+                  std::optional<Checkpoint> checkpoint = {}, std::unique_ptr<Layer> model = nullptr,
+                  const Method* method = nullptr);
+
+}  // namespace ab

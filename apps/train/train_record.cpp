@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+#include "apps/train/train_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layers/weight.h"
+
+namespace ab {
+namespace {
+
+std::vector<LayerRank> layer_ranks(Layer& model) {
+  std::vector<LayerRank> ranks;
+  for (const Weight* w : inventory_of(model).weights) ranks.push_back({w->name(), w->m(), w->n(), w->r()});
+  return ranks;
+}
+
+std::int64_t parameter_count(Layer& model) {
+  std::int64_t count = 0;
+  for (const Param* p : inventory_of(model).params) count += p->numel();
+  return count;
+}
+
+/// What every rank has sent so far, by phase and in total, known to all ranks.
+void gather_traffic(Comm& world, Summary& summary) {
+  const std::vector<double> mine = traffic_row(world.ledger());
+  std::vector<std::string> phases;
+  for (const auto& [phase, entry] : world.ledger().by_phase()) phases.push_back(phase);
+  const auto columns = static_cast<std::int64_t>(mine.size());
+  const Tensor all({world.size(), columns}, DType::float64);
+  world.all_gather(Tensor::from(mine, {columns}), all);
+  set_traffic(all.to_doubles(), phases, summary);
+}
+
+}  // namespace
+
+TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model,
+                         const TrainListener& listener, std::int64_t total_steps)
+    : config_(config), world_(world), model_(model), listener_(listener), total_steps_(total_steps) {
+  summary_.method = method;
+  summary_.model = config.model;
+  summary_.dataset = config.dataset;
+  summary_.world_size = world.size();
+  summary_.seed = config.seed;
+  summary_.parameters_full = parameter_count(model);
+}
+
+void TrainRecord::loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step) {
+  unchecked_.push_back({HostRead(value), weight, step});
+  check_losses_before(value.device().kind == DeviceKind::cpu ? step + 1 : step);
+  interval_images_ += static_cast<double>(images * world_.size());
+  images_ += static_cast<double>(images * world_.size());
+}
+
+void TrainRecord::check_losses_before(std::int64_t step) {
+  for (; !unchecked_.empty() && unchecked_.front().step < step; unchecked_.pop_front()) {
+    UncheckedLoss& loss = unchecked_.front();
+    const double value = loss.value.item();
+    AB_CHECK_KIND(numerics, std::isfinite(value),
+                  "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
+                  value, loss.step, world_.rank());
+    interval_loss_ += loss.weight * value;
+    epoch_loss_ += loss.weight * value;
+  }
+}
+
+void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate) {
+  ++summary_.steps_by_phase[phase];
+  ++interval_steps_;
+  ++epoch_steps_;
+  if (!reports(step)) return;
+  check_losses();
+  const StepMetrics metrics{step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
+                            learning_rate, interval_images_ / interval_.lap(), world_.ledger().total().wire_bytes()};
+  interval_loss_ = interval_images_ = 0;
+  interval_steps_ = 0;
+  if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
+}
+
+double TrainRecord::mean_epoch_loss() {
+  check_losses();
+  const Tensor sums = Tensor::from(std::vector<double>{epoch_loss_, epoch_steps_}, {2});
+  AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEpochLossBytes);
+  world_.all_reduce(sums, ReduceOp::sum);
+  epoch_loss_ = epoch_steps_ = 0;
+  return sums.data<double>()[0] / sums.data<double>()[1];
+}
+
+void TrainRecord::split(std::int64_t step) {
+  if (world_.rank() != 0 || !listener_.on_split) return;
+  SplitMetrics metrics{step, {}};
+  for (const Weight* w : inventory_of(model_).weights)
+    if (w->factored()) metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
+  if (!metrics.layers.empty()) listener_.on_split(metrics);
+}
+
+void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evaluation& result) {
+  interval_.lap();
+  summary_.final_val_loss = result.loss;
+  summary_.final_val_top1 = result.top1;
+  summary_.final_val_top5 = result.top5;
+  summary_.best_val_top1 = std::max(summary_.best_val_top1, result.top1);
+  summary_.val_samples = result.samples;
+  if (world_.rank() == 0 && listener_.on_epoch)
+    listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5});
+}
+
+void TrainRecord::average_validation(const Evaluation& result) {
+  interval_.lap();
+  summary_.average_val_top1 = result.top1;
+}
+
+Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
+  summary_.steps = steps;
+  summary_.epochs = epochs;
+  summary_.images_per_second = images_ / summary_.train_seconds;
+  summary_.parameters_final = parameter_count(model_);
+  summary_.compression_ratio =
+      static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
+  summary_.per_layer = layer_ranks(model_);
+  gather_traffic(world_, summary_);
+  return summary_;
+}
+
+void TrainRecord::save(StateDict& state) const {
+  AB_ASSERT(unchecked_.empty());
+  state.put("record.images", images_);
+  state.put("record.train_seconds", summary_.train_seconds);
+  state.put("record.best_val_top1", summary_.best_val_top1);
+  state.put("record.interval_seconds", interval_.seconds());
+  state.put("record.interval_loss", interval_loss_);
+  state.put("record.interval_images", interval_images_);
+  state.put("record.interval_steps", interval_steps_);
+  state.put("record.epoch_loss", epoch_loss_);
+  state.put("record.epoch_steps", epoch_steps_);
+  for (const auto& [phase, steps] : summary_.steps_by_phase) state.put("record.steps_by_phase." + phase, steps);
+}
+
+void TrainRecord::load(const StateDict& saved) {
+  images_ = saved.number("record.images");
+  summary_.train_seconds = saved.number("record.train_seconds");
+  summary_.best_val_top1 = saved.number("record.best_val_top1");
+  interval_.lap();
+  interval_.advance(saved.number("record.interval_seconds"));
+  interval_loss_ = saved.number("record.interval_loss");
+  interval_images_ = saved.number("record.interval_images");
+  interval_steps_ = saved.integer("record.interval_steps");
+  if (saved.has("record.epoch_loss")) {  // which checkpoints of earlier versions lack
+    epoch_loss_ = saved.number("record.epoch_loss");
+    epoch_steps_ = saved.number("record.epoch_steps");
+  }
+  const std::string prefix = "record.steps_by_phase.";
+  for (const auto& [name, text] : saved.values())
+    if (name.starts_with(prefix)) summary_.steps_by_phase[name.substr(prefix.size())] = saved.integer(name);
+}
+
+}  // namespace ab

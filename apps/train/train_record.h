@@ -1,0 +1,106 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a run tells: lines of metrics while it goes, and the summary at its end.
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <limits>
+
+#include "apps/settings/train_config.h"
+#include "apps/train/evaluate.h"
+#include "apps/train/summary.h"
+#include "engine/comm/comm.h"
+#include "engine/core/host_read.h"
+#include "engine/io/checkpoint.h"
+#include "engine/io/metrics_log.h"
+#include "engine/io/state_dict.h"
+#include "layers/layer.h"
+
+namespace ab {
+
+/// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
+struct TrainListener {
+  std::function<void(const Checkpoint&)> on_resume;  ///< the run goes on from there
+  std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
+  std::function<void(const EpochMetrics&)> on_epoch;
+  std::function<void(const SplitMetrics&)> on_split;
+  std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
+};
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double lap() {
+    const double elapsed = seconds();
+    start_ = std::chrono::steady_clock::now();
+    return elapsed;
+  }
+  /// As if it had been started that much earlier.
+  void advance(double seconds) {
+    start_ -= std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Payload of the all-reduce that the mean loss of an epoch takes: float64 sums of losses and updates.
+inline constexpr std::int64_t kEpochLossBytes = 2 * 8;
+
+class TrainRecord {
+ public:
+  TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model, const TrainListener& listener,
+              std::int64_t total_steps);
+
+  /// The loss [1] of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) when it is not finite;
+  /// on a GPU, which shall not wait, that of `step` is looked at when the next step tells its own.
+  void loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step);
+  /// Looks at all losses so far: before they are reported or saved, and before weights are made into others.
+  void check_losses() { check_losses_before(std::numeric_limits<std::int64_t>::max()); }
+  /// Whether step() writes a line of metrics.
+  bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
+  /// An update is done; `step` counts it.
+  void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
+  /// The mean loss of the updates since it was last asked, over all ranks; call it at the end of an epoch. Collective.
+  double mean_epoch_loss();
+  /// Weights have been factorised.
+  void split(std::int64_t step);
+  void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
+  void average_validation(const Evaluation& result);
+  /// Time of training, validation not included.
+  void add_seconds(double seconds) { summary_.train_seconds += seconds; }
+  /// Collective.
+  Summary finish(std::int64_t steps, std::int64_t epochs);
+
+  void save(StateDict& state) const;
+  void load(const StateDict& saved);
+
+ private:
+  void check_losses_before(std::int64_t step);
+
+  const TrainConfig& config_;
+  Comm& world_;
+  Layer& model_;
+  const TrainListener& listener_;
+  std::int64_t total_steps_;
+  Summary summary_;
+  double images_ = 0;  // seen by all ranks
+
+  struct UncheckedLoss {
+    HostRead value;
+    double weight;
+    std::int64_t step;
+  };
+  std::deque<UncheckedLoss> unchecked_;
+
+  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, since the epoch began
+
+  // Since the last line of metrics.
+  Stopwatch interval_;
+  double interval_loss_ = 0, interval_images_ = 0;
+  std::int64_t interval_steps_ = 0;
+};
+
+}  // namespace ab
