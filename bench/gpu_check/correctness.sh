@@ -109,14 +109,15 @@ set +a
 
 op_filter='*Gpu*' device_filter='*'
 if [[ -n $tiny ]]; then op_filter='*GpuMatchesCpu/linear*' device_filter='*DenseOnOneRank'; fi
-check_with cudnn_plan_test cudnn_plan_test 85 run_tests '*'
-check_with op_test op_test 40 run_tests "$op_filter"
-check_with device_test device_test 40 run_tests "$device_filter"
+check_with cudnn_plan_test cudnn_plan_test 50 run_tests '*-CompiledPlan.*'
+check_with cudnn_plan_test cudnn_plans_compiled 60 run_tests 'CompiledPlan.*'
+check_with op_test op_test 30 run_tests "$op_filter"
+check_with device_test device_test 35 run_tests "$device_filter"
 check_with graph_test graph_test 25 run_tests '*'
-check_with cuda_device_test cuda_device_test 15 run_tests '*'
+check_with cuda_device_test cuda_device_test 10 run_tests '*'
 check_with activation_grad_test activation_grad_test 25 run_tests '*'
 check_with summed_conv_test summed_conv_test 25 run_tests '*'
-check_with batch_feed_test batch_feed_test 15 run_tests '*'
+check_with batch_feed_test batch_feed_test 10 run_tests '*'
 check_with comm_test comm_test 15 run_tests '*'
 check_with comm_test comm_test_nccl 20 comm_over_nccl
 
