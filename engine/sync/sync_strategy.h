@@ -34,7 +34,8 @@ class SyncStrategy {
   virtual void set_gradient_exchange(bool on) = 0;
   /// After backward: on return every p.grad is what the optimizer shall see.
   virtual void finish_grads(TrainState& state) = 0;
-  /// Whether after_step() will exchange or replace parameters once `step` updates are done, which waits for the device.
+  /// Whether after_step() will put others in the place of parameters once `step` updates are done. Before that the loop
+  /// waits for the device, makes sure that all numbers are finite, and gives back what a step keeps.
   virtual bool has_transition(std::int64_t /*step*/) const { return false; }
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
   virtual void after_step(TrainState& /*state*/) {}
