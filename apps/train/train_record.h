@@ -46,9 +46,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Payload of the all-reduce that the mean loss of an epoch takes: float64 sums of losses and updates.
-inline constexpr std::int64_t kEpochLossBytes = 2 * 8;
-
 class TrainRecord {
  public:
   TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model,
