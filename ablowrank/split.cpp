@@ -28,9 +28,11 @@ LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod meth
 void keep_at_full_rank(const std::vector<std::string>& names, Layer& model) {
   if (names.empty()) return;
   const Inventory inventory = inventory_of(model);
-  for (const std::string& name : names)
-    AB_CHECK(std::any_of(inventory.params.begin(), inventory.params.end(), [&](const Param* p) { return p->name == name; }),
+  for (const std::string& name : names) {
+    const auto is_it = [&](const Param* p) { return p->name == name; };
+    AB_CHECK(std::any_of(inventory.params.begin(), inventory.params.end(), is_it),
              "AB-training keeps '{}' at full rank, but the model has no parameter of that name", name);
+  }
   const auto is_dense_weight = [&](const Param* p) {
     return std::any_of(inventory.weights.begin(), inventory.weights.end(), [&](Weight* w) { return &w->dense() == p; });
   };

@@ -70,8 +70,8 @@ std::string known_folder_of(const DatasetEntry& dataset, const std::string& fold
 
 std::string folder_of(const DatasetEntry& dataset, const std::string& folder) {
   const std::string found = known_folder_of(dataset, folder);
-  AB_CHECK(!found.empty() || !dataset.needs_folder, "dataset {} needs --data-dir{}; --dataset {} works without any files",
-           dataset.name,
+  AB_CHECK(!found.empty() || !dataset.needs_folder,
+           "dataset {} needs --data-dir{}; --dataset {} works without any files", dataset.name,
            dataset.variable ? fmt::format(" or the environment variable {}", dataset.variable) : std::string(),
            without_files());
   return found;

@@ -143,45 +143,49 @@ INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
 
 struct Variant {
   const char* name;
-  std::function<void(TrainConfig&)> change;
+  std::function<void(TrainConfig& config, AbSettings& ab)> change;
 };
 
 void set_sync(TrainConfig& c, SyncMode sync, Gauge gauge) { ab_settings(c).sync = sync, ab_settings(c).gauge = gauge; }
 
 const Variant kVariants[] = {
-    {"full", [](TrainConfig& c) { set_sync(c, SyncMode::full, Gauge::orthonormal); }},
-    {"with_stale", [](TrainConfig& c) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma); }},
-    {"only_learned", [](TrainConfig& c) { set_sync(c, SyncMode::only_learned, Gauge::split_sigma); }},
-    {"only_b", [](TrainConfig& c) { set_sync(c, SyncMode::only_b, Gauge::split_sigma); }},
-    {"only_b_in_groups", [](TrainConfig& c) { set_sync(c, SyncMode::only_b, Gauge::orthonormal), ab_settings(c).group_size = 2; }},
-    {"individual", [](TrainConfig& c) { ab_settings(c).gradient_scope = GradientScope::individual; }},
-    {"individual_in_groups", [](TrainConfig& c) { ab_settings(c).gradient_scope = GradientScope::individual, ab_settings(c).group_size = 2; }},
-    {"every_rank_a_group", [](TrainConfig& c) { ab_settings(c).group_size = 1; }},
-    {"one_group_that_alternates", [](TrainConfig& c) { ab_settings(c).group_size = 4; }},
+    {"full", [](auto& c, auto&) { set_sync(c, SyncMode::full, Gauge::orthonormal); }},
+    {"with_stale", [](auto& c, auto&) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma); }},
+    {"only_learned", [](auto& c, auto&) { set_sync(c, SyncMode::only_learned, Gauge::split_sigma); }},
+    {"only_b", [](auto& c, auto&) { set_sync(c, SyncMode::only_b, Gauge::split_sigma); }},
+    {"only_b_in_groups",
+     [](auto& c, auto& ab) { set_sync(c, SyncMode::only_b, Gauge::orthonormal), ab.group_size = 2; }},
+    {"individual", [](auto&, auto& ab) { ab.gradient_scope = GradientScope::individual; }},
+    {"individual_in_groups", [](auto&, auto& ab) { ab.gradient_scope = GradientScope::individual, ab.group_size = 2; }},
+    {"every_rank_a_group", [](auto&, auto& ab) { ab.group_size = 1; }},
+    {"one_group_that_alternates", [](auto&, auto& ab) { ab.group_size = 4; }},
     {"alternating_with_stale",
-     [](TrainConfig& c) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma), ab_settings(c).group_size = 4; }},
-    {"rest_is_kept", [](TrainConfig& c) { ab_settings(c).rest = Rest::keep, ab_settings(c).final_model = FinalModel::dense; }},
-    {"moments_are_reset", [](TrainConfig& c) { ab_settings(c).moments = MomentCarry::reset; }},
-    {"moments_are_truncated", [](TrainConfig& c) { ab_settings(c).moments = MomentCarry::truncate; }},
-    {"adamw", [](TrainConfig& c) { c.optimizer = "adamw"; }},
-    {"adamw_truncated", [](TrainConfig& c) { c.optimizer = "adamw", ab_settings(c).moments = MomentCarry::truncate; }},
-    {"sgd_without_momentum", [](TrainConfig& c) { c.momentum = 0; }},
-    {"uncut_at_first", [](TrainConfig& c) { ab_settings(c).schedule.cut_at_warmup = false; }},
-    {"without_warmup", [](TrainConfig& c) { ab_settings(c).schedule.warmup_steps = 0; }},
-    {"release_order", [](TrainConfig& c) { ab_settings(c).schedule.release_order = true, ab_settings(c).schedule.cut_at_warmup = false; }},
+     [](auto& c, auto& ab) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma), ab.group_size = 4; }},
+    {"rest_is_kept", [](auto&, auto& ab) { ab.rest = Rest::keep, ab.final_model = FinalModel::dense; }},
+    {"moments_are_reset", [](auto&, auto& ab) { ab.moments = MomentCarry::reset; }},
+    {"moments_are_truncated", [](auto&, auto& ab) { ab.moments = MomentCarry::truncate; }},
+    {"adamw", [](auto& c, auto&) { c.optimizer = "adamw"; }},
+    {"adamw_truncated", [](auto& c, auto& ab) { c.optimizer = "adamw", ab.moments = MomentCarry::truncate; }},
+    {"sgd_without_momentum", [](auto& c, auto&) { c.momentum = 0; }},
+    {"uncut_at_first", [](auto&, auto& ab) { ab.schedule.cut_at_warmup = false; }},
+    {"without_warmup", [](auto&, auto& ab) { ab.schedule.warmup_steps = 0; }},
+    {"release_order", [](auto&, auto& ab) { ab.schedule.release_order = true, ab.schedule.cut_at_warmup = false; }},
     {"release_order_with_a_restart",
-     [](TrainConfig& c) { ab_settings(c).schedule.release_order = true, ab_settings(c).schedule.warmup_steps = 5, ab_settings(c).schedule.full_rank_steps = 1; }},
-    {"accumulation", [](TrainConfig& c) { c.batch_size = 1, c.accumulate = 3, c.eval_every = 1; }},
-    {"sync_bn_in_groups", [](TrainConfig& c) { c.sync_bn = SyncBn::group; }},
-    {"sync_bn_over_the_world", [](TrainConfig& c) { c.sync_bn = SyncBn::world; }},
-    {"sync_bn_with_accumulation", [](TrainConfig& c) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
-    {"sync_bn_where_every_rank_is_a_group", [](TrainConfig& c) { c.sync_bn = SyncBn::group, ab_settings(c).group_size = 1; }},
-    {"averaged_weights", [](TrainConfig& c) { c.ema_decay = 0.9, c.eval_every = 1; }},
-    {"fixed_rank",
-     [](TrainConfig& c) { ab_settings(c).rank_policy.kind = RankPolicy::Kind::fixed, ab_settings(c).rank_policy.fixed = 5, ab_settings(c).rank_policy.multiple = 4; }},
-    {"rank_too_high_to_pay", [](TrainConfig& c) { ab_settings(c).rank_policy.ratio = 0.9; }},
+     [](auto&, auto& ab) {
+       ab.schedule.release_order = true, ab.schedule.warmup_steps = 5, ab.schedule.full_rank_steps = 1;
+     }},
+    {"accumulation", [](auto& c, auto&) { c.batch_size = 1, c.accumulate = 3, c.eval_every = 1; }},
+    {"sync_bn_in_groups", [](auto& c, auto&) { c.sync_bn = SyncBn::group; }},
+    {"sync_bn_over_the_world", [](auto& c, auto&) { c.sync_bn = SyncBn::world; }},
+    {"sync_bn_with_accumulation",
+     [](auto& c, auto&) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
+    {"sync_bn_where_every_rank_is_a_group",
+     [](auto& c, auto& ab) { c.sync_bn = SyncBn::group, ab.group_size = 1; }},
+    {"averaged_weights", [](auto& c, auto&) { c.ema_decay = 0.9, c.eval_every = 1; }},
+    {"fixed_rank", [](auto&, auto& ab) { ab.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = 5, .multiple = 4}; }},
+    {"rank_too_high_to_pay", [](auto&, auto& ab) { ab.rank_policy.ratio = 0.9; }},
     {"kept_at_full_rank",
-     [](TrainConfig& c) { ab_settings(c).always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
+     [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
 };
 
 class Variants : public ::testing::TestWithParam<Variant> {};
@@ -190,12 +194,12 @@ TEST_P(Variants, ArePlannedToTheByte) {
   for (const std::int64_t steps : {5, 9, 11, 13}) {
     TrainConfig config = tiny_run("ab", steps);
     config.eval_every = 1;
-    GetParam().change(config);
+    GetParam().change(config, ab_settings(config));
     expect_plan_equals_run(config, 5, 3);
     expect_plan_equals_run(config, 4, 2);
   }
   TrainConfig config = convolutions(tiny_run("ab", 13));  // A and B differ in size
-  GetParam().change(config);
+  GetParam().change(config, ab_settings(config));
   expect_plan_equals_run(config, 4, 2);
 }
 

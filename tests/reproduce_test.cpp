@@ -85,10 +85,11 @@ TEST(PaperConfigurations, BetterOnesMendTheDefects) {
     EXPECT_EQ(better.batch_size, faithful.batch_size);
     EXPECT_EQ(better.lr, faithful.lr);
     EXPECT_EQ(better.weight_decay, faithful.weight_decay);
-    EXPECT_GE(ab_settings(better).schedule.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
-    EXPECT_LE(ab_settings(better).schedule.rebound_steps, ab_settings(better).schedule.full_rank_steps);
-    EXPECT_TRUE(ab_settings(better).schedule.cut_at_warmup);
-    EXPECT_FALSE(ab_settings(better).schedule.release_order);
+    const PhaseSchedule& phases = ab_settings(better).schedule;
+    EXPECT_GE(phases.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
+    EXPECT_LE(phases.rebound_steps, phases.full_rank_steps);
+    EXPECT_TRUE(phases.cut_at_warmup);
+    EXPECT_FALSE(phases.release_order);
     EXPECT_FALSE(better.decay_vectors);
     EXPECT_NE(better.sync_bn, SyncBn::world);
     EXPECT_EQ(ab_settings(better).sync, SyncMode::tangent);

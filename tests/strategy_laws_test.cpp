@@ -322,7 +322,8 @@ TEST_P(Laws, AnEvaluationChangesNothing) {
       EXPECT_EQ(loss, evaluated.step()) << plain.done();
       evaluated.strategy().begin_evaluation(evaluated.state());
       evaluated.strategy().end_evaluation(evaluated.state());
-      EXPECT_TRUE(values_of(parameters_of(plain.model())) == values_of(parameters_of(evaluated.model()))) << plain.done();
+      const auto ours = values_of(parameters_of(plain.model())), theirs = values_of(parameters_of(evaluated.model()));
+      EXPECT_TRUE(ours == theirs) << plain.done();
     }
   });
 }
@@ -350,7 +351,8 @@ TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
 /// Data-parallel training that notes what it is told.
 class Epochs final : public SyncStrategy {
  public:
-  Epochs(Replica replica, Comm& world, std::vector<double>& losses) : dense_(std::move(replica), world), losses_(losses) {}
+  Epochs(Replica replica, Comm& world, std::vector<double>& losses)
+      : dense_(std::move(replica), world), losses_(losses) {}
 
   std::string phase() const override { return dense_.phase(); }
   void set_gradient_exchange(bool on) override { dense_.set_gradient_exchange(on); }

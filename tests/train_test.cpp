@@ -135,10 +135,13 @@ TEST_P(Modes, RanksAgreeAfterEverySync) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Modes,
-                         ::testing::Values(std::pair{SyncMode::full, Gauge::split_sigma}, std::pair{SyncMode::full, Gauge::orthonormal},
+                         ::testing::Values(std::pair{SyncMode::full, Gauge::split_sigma},
+                                           std::pair{SyncMode::full, Gauge::orthonormal},
                                            std::pair{SyncMode::with_stale, Gauge::split_sigma},
-                                           std::pair{SyncMode::only_learned, Gauge::split_sigma}, std::pair{SyncMode::only_b, Gauge::split_sigma},
-                                           std::pair{SyncMode::only_b, Gauge::orthonormal}, std::pair{SyncMode::tangent, Gauge::orthonormal}));
+                                           std::pair{SyncMode::only_learned, Gauge::split_sigma},
+                                           std::pair{SyncMode::only_b, Gauge::split_sigma},
+                                           std::pair{SyncMode::only_b, Gauge::orthonormal},
+                                           std::pair{SyncMode::tangent, Gauge::orthonormal}));
 
 TEST(AbTraining, ThePapersCombinationRuns) {
   TrainConfig config = small_run("ab", 12);
@@ -181,8 +184,11 @@ TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
 // Steps at a vanishing rate leave W where the cut put it, whatever the mode.
 TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
   std::vector<float> reference;
-  for (const auto& [sync, gauge] : {std::pair{SyncMode::tangent, Gauge::orthonormal}, {SyncMode::full, Gauge::split_sigma}, {SyncMode::only_learned, Gauge::split_sigma},
-                                    {SyncMode::with_stale, Gauge::split_sigma}, {SyncMode::only_b, Gauge::orthonormal}}) {
+  for (const auto& [sync, gauge] : {std::pair{SyncMode::tangent, Gauge::orthonormal},
+                                    {SyncMode::full, Gauge::split_sigma},
+                                    {SyncMode::only_learned, Gauge::split_sigma},
+                                    {SyncMode::with_stale, Gauge::split_sigma},
+                                    {SyncMode::only_b, Gauge::orthonormal}}) {
     TrainConfig config = small_run("ab", 4);
     ab_settings(config).sync = sync;
     ab_settings(config).gauge = gauge;

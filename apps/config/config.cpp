@@ -107,8 +107,8 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
   return at == values.end() ? nullptr : &*at;
 }
 
-/// Stores one layer of values, less those that bring defaults. Of two settings that exclude each other, giving one in this layer takes back
-/// what a lower layer said about the other.
+/// Stores one layer of values, less those that bring defaults. Of two settings that exclude each other, giving one in
+/// this layer takes back what a lower layer said about the other.
 void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
   const auto exclusive = [&](const char* key_a, auto& a, const char* key_b, auto& b) {
     const GivenValue* value_a = find_value(values, key_a);
@@ -139,6 +139,11 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   AB_CHECK(!config.autotune || !config.deterministic,
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   check_device_word(config.device);
+}
+
+/// Whether the run uses the setting: one of all runs, or of its method.
+bool concerns(const Setting& setting, const TrainConfig& config) {
+  return setting.table().empty() || setting.table() == config.method;
 }
 
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.
@@ -190,10 +195,6 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   return config;
 }
 
-bool concerns(const Setting& setting, const TrainConfig& config) {
-  return setting.table().empty() || setting.table() == config.method;
-}
-
 void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
   std::vector<std::string> different;
   for (const Setting& setting : train_settings()) {
@@ -201,7 +202,8 @@ void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
     const std::string before = toml_text(setting, saved), after = toml_text(setting, now);
     if (before != after) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), after, before));
   }
-  AB_CHECK(different.empty(), "a run goes on with the settings it began with, but now has {}; start a new run with --out",
+  AB_CHECK(different.empty(),
+           "a run goes on with the settings it began with, but now has {}; start a new run with --out",
            fmt::join(different, ", "));
 }
 
@@ -237,7 +239,8 @@ std::vector<FlagHelp> train_flag_help() {
   const TrainConfig ours;
   std::vector<std::pair<std::string, TrainConfig>> others;  // whose defaults are worth a word beside ours
   for (const Setting& setting : train_settings())
-    if (!setting.shown_word.empty()) assign(setting, others.emplace_back(setting.shown_word, ours).second, setting.shown_word, "");
+    if (!setting.shown_word.empty())
+      assign(setting, others.emplace_back(setting.shown_word, ours).second, setting.shown_word, setting.flag());
   std::vector<FlagHelp> lines;
   for (const Setting& setting : train_settings()) {
     FlagHelp line{setting.key, setting.flag(), setting.help, setting.section, setting.kind()};

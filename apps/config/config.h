@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "apps/settings/setting.h"
 #include "apps/settings/train_config.h"
 
 namespace ab {
@@ -34,11 +33,8 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
 /// log and save.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
-/// Whether the run uses the setting: one of all runs, or of its method.
-bool concerns(const Setting& setting, const TrainConfig& config);
-
-/// As TOML all settings that concern the run, and those of other methods that somebody changed; reading it back gives an
-/// equal TrainConfig.
+/// As TOML all settings that concern the run, and those of other methods that somebody changed; reading it back gives
+/// an equal TrainConfig.
 std::string to_toml(const TrainConfig& config);
 
 /// One line of --help.

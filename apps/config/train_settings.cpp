@@ -38,7 +38,10 @@ void declare_data(std::vector<Setting>& all) {
   s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
   s.value("zero_init_residual", &T::zero_init_residual, "start the last norm of every residual block at zero");
   s.choice("init", &T::init,
-           {{"default", Spectrum::drawn}, {"ortho", Spectrum::ortho}, {"rand", Spectrum::rand}, {"sloped", Spectrum::sloped}},
+           {{"default", Spectrum::drawn},
+            {"ortho", Spectrum::ortho},
+            {"rand", Spectrum::rand},
+            {"sloped", Spectrum::sloped}},
            "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
   s.value("weights", &T::weights,
           "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
@@ -154,7 +157,8 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
            "validate and save a moving average of the weights too, with this decay per update; 0: no");
   using enum LrSchedule::Kind;
-  s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}}, "learning rate after the warm-up");
+  s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}},
+           "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");

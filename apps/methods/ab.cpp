@@ -26,7 +26,9 @@ void declare(std::vector<Setting>& settings) {
       "preset", &AbSettings::preset, ab_preset_names(),
       "where the other ab settings start from: our own choice, or those of an experiment that the authors "
       "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
-  preset.set = [](TrainConfig& config, const Value& name) { ab_settings(config) = ab_preset(std::get<std::string>(name)); };
+  preset.set = [](TrainConfig& config, const Value& name) {
+    ab_settings(config) = ab_preset(std::get<std::string>(name));
+  };
   preset.brings_defaults = true;
   preset.shown_word = "paper";
 

@@ -47,7 +47,7 @@ struct Method {
   /// Throws Error(config) when settings of the run exclude each other, or do not fit the model (dense, of which only
   /// names and shapes count) or the number of ranks. Asked before anything is loaded or written.
   void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
-  /// Collective. All arguments outlive the strategy; parameters get their final roles here.
+  /// Collective. Parameters get their final roles here. `config`, `model` and `world` outlive the strategy.
   std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
                                         const LrSchedule& schedule);
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could

@@ -211,8 +211,9 @@ double step_seconds(const TrainConfig& config, const PlanOptions& options,
 
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const Method& method = find_method(config.method);
-  AB_CHECK(options.ratio <= 0 || method.has_ranks, "--ratio is about ranks r of factors, which {} does not have; give {} too",
-           method.name, methods_with_ranks());
+  AB_CHECK(options.ratio <= 0 || method.has_ranks,
+           "--ratio is about ranks r of factors, which {} does not have; give {} too", method.name,
+           methods_with_ranks());
   const DataShape data = data_shape(config, options);
   const int world_size = options.world_size > 0 ? options.world_size : config.ranks;
   ModelSpec spec = make_model_spec(config, data.classes, data.image_size);

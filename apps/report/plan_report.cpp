@@ -142,7 +142,8 @@ Json phase_json(const RunPlan& plan, const std::string& phase) {
   const PhaseTraffic& t = plan.traffic.at(phase);
   const PhaseTime& time = plan.time.at(phase);
   Json json{{"times", t.times}, {"payload_bytes_per_rank", t.payload}, {"wire_bytes_per_rank", t.wire()}};
-  for (const auto& [kind, bytes] : t.wire_by_kind) json[fmt::format("wire_bytes_per_{}_rank", in_lower_case(kind))] = bytes;
+  for (const auto& [kind, bytes] : t.wire_by_kind)
+    json[fmt::format("wire_bytes_per_{}_rank", in_lower_case(kind))] = bytes;
   json["intra_node_bytes_per_rank"] = t.intra_node;
   json["inter_node_bytes_per_rank"] = t.inter_node;
   json["communication_seconds"] = time.communication;

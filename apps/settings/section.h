@@ -60,7 +60,8 @@ template <class Options> class Section {
 
   /// One of a few values, each with its word.
   template <class T, class Owner>
-  Setting& choice(const char* key, T Owner::*member, const Words<std::type_identity_t<T>>& words, const char* help) const {
+  Setting& choice(const char* key, T Owner::*member, const Words<std::type_identity_t<T>>& words,
+                  const char* help) const {
     const auto word_of = [words](const T& held) -> std::string {
       for (const auto& [word, value] : words)
         if (value == held) return word;

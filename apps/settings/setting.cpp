@@ -145,7 +145,7 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
     stored = static_cast<double>(*integer);
   const bool allowed = [&] {
     if (stored.index() != static_cast<std::size_t>(setting.type)) return false;
-    if (const auto* integer = std::get_if<std::int64_t>(&stored)) return in_range(setting, static_cast<double>(*integer));
+    if (const auto* i = std::get_if<std::int64_t>(&stored)) return in_range(setting, static_cast<double>(*i));
     if (const auto* real = std::get_if<double>(&stored)) return in_range(setting, *real);
     if (const auto* text = std::get_if<std::string>(&stored)) return is_a_word(setting, *text);
     return true;

@@ -30,8 +30,8 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epo
 
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
-/// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked before
-/// anything is loaded or written.
+/// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked
+/// before anything is loaded or written.
 void check_run(const TrainConfig& config, const Method& method, int world_size);
 
 }  // namespace ab

@@ -21,8 +21,8 @@ namespace ab {
 struct Learner {
   /// `model`: of config's shape and on its device; drawn when null. `config`, `world` and `schedule` must outlive this.
   /// Collective.
-  Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images, const LrSchedule& schedule,
-          std::unique_ptr<Layer> model);
+  Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
+          const LrSchedule& schedule, std::unique_ptr<Layer> model);
 
   Device device;
   Precision precision;

@@ -50,7 +50,10 @@ class Trainer {
       clock_.lap();
       const bool trained = train_epoch(state);
       check_numbers();
-      if (trained && strategy_.follows_epochs()) strategy_.on_epoch_end(state, record_.mean_epoch_loss());
+      if (trained && strategy_.follows_epochs()) {
+        world_.ledger().set_phase(strategy_.phase());
+        strategy_.on_epoch_end(state, record_.mean_epoch_loss());
+      }
       const bool last = state.step == total_steps_;
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/sync/sync_strategy.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -80,7 +81,7 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
 double TrainRecord::mean_epoch_loss() {
   check_losses();
   const Tensor sums = Tensor::from(std::vector<double>{epoch_loss_, epoch_steps_}, {2});
-  AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEpochLossBytes);
+  AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == SyncStrategy::kEpochLossBytes);
   world_.all_reduce(sums, ReduceOp::sum);
   epoch_loss_ = epoch_steps_ = 0;
   return sums.data<double>()[0] / sums.data<double>()[1];

@@ -46,13 +46,10 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Payload of the all-reduce that the mean loss of an epoch takes: float64 sums of losses and updates.
-inline constexpr std::int64_t kEpochLossBytes = 2 * 8;
-
 class TrainRecord {
  public:
-  TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model, const TrainListener& listener,
-              std::int64_t total_steps);
+  TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model,
+              const TrainListener& listener, std::int64_t total_steps);
 
   /// The loss [1] of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) when it is not finite;
   /// on a GPU, which shall not wait, that of `step` is looked at when the next step tells its own.
@@ -95,7 +92,7 @@ class TrainRecord {
   };
   std::deque<UncheckedLoss> unchecked_;
 
-  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, since the epoch began
+  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, since mean_epoch_loss() was last asked
 
   // Since the last line of metrics.
   Stopwatch interval_;

@@ -28,7 +28,8 @@ std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& eleme
 
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   TrafficPlan plan;
-  plan.classes.push_back({.count = run.world_size, .ledger = Ledger(consecutive_nodes(run.world_size, run.ranks_per_node))});
+  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node));
+  plan.classes.push_back({.count = run.world_size, .ledger = empty});
   plan.class_of_rank.assign(static_cast<std::size_t>(run.world_size), 0);
   return plan;
 }

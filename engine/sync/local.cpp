@@ -13,7 +13,7 @@ LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& o
 void LocalStrategy::average() { all_reduce_flat(world(), replica().tensors(), ReduceOp::mean); }
 
 void LocalStrategy::after_step(TrainState& state) {
-  agree_ = has_transition(state.step);
+  agree_ = averages_after(state.step);
   if (!agree_) return;
   world().ledger().set_phase(kAverage);
   average();
@@ -38,6 +38,6 @@ void LocalStrategy::finish(TrainState&) {
   agree_ = true;
 }
 
-void LocalStrategy::load(const StateDict&, TrainState& state) { agree_ = has_transition(state.step); }
+void LocalStrategy::load(const StateDict&, TrainState& state) { agree_ = averages_after(state.step); }
 
 }  // namespace ab

@@ -28,7 +28,6 @@ class LocalStrategy final : public ReplicaStrategy {
   std::string phase() const override { return kSteps; }
   void set_gradient_exchange(bool /*on*/) override {}
   void finish_grads(TrainState& /*state*/) override {}
-  bool has_transition(std::int64_t step) const override { return step % options_.average_every == 0; }
   void after_step(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
@@ -37,6 +36,8 @@ class LocalStrategy final : public ReplicaStrategy {
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
+  /// No transition (SyncStrategy): parameters keep their places, so a captured step stays good.
+  bool averages_after(std::int64_t step) const { return step % options_.average_every == 0; }
   void average();
 
   LocalOptions options_;

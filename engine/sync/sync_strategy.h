@@ -34,12 +34,14 @@ class SyncStrategy {
   virtual void set_gradient_exchange(bool on) = 0;
   /// After backward: on return every p.grad is what the optimizer shall see.
   virtual void finish_grads(TrainState& state) = 0;
-  /// Whether after_step() will exchange or replace parameters once `step` updates are done, which waits for the device.
+  /// Whether after_step() will put others in the place of parameters once `step` updates are done. Before that the loop
+  /// waits for the device, makes sure that all numbers are finite, and gives back what a step keeps.
   virtual bool has_transition(std::int64_t /*step*/) const { return false; }
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
   virtual void after_step(TrainState& /*state*/) {}
-  /// Whether on_epoch_end() is to be called; it costs an all-reduce of two numbers.
+  /// Whether on_epoch_end() is to be called, for which the ranks add up two float64 each, in the present phase.
   virtual bool follows_epochs() const { return false; }
+  static constexpr std::int64_t kEpochLossBytes = 2 * 8;
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
