@@ -7,12 +7,23 @@
 
 namespace ab {
 
+/// Who asks which one it is does so in a switch without a default, so that the compiler names what a new one needs.
 enum class Activation { none, relu, gelu };
 
-/// The way back through y = act(z): dz = dy · act'(z). A ReLU sees its derivative in y, a GELU in z.
+/// Whether act'(z) cannot be told from y = act(z).
+constexpr bool derivative_needs_z(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+    case Activation::relu: return false;
+    case Activation::gelu: return true;
+  }
+  return true;
+}
+
+/// The way back through y = act(z): dz = dy · act'(z).
 struct ActivationGrad {
   Activation activation = Activation::none;
-  Tensor saved = {};  ///< y of a ReLU, z of a GELU
+  Tensor saved = {};  ///< z where derivative_needs_z(), otherwise y
 
   bool defined() const { return activation != Activation::none; }
 };

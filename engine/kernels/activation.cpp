@@ -28,11 +28,9 @@ void activation_backward(const ActivationGrad& activation, const Tensor& dy, con
   const Tensor& saved = activation.saved;
   AB_ASSERT(dy.numel() == saved.numel() && dy.dtype() == saved.dtype() && dy.device() == saved.device());
   dispatch_float(dy.dtype(), "activation", [&]<class T>() {
-    const auto run = [&](auto f) { map(dy.device(), dy.numel(), dz.data<T>(), f, dy.data<T>(), saved.data<T>()); };
-    if (activation.activation == Activation::relu)
-      run(kernels::ReluBackward<compute_t<T>>{});
-    else
-      run(kernels::GeluBackward<compute_t<T>>{});
+    kernels::dispatch_activation_backward<compute_t<T>>(activation.activation, [&](auto f) {
+      map(dy.device(), dy.numel(), dz.data<T>(), f, dy.data<T>(), saved.data<T>());
+    });
   });
 }
 

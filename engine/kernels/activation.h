@@ -34,6 +34,10 @@ template <class C> struct Identity {
   AB_HD C operator()(C z) const { return z; }
 };
 
+template <class C> struct IdentityBackward {
+  AB_HD C operator()(C dy, C /*y*/) const { return dy; }
+};
+
 template <class C> struct Relu {
   AB_HD C operator()(C z) const { return z < 0 ? C{0} : z; }
 };
@@ -64,6 +68,15 @@ template <class C, class F> void dispatch_activation(Activation activation, F&& 
     case Activation::none: return run(Identity<C>{});
     case Activation::relu: return run(Relu<C>{});
     case Activation::gelu: return run(Gelu<C>{});
+  }
+}
+
+/// run(functor), the functor of the way back: (dy, ActivationGrad::saved) → dz.
+template <class C, class F> void dispatch_activation_backward(Activation activation, F&& run) {
+  switch (activation) {
+    case Activation::none: return run(IdentityBackward<C>{});
+    case Activation::relu: return run(ReluBackward<C>{});
+    case Activation::gelu: return run(GeluBackward<C>{});
   }
 }
 

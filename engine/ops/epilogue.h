@@ -11,7 +11,7 @@ namespace ab {
 /// z that is stored besides.
 inline Epilogue forward_epilogue(const Tensor& bias, Activation activation, const Tensor& y, ActivationGrad* grad) {
   if (!grad || activation == Activation::none) return {bias, activation};
-  const Tensor z = activation == Activation::gelu ? Tensor(y.shape(), y.dtype(), y.device()) : Tensor{};
+  const Tensor z = derivative_needs_z(activation) ? Tensor(y.shape(), y.dtype(), y.device()) : Tensor{};
   *grad = {activation, z.defined() ? z : y};
   return {bias, activation, z};
 }

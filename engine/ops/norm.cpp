@@ -53,7 +53,8 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
                Activation activation, const Var& residual, const Tensor& sums) {
   check_affine("batch_norm", x.value(), gamma.value(), beta.value());
   check_batch_norm(x.value(), stats, training, residual.value(), sums);
-  AB_CHECK(activation != Activation::gelu, "batch_norm: only a ReLU is fused; apply gelu() to its result");
+  AB_CHECK(activation == Activation::none || activation == Activation::relu,
+           "batch_norm: only a ReLU is fused; apply any other activation to its result");
   const bool relu = activation == Activation::relu;
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
   SumOverRanks sum_over_ranks;

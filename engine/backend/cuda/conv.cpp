@@ -17,7 +17,9 @@ namespace {
 /// cuDNN has plans ready for a bias with a ReLU; a GELU is a pass of our own. Plans are told to keep a NaN through their
 /// ReLU (cudnn_graph.cpp). Should FusedReluOnCpuAndGpu.KeepsNan fail on a GPU, they do not: then only Activation::none
 /// may be fused, and the bias still is.
-constexpr bool may_be_fused(Activation activation) { return activation != Activation::gelu; }
+constexpr bool may_be_fused(Activation activation) {
+  return activation == Activation::none || activation == Activation::relu;
+}
 
 /// What a training batch norm does next: plans with `sums` save it the look at y.
 void take_moments(const Tensor& y, const Tensor& sums) {

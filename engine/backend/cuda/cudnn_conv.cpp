@@ -133,17 +133,17 @@ CudnnDescriptor sum_operation(const CudnnConvKey& key, TensorId from, TensorId t
   return operation;
 }
 
-/// forward: convolution → + bias → ReLU → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
+/// forward: convolution → + bias → activation → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²
 /// backward_data: convolution → · act'(z) → x
 CudnnDescriptor graph_of(const CudnnConvKey& key, const CudnnTarget& target) {
-  const bool has_relu = key.activation == Activation::relu;
+  const bool has_activation = key.activation != Activation::none;
   std::vector<CudnnDescriptor> operations;
   operations.push_back(conv_operation(key, key.has_epilogue() ? kProduct : written_by(key.direction)));
   if (key.has_bias)
     operations.push_back(pointwise_operation(CUDNN_POINTWISE_ADD, key.dtype, output_tensor(kProduct, key),
                                              channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1),
-                                             output_tensor(has_relu ? kSum : kY, key)));
-  if (has_relu)
+                                             output_tensor(has_activation ? kSum : kY, key)));
+  if (has_activation)
     operations.push_back(activation_operation(key.activation, key.dtype,
                                               output_tensor(key.has_bias ? kSum : kProduct, key),
                                               output_tensor(kY, key)));

@@ -13,6 +13,20 @@ CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, DType dtype) {
   return descriptor;
 }
 
+struct ActivationModes {
+  cudnnPointwiseMode_t forward, backward;
+};
+
+/// GELU: the exact one, with erf.
+ActivationModes modes_of(Activation activation) {
+  switch (activation) {
+    case Activation::none: return {CUDNN_POINTWISE_IDENTITY, CUDNN_POINTWISE_IDENTITY};
+    case Activation::relu: return {CUDNN_POINTWISE_RELU_FWD, CUDNN_POINTWISE_RELU_BWD};
+    case Activation::gelu: return {CUDNN_POINTWISE_GELU_FWD, CUDNN_POINTWISE_GELU_BWD};
+  }
+  throw Bug("bug in abtrain: an activation that cuDNN does not have");
+}
+
 }  // namespace
 
 cudnnDataType_t storage_type(DType dtype, std::string_view operation) {
@@ -50,9 +64,8 @@ CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, cons
 
 CudnnDescriptor activation_operation(Activation activation, DType dtype, const CudnnDescriptor& z,
                                      const CudnnDescriptor& y) {
-  const auto mode = activation == Activation::relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD;
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(modes_of(activation).forward, dtype))
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, z)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
       .finalize();
@@ -61,9 +74,8 @@ CudnnDescriptor activation_operation(Activation activation, DType dtype, const C
 
 CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,
                                           const CudnnDescriptor& saved, const CudnnDescriptor& dz) {
-  const auto mode = activation == Activation::relu ? CUDNN_POINTWISE_RELU_BWD : CUDNN_POINTWISE_GELU_BWD;
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(modes_of(activation).backward, dtype))
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, saved)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dz)
