@@ -171,6 +171,17 @@ TEST_F(DeviceTest, KernelsOfTheEmulatedGpuAreNotGivenHostMemory) {
   EXPECT_THROW(map(parameter.device(), 4, parameter.data<float>(), kernels::Same<float>{}, gradient.data<float>()), Bug);
 }
 
+// Every row of the list, as it is set to by itself.
+TEST_F(DeviceTest, EveryMethodTrainsAsOnTheCpu) {
+  for (const Method& method : methods()) {
+    SCOPED_TRACE(method.name);
+    TrainConfig config = short_run(method.name);
+    config.cuda_graph = "on";
+    config.eval_every = 1;
+    expect_same_on_both(config, 2);
+  }
+}
+
 // One rank, so that no other rank's kernels hide a stray access to device memory.
 
 TEST_F(DeviceTest, DenseOnOneRank) {
