@@ -16,6 +16,7 @@
 #include "apps/stop_request.h"
 #include "apps/terminal.h"
 #include "apps/train_loop.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/run_lock.h"
@@ -66,13 +67,13 @@ void check_sees_folder(const TrainConfig& config, int rank) {
 }
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  fmt::print("{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
-             s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
-             100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
-  if (config.ema_decay > 0) fmt::print("top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
-  fmt::print("sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
-             human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
-             human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
+  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
+      s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1, 100 * s.best_val_top1,
+      s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
+  say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
+      human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
+      human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
 }
 
 /// The model with the values of --weights, or null without.
@@ -83,8 +84,8 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
   const std::string file = model_path(config.weights);
   const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
   if (!fresh.empty())
-    fmt::print(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
-               config.dataset, fmt::join(fresh, " and "));
+    say(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
+        config.dataset, fmt::join(fresh, " and "));
   return model;
 }
 
@@ -103,7 +104,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   check_same_data(data, world);
   const bool keeps_folder = world.rank() == 0;
   if (start == Start::finished) {
-    if (keeps_folder) fmt::print("the run in {} is complete; there is nothing to resume\n", config.out);
+    if (keeps_folder) say(stdout, "the run in {} is complete; there is nothing to resume\n", config.out);
     return 0;
   }
   // Read before the folder is touched: a file that does not fit leaves no trace, and --out may replace its run.
@@ -132,11 +133,11 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
     listener.on_epoch = [&](const EpochMetrics& m) { log->write(m), progress->epoch(m); };
     listener.on_split = [&](const SplitMetrics& m) { log->write(m); };
     listener.on_save = [&](StateDict& state) { state.put(kLogBytes, log->synced_bytes()); };
-    if (checkpoint) fmt::print("resuming at step {} from {}\n", checkpoint->step, checkpoint->path);
+    if (checkpoint) say(stdout, "resuming at step {} from {}\n", checkpoint->step, checkpoint->path);
   }
   const TrainResult result = train(config, world, data, listener, std::move(checkpoint), std::move(model));
   if (keeps_folder && result.stopped)
-    fmt::print("stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
+    say(stdout, "stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
   if (keeps_folder && !result.stopped) write_result(config, data, result);
   return result.stopped ? kStoppedExitCode : 0;
 }
@@ -158,7 +159,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   const std::unique_ptr<Comm> world = join_processes(config, transport, options);
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   if (config.share_gpu && world->rank() == 0)
-    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
+    say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
     check_run(config, find_method(config.method), world->size());
     choose_device(config.device);

@@ -12,6 +12,7 @@
 #include "engine/core/memory.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/sync/replica_check.h"
 
@@ -216,7 +217,7 @@ class Trainer {
       save(state);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::checkpoint) throw;
-      if (world_.rank() == 0) fmt::print(stderr, "warning: {}; training goes on\n", error.what());
+      if (world_.rank() == 0) say(stderr, "warning: {}; training goes on\n", error.what());
     }
   }
 
@@ -224,8 +225,8 @@ class Trainer {
     AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
                   "the checkpoint was saved with other images; give the data set that the run began with");
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
-      fmt::print(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it "
-                 "had never stopped\n", compute_threads(), dict.integer("threads"));
+      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had never "
+          "stopped\n", compute_threads(), dict.integer("threads"));
     state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/comm/gather_texts.h"
+#include "engine/core/say.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/manifest.h"
@@ -28,7 +29,7 @@ class CheckpointPhase {
   std::string before_;
 };
 
-void warn(const std::string& message) { fmt::print(stderr, "warning: {}\n", message); }
+void warn(const std::string& message) { say(stderr, "warning: {}\n", message); }
 
 /// The shard of `rank`: its values, and the tensors that it is the first to hold.
 TensorFile shard_of(int rank, const Manifest& manifest, const StateDict& state) {
