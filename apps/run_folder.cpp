@@ -14,6 +14,7 @@
 #include "apps/methods/method.h"
 #include "engine/core/check.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/checkpoint_folder.h"
 
 namespace ab {
 namespace {
@@ -127,6 +128,14 @@ void begin_run_folder(const TrainConfig& config) {
              problem.message());
   }
   write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
+}
+
+void remove_last_checkpoint(const TrainConfig& config, std::int64_t step) {
+  if (config.save_every > 0 && step % config.save_every == 0) return;
+  const std::string folder = in_folder(config.out, kCheckpointFolder);
+  std::error_code ignored;
+  if (fs::exists(checkpoint_path(folder, step), ignored)) remove_checkpoint(folder, step);
+  if (fs::is_empty(folder, ignored)) fs::remove(folder, ignored);
 }
 
 Run read_run(const std::string& folder) {

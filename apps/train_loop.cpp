@@ -51,13 +51,14 @@ class Trainer {
       clock_.lap();
       const bool trained = train_epoch(state);
       check_numbers();
-      if (trained && strategy_.follows_epochs()) strategy_.on_epoch_end(state, record_.mean_epoch_loss());
       const bool last = state.step == total_steps_;
+      if (last) save_trained(state);
+      if (trained && strategy_.follows_epochs()) strategy_.on_epoch_end(state, record_.mean_epoch_loss());
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
       const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
       if (!trained || (due && !validate(state, last))) {
-        save(state);
+        if (!last) save(state, config_.keep_checkpoints);
         result.stopped = true;
         return result;
       }
@@ -85,7 +86,7 @@ class Trainer {
       stop_.ask();
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
-      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state);
+      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state, config_.keep_checkpoints);
     }
     return true;
   }
@@ -174,7 +175,9 @@ class Trainer {
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
     world_.ledger().set_phase("evaluation");
     release_step();
-    StopAgreement* const stop = last ? nullptr : &stop_;
+    // A run whose last state could not be saved is not stopped now: the model would be lost.
+    StopAgreement* const stop = !last || saved_step_ == total_steps_ ? &stop_ : nullptr;
+    if (last) stop_.stop_counting();
     if (!last) strategy_.begin_evaluation(state);
     const auto measure = [&](Layer& model) {
       return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop);
@@ -193,7 +196,7 @@ class Trainer {
     return true;
   }
 
-  void save(const TrainState& state) {
+  void save(const TrainState& state, int keep) {
     check_numbers();
     record_.add_seconds(clock_.lap());
     StateDict dict;
@@ -207,18 +210,27 @@ class Trainer {
     record_.save(dict);
     if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
     const Ledger of_training = world_.ledger();
-    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, config_.keep_checkpoints, world_);
+    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, keep, world_);
     world_.ledger() = of_training;
+    saved_step_ = state.step;
   }
 
   /// A full disk costs a checkpoint, not the run; the older one stays.
-  void try_to_save(const TrainState& state) {
+  void try_to_save(const TrainState& state, int keep) {
     try {
-      save(state);
+      save(state, keep);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::checkpoint) throw;
       if (world_.rank() == 0) say(stderr, "warning: {}; training goes on\n", error.what());
     }
+  }
+
+  /// The last validation, and what the model goes through before it, begin from a state that is on disk. This
+  /// checkpoint is one more than the run was told to keep (remove_last_checkpoint() in run_folder.h).
+  void save_trained(const TrainState& state) {
+    if (saved_step_ == state.step || config_.out.empty()) return;
+    try_to_save(state, config_.keep_checkpoints + 1);
+    clock_.lap();  // its time is not that of training
   }
 
   void load(const StateDict& dict, TrainState& state) {
@@ -227,7 +239,7 @@ class Trainer {
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
       say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had never "
           "stopped\n", compute_threads(), dict.integer("threads"));
-    state.step = dict.integer("step");
+    saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
     learner_.load(dict, state);
@@ -252,6 +264,7 @@ class Trainer {
 
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 
 }  // namespace

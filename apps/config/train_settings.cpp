@@ -127,7 +127,8 @@ void declare_run(std::vector<Setting>& all) {
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl")
       .may_change = true;
   s.number("save_every", &T::save_every, 0, kMany,
-           "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1)")
+           "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1), and before the last "
+           "validation until the model is written")
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;

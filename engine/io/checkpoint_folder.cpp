@@ -51,14 +51,6 @@ void rename_folder(const std::string& from, const std::string& to) {
                 std::strerror(errno));
 }
 
-/// Out of sight at once, then file by file: a checkpoint is never seen without some of its files.
-void remove_checkpoint(const std::string& folder, std::int64_t step) {
-  const std::string removing = fmt::format("{}/{}{}", folder, kRemoving, name_of_step(step));
-  remove_folder(removing);
-  rename_folder(checkpoint_path(folder, step), removing);
-  remove_folder(removing);
-}
-
 }  // namespace
 
 std::string checkpoint_path(const std::string& folder, std::int64_t step) {
@@ -91,6 +83,13 @@ void remove_leftovers(const std::string& folder) {
   restore_replaced(folder);
   for (const std::string& name : names_in(folder))
     if (name.starts_with(kSaving) || name.starts_with(kRemoving)) remove_folder(folder + "/" + name);
+}
+
+void remove_checkpoint(const std::string& folder, std::int64_t step) {
+  const std::string removing = fmt::format("{}/{}{}", folder, kRemoving, name_of_step(step));
+  remove_folder(removing);
+  rename_folder(checkpoint_path(folder, step), removing);
+  remove_folder(removing);
 }
 
 void remove_old_checkpoints(const std::string& folder, std::int64_t step, int keep) {

@@ -30,6 +30,9 @@ void restore_replaced(const std::string& folder);
 /// folder belongs to one run (see run_lock.h).
 void remove_leftovers(const std::string& folder);
 
+/// Out of sight at once, then file by file: a checkpoint is never seen without some of its files.
+void remove_checkpoint(const std::string& folder, std::int64_t step);
+
 /// Removes the checkpoints before `step` but for the newest `keep - 1`. Later ones stay: a run that continues
 /// from before them could not read them, which does not mean that nobody can.
 void remove_old_checkpoints(const std::string& folder, std::int64_t step, int keep);
