@@ -180,7 +180,8 @@ class Trainer {
     if (last) stop_.stop_counting();
     if (!last) strategy_.begin_evaluation(state);
     const auto measure = [&](Layer& model) {
-      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop);
+      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop,
+                      stall_timeout_seconds(config_));
     };
     const std::optional<Evaluation> of_model = measure(*learner_.model);
     std::optional<Evaluation> of_average;
