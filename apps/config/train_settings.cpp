@@ -136,6 +136,9 @@ void declare_run(std::vector<Setting>& all) {
   s.value("resume", &T::resume,
           "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
           "if it has one, else start anew").flag_only = true;
+  Setting& step = s.number("resume_step", &T::resume_step, 1, kMany,
+           "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
+  step.unset_at_zero = step.flag_only = true;
 }
 
 void declare_optimizer(std::vector<Setting>& all) {

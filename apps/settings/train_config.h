@@ -86,6 +86,7 @@ struct TrainConfig {
   std::int64_t save_every = 0;  ///< steps between checkpoints; 0: only when told to stop, and before the last validation
   int keep_checkpoints = 2;     ///< older ones are removed
   std::string resume;           ///< a run folder, or "auto": this run's own, if it has a checkpoint (a flag only)
+  std::int64_t resume_step = 0;  ///< of the checkpoint to resume from; 0: the newest (a flag only)
 
   MethodOptions method_options;  ///< of every method, the chosen one among them
 
