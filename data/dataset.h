@@ -19,7 +19,7 @@ namespace ab {
 /// scaled to one size (ImageNet).
 enum class Cropping : std::uint8_t { padded, resized };
 
-class Dataset {
+class Dataset : public std::enable_shared_from_this<Dataset> {
  public:
   virtual ~Dataset() = default;
 

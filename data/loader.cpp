@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kThreadName = "abtrain-loader";  // at most 15 characters, as the system shows it
 constexpr int kMaxThreads = 8;                         // each holds a batch, 77 MB for 128 images of ImageNet
+constexpr std::chrono::seconds kFarewell{3};           // for an image under way when a loader ends
 
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   set.check();
@@ -50,15 +51,15 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
 
 }  // namespace
 
-struct Loader::Impl {
+struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   Impl(const Dataset& data_set, const LoaderOptions& loader_options)
       : set(data_set),
+        set_owner(data_set.weak_from_this().lock()),
         options(loader_options),
         sampler(checked_sampler(data_set, loader_options)),
         thread_count(std::min(options.threads, kMaxThreads)),
         height(options.image_size > 0 ? options.image_size : set.height),
         width(options.image_size > 0 ? options.image_size : set.width) {}
-  ~Impl() { stop(); }
 
   /// What one thread prepares images with.
   struct Workbench {
@@ -68,7 +69,7 @@ struct Loader::Impl {
   Workbench make_workbench() const { return {ImageTransform(set, height, width), {}}; }
 
   void start(std::int64_t epoch, std::int64_t first);
-  void stop();
+  bool stop(std::chrono::duration<double> patience);
   std::optional<Batch> next();
   std::optional<Batch> take();
   bool has_ready() const;
@@ -80,6 +81,7 @@ struct Loader::Impl {
   void mix(std::int64_t step, Batch& batch) const;
 
   const Dataset& set;
+  const std::shared_ptr<const Dataset> set_owner;  // null: nobody says how long the set lives
   const LoaderOptions options;
   const Sampler sampler;
   const int thread_count, height, width;
@@ -95,6 +97,8 @@ struct Loader::Impl {
   // Shared between the threads and the caller.
   mutable std::mutex mutex;
   std::condition_variable changed;
+  int threads_running = 0;
+  bool stalled = false;
   std::int64_t steps_claimed = 0, steps_taken = 0;
   std::map<std::int64_t, Batch> ready;
   // Of the earliest step that failed. Steps are claimed in order, so those before it are ready or under way.
@@ -103,32 +107,39 @@ struct Loader::Impl {
 };
 
 void Loader::Impl::start(std::int64_t new_epoch, std::int64_t first) {
-  stop();
+  AB_CHECK_KIND(data, stop(std::chrono::duration<double>(options.stall_timeout_seconds)),
+                "{}: the threads '{}' still read images of the pass before", set.name, kThreadName);
   epoch = new_epoch;
   samples = sampler.samples(epoch);
   steps_claimed = steps_taken = first;
   ready.clear();
   failure = nullptr;
-  cancel = false;
+  cancel = stalled = false;
   if (options.prefetch == 0) {
     if (!own_workbench) own_workbench = make_workbench();
     return;
   }
   const std::int64_t count = std::min<std::int64_t>(thread_count, sampler.batches_per_epoch() - first);
   for (std::int64_t i = 0; i < count; ++i) {
-    threads.emplace_back([this, workbench = make_workbench()]() mutable { run(workbench); });
+    threads.emplace_back([self = shared_from_this(), workbench = make_workbench()]() mutable { self->run(workbench); });
     pthread_setname_np(threads.back().native_handle(), kThreadName);
+    const std::lock_guard lock(mutex);
+    ++threads_running;
   }
 }
 
-void Loader::Impl::stop() {
-  {
-    std::lock_guard lock(mutex);
-    cancel = true;
-  }
+/// Ends the threads. False when one still reads an image: it has been left behind, and ends when the read does.
+bool Loader::Impl::stop(std::chrono::duration<double> patience) {
+  std::unique_lock lock(mutex);
+  cancel = true;
   changed.notify_all();
-  for (std::thread& thread : threads) thread.join();
+  const auto ended = [&] { return threads_running == 0; };
+  if (set_owner && !stalled) changed.wait_for(lock, patience, ended);
+  const bool leaves = set_owner && !ended();
+  lock.unlock();
+  for (std::thread& thread : threads) leaves ? thread.detach() : thread.join();
   threads.clear();
+  return !leaves;
 }
 
 std::optional<Batch> Loader::Impl::next() {
@@ -154,10 +165,11 @@ std::optional<Batch> Loader::Impl::take() {
     if (const std::int64_t images = images_prepared; images != images_before) images_before = images, waited = 0;
   }
   if (failed()) std::rethrow_exception(failure);
+  stalled = !arrived();
   AB_CHECK_KIND(
-      data, arrived(),
-      "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the "
-      "machine may be swapping or out of processor time",
+      data, !stalled,
+      "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the disk may not "
+      "answer, or the machine be swapping or out of processor time",
       set.name, kThreadName, options.stall_timeout_seconds, steps_taken, sampler.batches_per_epoch(), epoch);
   Batch batch = std::move(ready.extract(steps_taken).mapped());
   ++steps_taken;
@@ -189,6 +201,9 @@ void Loader::Impl::run(Workbench& workbench) {
     }
     changed.notify_all();
   }
+  const std::lock_guard lock(mutex);
+  --threads_running;
+  changed.notify_all();
 }
 
 Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
@@ -250,8 +265,8 @@ bool Loader::Impl::has_ready() const {
 }
 
 Loader::Loader(const Dataset& set, const LoaderOptions& options)
-    : impl_(std::make_unique<Impl>(set, options)) {}
-Loader::~Loader() = default;
+    : impl_(std::make_shared<Impl>(set, options)) {}
+Loader::~Loader() { impl_->stop(kFarewell); }
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
 bool Loader::ready() const { return impl_->has_ready(); }

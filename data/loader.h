@@ -45,15 +45,18 @@ struct LoaderOptions {
   bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()
   int threads = 2;   ///< that prepare batches; at most 8 are used, since each holds a batch
-  double stall_timeout_seconds = 60;  ///< next() gives up when the threads have delivered nothing for so long
+  /// next() gives up when the threads have prepared no image for so long.
+  double stall_timeout_seconds = 60;
 };
 
 class Loader {
  public:
-  /// Keeps a reference to `set`. Throws Error(config) when training has less than one batch per rank, and
-  /// Error(data) when the set contradicts itself.
+  /// Keeps a reference to `set`; one that a shared_ptr owns lives as long as a thread reads from it. Throws
+  /// Error(config) when training has less than one batch per rank, and Error(data) when the set contradicts itself.
   Loader(const Dataset& set, const LoaderOptions& options);
   Loader(Dataset&& set, const LoaderOptions& options) = delete;
+  /// Waits for threads to finish the image that they prepare, but not for one that hangs in read(), as on a disk that
+  /// does not answer: it is left behind where a shared_ptr owns the set. Any other set it waits for.
   ~Loader();
 
   std::int64_t batches_per_epoch() const;
@@ -67,7 +70,7 @@ class Loader {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // of the threads too
 };
 
 }  // namespace ab

@@ -295,4 +295,37 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// A run of days shall not end because nobody can hear it.
+TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
+  const std::string shell = "bash -c 'set -o pipefail; ";
+  int runs = 0;
+  for (const char* where : {"2>/dev/full", ">/dev/full 2>&1", "2>&1 | true"}) {
+    const std::string out = fmt::format("run_{}", runs++);
+    const Outcome outcome = run_command(fmt::format("{}env OMP_NUM_THREADS=1 {} {} {}'", shell, ab::testing::program(),
+                                                    tiny_train(out, "--save-every 2"), where));
+    EXPECT_EQ(outcome.exit_code, 0) << where << "\n" << outcome.err;
+    EXPECT_TRUE(fs::exists(path(out) + "/model.safetensors")) << where;
+  }
+}
+
+// A file system that takes the model and no checkpoint, and no words either.
+TEST_F(CliTest, AFailedCheckpointWithItsLogOnAFullDiskCostsTheCheckpointAlone) {
+  ASSERT_EQ(run(tiny_train("sizes", "--save-every 4")).exit_code, 0);
+  const auto model = fs::file_size(path("sizes/model.safetensors"));
+  const auto shard = fs::file_size(path("sizes/checkpoints/step_000000000004/rank_00000.safetensors"));
+  ASSERT_GT(shard, model + 4096);
+  const auto limit = [&](const char* stream) {
+    return fmt::format("bash -c 'ulimit -f {}; exec \"$@\" {}' bash", (model + shard) / 2048, stream);
+  };
+  const Outcome heard = run(tiny_train("heard", "--save-every 2"), limit(""));
+  EXPECT_EQ(heard.exit_code, 0) << heard.err;
+  EXPECT_TRUE(contains(heard.err, "cannot save the checkpoint")) << heard.err;
+  const Outcome unheard = run(tiny_train("unheard", "--save-every 2"), limit("2>/dev/full"));
+  EXPECT_EQ(unheard.exit_code, 0);
+  for (const char* out : {"heard", "unheard"}) {
+    EXPECT_TRUE(fs::exists(path(out) + "/model.safetensors"));
+    EXPECT_FALSE(fs::exists(path(out) + "/checkpoints/step_000000000002"));
+  }
+}
+
 }  // namespace

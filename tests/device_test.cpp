@@ -78,6 +78,7 @@ Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::
     if (std::filesystem::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
     const TrainResult result = train(config, world, data(), listener, std::move(checkpoint));
     if (world.rank() != 0) return;
+    if (!result.stopped) remove_last_checkpoint(config, result.summary.steps);
     outcome.stopped = result.stopped;
     outcome.bytes_by_phase = result.summary.wire_bytes_per_rank_by_phase;
     outcome.val_loss = result.summary.final_val_loss;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -420,6 +421,47 @@ TEST(Loader, StallNamesTheThread) {
   const std::string message = message_of(ErrorKind::data, [&] { loader.next(); });
   EXPECT_TRUE(contains(message, "'abtrain-loader' have delivered nothing for 0.02 s"));
   EXPECT_TRUE(contains(message, "batch 0 of 1 in epoch 0"));
+}
+
+/// Reads that return when `end` is ready, or after a time that no test has.
+class StuckSet : public ImageSet {
+ public:
+  StuckSet(ImageSet set, std::shared_future<void> end) : ImageSet(std::move(set)), end_(std::move(end)) {}
+  ImageView read(std::int64_t i, Image& buffer) const override {
+    end_.wait_for(std::chrono::seconds(20));
+    return ImageSet::read(i, buffer);
+  }
+
+ private:
+  std::shared_future<void> end_;
+};
+
+/// Drops a loader, in which all reads are stuck, after `use`; threads and set shall go when the reads return.
+template <class F> void leave_behind(const F& use) {
+  using Clock = std::chrono::steady_clock;
+  std::promise<void> end;
+  auto set = std::make_shared<StuckSet>(random_set(8, 8), end.get_future().share());
+  const std::weak_ptr<StuckSet> seen = set;
+  const auto start = Clock::now();
+  {
+    Loader loader(*set, {.batch_size = 1, .threads = 3, .stall_timeout_seconds = 0.1});
+    loader.start_epoch(0);
+    use(loader);
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  set.reset();
+  EXPECT_FALSE(seen.expired()) << "threads read from it";
+  end.set_value();
+  while (!seen.expired() && Clock::now() - start < std::chrono::seconds(40)) std::this_thread::yield();
+  EXPECT_TRUE(seen.expired()) << "nobody reads from it";
+}
+
+TEST(Loader, ReadsThatNeverReturnAreLeftBehind) {
+  leave_behind([](Loader& loader) {
+    EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }), "delivered nothing for 0.1 s"));
+    EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.start_epoch(1); }), "still read images"));
+  });
+  leave_behind([](Loader&) {});  // such as a run that another rank ends
 }
 
 TEST(Loader, RefusesWhatCannotWork) {

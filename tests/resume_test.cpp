@@ -11,6 +11,8 @@
 #include "apps/train/stop_request.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
+#include "engine/io/checkpoint_folder.h"
+#include "tests/error_message.h"
 #include "tests/striped_images.h"
 
 namespace ab {
@@ -70,7 +72,8 @@ std::vector<double> values_of(const TrainResult& result) {
 }
 
 /// Trains on from what config.out holds; tells the run to stop after `stop_after` steps, or when it validates.
-Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after = -1) {
+Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after = -1,
+                 const TrainAndTest& images = data()) {
   Outcome outcome;
   outcome.models.resize(static_cast<std::size_t>(ranks));
   const std::string folder = in_folder(config.out, kCheckpointFolder);
@@ -86,7 +89,7 @@ Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after =
     set_compute_threads(1);
     std::optional<Checkpoint> checkpoint;
     if (fs::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
-    const TrainResult result = train(config, world, data(), listener, checkpoint);
+    const TrainResult result = train(config, world, images, listener, checkpoint);
     const std::lock_guard lock(mutex);
     outcome.stopped = result.stopped;
     if (result.stopped) return;
@@ -94,6 +97,7 @@ Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after =
     if (world.rank() == 0) outcome.summary = result.summary;
   });
   clear_stop_request();
+  if (!outcome.stopped) remove_last_checkpoint(config, outcome.summary.steps);
   return outcome;
 }
 
@@ -122,7 +126,7 @@ std::string checkpoint_of(const TrainConfig& config, std::int64_t step) {
   return fmt::format("{}/{}/step_{:012}", config.out, kCheckpointFolder, step);
 }
 
-/// One run that saves after every step, and one from each of its checkpoints.
+/// One run that saves after every step, and one from each of its checkpoints; that of the last one only validates.
 void resume_everywhere(TrainConfig config, int ranks) {
   fs::remove_all(config.out);
   const Outcome whole = train_on(config, ranks);
@@ -132,11 +136,11 @@ void resume_everywhere(TrainConfig config, int ranks) {
   const Outcome saving = train_on(config, ranks);
   expect_same_run(whole, saving, "with checkpoints");
   expect_same_traffic(whole.summary, saving.summary);
-  for (std::int64_t step = kSteps - 1; step > 0; --step) {
+  for (std::int64_t step = kSteps; step > 0; --step) {
     fs::remove_all(checkpoint_of(config, step + 1));
     fs::copy(in_folder(config.out, kCheckpointFolder), config.out + "_all", fs::copy_options::recursive);
     const Outcome rest = train_on(config, ranks);
-    ASSERT_EQ(rest.losses.begin()->first, step + 1);
+    ASSERT_EQ(rest.losses.size(), static_cast<std::size_t>(kSteps - step));
     Outcome before = saving;
     std::erase_if(before.losses, [&](const auto& loss) { return loss.first > step; });
     before.validation.resize(whole.validation.size() - rest.validation.size());
@@ -227,6 +231,53 @@ TEST(Stop, WhileItValidates) {
   config.method = "dense";
   config.batch_size = 2;
   stop_after(config, 7, 3);  // means of means of seven are not the same bits
+}
+
+TEST(Stop, InTheLastStepsAndTheLastValidation) {
+  for (const std::int64_t step : {kSteps - 2, kSteps}) stop_after(short_run(), 2, step);
+  TrainConfig config = short_run();
+  config.method = "dense";
+  config.eval_every = 0;
+  stop_after(config, 3, kSteps);
+}
+
+/// Images of which one cannot be read.
+class DamagedSet : public ImageSet {
+ public:
+  explicit DamagedSet(ImageSet set) : ImageSet(std::move(set)) {}
+  ImageView read(std::int64_t i, Image& buffer) const override {
+    AB_CHECK_KIND(data, i != count / 2, "image {} is damaged", i);
+    return ImageSet::read(i, buffer);
+  }
+};
+
+TEST(LastValidation, ADamagedImageCostsNoTraining) {
+  TrainConfig config = short_run();
+  config.eval_every = 0;
+  fs::remove_all(config.out);
+  const Outcome whole = train_on(config, 2);
+  EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder))) << "a finished run keeps what it was told to keep";
+  const TrainAndTest damaged{data().train, std::make_shared<DamagedSet>(testing::striped_images(21, 2))};
+  EXPECT_TRUE(testing::contains(
+      testing::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }), "image 10 is damaged"));
+  ASSERT_TRUE(fs::exists(checkpoint_of(config, kSteps)));
+  const Outcome mended = train_on(config, 2);
+  EXPECT_TRUE(mended.losses.empty()) << "it trained again";
+  EXPECT_TRUE(mended.models == whole.models);
+  EXPECT_EQ(mended.summary.final_val_loss, whole.summary.final_val_loss);
+  expect_same_traffic(whole.summary, mended.summary);
+  EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder)));
+  fs::remove_all(config.out);
+}
+
+TEST(LastValidation, ItsCheckpointIsOneMoreThanTheRunKeeps) {
+  TrainConfig config = short_run();
+  config.save_every = 5;
+  config.keep_checkpoints = 2;
+  fs::remove_all(config.out);
+  train_on(config, 1);
+  EXPECT_EQ(checkpoints_in(in_folder(config.out, kCheckpointFolder)), (std::vector<std::int64_t>{10, 5}));
+  fs::remove_all(config.out);
 }
 
 TEST(Accumulation, EqualsOneLargeBatchAlsoInTheLastWindow) {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "engine/core/check.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -33,7 +34,7 @@ std::string message_of(const std::exception& error) {
 int report_error(const std::exception& error, const std::string& context) {
   std::string line = context + message_of(error);
   std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  std::fprintf(stderr, "abtrain: %s\n", line.c_str());
+  say(stderr, "abtrain: {}\n", line);
   return exit_code_of(error);
 }
 

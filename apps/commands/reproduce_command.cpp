@@ -11,6 +11,7 @@
 #include "apps/train/run_folder.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/check.h"
+#include "engine/core/say.h"
 #include "engine/io/atomic_file.h"
 
 namespace ab {
@@ -47,8 +48,7 @@ int train_method(TrainConfig config, const char* method, const std::string& fold
   config.out = in_folder(folder, method);
   config.overwrite = overwrite;
   if (!overwrite) config.resume = "auto";
-  fmt::print("\n{}\n", config.out);
-  std::fflush(stdout);
+  say(stdout, "\n{}\n", config.out);
   return run_train(config);
 }
 
@@ -80,7 +80,7 @@ int run_reproduce(const ReproduceCommand& command) {
     const std::string ab_run = in_folder(folder, "ab");
     result.trained = {read_run(ab_run).summary, read_run(in_folder(folder, "dense")).summary};
     if (ranks.ratio == 0 && ranks.runs.empty()) ranks.runs = {ab_run};
-    fmt::print("\n");
+    say_text(stdout, "\n");
   }
   result.planned = plan_experiment(config, ranks);
   publish(reproduce_report(result), folder);

@@ -13,17 +13,18 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 
 namespace ab {
 namespace {
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  fmt::print("{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
+  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
              s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
              100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
-  if (config.ema_decay > 0) fmt::print("top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
-  fmt::print("sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
+  if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
+  say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
              human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
              human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
 }
@@ -35,14 +36,14 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   if (speaks) progress.emplace();
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
-    fmt::print("resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
+    say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
   };
   listener.on_step = [&](const StepMetrics& m, std::int64_t total) { progress->step(m, total); };
   listener.on_epoch = [&](const EpochMetrics& m) { progress->epoch(m); };
   const std::optional<TrainResult> result = train_in_folder(config, world, data, listener);
-  if (speaks && !result) fmt::print("the run in {} is complete; there is nothing to resume\n", config.out);
+  if (speaks && !result) say(stdout, "the run in {} is complete; there is nothing to resume\n", config.out);
   if (speaks && result && result->stopped)
-    fmt::print("stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
+    say(stdout, "stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);
   if (speaks && result && !result->stopped) print_result(config, result->summary);
   return result && result->stopped ? kStoppedExitCode : 0;
 }
@@ -64,7 +65,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   const std::unique_ptr<Comm> world = join_processes(config, transport, options);
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   if (config.share_gpu && world->rank() == 0)
-    fmt::print(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
+    say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
     check_run(config, find_method(config.method), world->size());
     choose_device(config.device);

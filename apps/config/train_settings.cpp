@@ -87,7 +87,8 @@ void declare_ranks(std::vector<Setting>& all) {
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop")
+           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for its "
+           "next image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
            "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
@@ -131,13 +132,17 @@ void declare_run(std::vector<Setting>& all) {
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl")
       .may_change = true;
   s.number("save_every", &T::save_every, 0, kMany,
-           "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1)")
+           "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1), and before the last "
+           "validation until the model is written")
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;
   s.value("resume", &T::resume,
           "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
           "if it has one, else start anew").flag_only = true;
+  Setting& step = s.number("resume_step", &T::resume_step, 1, kMany,
+           "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
+  step.unset_at_zero = step.flag_only = true;
 }
 
 void declare_optimizer(std::vector<Setting>& all) {

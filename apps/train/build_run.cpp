@@ -15,6 +15,10 @@ TrainAndTest load_data(const TrainConfig& config) {
   return dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
 }
 
+double stall_timeout_seconds(const TrainConfig& config) {
+  return std::min(LoaderOptions{}.stall_timeout_seconds, static_cast<double>(config.timeout_s) / 2);
+}
+
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) {
   LoaderOptions options;
   options.batch_size = config.batch_size;
@@ -25,6 +29,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) 
   options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
   options.mix = {config.mixup, config.cutmix};
   options.threads = compute_threads();
+  options.stall_timeout_seconds = stall_timeout_seconds(config);
   return options;
 }
 

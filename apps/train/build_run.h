@@ -17,6 +17,10 @@ namespace ab {
 /// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
 TrainAndTest load_data(const TrainConfig& config);
 
+/// How long a rank waits for an image of its own: less than other ranks wait for it, so that the run ends with what
+/// went wrong.
+double stall_timeout_seconds(const TrainConfig& config);
+
 /// The share of this rank in it.
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world);
 

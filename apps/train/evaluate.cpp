@@ -42,7 +42,7 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 }
 
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size,
-                                   Precision precision, StopAgreement* stop) {
+                                   Precision precision, StopAgreement* stop, double stall_timeout_seconds) {
   const NoGradScope no_grad;
   const Tf32Scope tf32(precision);
   model.set_training(false);
@@ -54,6 +54,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   options.training = false;
   options.image_size = static_cast<int>(image_size);
   options.threads = compute_threads();
+  options.stall_timeout_seconds = stall_timeout_seconds;
   BatchFeed feed(set, options, device_of(model), activation_type(precision));
   feed.start_epoch(0);
 

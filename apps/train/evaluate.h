@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "apps/train/stop_request.h"
-#include "data/dataset.h"
+#include "data/loader.h"
 #include "engine/comm/comm.h"
 #include "engine/core/precision.h"
 #include "layers/layer.h"
@@ -27,8 +27,9 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
 
 /// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. `image_size`: height
 /// and width that the model sees; 0: as the data set has them. With `stop`, nothing comes back when the ranks agree
-/// to stop on the way.
+/// to stop on the way. `stall_timeout_seconds`: see LoaderOptions.
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size = 0,
-                                   Precision precision = Precision::fp32, StopAgreement* stop = nullptr);
+                                   Precision precision = Precision::fp32, StopAgreement* stop = nullptr,
+                                   double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds);
 
 }  // namespace ab

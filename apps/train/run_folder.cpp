@@ -14,6 +14,7 @@
 #include "apps/methods/method.h"
 #include "engine/core/check.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/checkpoint_folder.h"
 
 namespace ab {
 namespace {
@@ -90,6 +91,8 @@ void check_run_folder(const TrainConfig& config) {
 }
 
 Start start_of(const TrainConfig& config) {
+  AB_CHECK(config.resume_step == 0 || !config.resume.empty(),
+           "--resume-step {} chooses a checkpoint of a run that goes on; give --resume too", config.resume_step);
   if (config.resume.empty()) return Start::anew;
   std::error_code ignored;
   const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
@@ -97,7 +100,7 @@ Start start_of(const TrainConfig& config) {
     check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
   if (holds(kSummaryFile)) return Start::finished;
   if (holds(kCheckpointFolder)) return Start::from_checkpoint;
-  AB_CHECK_KIND(checkpoint, config.resume == "auto",
+  AB_CHECK_KIND(checkpoint, config.resume == "auto" && config.resume_step == 0,
                 "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
   return Start::anew;
 }
@@ -127,6 +130,14 @@ void begin_run_folder(const TrainConfig& config) {
              problem.message());
   }
   write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
+}
+
+void remove_last_checkpoint(const TrainConfig& config, std::int64_t step) {
+  if (config.save_every > 0 && step % config.save_every == 0) return;
+  const std::string folder = in_folder(config.out, kCheckpointFolder);
+  std::error_code ignored;
+  if (fs::exists(checkpoint_path(folder, step), ignored)) remove_checkpoint(folder, step);
+  if (fs::is_empty(folder, ignored)) fs::remove(folder, ignored);
 }
 
 Run read_run(const std::string& folder) {

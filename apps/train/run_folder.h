@@ -50,6 +50,10 @@ void create_run_folder(const TrainConfig& config);
 /// folder's lock, after all have passed check_run_folder().
 void begin_run_folder(const TrainConfig& config);
 
+/// Removes the checkpoint of `step`, the last one, which train() saves before the last validation, unless save_every
+/// asked for it too. For when the model has been written. Throws Error(checkpoint) when it cannot be removed.
+void remove_last_checkpoint(const TrainConfig& config, std::int64_t step);
+
 /// What `compare` knows of a run.
 struct Run {
   std::string folder;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "engine/core/memory.h"
+#include "engine/core/say.h"
 #include "engine/kernels/elementwise.h"
 #include "layers/weight.h"
 
@@ -91,7 +92,7 @@ void StepGraph::capture(const std::function<Tensor()>& forward_backward) {
 }
 
 void StepGraph::give_up(const std::string& reason) {
-  fmt::print(stderr, "warning: steps run without a CUDA graph, since {}\n", reason);
+  say(stderr, "warning: steps run without a CUDA graph, since {}\n", reason);
   drop();
   given_up_ = true;
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <optional>
 #include <thread>
 
 namespace ab {
@@ -56,11 +57,14 @@ StopAgreement::~StopAgreement() {
 void StopAgreement::ask() {
   Ledger& ledger = control_->ledger();
   const std::string phase = ledger.phase();
+  std::optional<Ledger> before;
+  if (!counts_) before = ledger;
   ledger.set_phase(kLabel);
   Question question;
   question.flag = Tensor::from(std::vector<std::int64_t>{stop_requested() ? 1 : 0}, {1});
   question.request = control_->all_reduce_async(question.flag, ReduceOp::max);
   questions_.push_back(std::move(question));
+  if (before) ledger = *before;
   ledger.set_phase(phase);
 }
 

@@ -44,6 +44,8 @@ class StopAgreement {
 
   /// Sends this rank's flag.
   void ask();
+  /// From here on the ledger leaves questions out: the last validation may be stopped, but its bytes are a method's.
+  void stop_counting() { counts_ = false; }
   /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier.
   bool agreed() { return answer(kLag); }
   /// The same, up to the last question: waits for all ranks to have asked it.
@@ -58,7 +60,7 @@ class StopAgreement {
   };
   std::unique_ptr<Comm> control_;
   std::deque<Question> questions_;
-  bool agreed_ = false;
+  bool agreed_ = false, counts_ = true;
 };
 
 }  // namespace ab

@@ -8,7 +8,9 @@
 #include "apps/config/run_device.h"
 #include "apps/model_file/model_file.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/say.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/checkpoint_folder.h"
 #include "engine/io/run_lock.h"
 
 namespace ab {
@@ -32,7 +34,8 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
   shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
-  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start);
+  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start) +
+                           31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   AB_CHECK(different.empty(),
            "rank(s) {} started with other settings than rank 0, or see another run folder: all ranks need the same "
@@ -64,16 +67,33 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
   const std::string file = model_path(config.weights);
   const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
   if (!fresh.empty())
-    fmt::print(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
-               config.dataset, fmt::join(fresh, " and "));
+    say(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
+        config.dataset, fmt::join(fresh, " and "));
   return model;
 }
 
+/// The newest checkpoint, or that of --resume-step; then those after it are out of the way.
+std::optional<Checkpoint> load_start_checkpoint(const TrainConfig& config, Comm& world) {
+  const std::string folder = in_folder(config.out, kCheckpointFolder);
+  if (config.resume_step == 0) return load_newest_checkpoint(folder, world);
+  Checkpoint checkpoint = load_checkpoint_of(config.resume_step, folder, world);
+  if (world.rank() == 0)
+    for (const std::string& path : set_later_checkpoints_aside(folder, config.resume_step))
+      say(stdout, "a later checkpoint is now {}\n", path);
+  return checkpoint;
+}
+
+/// The finished run. A checkpoint that stays behind costs its place on the disk and no more.
 void write_result(const TrainConfig& config, const TrainAndTest& data, const TrainResult& result) {
   const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset};
   write_safetensors(in_folder(config.out, kModelFile), model_to_file(*result.model, info));
   if (result.average) write_safetensors(in_folder(config.out, kAverageFile), model_to_file(*result.average, info));
   write_file_atomically(in_folder(config.out, kSummaryFile), to_json(result.summary));
+  try {
+    remove_last_checkpoint(config, result.summary.steps);
+  } catch (const Error& problem) {
+    say(stderr, "warning: {}; the last checkpoint stays\n", problem.what());
+  }
 }
 
 /// What rank 0 hears of the loop: it writes that down, and passes it on.
@@ -122,8 +142,7 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
   world.barrier();
   check_sees_folder(config, world.rank());
   std::optional<Checkpoint> checkpoint;
-  if (start == Start::from_checkpoint)
-    checkpoint = load_newest_checkpoint(in_folder(config.out, kCheckpointFolder), world);
+  if (start == Start::from_checkpoint) checkpoint = load_start_checkpoint(config, world);
   if (start == Start::from_checkpoint && !checkpoint && keeps_folder) model = load_start(config, data);
 
   std::optional<MetricsLog> log;

@@ -12,8 +12,10 @@
 #include "engine/core/memory.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/sync/replica_check.h"
+#include "layers/model_state.h"
 
 namespace ab {
 namespace {
@@ -50,16 +52,17 @@ class Trainer {
       clock_.lap();
       const bool trained = train_epoch(state);
       check_numbers();
+      const bool last = state.step == total_steps_;
+      if (last) save_trained(state);
       if (trained && strategy_.follows_epochs()) {
         world_.ledger().set_phase(strategy_.phase());
         strategy_.on_epoch_end(state, record_.mean_epoch_loss());
       }
-      const bool last = state.step == total_steps_;
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
       const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
       if (!trained || (due && !validate(state, last))) {
-        save(state);
+        if (!last) save(state, config_.keep_checkpoints);
         result.stopped = true;
         return result;
       }
@@ -87,7 +90,7 @@ class Trainer {
       stop_.ask();
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
-      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state);
+      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state, config_.keep_checkpoints);
     }
     return true;
   }
@@ -161,13 +164,17 @@ class Trainer {
     return std::uint64_t{block.v[0]} << 32 | block.v[1];
   }
 
-  /// The final model, on all ranks.
+  /// The final model, on all ranks. It is neither validated nor published unless it is finite.
   void finish(TrainState& state) {
     world_.ledger().set_phase("evaluation");
     release_step();
     const bool waited = !strategy_.replicas_agree();
     strategy_.finish(state);
     if (learner_.average && waited) learner_.average->catch_up(*learner_.model);
+    StateDict models;
+    save_model(*learner_.model, models);
+    if (learner_.average) learner_.average->save(models);
+    check_finite(models);
   }
 
   /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
@@ -176,10 +183,13 @@ class Trainer {
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
     world_.ledger().set_phase("evaluation");
     release_step();
-    StopAgreement* const stop = last ? nullptr : &stop_;
+    // A run whose last state could not be saved is not stopped now: the model would be lost.
+    StopAgreement* const stop = !last || saved_step_ == total_steps_ ? &stop_ : nullptr;
+    if (last) stop_.stop_counting();
     if (!last) strategy_.begin_evaluation(state);
     const auto measure = [&](Layer& model) {
-      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop);
+      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop,
+                      stall_timeout_seconds(config_));
     };
     const std::optional<Evaluation> of_model = measure(*learner_.model);
     std::optional<Evaluation> of_average;
@@ -191,11 +201,11 @@ class Trainer {
       return false;
     }
     record_.validation(epoch_, state.step, *of_model);
-    if (of_average) record_.average_validation(*of_average);
+    if (of_average) record_.average_validation(*of_average, state.step);
     return true;
   }
 
-  void save(const TrainState& state) {
+  void save(const TrainState& state, int keep) {
     check_numbers();
     record_.add_seconds(clock_.lap());
     StateDict dict;
@@ -209,27 +219,36 @@ class Trainer {
     record_.save(dict);
     if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
     const Ledger of_training = world_.ledger();
-    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, config_.keep_checkpoints, world_);
+    save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, keep, world_);
     world_.ledger() = of_training;
+    saved_step_ = state.step;
   }
 
   /// A full disk costs a checkpoint, not the run; the older one stays.
-  void try_to_save(const TrainState& state) {
+  void try_to_save(const TrainState& state, int keep) {
     try {
-      save(state);
+      save(state, keep);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::checkpoint) throw;
-      if (world_.rank() == 0) fmt::print(stderr, "warning: {}; training goes on\n", error.what());
+      if (world_.rank() == 0) say(stderr, "warning: {}; training goes on\n", error.what());
     }
+  }
+
+  /// The last validation, and what the model goes through before it, begin from a state that is on disk. This
+  /// checkpoint is one more than the run was told to keep (remove_last_checkpoint() in run_folder.h).
+  void save_trained(const TrainState& state) {
+    if (saved_step_ == state.step || config_.out.empty()) return;
+    try_to_save(state, config_.keep_checkpoints + 1);
+    clock_.lap();  // its time is not that of training
   }
 
   void load(const StateDict& dict, TrainState& state) {
     AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
                   "the checkpoint was saved with other images; give the data set that the run began with");
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
-      fmt::print(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it "
-                 "had never stopped\n", compute_threads(), dict.integer("threads"));
-    state.step = dict.integer("step");
+      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had never "
+          "stopped\n", compute_threads(), dict.integer("threads"));
+    saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
     learner_.load(dict, state);
@@ -254,6 +273,7 @@ class Trainer {
 
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
+  std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 
 }  // namespace

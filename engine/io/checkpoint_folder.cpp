@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStep = "step_", kSaving = ".saving_", kRemoving = ".removing_", kReplaced = ".replaced";
+constexpr std::string_view kStep = "step_", kSaving = ".saving_", kRemoving = ".removing_", kReplaced = ".replaced",
+                           kLater = "later_";
 
 std::string name_of_step(std::int64_t step) { return fmt::format("{}{:012}", kStep, step); }
 
@@ -49,14 +50,6 @@ void remove_folder(const std::string& path) {
 void rename_folder(const std::string& from, const std::string& to) {
   AB_CHECK_KIND(checkpoint, ::rename(from.c_str(), to.c_str()) == 0, "cannot rename {} to {}: {}", from, to,
                 std::strerror(errno));
-}
-
-/// Out of sight at once, then file by file: a checkpoint is never seen without some of its files.
-void remove_checkpoint(const std::string& folder, std::int64_t step) {
-  const std::string removing = fmt::format("{}/{}{}", folder, kRemoving, name_of_step(step));
-  remove_folder(removing);
-  rename_folder(checkpoint_path(folder, step), removing);
-  remove_folder(removing);
 }
 
 }  // namespace
@@ -93,10 +86,28 @@ void remove_leftovers(const std::string& folder) {
     if (name.starts_with(kSaving) || name.starts_with(kRemoving)) remove_folder(folder + "/" + name);
 }
 
+void remove_checkpoint(const std::string& folder, std::int64_t step) {
+  const std::string removing = fmt::format("{}/{}{}", folder, kRemoving, name_of_step(step));
+  remove_folder(removing);
+  rename_folder(checkpoint_path(folder, step), removing);
+  remove_folder(removing);
+}
+
 void remove_old_checkpoints(const std::string& folder, std::int64_t step, int keep) {
   int kept = 1;  // the one of `step`
   for (const std::int64_t other : checkpoints_in(folder))
     if (other < step && ++kept > keep) remove_checkpoint(folder, other);
+}
+
+std::vector<std::string> set_later_checkpoints_aside(const std::string& folder, std::int64_t step) {
+  std::vector<std::string> paths;
+  for (const std::int64_t other : checkpoints_in(folder)) {
+    if (other <= step) continue;
+    paths.push_back(fmt::format("{}/{}{}", folder, kLater, name_of_step(other)));
+    remove_folder(paths.back());
+    rename_folder(checkpoint_path(folder, other), paths.back());
+  }
+  return paths;
 }
 
 UnpublishedCheckpoint::UnpublishedCheckpoint(std::string folder, std::int64_t step)

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/check.h"
+#include "engine/core/say.h"
 
 namespace ab {
 
@@ -82,8 +83,7 @@ void MetricsLog::append(std::string line) {
   }
   inside_line_ = inside_line_ || done > 0;
   if (lost_lines_++ == 0)
-    std::fprintf(stderr, "warning: cannot write %s (%s); training goes on, metrics may be lost\n",
-                 path_.c_str(), std::strerror(errno));
+    say(stderr, "warning: cannot write {} ({}); training goes on, metrics may be lost\n", path_, std::strerror(errno));
 }
 
 }  // namespace ab

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+//
+// Runs on files of images that are damaged or that the disk does not give: they end with what happened, and without
+// losing what was trained.
+#include <fstream>
+
+#include "apps/train/run_folder.h"
+#include "tests/golden/fixtures.h"
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ImageRunTest : public testing::ProgramTest {
+ protected:
+  ImageRunTest() {
+    const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+    for (const double byte : golden::Case(fixtures, "decode/jpeg_444").tensor("file").to_doubles())
+      image_ += static_cast<char>(static_cast<unsigned char>(byte));
+    for (const char* part : {"train", "val"})
+      for (const char* name : {"cat/a", "cat/b", "cat/c", "cat/d", "dog/a", "dog/b", "dog/c", "dog/stalled"})
+        write(fmt::format("{}/{}.jpg", part, name), image_);
+  }
+
+  void write(const std::string& name, const std::string& bytes) const {
+    const fs::path file = path("images/" + name);
+    fs::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << bytes;
+  }
+
+  /// Six steps, one and a half epochs of two ranks, and a validation.
+  std::string train(const std::string& out, const std::string& more = "") const {
+    return fmt::format(
+        "train --model mlp --width 0.05 --image-size 8 --dataset imagenet --data-dir {} --batch-size 2 --steps 6 "
+        "--eval-every 0 --lr 0.01 --timeout-s 4 --out {} {}",
+        path("images"), path(out), more);
+  }
+
+  /// Where dog/stalled.jpg cannot be opened; a run that hangs ends with 124 or 137.
+  static std::string stalled_disk() {
+    return "timeout -k 1 30 env ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=" AB_STALLED_FILES;
+  }
+
+  std::string contents(const std::string& file) const { return read_file(path(file), ErrorKind::data); }
+
+  std::string image_;
+};
+
+TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
+  ASSERT_EQ(run(train("whole", "--ranks 2")).exit_code, 0);
+  EXPECT_FALSE(fs::exists(path("whole/checkpoints")));
+  write("val/dog/c.jpg", image_.substr(0, image_.size() / 2));
+  expect_failure(train("part", "--ranks 2"), 3, "val/dog/c.jpg");
+  EXPECT_TRUE(fs::exists(path("part/checkpoints/step_000000000006/manifest.json")));
+  EXPECT_FALSE(fs::exists(path("part/model.safetensors")));
+  write("val/dog/c.jpg", image_);
+  const testing::Outcome resumed = run("train --resume " + path("part"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 6 "));
+  EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
+  EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
+  EXPECT_FALSE(fs::exists(path("part/checkpoints")));
+}
+
+TEST_F(ImageRunTest, AReadThatNeverReturnsEndsAllRanks) {
+  for (const int ranks : {1, 2}) {
+    const testing::Outcome outcome = run(train("run", fmt::format("--overwrite --ranks {}", ranks)), stalled_disk());
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+    EXPECT_TRUE(testing::contains(outcome.err, "have delivered nothing for 2 s")) << ranks;
+  }
+}
+
+TEST_F(ImageRunTest, AReadThatNeverReturnsInTheLastValidationCostsNoTraining) {
+  ASSERT_EQ(run(train("whole")).exit_code, 0);
+  fs::rename(path("images/train/dog/stalled.jpg"), path("images/train/dog/d.jpg"));
+  const testing::Outcome stopped = run(train("part"), stalled_disk());
+  EXPECT_EQ(stopped.exit_code, 3) << stopped.err;
+  const testing::Outcome resumed = run("train --resume " + path("part"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 6 "));
+  EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
+}
+
+#ifdef AB_MPIEXEC
+TEST_F(ImageRunTest, AReadThatNeverReturnsEndsAllProcesses) {
+  const testing::Outcome outcome =
+      run(train("run"), stalled_disk() + " " AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.err, "have delivered nothing for 2 s"));
+}
+#endif
+
+}  // namespace
+}  // namespace ab
