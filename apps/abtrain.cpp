@@ -99,7 +99,7 @@ Command add_train(CLI::App& app, std::string& config_file) {
 }
 
 Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan) {
-  static const std::vector<std::string> left_out{"out", "overwrite", "resume"};
+  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step"};
   CLI::App* parser = app.add_subcommand("plan", "bytes, memory and waiting of a run, before it is trained");
   add_config_file(parser, config_file);
   add_settings(parser, left_out);
@@ -141,7 +141,7 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
 }
 
 Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
-  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "method", "ab.preset"};
+  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step", "method", "ab.preset"};
   CLI::App* parser =
       app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");

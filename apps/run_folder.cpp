@@ -91,6 +91,8 @@ void check_run_folder(const TrainConfig& config) {
 }
 
 Start start_of(const TrainConfig& config) {
+  AB_CHECK(config.resume_step == 0 || !config.resume.empty(),
+           "--resume-step {} chooses a checkpoint of a run that goes on; give --resume too", config.resume_step);
   if (config.resume.empty()) return Start::anew;
   std::error_code ignored;
   const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
@@ -98,7 +100,7 @@ Start start_of(const TrainConfig& config) {
     check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), config);
   if (holds(kSummaryFile)) return Start::finished;
   if (holds(kCheckpointFolder)) return Start::from_checkpoint;
-  AB_CHECK_KIND(checkpoint, config.resume == "auto",
+  AB_CHECK_KIND(checkpoint, config.resume == "auto" && config.resume_step == 0,
                 "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
   return Start::anew;
 }

@@ -19,6 +19,7 @@
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/checkpoint_folder.h"
 #include "engine/io/run_lock.h"
 
 namespace ab {
@@ -42,7 +43,8 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
   shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
-  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start);
+  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start) +
+                           31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   AB_CHECK(different.empty(),
            "rank(s) {} started with other settings than rank 0, or see another run folder: all ranks need the same "
@@ -67,9 +69,9 @@ void check_sees_folder(const TrainConfig& config, int rank) {
 }
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
-      s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1, 100 * s.best_val_top1,
-      s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n",
+      s.model, s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
+      100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
@@ -87,6 +89,17 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
     say(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
         config.dataset, fmt::join(fresh, " and "));
   return model;
+}
+
+/// The newest checkpoint, or that of --resume-step; then those after it are out of the way.
+std::optional<Checkpoint> load_start_checkpoint(const TrainConfig& config, Comm& world) {
+  const std::string folder = in_folder(config.out, kCheckpointFolder);
+  if (config.resume_step == 0) return load_newest_checkpoint(folder, world);
+  Checkpoint checkpoint = load_checkpoint_of(config.resume_step, folder, world);
+  if (world.rank() == 0)
+    for (const std::string& path : set_later_checkpoints_aside(folder, config.resume_step))
+      say(stdout, "a later checkpoint is now {}\n", path);
+  return checkpoint;
 }
 
 /// The finished run. A checkpoint that stays behind costs its place on the disk and no more.
@@ -125,8 +138,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   world.barrier();
   check_sees_folder(config, world.rank());
   std::optional<Checkpoint> checkpoint;
-  if (start == Start::from_checkpoint)
-    checkpoint = load_newest_checkpoint(in_folder(config.out, kCheckpointFolder), world);
+  if (start == Start::from_checkpoint) checkpoint = load_start_checkpoint(config, world);
   if (start == Start::from_checkpoint && !checkpoint && keeps_folder) model = load_start(config, data);
 
   std::optional<MetricsLog> log;

@@ -15,6 +15,7 @@
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/sync/replica_check.h"
+#include "layers/model_state.h"
 
 namespace ab {
 namespace {
@@ -160,13 +161,17 @@ class Trainer {
     return std::uint64_t{block.v[0]} << 32 | block.v[1];
   }
 
-  /// The final model, on all ranks.
+  /// The final model, on all ranks. It is neither validated nor published unless it is finite.
   void finish(TrainState& state) {
     world_.ledger().set_phase("evaluation");
     release_step();
     const bool waited = !strategy_.replicas_agree();
     strategy_.finish(state);
     if (learner_.average && waited) learner_.average->catch_up(*learner_.model);
+    StateDict models;
+    save_model(*learner_.model, models);
+    if (learner_.average) learner_.average->save(models);
+    check_finite(models);
   }
 
   /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
@@ -193,7 +198,7 @@ class Trainer {
       return false;
     }
     record_.validation(epoch_, state.step, *of_model);
-    if (of_average) record_.average_validation(*of_average);
+    if (of_average) record_.average_validation(*of_average, state.step);
     return true;
   }
 
@@ -238,8 +243,8 @@ class Trainer {
     AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
                   "the checkpoint was saved with other images; give the data set that the run began with");
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
-      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had never "
-          "stopped\n", compute_threads(), dict.integer("threads"));
+      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
+          "never stopped\n", compute_threads(), dict.integer("threads"));
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");

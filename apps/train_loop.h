@@ -26,9 +26,9 @@ struct TrainResult {
 /// not counted. One is saved after the last step, so that nothing that the last validation meets loses the model; the
 /// caller removes it when the result is on disk (remove_last_checkpoint() in run_folder.h). It is not saved where
 /// config.out is empty. `model`: of config's shape and on its device, where training starts; drawn when null; that of
-/// rank 0 counts. Collective over `world`. Throws Error(numerics) when the loss is no longer finite, and Error(data) when
-/// the checkpoint was saved with other images. `method`: one that is not in the list of the program; null: as config
-/// says.
+/// rank 0 counts. Collective over `world`. Throws Error(numerics) when a loss or the state is no longer finite, and
+/// Error(data) when the checkpoint was saved with other images. `method`: one that is not in the list of the program;
+/// null: as config says.
 TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
                   std::optional<Checkpoint> checkpoint = {}, std::unique_ptr<Layer> model = nullptr,
                   const Method* method = nullptr);

@@ -21,6 +21,12 @@ std::int64_t parameter_count(Layer& model) {
   return count;
 }
 
+void check_validation(const Evaluation& result, std::int64_t step, const char* whose) {
+  AB_CHECK_KIND(numerics, std::isfinite(result.loss),
+                "the validation loss{} became {} at step {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
+                whose, result.loss, step);
+}
+
 /// What every rank has sent so far, by phase and in total, known to all ranks.
 void gather_traffic(Comm& world, Summary& summary) {
   const std::vector<double> mine = traffic_row(world.ledger());
@@ -96,6 +102,7 @@ void TrainRecord::split(std::int64_t step) {
 
 void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evaluation& result) {
   interval_.lap();
+  check_validation(result, step, "");
   summary_.final_val_loss = result.loss;
   summary_.final_val_top1 = result.top1;
   summary_.final_val_top5 = result.top5;
@@ -105,8 +112,9 @@ void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evalua
     listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5});
 }
 
-void TrainRecord::average_validation(const Evaluation& result) {
+void TrainRecord::average_validation(const Evaluation& result, std::int64_t step) {
   interval_.lap();
+  check_validation(result, step, " of the averaged weights");
   summary_.average_val_top1 = result.top1;
 }
 

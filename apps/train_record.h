@@ -65,8 +65,9 @@ class TrainRecord {
   double mean_epoch_loss();
   /// Weights have been factorised.
   void split(std::int64_t step);
+  /// Both throw Error(numerics) when the loss is not finite.
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
-  void average_validation(const Evaluation& result);
+  void average_validation(const Evaluation& result, std::int64_t step);
   /// Time of training, validation not included.
   void add_seconds(double seconds) { summary_.train_seconds += seconds; }
   /// Collective.

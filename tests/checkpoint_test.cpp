@@ -84,9 +84,9 @@ TEST_P(CheckpointRanks, EveryTypeAndValueComesBackBitForBit) {
     StateDict state;
     const auto own = static_cast<std::uint8_t>(rank);
     state.put("float32",
-              Tensor::from(std::vector<float>{1, -0.0f, kNaN, 1e-40f, static_cast<float>(rank)}, {5}));
+              Tensor::from(std::vector<float>{1, -0.0f, -3.4e38f, 1e-40f, static_cast<float>(rank)}, {5}));
     state.put("float64", Tensor::from(std::vector<double>{3.25, 1e-310, -0.0}, {3, 1}));
-    state.put("bfloat16", Tensor::from(std::vector<bfloat16>{bfloat16(1.5f), bfloat16(kNaN)}, {2}));
+    state.put("bfloat16", Tensor::from(std::vector<bfloat16>{bfloat16(1.5f), bfloat16(-3.3e38f)}, {2}));
     state.put("int64", Tensor::from(std::vector<std::int64_t>{-1, INT64_MAX, rank}, {1, 3}));
     state.put("uint8", Tensor::from(std::vector<std::uint8_t>{0, 255, own}, {3, 1, 1}));
     state.put("scalar", Tensor::scalar(7));
@@ -369,6 +369,69 @@ TEST_F(DamageTest, NothingWholeIsAnError) {
   });
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 2) << warnings;
+}
+
+// ---- NaN and infinity ----
+
+/// A checkpoint of one rank as save_checkpoint() would write it if it looked at nothing.
+void store_unchecked(const std::string& folder, std::int64_t step, const StateDict& state) {
+  const std::string path = checkpoint_path(folder, step);
+  fs::create_directories(path);
+  TensorFile shard{state.values(), {}};
+  for (const auto& [name, tensor] : state.tensors()) shard.tensors.push_back({name, tensor});
+  write_safetensors(shard_path(path, 0), shard);
+  write_file_atomically(manifest_path(path), to_json(merge({describe(step, state)})));
+}
+
+StateDict with_value(double value, DType dtype = DType::float32) {
+  StateDict state = state_of(0, 1);
+  Tensor tensor = Tensor::zeros({100'000}, dtype);
+  dispatch_float(dtype, "with_value", [&]<class T>() { tensor.data<T>()[70'001] = static_cast<T>(value); });
+  state.put("optimizer.fc.first_moment", tensor);
+  return state;
+}
+
+TEST_P(CheckpointRanks, NothingThatIsNotFiniteIsSaved) {
+  save_on(GetParam(), folder_, 1);
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16, DType::float64})
+    for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL})
+      on_ranks(GetParam(), [&](Comm& world) {
+        const bool last = world.rank() + 1 == world.size();
+        const std::string message = message_of(ErrorKind::numerics, [&] {
+          save_checkpoint(folder_, 2, last ? with_value(value, dtype) : state_of(world.rank(), 2), 1, world);
+        });
+        EXPECT_TRUE(contains(message, fmt::format("rank {}: optimizer.fc.first_moment holds NaN or infinity",
+                                                  GetParam() - 1)));
+      });
+  EXPECT_EQ(names(), std::vector<std::string>{fs::path(path(1)).filename().string()});
+  EXPECT_EQ(load_on(GetParam(), folder_), 1);
+}
+
+TEST_F(CheckpointTest, OneThatIsNotFiniteIsPassedOver) {
+  store_unchecked(folder_, 1, with_value(1));
+  EXPECT_EQ(load_newest_checkpoint(folder_, *make_self_comm())->step, 1);
+  store_unchecked(folder_, 2, with_value(-HUGE_VAL));
+  EXPECT_EQ(load_newest_checkpoint(folder_, *make_self_comm())->step, 1);
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_checkpoint_of(2, folder_, *make_self_comm()); }),
+                       "optimizer.fc.first_moment holds NaN or infinity"));
+}
+
+TEST_P(CheckpointRanks, AnOlderOneCanBeChosen) {
+  for (const std::int64_t step : {3, 5, 8}) save_on(GetParam(), folder_, step);
+  on_ranks(GetParam(), [&](Comm& world) {
+    const Checkpoint chosen = load_checkpoint_of(5, folder_, world);
+    EXPECT_EQ(chosen.step, 5);
+    EXPECT_TRUE(same_bits(state_of(world.rank(), 5), chosen.state));
+    EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_checkpoint_of(4, folder_, world); }),
+                         "holds no checkpoint of step 4; there are those of 3, 5, 8"));
+  });
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<std::string> aside = set_later_checkpoints_aside(folder_, 5);
+    EXPECT_EQ(aside, std::vector<std::string>{folder_ + "/later_step_000000000008"});
+    EXPECT_TRUE(fs::exists(manifest_path(aside[0])));
+    EXPECT_EQ(load_on(GetParam(), folder_), 5);
+    save_on(GetParam(), folder_, 8);
+  }
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // The program, told to stop by a signal and started again.
+#include <algorithm>
+
 #include "apps/methods/ab.h"
 #include "apps/run_folder.h"
 #include "apps/stop_request.h"
+#include "engine/io/checkpoint_folder.h"
+#include "engine/io/safetensors.h"
 #include "tests/program_test.h"
 
 namespace ab {
@@ -122,6 +126,54 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   ab_settings(config).rank_policy.multiple = 4;
   EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
                                 "--ab.rank-multiple 4 (it was 8)"));
+}
+
+/// Numbers of the checkpoints of a run, oldest first.
+std::vector<std::int64_t> steps_in(const std::string& run) {
+  std::vector<std::int64_t> steps = checkpoints_in(run + "/checkpoints");
+  std::reverse(steps.begin(), steps.end());
+  return steps;
+}
+
+// All weights are zero but for the last biases, which double in every step: they are infinite after six, and the loss
+// is that of equal logits meanwhile.
+TEST_F(ResumeCommandTest, AStateThatIsNotFiniteIsNotSavedAndAnOlderCheckpointCanBeChosen) {
+  ASSERT_EQ(run(tiny_train("start", "--width 0.05")).exit_code, 0);
+  TensorFile start = read_safetensors(path("start/model.safetensors"));
+  for (NamedTensor& tensor : start.tensors)
+    std::ranges::fill(tensor.value.span<float>(), tensor.name == "fc4.bias" ? 1e37f : 0.0f);
+  write_safetensors(path("huge"), start);
+  const testing::Outcome broken = run(fmt::format(
+      "train --model mlp --width 0.05 --dataset cifar10 --data-dir {} --batch-size 4 --steps 40 --lr 3 "
+      "--weight-decay 1 --momentum 0 --schedule constant --save-every 1 --keep-checkpoints 100 --ranks 2 --weights {} "
+      "--out {}",
+      path("data"), path("huge"), path("run")));
+  EXPECT_EQ(broken.exit_code, 5);
+  EXPECT_TRUE(testing::contains(broken.err, "the state of step 6 is not saved, rank 0: model.fc4.bias holds NaN"));
+  const std::vector<std::int64_t> steps = steps_in(path("run"));
+  ASSERT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
+
+  const testing::Outcome again = run("train --resume " + path("run"));
+  EXPECT_EQ(again.exit_code, 5);
+  EXPECT_TRUE(testing::contains(again.out, fmt::format("resuming at step {} ", steps.back())));
+  expect_failure("train --resume " + path("run") + " --resume-step 39", 4,
+                 fmt::format("holds no checkpoint of step 39; there are those of {}", fmt::join(steps, ", ")));
+  const testing::Outcome chosen = run("train --save-every 0 --resume " + path("run") + " --resume-step 1");
+  EXPECT_EQ(chosen.exit_code, 5);
+  EXPECT_TRUE(testing::contains(chosen.out, "resuming at step 1 "));
+  EXPECT_EQ(steps_in(path("run")), std::vector<std::int64_t>{1}) << "what followed is set aside";
+  EXPECT_TRUE(fs::exists(fmt::format("{}/checkpoints/later_step_{:012}", path("run"), steps.back())));
+  expect_failure("train --resume-step 1 --out " + path("new"), 2, "give --resume too");
+  expect_failure(tiny_train("new", "--resume auto --resume-step 1"), 4, "has no checkpoint");
+}
+
+TEST_F(ResumeCommandTest, AValidationLossThatIsNotFiniteIsExitFive) {
+  expect_failure(fmt::format("train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --batch-size 4 "
+                             "--steps 3 --lr 1000 --log-every 4 --out {}",
+                             small_cifar(), path("run")),
+                 5, "the validation loss became");
+  EXPECT_FALSE(fs::exists(path("run/model.safetensors")));
+  EXPECT_FALSE(fs::exists(path("run/summary.json")));
 }
 
 }  // namespace

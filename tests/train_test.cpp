@@ -12,6 +12,7 @@
 #include "engine/core/threads.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"
+#include "tests/error_message.h"
 #include "tests/striped_images.h"
 
 namespace ab {
@@ -321,6 +322,36 @@ TEST(Training, ADivergingRunEndsWithANumericsError) {
     FAIL() << "a run at rate 1e30 went through";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::numerics);
+  }
+}
+
+// The loss of its one step is finite, and so are its weights.
+TEST(Training, AValidationThatIsNotFiniteEndsTheRun) {
+  TrainConfig config = small_run("dense", 1);
+  config.model = "mlp";
+  config.lr = 1e18;
+  try {
+    run(config, 2);
+    FAIL() << "a model without a loss went through";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+    EXPECT_TRUE(testing::contains(error.what(), "the validation loss became"));
+    EXPECT_TRUE(testing::contains(error.what(), "at step 1"));
+  }
+}
+
+// The loss of the one step is finite; its update is not.
+TEST(Training, AModelThatIsNotFiniteIsNotPublished) {
+  TrainConfig config = small_run("dense", 1);
+  config.model = "mlp";
+  config.weight_decay = 1e30;
+  config.lr = 1e30;
+  try {
+    run(config, 2);
+    FAIL() << "a model of infinities went through";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::numerics);
+    EXPECT_TRUE(testing::contains(error.what(), "holds NaN or infinity"));
   }
 }
 

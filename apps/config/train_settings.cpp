@@ -83,8 +83,8 @@ void declare_ranks(std::vector<Setting>& all) {
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for its "
-           "next image")
+           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for "
+           "its next image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
            "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
@@ -136,6 +136,9 @@ void declare_run(std::vector<Setting>& all) {
   s.value("resume", &T::resume,
           "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
           "if it has one, else start anew").flag_only = true;
+  Setting& step = s.number("resume_step", &T::resume_step, 1, kMany,
+           "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
+  step.unset_at_zero = step.flag_only = true;
 }
 
 void declare_optimizer(std::vector<Setting>& all) {

@@ -105,7 +105,10 @@ std::optional<Checkpoint> load_checkpoint(const std::string& path, std::int64_t 
       "the checkpoint {} was saved by {} ranks and cannot be continued by {}: start as many as then", path,
       manifest.world_size(), world.size());
   Checkpoint checkpoint{step, {}, path};
-  failures = failures_of(world, [&] { checkpoint.state = read_state(path, world.rank(), manifest); });
+  failures = failures_of(world, [&] {
+    checkpoint.state = read_state(path, world.rank(), manifest);
+    check_finite(checkpoint.state);
+  });
   if (!failures.empty()) return {};
   return checkpoint;
 }
@@ -128,6 +131,10 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const StateDi
   AB_CHECK(step >= 0 && keep >= 1, "save_checkpoint: step {} and keep {} must be at least 0 and 1", step,
            keep);
   const CheckpointPhase phase(world.ledger());
+  const std::string broken = failures_of(world, [&] { check_finite(state); });
+  AB_CHECK_KIND(numerics, broken.empty(),
+                "the state of step {} is not saved, {}; lower --lr, lengthen the warm-up, or set --max-grad-norm", step,
+                broken);
   const bool leads = world.rank() == 0;
   const auto all_ranks_do = [&](const std::function<void()>& part) {
     const std::string failures = failures_of(world, part);
@@ -180,6 +187,20 @@ std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm
   AB_CHECK_KIND(checkpoint, steps.empty(), "none of the {} checkpoints in {} can be used; the oldest: {}",
                 steps.size(), folder, failures);
   return {};
+}
+
+Checkpoint load_checkpoint_of(std::int64_t step, const std::string& folder, Comm& world) {
+  const CheckpointPhase phase(world.ledger());
+  if (world.rank() == 0) restore_replaced(folder);
+  const std::vector<std::int64_t> steps = agreed_checkpoints(folder, world);
+  AB_CHECK_KIND(checkpoint, std::find(steps.begin(), steps.end(), step) != steps.end(),
+                "{} holds no checkpoint of step {}; there are those of {}", folder, step,
+                steps.empty() ? "no step" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+  std::string failures;
+  auto checkpoint = load_checkpoint(checkpoint_path(folder, step), step, world, failures);
+  AB_CHECK_KIND(checkpoint, checkpoint.has_value(), "the checkpoint {} cannot be used: {}",
+                checkpoint_path(folder, step), failures);
+  return *std::move(checkpoint);
 }
 
 }  // namespace ab

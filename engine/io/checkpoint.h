@@ -25,7 +25,8 @@ namespace ab {
 /// Collective. Saves `state` of every rank as FOLDER/step_000000001200, on a disk that all ranks share,
 /// replacing one of the same step, and removes older ones but for the newest `keep` (at least 1) with this
 /// one. Nobody else may save into `folder` meanwhile (run_lock.h). Throws Error(checkpoint) on all ranks,
-/// naming the rank that failed and its reason; nothing has been published then.
+/// naming the rank that failed and its reason, and Error(numerics) when a tensor of any rank holds NaN or infinity;
+/// nothing has been published then.
 void save_checkpoint(const std::string& folder, std::int64_t step, const StateDict& state, int keep,
                      Comm& world);
 
@@ -35,10 +36,14 @@ struct Checkpoint {
   std::string path;
 };
 
-/// Collective. The newest checkpoint that is whole for all ranks; a damaged one, or one of a newer format, is
-/// passed over with one warning on stderr, by rank 0. None when the folder holds no checkpoint. Throws
-/// Error(checkpoint) when it holds some and none can be used, and when the newest whole one was saved by
-/// another number of ranks.
+/// Collective. The newest checkpoint that is whole for all ranks; a damaged one, one of a newer format, or one that
+/// holds NaN or infinity is passed over with one warning on stderr, by rank 0. None when the folder holds no
+/// checkpoint. Throws Error(checkpoint) when it holds some and none can be used, and when the newest whole one was saved by another
+/// number of ranks.
 std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm& world);
+
+/// Collective. The checkpoint of `step`. Throws Error(checkpoint) that lists those there when it is none of them, and
+/// when it cannot be used.
+Checkpoint load_checkpoint_of(std::int64_t step, const std::string& folder, Comm& world);
 
 }  // namespace ab

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStep = "step_", kSaving = ".saving_", kRemoving = ".removing_", kReplaced = ".replaced";
+constexpr std::string_view kStep = "step_", kSaving = ".saving_", kRemoving = ".removing_", kReplaced = ".replaced",
+                           kLater = "later_";
 
 std::string name_of_step(std::int64_t step) { return fmt::format("{}{:012}", kStep, step); }
 
@@ -96,6 +97,17 @@ void remove_old_checkpoints(const std::string& folder, std::int64_t step, int ke
   int kept = 1;  // the one of `step`
   for (const std::int64_t other : checkpoints_in(folder))
     if (other < step && ++kept > keep) remove_checkpoint(folder, other);
+}
+
+std::vector<std::string> set_later_checkpoints_aside(const std::string& folder, std::int64_t step) {
+  std::vector<std::string> paths;
+  for (const std::int64_t other : checkpoints_in(folder)) {
+    if (other <= step) continue;
+    paths.push_back(fmt::format("{}/{}{}", folder, kLater, name_of_step(other)));
+    remove_folder(paths.back());
+    rename_folder(checkpoint_path(folder, other), paths.back());
+  }
+  return paths;
 }
 
 UnpublishedCheckpoint::UnpublishedCheckpoint(std::string folder, std::int64_t step)

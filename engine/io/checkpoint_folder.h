@@ -5,6 +5,7 @@
 //   step_000000001200/  manifest.json  rank_00000.safetensors  rank_00001.safetensors …
 //   .saving_step_…      a checkpoint that is being written, or was when its job died
 //   .removing_step_…    a checkpoint that is being removed
+//   later_step_…        one of a run that went on from an older checkpoint
 // A folder named step_… has been renamed to it when everything in it was on disk, so it is complete. All
 // functions throw Error(checkpoint) with the path and the system's reason.
 
@@ -36,6 +37,10 @@ void remove_checkpoint(const std::string& folder, std::int64_t step);
 /// Removes the checkpoints before `step` but for the newest `keep - 1`. Later ones stay: a run that continues
 /// from before them could not read them, which does not mean that nobody can.
 void remove_old_checkpoints(const std::string& folder, std::int64_t step, int keep);
+
+/// Renames the checkpoints after `step` to later_step_…, where nothing looks for them, and returns their new paths: a
+/// run that goes on from before them must not find them when it is resumed.
+std::vector<std::string> set_later_checkpoints_aside(const std::string& folder, std::int64_t step);
 
 /// A checkpoint that nobody sees until publish(); without it, everything written is removed.
 class UnpublishedCheckpoint {

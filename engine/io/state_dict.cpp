@@ -4,6 +4,8 @@
 #include <bit>
 #include <charconv>
 
+#include "engine/kernels/reduce.h"
+
 namespace ab {
 namespace {
 
@@ -51,6 +53,13 @@ std::int64_t StateDict::integer(const std::string& name) const { return parse<st
 
 double StateDict::number(const std::string& name) const {
   return std::bit_cast<double>(parse<std::uint64_t>(name, text(name), 16));
+}
+
+void check_finite(const StateDict& state) {
+  for (const auto& [name, tensor] : state.tensors()) {
+    const bool whole_numbers = tensor.dtype() == DType::int64 || tensor.dtype() == DType::uint8;
+    AB_CHECK_KIND(numerics, whole_numbers || all_finite(tensor), "{} holds NaN or infinity", name);
+  }
 }
 
 }  // namespace ab

@@ -38,4 +38,8 @@ class StateDict {
   std::map<std::string, std::string> values_;
 };
 
+/// Throws Error(numerics) naming the first tensor that holds NaN or infinity: nothing good can come of such a state.
+/// Looks where the tensors are, and waits for the device.
+void check_finite(const StateDict& state);
+
 }  // namespace ab
