@@ -87,8 +87,8 @@ void declare_ranks(std::vector<Setting>& all) {
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for its "
-           "next image")
+           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for "
+           "its next image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
            "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "

@@ -83,7 +83,7 @@ struct TrainConfig {
   bool overwrite = false;       ///< replace a run that is there already (a flag only, never saved)
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   std::int64_t log_every = 10;  ///< steps between lines of metrics.jsonl
-  std::int64_t save_every = 0;  ///< steps between checkpoints; 0: only when told to stop, and before the last validation
+  std::int64_t save_every = 0;  ///< steps between checkpoints; 0: only when told to stop and before the last validation
   int keep_checkpoints = 2;     ///< older ones are removed
   std::string resume;           ///< a run folder, or "auto": this run's own, if it has a checkpoint (a flag only)
   std::int64_t resume_step = 0;  ///< of the checkpoint to resume from; 0: the newest (a flag only)

@@ -246,8 +246,8 @@ class Trainer {
     AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
                   "the checkpoint was saved with other images; give the data set that the run began with");
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
-      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had never "
-          "stopped\n", compute_threads(), dict.integer("threads"));
+      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
+          "never stopped\n", compute_threads(), dict.integer("threads"));
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");

@@ -198,8 +198,8 @@ Checkpoint load_checkpoint_of(std::int64_t step, const std::string& folder, Comm
                 steps.empty() ? "no step" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   std::string failures;
   auto checkpoint = load_checkpoint(checkpoint_path(folder, step), step, world, failures);
-  AB_CHECK_KIND(checkpoint, checkpoint.has_value(), "the checkpoint {} cannot be used: {}", checkpoint_path(folder, step),
-                failures);
+  AB_CHECK_KIND(checkpoint, checkpoint.has_value(), "the checkpoint {} cannot be used: {}",
+                checkpoint_path(folder, step), failures);
   return *std::move(checkpoint);
 }
 

@@ -38,8 +38,8 @@ void remove_checkpoint(const std::string& folder, std::int64_t step);
 /// from before them could not read them, which does not mean that nobody can.
 void remove_old_checkpoints(const std::string& folder, std::int64_t step, int keep);
 
-/// Renames the checkpoints after `step` to later_step_…, where nothing looks for them, and returns their new paths: a run
-/// that goes on from before them shall not find them when it is resumed.
+/// Renames the checkpoints after `step` to later_step_…, where nothing looks for them, and returns their new paths: a
+/// run that goes on from before them must not find them when it is resumed.
 std::vector<std::string> set_later_checkpoints_aside(const std::string& folder, std::int64_t step);
 
 /// A checkpoint that nobody sees until publish(); without it, everything written is removed.
