@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
@@ -428,12 +429,16 @@ class StuckSet : public ImageSet {
  public:
   StuckSet(ImageSet set, std::shared_future<void> end) : ImageSet(std::move(set)), end_(std::move(end)) {}
   ImageView read(std::int64_t i, Image& buffer) const override {
+    is_read_ = true;
     end_.wait_for(std::chrono::seconds(20));
     return ImageSet::read(i, buffer);
   }
 
+  bool is_read() const { return is_read_; }
+
  private:
   std::shared_future<void> end_;
+  mutable std::atomic<bool> is_read_ = false;
 };
 
 /// Drops a loader, in which all reads are stuck, after `use`; threads and set shall go when the reads return.
@@ -447,6 +452,7 @@ template <class F> void leave_behind(const F& use) {
     Loader loader(*set, {.batch_size = 1, .threads = 3, .stall_timeout_seconds = 0.1});
     loader.start_epoch(0);
     use(loader);
+    while (!set->is_read()) std::this_thread::yield();
   }
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
   set.reset();

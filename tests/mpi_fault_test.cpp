@@ -51,22 +51,20 @@ TEST_F(MpiFaultTest, AMissingRankIsNamedAfterTheTimeout) {
   if (rank() == 0) std::this_thread::sleep_for(1s);
 }
 
+// Noticed after the time-out, these would be told as a rank that is missing.
+
 TEST_F(MpiFaultTest, DifferentCallsAreNoticedBeforeTheTimeout) {
-  const auto start = std::chrono::steady_clock::now();
   const std::string error = error_of([&] {
     if (rank() == 2) world_->all_gather(Tensor::zeros(Shape{3}), Tensor(Shape{9}));
     else world_->all_reduce(Tensor::zeros(Shape{9}), ReduceOp::sum);
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 900ms);
   EXPECT_TRUE(contains(error, "ranks disagree on a collective of group 'world'")) << error;
   EXPECT_TRUE(contains(error, "all_gather") && contains(error, "all_reduce")) << error;
 }
 
 TEST_F(MpiFaultTest, DifferentSizesAreNoticedAtOnce) {
-  const auto start = std::chrono::steady_clock::now();
   const std::string error =
       error_of([&] { world_->all_reduce(Tensor::zeros(Shape{rank() == 2 ? 18 : 9}), ReduceOp::sum); });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 900ms);
   EXPECT_TRUE(contains(error, "ranks disagree on the size of all_reduce(sum)")) << error;
 }
 
