@@ -50,7 +50,7 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
     }
     use.weights += kFloatBytes * held;
     use.gradients += kFloatBytes * trained;
-    use.buckets += kFloatBytes * exchanged;
+    use.buckets += bucket_memory(kFloatBytes * exchanged, run.gradients.dtype);
     use.optimizer += kFloatBytes * run.moments_per_parameter * with_state;
   }
   return use;

@@ -140,7 +140,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   batch_norms_->enter(phase == Phase::low_rank);
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
-                                               options_.bucket_bytes);
+                                               options_.gradients);
 }
 
 void AbStrategy::average_buffers() {

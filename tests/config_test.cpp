@@ -104,7 +104,7 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
   std::map<std::string, std::size_t> settings;  // by table
   for (const Setting& setting : train_settings()) ++settings[setting.table()];
   EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
-  // The schedule and the policy are structs of their own; sync_bn and bucket_bytes are settings of every run.
+  // The schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
   EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() +
                                    1 /* preset */);
 }

@@ -180,7 +180,7 @@ AbOptions ab_options(const TrainConfig& config) {
   AbOptions options = ab_settings(config);
   options.rank_policy.multiple = rank_multiple(config);
   options.sync_bn = config.sync_bn;
-  options.bucket_bytes = bucket_bytes(config);
+  options.gradients = gradient_wire(config);
   return options;
 }
 

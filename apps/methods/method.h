@@ -15,6 +15,7 @@
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
 #include "engine/plan/method_plan.h"
+#include "engine/sync/gradient_buckets.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 
@@ -62,8 +63,8 @@ const std::vector<Method>& methods();
 /// The method of that name. Throws Error(config) that lists them.
 const Method& find_method(const std::string& name);
 
-/// Bytes of a gradient bucket.
-std::int64_t bucket_bytes(const TrainConfig& config);
+/// How the gradients of a run travel.
+GradientWire gradient_wire(const TrainConfig& config);
 /// `model` for methods that replicate it; `synchronised`: batch norms take their statistics over all ranks.
 Replica replica_of(Layer& model, bool synchronised);
 

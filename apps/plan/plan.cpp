@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "apps/config/run_wiring.h"
 #include "apps/train/build_run.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
@@ -75,6 +76,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   PlannedRun run;
   run.world_size = world_size;
   run.ranks_per_node = config.ranks_per_node;
+  run.wiring = planned_wiring(config);
   run.steps_per_epoch = updates_per_epoch(config, sampler.batches_per_epoch());
   AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks",
            data.train, config.batch_size, world_size);
@@ -83,7 +85,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   const std::int64_t left_over = sampler.batches_per_epoch() % config.accumulate;
   run.micro_batches = config.accumulate;
   run.last_micro_batches = left_over > 0 ? left_over : config.accumulate;
-  run.bucket_bytes = bucket_bytes(config);
+  run.gradients = gradient_wire(config);
   run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
   run.averages_weights = config.ema_decay > 0;
   // What the program does beside the method: settings and images are compared at the start, an evaluation adds up
@@ -179,9 +181,9 @@ std::map<std::string, PhaseTraffic> traffic_by_phase(const MethodPlan& plan, con
   return phases;
 }
 
-DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, std::int64_t gradient_element_bytes,
+DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, DType wire,
                    const LinkModel& links, double batch_seconds) {
-  run.gradient_element_bytes = gradient_element_bytes;
+  run.gradients.dtype = wire;
   const TrafficPlan plan = find_method(kBaseline).plan(config, model, run).traffic;
   const LedgerEntry total = plan.classes[0].ledger.total();
   DenseRun dense{total.wire_bytes(), total.inter_node_wire_bytes, {}};
@@ -241,12 +243,13 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   for (const std::string& phase : phases)
     if (plan.traffic.contains(phase)) plan.phases.push_back(phase);
   plan.memory = of_method.memory;
-  plan.links = options.links;
+  plan.all_reduce = run.wiring.all_reduce;
+  plan.links = run.wiring.network.at(0);
   plan.step_seconds = step_seconds(config, options, trained);
   const double batch_seconds = plan.step_seconds / static_cast<double>(config.accumulate);
-  plan.dense_float32 = dense_run(config, *model, run, 4, plan.links, batch_seconds);
-  plan.dense_bfloat16 = dense_run(config, *model, run, 2, plan.links, batch_seconds);
-  plan.time = plan_time(of_method.traffic, options.links, batch_seconds);
+  plan.dense_float32 = dense_run(config, *model, run, DType::float32, plan.links, batch_seconds);
+  plan.dense_bfloat16 = dense_run(config, *model, run, DType::bfloat16, plan.links, batch_seconds);
+  plan.time = plan_time(of_method.traffic, plan.links, batch_seconds);
   return plan;
 }
 

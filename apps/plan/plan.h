@@ -18,7 +18,6 @@ struct PlanOptions {
   double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
   std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
-  LinkModel links{};
 };
 
 /// Traffic of a phase: means over ranks, in bytes.
@@ -44,6 +43,7 @@ struct RunPlan {
   std::map<std::string, PhaseTraffic> traffic;
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
+  AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown
   std::map<std::string, PhaseTime> time;

@@ -85,6 +85,7 @@ class NcclComm final : public Comm {
 
   bool takes_device_tensors() const override { return true; }
   bool runs_beside_computation() const override { return true; }
+  bool waits_on_host() const override { return false; }
   void abort(const std::string& reason, int exit_code) noexcept override {
     world_->bootstrap().abort(reason, exit_code);  // first, or peers would hear of broken connections before
     world_->give_up(reason);
@@ -302,7 +303,7 @@ std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int d
   for (int r = 0; r < ranks; ++r) everyone.push_back(r);
   auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : nodes_of(introductions);
   return std::make_unique<NcclComm>(world, communicator, rank, "world", everyone,
-                                    std::make_shared<Ledger>(std::move(nodes)));
+                                    std::make_shared<Ledger>(std::move(nodes), Wiring{.all_reduce = AllReduce::library}));
 }
 
 }  // namespace ab

@@ -65,12 +65,19 @@ void fill(const Tensor& t, double value) {
 Tensor cast(const Tensor& t, DType dtype) {
   if (t.dtype() == dtype) return t;
   Tensor y(t.shape(), dtype, t.device());
+  cast_into(y, t);
+  return y;
+}
+
+void cast_into(const Tensor& y, const Tensor& t) {
+  AB_CHECK(y.numel() == t.numel() && y.device() == t.device(),
+           "cast_into: {} values do not go into {}, or are on different devices", t.numel(), y.numel());
+  if (y.dtype() == t.dtype()) return y.copy_from(t);
   dispatch_float(t.dtype(), "cast", [&]<class From>() {
-    dispatch_float(dtype, "cast", [&]<class To>() {
+    dispatch_float(y.dtype(), "cast", [&]<class To>() {
       map(t.device(), t.numel(), y.data<To>(), kernels::Same<compute_t<From>>{}, t.data<From>());
     });
   });
-  return y;
 }
 
 Tensor transpose(const Tensor& m) {
