@@ -10,7 +10,7 @@
 
 #include "apps/config/config.h"
 #include "apps/train/summary.h"
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "tests/program_test.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/diagonal.h"
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 namespace {

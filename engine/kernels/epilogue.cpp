@@ -2,6 +2,7 @@
 #include "engine/kernels/epilogue.h"
 
 #include "engine/kernels/activation.h"
+#include "engine/kernels/bias_and_activation.h"
 
 namespace ab {
 

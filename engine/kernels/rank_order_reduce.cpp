@@ -5,8 +5,8 @@
 #include <array>
 #include <cstring>
 
-#include "engine/backend/exec.h"
 #include "engine/core/tensor.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 namespace {
