@@ -159,7 +159,8 @@ void batched_gemm(ThreadLibraries& libraries, const BatchedGemmSpec& spec, const
   const auto execute_all = [&](std::size_t candidate) {
     for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
       gemm.execute(libraries.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
-                   libraries.stream().workspace(gemm.workspace_bytes(candidate)), libraries.stream().handle(), candidate);
+                   libraries.stream().workspace(gemm.workspace_bytes(candidate)), libraries.stream().handle(),
+                   candidate);
   };
   keep_fastest(gemm, libraries, execute_all);
   execute_all(0);
