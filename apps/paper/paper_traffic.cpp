@@ -7,8 +7,8 @@
 #include "apps/methods/ab.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 namespace {

@@ -12,7 +12,7 @@
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
 #include "data/sampler.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
