@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "engine/kernels/diagonal.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {

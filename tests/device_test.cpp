@@ -17,6 +17,7 @@
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
 #include "engine/optim/optimizer.h"
 #include "layers/execution_cost.h"

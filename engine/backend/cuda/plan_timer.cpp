@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "engine/backend/cuda/library_check.h"
-#include "engine/device/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
 
 namespace ab::cuda {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "engine/backend/cuda/cusolver.h"
 #include "engine/backend/cuda/gemm.h"
-#include "engine/kernels/diagonal.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 

@@ -2,8 +2,8 @@
 #include "engine/device/cuda/capture.h"
 
 #include "engine/device/cuda/check.h"
+#include "engine/device/cuda/handles.h"
 #include "engine/device/cuda/memory.h"
-#include "engine/device/cuda/stream.h"
 #include "engine/device/cuda/thread_stream.h"
 
 namespace ab::cuda {

@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Owners for the handles of the CUDA runtime; engine/backend/cuda/library_handles.h has those of the vendors' libraries.
+// Owners for the handles of the CUDA runtime, and how streams and events are made;
+// engine/backend/cuda/library_handles.h has owners for the handles of the vendors' libraries.
 // Destructors cannot report a failure, and at the end of a process the driver may be gone already: what the destroy
 // functions return is dropped.
 
@@ -24,5 +25,13 @@ using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 using CapturedGraph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using ExecutableGraph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 using PinnedBuffer = Owned<void*, cudaFreeHost>;
+
+/// A stream of the calling thread's current device that waits for no other.
+Stream make_stream();
+
+/// An event of that device to wait for, which is as good as recorded until it is.
+Event make_event();
+/// An event that knows when it happened.
+Event make_timed_event();
 
 }  // namespace ab::cuda

@@ -2,7 +2,7 @@
 #include "engine/device/cuda/pinned_copy.h"
 
 #include "engine/device/cuda/check.h"
-#include "engine/device/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
 
 namespace ab::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "engine/device/cuda/check.h"
-#include "engine/device/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
 
 namespace ab::cuda {
 

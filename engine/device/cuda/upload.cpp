@@ -2,7 +2,7 @@
 #include "engine/device/upload.h"
 
 #include "engine/device/cuda/check.h"
-#include "engine/device/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
 #include "engine/device/cuda/thread_stream.h"
 
 namespace ab {

@@ -15,7 +15,6 @@
 
 #include "engine/device/device.h"
 #include "engine/device/emulated_gpu/capture.h"
-#include "engine/device/emulated_gpu/kernel_run.h"
 
 namespace ab::emulated_gpu {
 namespace {
@@ -191,20 +190,6 @@ Arena& arena(int device_index) {
   }();
   check_cuda_device(device_index);
   return *arenas[static_cast<std::size_t>(device_index)];
-}
-
-void KernelRun::begin(const void* kernel, std::size_t bytes) {
-  if (device_.kind == DeviceKind::cpu) return;
-  for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
-    const void* pointer = nullptr;
-    std::memcpy(&pointer, static_cast<const std::byte*>(kernel) + at, sizeof(pointer));
-    AB_ASSERT(!is_host_block(pointer));
-  }
-  arena(device_.index).open();
-}
-
-KernelRun::~KernelRun() {
-  if (device_.kind == DeviceKind::cuda) arena(device_.index).close();
 }
 
 }  // namespace ab::emulated_gpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/device/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
 
 #include "engine/device/cuda/check.h"
 
