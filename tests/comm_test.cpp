@@ -15,11 +15,11 @@
 #include <numeric>
 #include <thread>
 
-#include "engine/backend/cuda/device.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/core/random.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {

@@ -14,7 +14,7 @@
 #include "apps/methods/ab.h"
 #include "apps/settings/nearest_name.h"
 #include "apps/train/build_run.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace fs = std::filesystem;

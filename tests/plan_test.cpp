@@ -267,9 +267,9 @@ AbOptions groups_of(int size) {
 
 /// Half of every rank r.
 AbSizes halved(Layer& model) {
-  std::vector<std::int64_t> ranks;
-  for (const Weight* w : eligible_weights(model)) ranks.push_back(w->n() / 2);
-  return AbSizes(model, ranks);
+  std::vector<std::int64_t> cut_r;
+  for (const Weight* w : eligible_weights(model)) cut_r.push_back(w->n() / 2);
+  return AbSizes(model, cut_r);
 }
 
 TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
@@ -338,9 +338,9 @@ TEST(TrafficPlan, RefusesWhatDoesNotFit) {
   const PlannedRun run = large_run(4, 5000);
   EXPECT_THROW(plan_ab_traffic(halved(*model), groups_of(6), run), Error);
   EXPECT_NO_THROW(plan_ab_traffic(halved(*model), groups_of(2), run));
-  std::vector<std::int64_t> ranks = halved(*model).cut_ranks;
-  ranks[0] = 17;
-  EXPECT_THROW(AbSizes(*model, ranks), Error);
+  std::vector<std::int64_t> cut_r = halved(*model).cut_r;
+  cut_r[0] = 17;
+  EXPECT_THROW(AbSizes(*model, cut_r), Error);
   EXPECT_THROW(AbSizes(*model, {1}), Error);
 }
 
@@ -378,10 +378,10 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
         PlannedRun run{.world_size = 2, .total_steps = 20, .steps_per_epoch = 6};
         run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
         run.averages_weights = group_size == 2;
-        std::vector<std::int64_t> ranks;
+        std::vector<std::int64_t> cut_r;
         for (const Weight* w : eligible_weights(*reference))
-          ranks.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
-        const AbSizes sizes(*reference, ranks);
+          cut_r.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
+        const AbSizes sizes(*reference, cut_r);
         run_thread_ranks(2, {}, [&](Comm& world) {
           set_compute_threads(1);
           const auto model = make_model(make_model_spec(config, 10, 32));

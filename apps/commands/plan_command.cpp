@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "apps/report/plan_report.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 

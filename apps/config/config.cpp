@@ -13,7 +13,7 @@
 #include "apps/methods/method.h"
 #include "apps/settings/nearest_name.h"
 #include "data/datasets.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 
 namespace ab {
 namespace {

@@ -54,7 +54,7 @@ struct Method {
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
-  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedRanks)
+  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
   MethodLaws laws{};
 };
 

@@ -13,7 +13,7 @@
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
 #include "data/sampler.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"
@@ -52,8 +52,8 @@ TrainedRun read_trained_run(const std::string& path) {
 }
 
 /// The ranks r that the method shall plan with.
-AssumedRanks assumed_ranks(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
-  AssumedRanks assumed{.ratio = options.ratio, .run = options.ranks_from};
+AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
+  AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
   if (trained) assumed.layers = trained->layers, assumed.as_left = !trained->from_folder;
   return assumed;
 }
@@ -101,12 +101,12 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   return run;
 }
 
-std::vector<LayerRank> final_ranks(Layer& model, const MethodPlan& plan) {
+std::vector<LayerRank> final_r(Layer& model, const MethodPlan& plan) {
   std::vector<LayerRank> layers;
   for (const Weight* w : inventory_of(model).weights) {
-    const auto at = std::find_if(plan.final_ranks.begin(), plan.final_ranks.end(),
+    const auto at = std::find_if(plan.final_r.begin(), plan.final_r.end(),
                                  [&](const LayerRank& layer) { return layer.name == w->name(); });
-    layers.push_back(at != plan.final_ranks.end() ? *at : LayerRank{w->name(), w->m(), w->n(), w->n()});
+    layers.push_back(at != plan.final_r.end() ? *at : LayerRank{w->name(), w->m(), w->n(), w->n()});
   }
   return layers;
 }
@@ -148,7 +148,7 @@ Summary summarise(const TrainConfig& config, const DataShape& data, Layer& model
   summary.average_val_top1 = kNone;
   summary.val_samples = data.test;
   for (const PlannedSteps& steps : plan.traffic.classes[0].steps) summary.steps_by_phase[steps.phase] += steps.steps;
-  summary.per_layer = final_ranks(model, plan);
+  summary.per_layer = final_r(model, plan);
   describe_parameters(model, summary);
   describe_traffic(plan.traffic, summary);
   return summary;
@@ -226,12 +226,12 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();
-  run.assumed = assumed_ranks(options, trained);
+  run.assumed = assumed_r(options, trained);
   const MethodPlan of_method = method.plan(config, *model, run);
 
   RunPlan plan;
   plan.summary = summarise(config, data, *model, run, of_method);
-  plan.cut_ranks = of_method.cut_ranks;
+  plan.cut_r = of_method.cut_r;
   plan.ranks_per_node = run.ranks_per_node;
   plan.steps_per_epoch = run.steps_per_epoch;
   plan.evaluations = run.evaluations();

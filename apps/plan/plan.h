@@ -36,7 +36,7 @@ struct DenseRun {
 
 struct RunPlan {
   Summary summary;  ///< as the run would write it; NaN where only training can tell
-  std::vector<LayerRank> cut_ranks;  ///< of every weight that is cut on the way
+  std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
   int ranks_per_node = 0;
   std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
   std::vector<std::string> phases;  ///< in the order of a run, those that send anything

@@ -12,10 +12,10 @@
 namespace ab {
 namespace {
 
-std::vector<LayerRank> layer_ranks(Layer& model) {
-  std::vector<LayerRank> ranks;
-  for (const Weight* w : inventory_of(model).weights) ranks.push_back({w->name(), w->m(), w->n(), w->r()});
-  return ranks;
+std::vector<LayerRank> r_of_layers(Layer& model) {
+  std::vector<LayerRank> layers;
+  for (const Weight* w : inventory_of(model).weights) layers.push_back({w->name(), w->m(), w->n(), w->r()});
+  return layers;
 }
 
 std::int64_t parameter_count(Layer& model) {
@@ -145,7 +145,7 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   summary_.parameters_final = parameter_count(model_);
   summary_.compression_ratio =
       static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
-  summary_.per_layer = layer_ranks(model_);
+  summary_.per_layer = r_of_layers(model_);
   gather_traffic(world_, summary_);
   gather_waiting();
   return summary_;

@@ -10,12 +10,12 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/backend/cuda/device.h"
-#include "engine/backend/cuda/memory.h"
-#include "engine/backend/cuda/thread_context.h"
 #include "engine/comm/collective_call.h"
 #include "engine/comm/nccl_sharing.h"
 #include "engine/comm/nccl_world.h"
+#include "engine/device/cuda/memory.h"
+#include "engine/device/cuda/thread_stream.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
@@ -117,12 +117,12 @@ Request NcclComm::start(const CollectiveCall& call, const Tensor& in, const Tens
   const auto from = std::make_shared<Reachable>(*world_, in);
   const auto to = in.raw() == out.raw() && in.bytes() == out.bytes() ? from : std::make_shared<Reachable>(*world_, out);
   if (from->on_host() && in.numel() > 0) from->fetch();
-  auto& compute = cuda::ThreadContext::current(world_->device_index());
-  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.stream());
+  auto& compute = cuda::ThreadStream::current(world_->device_index());
+  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.handle());
   const SharedEvent done = world_->issue(communicator_, in_group(call.str()), std::move(ready),
                                          [&] { return issue(from->pointer(), to->pointer()); });
   // `from` and `to` are kept until the streams that may reuse their memory wait for the collective.
-  return Request([world = world_, from, to, done, waiting = compute.stream()] {
+  return Request([world = world_, from, to, done, waiting = compute.handle()] {
     AB_CUDA(cudaStreamWaitEvent(to->on_host() ? world->copy_stream() : waiting, done.get()));
     if (to->on_host()) to->store();
     world->check();

@@ -14,12 +14,12 @@
 #include <optional>
 #include <thread>
 
-#include "engine/backend/backend.h"
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/shared_reduce.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
@@ -167,14 +167,14 @@ void ThreadComm::complete(std::int64_t sequence, const Work& work) {
     part();
     lock.lock();
   };
-  unlocked([&] { backend(device).synchronize(); });
+  unlocked([&] { synchronize(device); });
   reach(slot, Progress::arrived);
   wait_until_all(lock, slot, Progress::arrived);
   if (work) {
     check_one_device(slot);
     unlocked([&] {
       work(slot);
-      backend(device).synchronize();
+      synchronize(device);
     });
     reach(slot, Progress::finished);
     wait_until_all(lock, slot, Progress::finished);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/elementwise.h"
 
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
 
 namespace ab {
@@ -91,6 +92,18 @@ Tensor transpose(const Tensor& m) {
     for_each_row(m.device(), tiles, tile * tile, Kernel{m.data<T>(), y.data<T>(), rows, columns});
   });
   return y;
+}
+
+void scale_columns(const Tensor& t, const Tensor& scale) {
+  AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(1), "scale_columns: {} factors for a matrix {}", scale.numel(),
+           t.shape().str());
+  for_each_index(t.device(), t.numel(), kernels::ScaleColumns{t.data<float>(), scale.data<float>(), t.dim(1)});
+}
+
+void scale_rows(const Tensor& t, const Tensor& scale) {
+  AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(0), "scale_rows: {} factors for a matrix {}", scale.numel(),
+           t.shape().str());
+  for_each_index(t.device(), t.numel(), kernels::ScaleRows{t.data<float>(), scale.data<float>(), t.dim(1)});
 }
 
 }  // namespace ab

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/backend/exec.h"
 #include "engine/core/tensor.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 namespace {

@@ -33,7 +33,7 @@ struct ExtraCollective {
 };
 
 /// Ranks r of factors that stand in for those which only training can tell.
-struct AssumedRanks {
+struct AssumedR {
   double ratio = 0;                 ///< > 0: r = ratio · n
   std::string run{};                ///< a trained run to take them from; empty: none
   std::vector<LayerRank> layers{};  ///< those of that run
@@ -52,7 +52,7 @@ struct PlannedRun {
   std::int64_t last_micro_batches = 1;      ///< of the last step in an epoch
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
   std::vector<ExtraCollective> every_evaluation_but_last{};
-  AssumedRanks assumed{};
+  AssumedR assumed{};
 
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
   void check() const;
