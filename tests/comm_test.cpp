@@ -270,7 +270,7 @@ TEST_P(CommTest, AVirtualNetworkHoldsCollectivesBackAndCountsTheirBytes) {
           const auto start = std::chrono::steady_clock::now();
           comm.ledger().begin_step(7);
           std::vector<Request> requests;
-          const Tensor first = numbered<float>(4000, comm.rank()), second = numbered<float>(60, comm.rank());
+          const Tensor first = numbered<float>(12000, comm.rank()), second = numbered<float>(60, comm.rank());
           requests.push_back(comm.all_reduce_async(first, ReduceOp::sum));
           requests.push_back(group->all_reduce_async(second, ReduceOp::sum));
           for (Request& request : requests) request.wait();
