@@ -21,7 +21,7 @@ struct ModelSizes {
   std::map<DType, std::int64_t> model_by_type;  ///< parameters and buffers
   std::map<DType, std::int64_t> buffers_by_type;
 
-  /// Of the trained parameters, in forward order.
+  /// The sizes of the trained parameters, in forward order.
   std::vector<std::int64_t> gradients() const {
     std::vector<std::int64_t> elements;
     for (const Parameter& p : params)
