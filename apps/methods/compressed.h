@@ -40,10 +40,11 @@ CompressionStart compression_start(const TrainConfig& config, std::int64_t warmu
 
 /// What compressed steps exchange, and what the method holds for them.
 struct CompressedSteps {
-  std::vector<std::int64_t> rest{};  ///< elements of the gradients that still go through buckets, in forward order
+  /// Payloads of the buckets that leave during backward, by kind of step; compressed steps take turns.
+  std::vector<std::vector<std::int64_t>> buckets{};
   /// Counts the other collectives of `times` steps.
   std::function<void(TrafficCounter& counter, std::int64_t times)> count{};
-  std::int64_t work_bytes = 0;  ///< flat copies that travel, or that M and Ĝ are made in
+  std::int64_t work_bytes = 0;  ///< flat copies beside buckets
   std::int64_t kept_bytes = 0;  ///< residuals, factors
 };
 MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t warmup_steps,

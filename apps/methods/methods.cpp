@@ -8,7 +8,8 @@
   METHOD(dense)            \
   METHOD(ab)               \
   METHOD(local)            \
-  METHOD(powersgd)
+  METHOD(powersgd)         \
+  METHOD(acpsgd)
 
 namespace ab {
 

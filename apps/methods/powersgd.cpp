@@ -42,17 +42,18 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   const auto& options = config.method_options.of<PowerSgdSettings>();
-  CompressedSteps compressed;
+  std::vector<std::int64_t> rest;
   std::int64_t p = 0, q = 0, own = 0, whole = 0;
   for (const Param* param : inventory_of(model).params) {
     if (!param->trainable()) continue;
     const auto [n, m, r] = low_rank_sizes(param->value.shape(), options.rank, options.min_rate);
     if (r == 0) {
-      compressed.rest.push_back(param->numel());
+      rest.push_back(param->numel());
       continue;
     }
     p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m;
   }
+  CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
   compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
     counter.over_world(Collective::all_reduce, 4 * p, times);
     counter.over_world(Collective::all_reduce, 4 * q, times);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kEvaluation = "evaluation";
 
-/// The payloads of the buckets that gradients of these sizes fill.
+}  // namespace
+
 std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
   std::vector<std::int64_t> bytes, payloads;
   for (auto it = elements.rbegin(); it != elements.rend(); ++it)
@@ -23,8 +24,6 @@ std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& eleme
   }
   return payloads;
 }
-
-}  // namespace
 
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   TrafficPlan plan;
@@ -75,10 +74,15 @@ void TrafficCounter::setup(const ModelSizes& sizes) {
 
 void TrafficCounter::steps(const std::string& phase, const StepCount& done,
                            const std::vector<std::int64_t>& gradients, const RingMembers& members) {
+  steps_of_buckets(phase, done, bucket_payloads(gradients, run_), members);
+}
+
+void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount& done,
+                                      std::vector<std::int64_t> bucket_bytes, const RingMembers& members) {
   if (done.steps == 0) return;
   set_phase(phase);
   PlannedSteps planned{phase, done.steps, static_cast<int>(members.ranks.size()),
-                       ranks_.ledger.crossing_links(members.ranks), bucket_payloads(gradients, run_)};
+                       ranks_.ledger.crossing_links(members.ranks), std::move(bucket_bytes)};
   for (const std::int64_t bytes : planned.bucket_bytes)
     count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);

@@ -48,6 +48,9 @@ struct RingMembers {
   const char* label = "world";
 };
 
+/// The payloads of the buckets that gradients of these sizes (elements, in forward order) fill.
+std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run);
+
 /// Counts what the ranks of one class do.
 class TrafficCounter {
  public:
@@ -65,6 +68,9 @@ class TrafficCounter {
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
              const RingMembers& members);
+  /// The same with the payloads of the buckets themselves, in bytes.
+  void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<std::int64_t> bucket_bytes,
+                        const RingMembers& members);
   /// What every validation of the run exchanges, whatever the method.
   void evaluations();
 

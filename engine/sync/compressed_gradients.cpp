@@ -28,7 +28,7 @@ void CompressedGradients::enter(std::int64_t step) {
   if (buckets_ && compress == compressing_) return;
   compressing_ = compress;
   buckets_.reset();  // its hooks, before others take their places
-  buckets_ = std::make_unique<GradientBuckets>(compress ? begin() : replica().params, world(), ReduceOp::mean,
+  buckets_ = std::make_unique<GradientBuckets>(compress ? begin(step) : replica().params, world(), ReduceOp::mean,
                                                start_.bucket_bytes);
   buckets_->set_exchange(exchange_);
 }
@@ -50,7 +50,11 @@ void CompressedGradients::after_step(TrainState& state) { enter(state.step); }
 
 void CompressedGradients::finish_rest() {
   buckets_->finish();
-  for (std::size_t i = 0; i < buckets_->bucket_count(); ++i) check_.add(buckets_->bucket(i));
+  check_buckets(*buckets_);
+}
+
+void CompressedGradients::check_buckets(const GradientBuckets& buckets) const {
+  for (std::size_t i = 0; i < buckets.bucket_count(); ++i) check_.add(buckets.bucket(i));
 }
 
 void CompressedGradients::reduce(const Tensor& payload, ReduceOp op) {

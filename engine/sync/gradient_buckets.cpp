@@ -11,12 +11,17 @@ namespace {
 
 /// In the order of their places in a bucket. Kernels of a GPU read neighbours as Packs, where these are aligned: one of
 /// an odd size misaligns all behind it, so those come last, the largest of them first.
-std::vector<Param*> in_order_of_places(std::span<Param* const> params) {
-  std::vector<Param*> ordered(params.begin(), params.end());
+void sort_by_places(std::vector<BucketItem>& items) {
   const auto odd = std::ranges::stable_partition(
-      ordered, [](const Param* p) { return p->numel() % kPackWidth<float> == 0; });
-  std::ranges::stable_sort(odd, std::ranges::greater(), &Param::numel);
-  return ordered;
+      items, [](const BucketItem& item) { return item.elements % kPackWidth<float> == 0; });
+  std::ranges::stable_sort(odd, std::ranges::greater(), &BucketItem::elements);
+}
+
+std::vector<BucketItem> whole_gradients(const std::vector<Param*>& params) {
+  std::vector<BucketItem> items;
+  for (Param* const param : params)
+    if (param->trainable()) items.push_back({param, param->numel()});
+  return items;
 }
 
 }  // namespace
@@ -39,24 +44,29 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
 
 GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
                                  std::int64_t bucket_bytes)
+    : GradientBuckets(whole_gradients(params), comm, op, bucket_bytes) {}
+
+GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, std::int64_t bucket_bytes)
     : comm_(comm), op_(op) {
-  std::vector<Param*> trained;
+  std::ranges::reverse(items);
   std::vector<std::int64_t> bytes;
-  for (auto it = params.rbegin(); it != params.rend(); ++it) {
-    Param* const param = *it;
-    if (!param->trainable()) continue;
-    AB_CHECK(param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
-             param->name, name_of(param->value.value().dtype()));
-    trained.push_back(param);
-    bytes.push_back(static_cast<std::int64_t>(param->value.value().bytes()));
+  for (const BucketItem& item : items) {
+    const Tensor& value = item.param->value.value();
+    AB_CHECK(value.dtype() == DType::float32, "gradient buckets: {} is {}, not float32", item.param->name,
+             name_of(value.dtype()));
+    bytes.push_back(static_cast<std::int64_t>(value.bytes()));
   }
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, bucket_bytes)) {
-    add_bucket(std::span(trained).subspan(begin, end - begin));
+    const auto at = [&](std::size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
+    add_bucket({at(begin), at(end)});
     begin = end;
   }
+  take_hooks();
+}
 
-  // Only now, when the vectors no longer move, may hooks point into them.
+void GradientBuckets::take_hooks() {
+  // The vectors no longer move, so hooks may point into them.
   for (Bucket& bucket : buckets_)
     for (Entry& entry : bucket.entries)
       entry.hooked.set_grad_ready_hook([this, &bucket, &entry] { on_grad_ready(bucket, entry); });
@@ -67,15 +77,17 @@ GradientBuckets::~GradientBuckets() {
     for (Entry& entry : bucket.entries) entry.hooked.set_grad_ready_hook({});
 }
 
-void GradientBuckets::add_bucket(std::span<Param* const> params) {
+void GradientBuckets::add_bucket(std::vector<BucketItem> items) {
   Bucket& bucket = buckets_.emplace_back();
   std::int64_t elements = 0;
-  for (const Param* param : params) elements += param->numel();
-  bucket.flat = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
+  for (const BucketItem& item : items) elements += item.elements;
+  bucket.flat = Tensor(Shape{elements}, DType::float32, items.front().param->value.value().device());
+  sort_by_places(items);
   std::int64_t begin = 0;
-  for (Param* const param : in_order_of_places(params)) {
-    const std::int64_t end = begin + param->numel();
-    bucket.entries.push_back({param, param->value, bucket.flat.slice(begin, end)});
+  for (BucketItem& item : items) {
+    const std::int64_t end = begin + item.elements;
+    const Var hooked = item.param->value;
+    bucket.entries.push_back({std::move(item), hooked, bucket.flat.slice(begin, end)});
     begin = end;
   }
 }
@@ -84,18 +96,23 @@ void GradientBuckets::on_grad_ready(Bucket& bucket, Entry& entry) {
   if (!exchange_) return;
   AB_CHECK(!entry.packed,
            "{} received a second gradient before the first was exchanged: call finish() after each backward",
-           entry.param->name);
+           entry.item.param->name);
   pack(bucket, entry);
   start_full_buckets();
 }
 
 void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
-  const Tensor& grad = entry.param->value.grad();
-  AB_CHECK(entry.param->numel() == entry.place.numel(),
-           "{} changed its shape to {} after its gradient bucket was laid out", entry.param->name,
-           entry.param->value.shape().str());
-  if (grad.defined()) entry.place.copy_from(grad);
-  else entry.place.set_zero();
+  const BucketItem& item = entry.item;
+  const Tensor& grad = item.param->value.grad();
+  if (item.pack) {
+    item.pack(grad, entry.place);
+  } else {
+    AB_CHECK(item.param->numel() == entry.place.numel(),
+             "{} changed its shape to {} after its gradient bucket was laid out", item.param->name,
+             item.param->value.shape().str());
+    if (grad.defined()) entry.place.copy_from(grad);
+    else entry.place.set_zero();
+  }
   entry.packed = true;
   ++bucket.packed;
 }
@@ -114,8 +131,9 @@ void GradientBuckets::finish() {
     bucket.request.wait();
     bucket.packed = 0;
     for (Entry& entry : bucket.entries) {
-      Var& value = entry.param->value;
-      value.set_grad(entry.place.view(value.shape()));
+      Var& value = entry.item.param->value;
+      if (entry.item.unpack) entry.item.unpack(entry.place);
+      else value.set_grad(entry.place.view(value.shape()));
       entry.packed = false;
     }
   }

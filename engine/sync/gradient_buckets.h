@@ -11,6 +11,7 @@
 //   buckets.finish();    // now every param has the mean gradient of all ranks
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,16 @@ namespace ab {
 /// than `bucket_bytes`.
 std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes);
 
+/// What a parameter puts into its bucket: its gradient, or what a method makes of that.
+struct BucketItem {
+  Param* param;
+  std::int64_t elements;  ///< on the wire, float32
+  /// Fills this item's place from the gradient, which may be undefined; empty: it is copied, or zeros.
+  std::function<void(const Tensor& gradient, const Tensor& place)> pack{};
+  /// Takes the reduced place back; empty: it becomes the gradient.
+  std::function<void(const Tensor& place)> unpack{};
+};
+
 class GradientBuckets {
  public:
   static constexpr std::int64_t kDefaultBucketBytes = std::int64_t{4} << 20;
@@ -32,6 +43,8 @@ class GradientBuckets {
   /// older object over the same parameters must be gone before a new one is made. `comm` must outlive this.
   GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op = ReduceOp::mean,
                   std::int64_t bucket_bytes = kDefaultBucketBytes);
+  /// For items in forward order; buckets are closed by the bytes of gradients, not of payloads.
+  GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, std::int64_t bucket_bytes);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -39,6 +52,10 @@ class GradientBuckets {
   /// While off, backward passes only add to the gradients on this rank (accumulation over micro-batches); on
   /// again before the last one.
   void set_exchange(bool on) { exchange_ = on; }
+
+  /// The constructor does so. Where two objects over the same parameters take turns, the one that is next calls this
+  /// before backward.
+  void take_hooks();
 
   /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
   /// none on this rank counted as zeros. The gradients are views of the buckets: they hold until the next backward.
@@ -50,7 +67,7 @@ class GradientBuckets {
 
  private:
   struct Entry {
-    Param* param;
+    BucketItem item;
     Var hooked;    // the leaf that carries our hook, even if the parameter is given another
     Tensor place;  // its part of the bucket
     bool packed = false;
@@ -62,7 +79,7 @@ class GradientBuckets {
     Request request;
   };
 
-  void add_bucket(std::span<Param* const> params);
+  void add_bucket(std::vector<BucketItem> items);
   void on_grad_ready(Bucket& bucket, Entry& entry);
   void pack(Bucket& bucket, Entry& entry);
   void start_full_buckets();
