@@ -9,7 +9,10 @@
   METHOD(ab)               \
   METHOD(local)            \
   METHOD(powersgd)         \
-  METHOD(acpsgd)
+  METHOD(acpsgd)           \
+  METHOD(scalecom)         \
+  METHOD(mstopk)           \
+  METHOD(hitopk)
 
 namespace ab {
 

@@ -59,7 +59,11 @@ void TrafficCounter::count_extras(const std::vector<ExtraCollective>& extras, co
 }
 
 void TrafficCounter::over_world(Collective what, std::int64_t bytes, std::int64_t times) {
-  if (bytes > 0) count(what, world_.label, world_.ranks, bytes, times);
+  over(world_, what, bytes, times);
+}
+
+void TrafficCounter::over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times) {
+  if (bytes > 0) count(what, members.label, members.ranks, bytes, times);
 }
 
 void TrafficCounter::over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times) {

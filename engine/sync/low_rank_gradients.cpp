@@ -77,8 +77,8 @@ void LowRankGradients::keep_factors() const {
 }
 
 void LowRankGradients::restore_factors(const FiniteCheck& check) const {
-  check.take_back(all_p_, kept_p_);
-  check.take_back(all_q_, kept_q_);
+  check.choose(all_p_, all_p_, kept_p_);
+  check.choose(all_q_, all_q_, kept_q_);
 }
 
 void LowRankGradients::save(StateDict& state) const {
