@@ -7,7 +7,12 @@
 #define AB_METHODS(METHOD) \
   METHOD(dense)            \
   METHOD(ab)               \
-  METHOD(local)
+  METHOD(local)            \
+  METHOD(powersgd)         \
+  METHOD(acpsgd)           \
+  METHOD(scalecom)         \
+  METHOD(mstopk)           \
+  METHOD(hitopk)
 
 namespace ab {
 
