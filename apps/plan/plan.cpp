@@ -79,6 +79,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks",
            data.train, config.batch_size, world_size);
   run.total_steps = total_steps(config, run.steps_per_epoch);
+  run.schedule = make_schedule(config, run.steps_per_epoch);
   run.eval_every = config.eval_every;
   const std::int64_t left_over = sampler.batches_per_epoch() % config.accumulate;
   run.micro_batches = config.accumulate;

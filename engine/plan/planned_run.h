@@ -13,6 +13,7 @@
 #include "engine/comm/ledger.h"
 #include "engine/core/check.h"
 #include "engine/io/metrics_log.h"
+#include "engine/optim/schedule.h"
 
 namespace ab {
 
@@ -42,6 +43,7 @@ struct AssumedRanks {
 struct PlannedRun {
   int world_size = 1, ranks_per_node = 0;
   std::int64_t total_steps = 0, steps_per_epoch = 0;
+  LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   std::int64_t gradient_element_bytes = 4;  ///< on the wire
