@@ -7,7 +7,8 @@
 #define AB_METHODS(METHOD) \
   METHOD(dense)            \
   METHOD(ab)               \
-  METHOD(local)
+  METHOD(local)            \
+  METHOD(diloco)
 
 namespace ab {
 
