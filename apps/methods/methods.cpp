@@ -8,7 +8,8 @@
   METHOD(dense)            \
   METHOD(ab)               \
   METHOD(local)            \
-  METHOD(diloco)
+  METHOD(diloco)           \
+  METHOD(powersgd)
 
 namespace ab {
 

@@ -45,6 +45,8 @@ class GradientBuckets {
   void finish();
 
   std::size_t bucket_count() const { return buckets_.size(); }
+  /// The flat tensor of one bucket, which holds its gradients after finish().
+  const Tensor& bucket(std::size_t i) const { return buckets_[i].flat; }
 
  private:
   struct Entry {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+//
+// PowerSGD (arXiv 1905.13727; engine/sync/powersgd.h).
+#include "engine/sync/powersgd.h"
+
+#include "apps/methods/compressed.h"
+#include "layers/model_sizes.h"
+
+namespace ab {
+namespace {
+
+struct PowerSgdSettings : PowerSgdOptions {
+  std::string preset = "default";
+
+  bool operator==(const PowerSgdSettings&) const = default;
+};
+
+/// Those of the communication hook that comes with PyTorch.
+PowerSgdSettings torch_hook() {
+  PowerSgdSettings settings;
+  settings.rank = 1;
+  settings.warmup_steps = 1000;
+  return settings;
+}
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<PowerSgdSettings>(settings, PowerSgdStrategy::kName, "PowerSGD (method powersgd)");
+  declare_preset<PowerSgdSettings>(
+      s, {{"default", {}}, {"torch-hook", torch_hook()}},
+      "where the other powersgd settings start from: our own choice, or the defaults of PyTorch's hook");
+  s.number("rank", &PowerSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
+  s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
+           "gradients whose factors are not so many times smaller are exchanged in full");
+  declare_warmup(s);
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  const auto& options = config.method_options.of<PowerSgdSettings>();
+  return std::make_unique<PowerSgdStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+                                            compression_start(config, options.warmup_steps, schedule));
+}
+
+MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  const auto& options = config.method_options.of<PowerSgdSettings>();
+  CompressedSteps compressed;
+  std::int64_t p = 0, q = 0, own = 0, whole = 0;
+  for (const Param* param : inventory_of(model).params) {
+    if (!param->trainable()) continue;
+    const auto [n, m, r] = low_rank_sizes(param->value.shape(), options.rank, options.min_rate);
+    if (r == 0) {
+      compressed.rest.push_back(param->numel());
+      continue;
+    }
+    p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m;
+  }
+  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
+    counter.over_world(Collective::all_reduce, 4 * p, times);
+    counter.over_world(Collective::all_reduce, 4 * q, times);
+  };
+  compressed.work_bytes = 4 * whole;
+  compressed.kept_bytes = 4 * (whole + 2 * (p + q) + own);
+  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+}
+
+}  // namespace
+
+Method powersgd_method() {
+  return {.name = PowerSgdStrategy::kName,
+          .declare = declare,
+          .make = make,
+          .plan = plan,
+          .laws = {.small = "rank = 2\nwarmup_steps = 3",
+                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                   .lossless = "warmup_steps = 1000000"}};
+}
+
+}  // namespace ab

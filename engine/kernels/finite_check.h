@@ -1,0 +1,45 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Whether any of several tensors holds NaN or infinity, as a number that stays on the device: kernels that come later
+// read it there, and nobody waits.
+
+#include "engine/kernels/reduce.h"
+
+namespace ab {
+
+class FiniteCheck {
+ public:
+  explicit FiniteCheck(Device device) : failed_(Tensor::zeros({1}, DType::float64, device)) {}
+
+  void reset() const { failed_.set_zero(); }
+  void add(const Tensor& t) const;
+  /// [1] float64: zero, or NaN when an element of a tensor that was added is not finite.
+  const Tensor& failed() const { return failed_; }
+  /// t = kept if there is one. Float32.
+  void take_back(const Tensor& t, const Tensor& kept) const;
+
+ private:
+  Tensor failed_;
+};
+
+namespace kernels {
+
+/// One row: total += the sum of all partial results.
+struct AddPartials {
+  const double* partial;
+  double* total;
+  std::int64_t n;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
+    const double sum = lane_sum<double>(team, n, [](double v) { return v; }, partial);
+    if (team.lane() == 0) *total += sum;
+  }
+};
+
+struct TakeBack {
+  const double* failed;
+  AB_HD float operator()(float now, float kept) const { return *failed == 0 ? now : kept; }
+};
+
+}  // namespace kernels
+}  // namespace ab

@@ -1,0 +1,83 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What methods share that average compressed gradients and keep replicas equal. A run begins with ordinary
+// data-parallel steps (phase "warmup"), as early gradients change fast and compress badly. After them (phase
+// "compressed") a method exchanges what it makes of some gradients; the rest (biases, norms, what is too small) still
+// goes through ordinary buckets. What a step could not send stays on its rank as a residual, which the method adds to
+// the next gradient (error feedback: Seide et al. 2014; Karimireddy et al. 2019).
+// Momentum, weight decay and clipping come afterwards, in the optimizer, on the gradient that all ranks share.
+//
+// Overflow. An infinity on one rank must reach all, or it would stay in a residual for ever while the others go on.
+// So a payload that is made of a gradient that is not finite is not finite itself: in a product that comes about by
+// itself, a selection marks its payload. Who finds the result not finite keeps residuals and factors as they were, and
+// hands the optimizer gradients that it leaves out on all ranks alike (Optimizer::set_skip_overflow).
+
+#include <memory>
+
+#include "engine/kernels/finite_check.h"
+#include "engine/sync/gradient_buckets.h"
+#include "engine/sync/replica_strategy.h"
+
+namespace ab {
+
+/// How a method of compressed gradients begins.
+struct CompressionStart {
+  std::int64_t warmup_steps = 0;  ///< steps with whole gradients
+  std::int64_t bucket_bytes = GradientBuckets::kDefaultBucketBytes;
+  std::uint64_t seed = 0;         ///< of what the method draws
+};
+
+/// Steps with whole gradients: as asked for, or, below 0, a tenth of the run.
+inline std::int64_t dense_steps(std::int64_t asked, std::int64_t total_steps) {
+  return asked >= 0 ? asked : (total_steps + 9) / 10;
+}
+
+class CompressedGradients : public ReplicaStrategy {
+ public:
+  static constexpr const char *kWarmup = "warmup", *kCompressed = "compressed";
+
+  std::string phase() const final { return compressing_ ? kCompressed : kWarmup; }
+  void start(TrainState& state) final;
+  void set_gradient_exchange(bool on) override;
+  void finish_grads(TrainState& state) final;
+  void after_step(TrainState& state) final;
+  void save(StateDict& state) const final;
+  void load(const StateDict& saved, TrainState& state) final;
+
+ protected:
+  CompressedGradients(Replica replica, Comm& world, const CompressionStart& start);
+
+  /// Once, when compressed steps begin: makes residuals (zeros) and buffers. Returns the parameters that are still
+  /// exchanged in full.
+  virtual std::vector<Param*> begin() = 0;
+  /// A compressed step. On return every compressed parameter has the gradient that all ranks share. Calls finish_rest()
+  /// once, before it reads failed().
+  virtual void exchange(std::int64_t step) = 0;
+  /// What a rank keeps between two compressed steps; `name` begins all names.
+  virtual void save_compression(StateDict& state) const = 0;
+  virtual void load_compression(const StateDict& saved) = 0;
+
+  /// Waits for the gradients that are exchanged in full.
+  void finish_rest();
+  /// In place, over all ranks: the one way in which floats of a payload are summed. The result counts for failed().
+  void reduce(const Tensor& payload, ReduceOp op);
+  /// [1] float64 on the device: not zero when a result of this step is not finite.
+  const Tensor& failed() const { return check_.failed(); }
+  const FiniteCheck& check() const { return check_; }
+
+  std::vector<Param*> trained_params() const;
+  Device device() const { return device_; }
+  const CompressionStart& settings() const { return start_; }
+
+ private:
+  void enter(std::int64_t step);
+
+  CompressionStart start_;
+  Device device_;
+  FiniteCheck check_;
+  std::unique_ptr<GradientBuckets> buckets_;  // of all parameters, then of the rest
+  bool compressing_ = false, exchange_ = true;
+};
+
+}  // namespace ab

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/low_rank_gradients.h"
+
+#include <algorithm>
+
+#include "engine/kernels/random.h"
+
+namespace ab {
+namespace {
+
+/// One tensor for the factors of all matrices, `lengths` elements each.
+Tensor flat_tensor(const std::vector<std::int64_t>& lengths, Device device) {
+  std::int64_t total = 0;
+  for (const std::int64_t length : lengths) total += length;
+  return Tensor(Shape{total}, DType::float32, device);
+}
+
+}  // namespace
+
+LowRankSizes low_rank_sizes(const Shape& shape, std::int64_t rank, double min_rate) {
+  if (shape.rank() < 2) return {};
+  LowRankSizes size{.n = shape[0], .m = shape.numel() / shape[0]};
+  const std::int64_t r = std::min({rank, size.n, size.m});
+  if (min_rate * static_cast<double>(r * (size.n + size.m)) < static_cast<double>(size.n * size.m)) size.r = r;
+  return size;
+}
+
+LowRankGradients::LowRankGradients(const std::vector<Param*>& params, std::int64_t rank, double min_rate,
+                                   std::uint64_t seed, std::string name)
+    : name_(std::move(name)), seed_(seed) {
+  std::vector<std::int64_t> p_lengths, q_lengths;
+  Device device;
+  for (Param* param : params) {
+    const LowRankSizes size = low_rank_sizes(param->value.shape(), rank, min_rate);
+    if (!size.compressed()) {
+      rest_.push_back(param);
+      continue;
+    }
+    device = param->value.value().device();
+    matrices_.push_back({.param = param, .size = size});
+    p_lengths.push_back(size.r * size.n);
+    q_lengths.push_back(size.r * size.m);
+  }
+  all_p_ = flat_tensor(p_lengths, device);
+  all_q_ = flat_tensor(q_lengths, device);
+  std::vector<FactorRows> p_rows, q_rows;
+  std::int64_t p_begin = 0, q_begin = 0;
+  for (LowRankMatrix& w : matrices_) {
+    const auto [n, m, r] = w.size;
+    w.p = all_p_.slice(p_begin, p_begin + r * n).view({r, n});
+    w.q = all_q_.slice(q_begin, q_begin + r * m).view({r, m});
+    p_begin += r * n, q_begin += r * m;
+    w.work = Tensor({n, m}, DType::float32, device);
+    w.residual = Tensor::zeros({n, m}, DType::float32, device);
+    w.own = Tensor({r * std::max(n, m)}, DType::float32, device);
+    const std::uint64_t p_stream = stream_of(name_ + ".p." + w.param->name);
+    const std::uint64_t q_stream = stream_of(name_ + ".q." + w.param->name);
+    fill_normal(w.p, 0, 1, {seed_, p_stream});
+    fill_normal(w.q, 0, 1, {seed_, q_stream});
+    p_rows.push_back({w.p.data<float>(), n, r, p_stream});
+    q_rows.push_back({w.q.data<float>(), m, r, q_stream});
+  }
+  p_table_ = factor_table(p_rows, device);
+  q_table_ = factor_table(q_rows, device);
+  kept_p_ = Tensor(all_p_.shape(), DType::float32, device);
+  kept_q_ = Tensor(all_q_.shape(), DType::float32, device);
+}
+
+void LowRankGradients::hand_over() const {
+  for (const LowRankMatrix& w : matrices_) w.param->value.set_grad(w.work.view(w.param->value.shape()));
+}
+
+void LowRankGradients::keep_factors() const {
+  kept_p_.copy_from(all_p_);
+  kept_q_.copy_from(all_q_);
+}
+
+void LowRankGradients::restore_factors(const FiniteCheck& check) const {
+  check.take_back(all_p_, kept_p_);
+  check.take_back(all_q_, kept_q_);
+}
+
+void LowRankGradients::save(StateDict& state) const {
+  for (const LowRankMatrix& w : matrices_) {
+    const std::string prefix = name_ + "." + w.param->name;
+    state.put(prefix + ".residual", w.residual);
+    state.put(prefix + ".p", w.p);
+    state.put(prefix + ".q", w.q);
+  }
+}
+
+void LowRankGradients::load(const StateDict& saved) {
+  for (const LowRankMatrix& w : matrices_) {
+    const std::string prefix = name_ + "." + w.param->name;
+    w.residual.copy_from(saved.tensor(prefix + ".residual"));
+    w.p.copy_from(saved.tensor(prefix + ".p"));
+    w.q.copy_from(saved.tensor(prefix + ".q"));
+  }
+}
+
+}  // namespace ab

@@ -1,0 +1,73 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The gradients that PowerSGD and ACP-SGD compress. A gradient of two or more dimensions is seen as a matrix G [n, m],
+// n its first dimension, and approximated by Pᵀ·Q with P [r, n] and Q [r, m]: r·(n+m) numbers instead of n·m. Factors
+// lie as rows here, the transposes of those in the papers. All P are parts of one tensor and all Q of another, so that
+// each travels in one collective.
+
+#include <vector>
+
+#include "engine/autograd/param.h"
+#include "engine/io/state_dict.h"
+#include "engine/kernels/finite_check.h"
+#include "engine/kernels/low_rank.h"
+
+namespace ab {
+
+struct LowRankSizes {
+  std::int64_t n = 0, m = 0, r = 0;
+  bool compressed() const { return r > 0; }
+};
+/// Of a gradient of that shape at rank r₀ (r = min(r₀, n, m)); r = 0 where it is not worth while: vectors, and matrices
+/// with min_rate · r · (n+m) >= n·m.
+LowRankSizes low_rank_sizes(const Shape& shape, std::int64_t rank, double min_rate);
+
+struct LowRankMatrix {
+  Param* param;
+  LowRankSizes size;
+  Tensor work{};      ///< [n, m] M = G + E, then Ĝ
+  Tensor residual{};  ///< [n, m] E, this rank's own
+  Tensor p{}, q{};    ///< [r, n], [r, m]: those that all ranks share, once they have been exchanged
+  Tensor own{};       ///< [max(r·n, r·m)] for this rank's own factor while that of all is on its way
+
+  Tensor own_p() const { return own.slice(0, p.numel()).view(p.shape()); }
+  Tensor own_q() const { return own.slice(0, q.numel()).view(q.shape()); }
+  const Tensor& gradient() const { return param->value.grad(); }
+};
+
+class LowRankGradients {
+ public:
+  /// Takes those of `params` that are worth it. First factors are normal, drawn from Philox(seed, parameter) in the stream
+  /// `name`, which begins names in a checkpoint too: equal on all ranks.
+  LowRankGradients(const std::vector<Param*>& params, std::int64_t rank, double min_rate, std::uint64_t seed,
+                   std::string name);
+
+  const std::vector<LowRankMatrix>& matrices() const { return matrices_; }
+  /// The others.
+  const std::vector<Param*>& rest() const { return rest_; }
+
+  const Tensor& all_p() const { return all_p_; }
+  const Tensor& all_q() const { return all_q_; }
+  /// Gram–Schmidt. `step` chooses what rows that vanish are drawn from.
+  void orthonormalise_p(std::int64_t step) const { orthonormalise_rows(p_table_, seed_, step + 1); }
+  void orthonormalise_q(std::int64_t step) const { orthonormalise_rows(q_table_, seed_, step + 1); }
+  /// Every parameter's gradient becomes its Ĝ.
+  void hand_over() const;
+  /// Notes all factors, and takes them back where `check` has found a result of the step that is not finite.
+  void keep_factors() const;
+  void restore_factors(const FiniteCheck& check) const;
+
+  void save(StateDict& state) const;
+  void load(const StateDict& saved);
+
+ private:
+  std::string name_;
+  std::uint64_t seed_;
+  std::vector<LowRankMatrix> matrices_;
+  std::vector<Param*> rest_;
+  Tensor all_p_, all_q_, p_table_, q_table_;
+  Tensor kept_p_, kept_q_;
+};
+
+}  // namespace ab

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/powersgd.h"
+
+#include "engine/backend/backend.h"
+
+namespace ab {
+
+PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdOptions& options,
+                                   const CompressionStart& start)
+    : CompressedGradients(std::move(replica), world, start), options_(options) {
+  AB_CHECK(options_.rank >= 1, "PowerSGD needs a rank of at least 1, got {}", options_.rank);
+}
+
+std::vector<Param*> PowerSgdStrategy::begin() {
+  gradients_ = std::make_unique<LowRankGradients>(trained_params(), options_.rank, options_.min_rate,
+                                                  settings().seed, kName);
+  return gradients_->rest();
+}
+
+void PowerSgdStrategy::exchange(std::int64_t step) {
+  const LowRankGradients& g = *gradients_;
+  g.keep_factors();
+  for (const LowRankMatrix& w : g.matrices()) add_and_project(w.gradient(), w.residual, w.q, w.work, w.p);
+  reduce(g.all_p(), ReduceOp::sum);
+  g.orthonormalise_p(step);
+  for (const LowRankMatrix& w : g.matrices()) {
+    backend(device()).gemm({}, w.p, w.work, w.q);  // Q_w = P·M_w
+    w.own_q().copy_from(w.q);
+  }
+  reduce(g.all_q(), ReduceOp::mean);
+  finish_rest();
+  for (const LowRankMatrix& w : g.matrices())
+    split_off_projection({w.p, w.own_q()}, {w.p, w.q}, failed(), w.work, w.residual);
+  g.restore_factors(check());
+  g.hand_over();
+}
+
+}  // namespace ab
