@@ -9,6 +9,7 @@
   METHOD(ab)               \
   METHOD(local)            \
   METHOD(diloco)           \
+  METHOD(daso)             \
   METHOD(powersgd)
 
 namespace ab {

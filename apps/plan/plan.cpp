@@ -180,6 +180,16 @@ std::map<std::string, PhaseTraffic> traffic_by_phase(const MethodPlan& plan, con
   return phases;
 }
 
+LeastTraffic least_traffic(const TrafficPlan& plan, int world_size) {
+  LeastTraffic least;
+  for (const RankClass& ranks : plan.classes) {
+    const LedgerEntry total = ranks.ledger.total();
+    least.wire += ranks.count * total.wire_bytes() / world_size;
+    least.inter_node += ranks.count * total.inter_node_wire_bytes / world_size;
+  }
+  return least;
+}
+
 DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, std::int64_t gradient_element_bytes,
                    const LinkModel& links, double batch_seconds) {
   run.gradient_element_bytes = gradient_element_bytes;
@@ -226,6 +236,10 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();
   run.assumed = assumed_ranks(options, trained);
+  if (!options.decisions_from.empty()) {
+    run.decisions = read_run(options.decisions_from).decisions;
+    AB_CHECK(!run.decisions.empty(), "--decisions-from {}: that run has decided nothing", options.decisions_from);
+  }
   const MethodPlan of_method = method.plan(config, *model, run);
 
   RunPlan plan;
@@ -236,6 +250,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.evaluations = run.evaluations();
   plan.batch_size = config.batch_size;
   plan.traffic = traffic_by_phase(of_method, run, plan.summary);
+  if (of_method.least) plan.least = least_traffic(*of_method.least, run.world_size);
   std::vector<std::string> phases{"setup"};
   phases.insert(phases.end(), of_method.phases.begin(), of_method.phases.end());
   phases.insert(phases.end(), {"evaluation", StopAgreement::kLabel});

@@ -54,6 +54,7 @@ struct PlannedRun {
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
   std::vector<ExtraCollective> every_evaluation_but_last{};
   AssumedRanks assumed{};
+  std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
   void check() const;
