@@ -50,15 +50,15 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
     }
     use.weights += kFloatBytes * held;
     use.gradients += kFloatBytes * trained;
-    use.buckets += kFloatBytes * exchanged;
+    use.buckets += bucket_memory(kFloatBytes * exchanged, run.gradients.dtype);
     use.optimizer += kFloatBytes * run.moments_per_parameter * with_state;
   }
   return use;
 }
 
-MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_ranks,
+MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r,
                    const PlannedRun& run) {
-  const AbSizes sizes(model, std::move(cut_ranks));
+  const AbSizes sizes(model, std::move(cut_r));
   const Timetable table = make_timetable(options.schedule, run);
   MethodPlan plan{.traffic = plan_ab_traffic(sizes, options, run),
                   .phases = {"warmup", "split", "low-rank", "sync", "rebound"}};
@@ -69,9 +69,9 @@ MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int6
   plan.memory = memory_rows(sizes, options, run, table);
   for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
     const Weight& weight = *sizes.eligible[i];
-    plan.cut_ranks.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_ranks[i]});
-    if (ends_with_factors && factors_are_smaller(weight, sizes.cut_ranks[i]))
-      plan.final_ranks.push_back(plan.cut_ranks.back());
+    plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_r[i]});
+    if (ends_with_factors && factors_are_smaller(weight, sizes.cut_r[i]))
+      plan.final_r.push_back(plan.cut_r.back());
   }
   return plan;
 }

@@ -25,7 +25,7 @@ TrafficPlan plan_ab_traffic(const AbSizes& sizes, const AbOptions& options, cons
 MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, Factor factor,
                               bool cut, bool alternates);
 
-/// `model` is dense; `cut_ranks`: r of every eligible weight after a cut.
-MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_ranks, const PlannedRun& run);
+/// `model` is dense; `cut_r`: r of every eligible weight after a cut.
+MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r, const PlannedRun& run);
 
 }  // namespace ab

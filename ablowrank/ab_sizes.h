@@ -15,13 +15,13 @@ namespace ab {
 
 /// Sizes are numbers of elements. Refers to the weights of the model, which must stay.
 struct AbSizes {
-  /// `cut_ranks`: r of every eligible weight (split.h) after a cut. Throws Error(config) when the number or the size of
+  /// `cut_r`: r of every eligible weight (split.h) after a cut. Throws Error(config) when the number or the size of
   /// the ranks does not fit the model, which is dense and has its parameters' final roles.
-  AbSizes(Layer& model, std::vector<std::int64_t> cut_ranks);
+  AbSizes(Layer& model, std::vector<std::int64_t> cut_r);
 
   /// The rank of an eligible weight after a split.
   std::int64_t r(std::size_t weight, bool cut) const {
-    return cut ? cut_ranks[weight] : eligible[weight]->n();
+    return cut ? cut_r[weight] : eligible[weight]->n();
   }
   std::int64_t factor_elements(std::size_t weight, Factor factor, std::int64_t r) const {
     return r * (factor == Factor::a ? eligible[weight]->m() : eligible[weight]->n());
@@ -30,7 +30,7 @@ struct AbSizes {
   ModelSizes dense;
   std::vector<Weight*> eligible;                  ///< eligible_weights()
   std::vector<std::optional<std::size_t>> owner;  ///< of each of dense.params: its index in `eligible`, if it has one
-  std::vector<std::int64_t> cut_ranks;
+  std::vector<std::int64_t> cut_r;
   std::int64_t shared = 0;          ///< what no split touches: other parameters, and buffers
   std::int64_t shared_trained = 0;  ///< of those, what the optimizer keeps state for
 };

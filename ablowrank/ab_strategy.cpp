@@ -66,14 +66,13 @@ void AbStrategy::split(TrainState& state, bool cut) {
   ++cycle_;
   const std::vector<Weight*> weights = eligible_weights(model_);
   std::vector<LowRank> parts = decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_);
+  const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   splits_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
     Weight& weight = *weights[i];
-    const bool train_a = trained_factor() == Factor::a;
-    FactorPair pair = apply_gauge(parts[i], options_.gauge, train_a != weight.transposed());
+    FactorPair pair = apply_gauge(parts[i], options_.gauge, weight.trains_outer(mode));
     const Tensor rest = options_.rest == Rest::keep ? rest_of(weight.dense().value.value(), parts[i]) : Tensor();
-    weight.factorise(std::move(pair.outer), std::move(pair.inner),
-                     train_a ? Weight::Mode::train_a : Weight::Mode::train_b, rest);
+    weight.factorise(std::move(pair.outer), std::move(pair.inner), mode, rest);
     carry_moments_to_factors(weight, options_.moments, state.optimizer);
     splits_.push_back({&weight, options_.sync == SyncMode::tangent ? std::move(parts[i]) : LowRank{}});
   }
@@ -140,7 +139,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   batch_norms_->enter(phase == Phase::low_rank);
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
-                                               options_.bucket_bytes);
+                                               options_.gradients);
 }
 
 void AbStrategy::average_buffers() {
@@ -157,15 +156,15 @@ void AbStrategy::begin_evaluation(TrainState&) {
   for (const Tensor& t : shared) sum.add(t, 1.0 / world_.size());
   const std::vector<Join> joins = join_weights(splits_, options_.sync, trainers(), sum);
   sum.run(world_);
-  aside_ = {};
+  trained_ = {};
   for (std::size_t i = 0; i < shared.size(); ++i) {
-    aside_.shared.push_back(shared[i].clone());
+    trained_.shared.push_back(shared[i].clone());
     shared[i].copy_from(sum.result(i));
   }
   for (std::size_t i = 0; i < splits_.size(); ++i) {
     Weight& weight = *splits_[i].weight;
-    aside_.factors.push_back({weight.outer().value.value(), weight.inner().value.value()});
-    aside_.rests.push_back(weight.rest());
+    trained_.factors.push_back({weight.outer().value.value(), weight.inner().value.value()});
+    trained_.rests.push_back(weight.rest());
     weight.restore(with_rest(joins[i].dense(sum), weight));
   }
 }
@@ -174,10 +173,10 @@ void AbStrategy::end_evaluation(TrainState&) {
   if (phase_ != Phase::low_rank) return;
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   for (std::size_t i = 0; i < splits_.size(); ++i)
-    splits_[i].weight->factorise(aside_.factors[i].outer, aside_.factors[i].inner, mode, aside_.rests[i]);
+    splits_[i].weight->factorise(trained_.factors[i].outer, trained_.factors[i].inner, mode, trained_.rests[i]);
   const std::vector<Tensor> shared = shared_values();
-  for (std::size_t i = 0; i < shared.size(); ++i) shared[i].copy_from(aside_.shared[i]);
-  aside_ = {};
+  for (std::size_t i = 0; i < shared.size(); ++i) shared[i].copy_from(trained_.shared[i]);
+  trained_ = {};
 }
 
 void AbStrategy::finish(TrainState& state) {

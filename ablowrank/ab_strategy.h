@@ -66,13 +66,13 @@ class AbStrategy final : public SyncStrategy {
   std::vector<SplitWeight> splits_;
   std::unique_ptr<GradientBuckets> buckets_;
 
-  /// What an evaluation in a low-rank phase puts aside.
-  struct Aside {
+  /// This rank's own state, kept while the joined one is evaluated in a low-rank phase.
+  struct TrainedState {
     std::vector<FactorPair> factors;
     std::vector<Tensor> rests;
     std::vector<Tensor> shared;
   };
-  Aside aside_;
+  TrainedState trained_;
 };
 
 }  // namespace ab

@@ -123,13 +123,14 @@ const char* kind_of(const RankGroup& group) {
 /// One class for every kind of group, in rank order; `group_of_class`: the group of its first rank.
 TrafficPlan make_classes(const PlannedRun& run, const std::vector<RankGroup>& groups,
                          std::vector<RankGroup>& group_of_class) {
-  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node));
+  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node), run.wiring);
   TrafficPlan plan;
-  std::map<std::tuple<Factor, int, int>, int> known;
+  std::map<std::tuple<Factor, int, Route>, int> known;
   for (const RankGroup& group : groups) {
     const std::vector<int> members = members_of(group);
-    const auto [at, is_new] = known.try_emplace({group.trains, group.size, empty.crossing_links(members)},
-                                                static_cast<int>(plan.classes.size()));
+    const Route route = route_of(Collective::all_reduce, AllReduce::direct, empty.layout_of(members));
+    const auto [at, is_new] =
+        known.try_emplace({group.trains, group.size, route}, static_cast<int>(plan.classes.size()));
     if (is_new) {
       plan.classes.push_back({0, group.first, kind_of(group), empty});
       group_of_class.push_back(group);

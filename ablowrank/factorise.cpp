@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "engine/kernels/diagonal.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
@@ -42,7 +41,7 @@ FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer)
 Tensor rest_of(const Tensor& weight, const LowRank& low_rank) {
   const FactorPair pair = apply_gauge(low_rank, Gauge::orthonormal, true);
   const Tensor rest = weight.view({weight.dim(0), -1}).clone();
-  axpy(-1.0, fold(pair.outer, pair.inner), rest);
+  axpy(-1.0, product(pair.outer, pair.inner), rest);
   return rest;
 }
 
@@ -51,8 +50,6 @@ Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpos
   backend(a.device()).gemm({.transpose_a = transpose_a, .transpose_b = transpose_b}, a, b, c);
   return c;
 }
-
-Tensor fold(const Tensor& outer, const Tensor& inner) { return product(outer, inner); }
 
 Tensor lift_from_tangent(const Tensor& u, const Tensor& v, const Tensor& x, const Tensor& y) {
   // shared = Uᵀ X + Y Vᵀ (r × r); then W = (X − ½ U·shared) V + U Y.

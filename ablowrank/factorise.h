@@ -34,10 +34,7 @@ FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer)
 /// What the cut left over: W2 − outer · diag(sigma) · inner   [O, K]
 Tensor rest_of(const Tensor& weight, const LowRank& low_rank);
 
-/// W2 = outer · inner   [O, K]
-Tensor fold(const Tensor& outer, const Tensor& inner);
-
-/// op(a) · op(b), row-major matrices.
+/// op(a) · op(b), row-major matrices; of the factors outer [O, r] and inner [r, K]: W2.
 Tensor product(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 
 /// X V + U Y − ½ U (Uᵀ X + Y Vᵀ) V for orthonormal U [O, r] and V [r, K], X: [O, r], Y: [r, K]: the matrix whose

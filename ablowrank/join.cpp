@@ -26,7 +26,7 @@ Join::Join(const SplitWeight& split, const Tensor& outer, const Tensor& inner, S
   const JoinTerms terms = join_terms(mode, trainers, transposed);
   const int outer_trainers = trainers.of(transposed ? Factor::b : Factor::a);
   const int inner_trainers = trainers.of(transposed ? Factor::a : Factor::b);
-  if (terms.dense) dense_term_ = sum.add(fold(outer, inner), 1.0 / trainers.world);
+  if (terms.dense) dense_term_ = sum.add(product(outer, inner), 1.0 / trainers.world);
   if (terms.outer)
     outer_term_ = sum.add(outer, share(mode, split.weight->outer().trainable(), outer_trainers, trainers.world));
   if (terms.inner)
@@ -40,7 +40,7 @@ Tensor Join::dense(const WeightedSum& sum) const {
   const bool both_trained = outer_term_ != kLocal && inner_term_ != kLocal;
   if (mode_ == SyncMode::tangent && both_trained)
     return lift_from_tangent(origin_.outer, origin_.inner, outer, inner);
-  return fold(outer, inner);
+  return product(outer, inner);
 }
 
 }  // namespace ab

@@ -11,6 +11,7 @@
 #include "ablowrank/rank_policy.h"
 #include "engine/backend/backend.h"
 #include "engine/sync/batch_norm_sync.h"
+#include "engine/sync/gradient_buckets.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -66,7 +67,7 @@ struct AbOptions {
   int group_size = -1;  ///< ranks per group; -1: two halves of the world
   std::vector<std::string> always_sync{};  ///< parameters that are never factorised; empty: the model's own list
   SyncBn sync_bn = SyncBn::off;
-  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  GradientWire gradients{};
 
   bool operator==(const AbOptions&) const = default;
 

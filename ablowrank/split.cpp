@@ -79,18 +79,18 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
                                    Comm& world) {
   const std::vector<int> owners = assign_owners(weights, world.size());
   std::vector<LowRank> result(weights.size());
-  const Tensor ranks = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
+  const Tensor r_of_weight = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (owners[i] != world.rank()) continue;
     result[i] = decompose_named(*weights[i], policy, method);
-    ranks.data<std::int64_t>()[i] = result[i].r();
+    r_of_weight.data<std::int64_t>()[i] = result[i].r();
   }
-  if (!weights.empty()) world.all_reduce(ranks, ReduceOp::max);
+  if (!weights.empty()) world.all_reduce(r_of_weight, ReduceOp::max);
 
   for (int owner = 0; owner < world.size(); ++owner) {
     std::int64_t total = 0;
     for (std::size_t i = 0; i < weights.size(); ++i)
-      if (owners[i] == owner) total += decomposition_elements(*weights[i], ranks.data<std::int64_t>()[i]);
+      if (owners[i] == owner) total += decomposition_elements(*weights[i], r_of_weight.data<std::int64_t>()[i]);
     if (total == 0) continue;
 
     const Tensor flat({total}, DType::float32, weights.front()->dense().value.value().device());
@@ -98,7 +98,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       if (owners[i] != owner) continue;
-      const std::int64_t r = ranks.data<std::int64_t>()[i];
+      const std::int64_t r = r_of_weight.data<std::int64_t>()[i];
       pieces[i] = pieces_of(flat, offset, *weights[i], r);
       offset += decomposition_elements(*weights[i], r);
       if (owner != world.rank()) continue;

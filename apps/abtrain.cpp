@@ -132,11 +132,6 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->group("Plan");
   number("--step-ms", options.step_milliseconds, 1e9,
          "computing of one step; of --ranks-from's run when not given");
-  number("--bandwidth", plan.inter_gigabytes, 1e6, "of a rank between nodes, GB/s (default 25)");
-  number("--latency", plan.inter_microseconds, 1e9, "of a step of a ring between nodes, µs (default 5)");
-  number("--intra-bandwidth", plan.intra_gigabytes, 1e6, "of a rank within a node, GB/s (default 300)");
-  number("--intra-latency", plan.intra_microseconds, 1e9,
-         "of a step of a ring within a node, µs (default 2)");
   parser->add_option("--out", plan.out, "also write the plan as JSON")->type_name("FILE")->group("Plan");
   return {parser, [parser, &config_file, &plan] {
             return ab::run_plan(

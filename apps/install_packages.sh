@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs what abtrain is built from, on Debian and Ubuntu; does nothing when it is all there.
+# Installs what abtrain is built from, on Debian and Ubuntu, and the packages that are given as arguments; does nothing
+# when all are there.
 set -euo pipefail
 
 # ocl-icd-opencl-dev: oneDNN's CMake file asks for OpenCL, and its package only recommends it.
 packages=(cmake ninja-build g++ pkg-config
           libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libxxhash-dev
           libjpeg-dev libstb-dev
-          libopenmpi-dev openmpi-bin libgtest-dev libbenchmark-dev)
+          libopenmpi-dev openmpi-bin libgtest-dev libbenchmark-dev "$@")
 
 missing=()
 for package in "${packages[@]}"; do

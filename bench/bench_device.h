@@ -8,9 +8,9 @@
 #include <string>
 
 #include "apps/train/step_graph.h"
-#include "engine/backend/cuda/device.h"
 #include "engine/core/check.h"
 #include "engine/core/dtype.h"
+#include "engine/device/device.h"
 
 namespace ab {
 

@@ -92,7 +92,7 @@ class StepTimer {
     if (graph_) graph_->run(StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false);
     else forward_backward();
     optimizer_->step(1e-6);
-    backend(device_).synchronize();
+    synchronize(device_);
   }
 
   Tensor forward_backward() {

@@ -35,7 +35,7 @@ void time_forward(benchmark::State& state, const OpCase& c, Device device) {
   const NoGradScope no_grad;
   for (auto _ : state) {
     benchmark::DoNotOptimize(c.apply(inputs).value().raw());
-    backend(device).synchronize();
+    synchronize(device);
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(c.work * static_cast<double>(state.iterations())));
 }
@@ -48,7 +48,7 @@ void time_step(benchmark::State& state, const OpCase& c, Device device) {
     const Var y = c.apply(inputs);
     backward(record("probe", Tensor::zeros(Shape{1}, DType::float32, device), {y},
                     [&dy](const Tensor&) { return Gradients{dy}; }));
-    backend(device).synchronize();
+    synchronize(device);
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(c.work * static_cast<double>(state.iterations())));
 }

@@ -68,10 +68,10 @@ int main(int argc, char** argv) {
   }
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
-    backend(device).synchronize();
+    synchronize(device);
     const auto start = std::chrono::steady_clock::now();
     for (Weight* weight : weights) decompose(weight->dense().value.value(), nullptr, method);
-    backend(device).synchronize();
+    synchronize(device);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   const nlohmann::json line = {{"tool", "abtrain"},       {"model", spec.name},      {"matrices", weights.size()},

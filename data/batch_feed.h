@@ -20,7 +20,7 @@
 
 #include "data/loader.h"
 #include "data/normalisation.h"
-#include "engine/backend/upload.h"
+#include "engine/device/upload.h"
 
 namespace ab {
 

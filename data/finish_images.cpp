@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/finish_images.h"
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 

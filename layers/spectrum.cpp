@@ -7,7 +7,6 @@
 
 #include "engine/backend/backend.h"
 #include "engine/core/random.h"
-#include "engine/kernels/diagonal.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {

@@ -55,6 +55,8 @@ class Weight {
   Param& inner() { return transposed() ? a_ : b_; }
   const Param& outer() const { return transposed() ? b_ : a_; }
   const Param& inner() const { return transposed() ? a_ : b_; }
+  /// Whether `mode`, which is not full, trains the outer factor.
+  bool trains_outer(Mode mode) const { return (mode == Mode::train_a) != transposed(); }
 
   /// The factors as matrices, [O, r] and [r, K].
   Tensor outer_matrix() const { return outer().value.value(); }

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "engine/autograd/gradcheck.h"
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/activation.h"

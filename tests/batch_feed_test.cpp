@@ -11,7 +11,7 @@
 #include "data/finish_images.h"
 #include "data/random_erasing.h"
 #include "data/transform.h"
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 #include "tests/error_message.h"
 #include "tests/random_images.h"
 #include "tests/tensor_values.h"

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/manifest.h"

@@ -10,8 +10,8 @@
 
 #include "apps/config/config.h"
 #include "apps/train/summary.h"
-#include "engine/backend/cuda/device.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
+#include "engine/device/device.h"
 #include "engine/io/safetensors.h"
 #include "tests/program_test.h"
 

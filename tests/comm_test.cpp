@@ -15,11 +15,11 @@
 #include <numeric>
 #include <thread>
 
-#include "engine/backend/cuda/device.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/core/random.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
@@ -82,11 +82,13 @@ Tensor numbered(std::int64_t elements, int rank) {
   return t;
 }
 
+/// Numbers that T does not have are rounded once.
 template <class T>
 void expect_all(const Tensor& t, const std::function<double(std::int64_t)>& expected) {
   const auto values = t.to_doubles();
   for (std::size_t i = 0; i < values.size(); ++i)
-    ASSERT_EQ(values[i], expected(static_cast<std::int64_t>(i))) << "element " << i;
+    ASSERT_EQ(values[i], static_cast<double>(static_cast<T>(static_cast<float>(expected(static_cast<std::int64_t>(i))))))
+        << "element " << i;
 }
 
 double sum_of_ranks(int p) { return p * (p - 1) / 2.0; }
@@ -178,7 +180,40 @@ TEST_P(CommTest, AllReduceOfEveryTypeAndOperation) {
   run([](Comm& comm) {
     check_all_reduce<float>(comm);
     check_all_reduce<double>(comm);
+    check_all_reduce<bfloat16>(comm);
+    check_all_reduce<float16>(comm);
     check_all_reduce<std::int64_t>(comm);
+  });
+}
+
+/// Operands that T has exactly; their float64 sum, rounded once, is what every rank shall hold, save for the float32 in
+/// which it was added. Over NCCL every hop rounds.
+template <class T>
+void check_16_bit_sums(Comm& comm, double rounding) {
+  constexpr std::int64_t n = 4001;
+  const Tensor mine = cast(rough_floats(n, comm.rank()), dtype_of<T>);
+  std::vector<double> sums(n, 0), magnitudes(n, 0);
+  for (int r = 0; r < comm.size(); ++r) {
+    const std::vector<double> values = cast(rough_floats(n, r), dtype_of<T>).to_doubles();
+    for (std::size_t i = 0; i < n; ++i) sums[i] += values[i], magnitudes[i] += std::abs(values[i]);
+  }
+  comm.all_reduce(mine, ReduceOp::mean);
+  const std::vector<double> means = mine.to_doubles();
+  const int roundings = over_nccl() ? comm.size() : 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double mean = sums[i] / comm.size(), of_float32 = 1e-6 * magnitudes[i];
+    const double allowed = roundings * rounding * (over_nccl() ? magnitudes[i] : std::abs(mean));
+    ASSERT_LE(std::abs(means[i] - mean), allowed + of_float32) << name_of(dtype_of<T>) << " " << i;
+  }
+  expect_equal_bits_on_all_ranks(comm, mine);
+}
+TEST_P(CommTest, SumsOf16BitsAreRoundedOnce) {
+  run([](Comm& comm) {
+    check_16_bit_sums<bfloat16>(comm, 0x1p-8);  // half of the last of 8 bits
+    Tensor tiny(Shape{1}, DType::float16);      // summed in float16, three of these would be lost beside 2048
+    tiny.data<float16>()[0] = comm.rank() == 0 ? 2048.0f : 0.75f;
+    comm.all_reduce(tiny, ReduceOp::sum);
+    if (!over_nccl()) EXPECT_EQ(tiny.item(), static_cast<float>(static_cast<float16>(2048 + 0.75f * (comm.size() - 1))));
   });
 }
 

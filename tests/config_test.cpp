@@ -14,7 +14,7 @@
 #include "apps/methods/ab.h"
 #include "apps/settings/nearest_name.h"
 #include "apps/train/build_run.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace fs = std::filesystem;
@@ -104,7 +104,7 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
   std::map<std::string, std::size_t> settings;  // by table
   for (const Setting& setting : train_settings()) ++settings[setting.table()];
   EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
-  // The schedule and the policy are structs of their own; sync_bn and bucket_bytes are settings of every run.
+  // The schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
   EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() +
                                    1 /* preset */);
 }

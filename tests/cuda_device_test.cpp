@@ -2,7 +2,7 @@
 //
 // What a user is told who asks for a GPU that is not there, in builds with and without CUDA; and where there is one,
 // copies to it, and that a CUDA graph gets memory beside its stream while its workspace stays.
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +12,11 @@
 #include <thread>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/graph.h"
-#include "engine/backend/upload.h"
 #include "engine/core/graph_pool.h"
 #include "engine/core/memory.h"
 #include "engine/core/tensor.h"
+#include "engine/device/graph.h"
+#include "engine/device/upload.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
@@ -85,7 +85,7 @@ TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
   for (int block = 0; block < kBlocks; ++block) {
     // One block in four is wanted as soon as it is sent; the others come to a GPU that has work for longer.
     const int turn = block % 4;
-    if (turn == 0) backend(gpu).synchronize();
+    if (turn == 0) synchronize(gpu);
     if (sent == block) send();
     if (turn == 1 || turn == 2) send();
     for (int i = 0; i < turn; ++i) work.copy_from(busy);

@@ -20,8 +20,8 @@ TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA an
 
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/cudnn_matmul.h"
-#include "engine/backend/cuda/device.h"
-#include "engine/backend/cuda/thread_context.h"
+#include "engine/backend/cuda/thread_libraries.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 
@@ -333,7 +333,7 @@ void expect_rows(const Tensor& got, const Tensor& expected) {
 TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
   const Device gpu{DeviceKind::cuda, 0};
-  ThreadContext& context = ThreadContext::current(0);
+  ThreadLibraries& libraries = ThreadLibraries::current(0);
   const auto values = [&](const Shape& shape, std::uint64_t stream) { return drawn(shape, DType::bfloat16, stream); };
   const std::int64_t m = 256, n = 512, k = 64;
   const Tensor a = values({m, k}, 1), b = values({n, k}, 2), bias = values({n}, 3), saved = values({m, n}, 4);
@@ -346,10 +346,10 @@ TEST_F(CompiledPlan, OnAGpuMultipliesAsSeparatePassesDo) {
     key.n = n;
     key.k = k;
     key.dtype = DType::bfloat16;
-    CudnnMatmul matmul(key, context.cudnn());
+    CudnnMatmul matmul(key, libraries.cudnn());
     ASSERT_EQ(matmul.candidates(), 2u);
     matmul.keep(1);
-    matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
+    matmul.execute(libraries.cudnn(), data, libraries.stream().workspace(matmul.workspace_bytes()));
   };
   for (const Activation activation : {Activation::relu, Activation::gelu}) {
     CudnnMatmulKey forward, backward;
@@ -377,7 +377,7 @@ constexpr Conv2dSpec kSmall{.batch = 8, .height = 16, .width = 16, .in_channels 
 // float32 without TF32 shows whether cuDNN's notes tell the truth about what it compiles.
 TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
-  ThreadContext& context = ThreadContext::current(0);
+  ThreadLibraries& libraries = ThreadLibraries::current(0);
   for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32}) {
     const Shape pixels{8, 16, 16, 64};
     const Tensor dy = drawn(pixels, dtype, 1), w = drawn({64, 3, 3, 64}, dtype, 2), saved = drawn(pixels, dtype, 3);
@@ -385,10 +385,10 @@ TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
     CudnnConvKey key{kSmall, ConvDirection::backward_data, dtype};
     key.grad = Activation::relu;
     SCOPED_TRACE(describe_key(key));
-    const CudnnConv conv(key, context.cudnn());
+    const CudnnConv conv(key, libraries.cudnn());
     ASSERT_TRUE(conv.is_fused());
-    conv.execute(context.cudnn(), {.x = dx.raw(), .w = w.raw(), .y = dy.raw(), .saved = saved.raw()},
-                 context.workspace(conv.workspace_bytes()));
+    conv.execute(libraries.cudnn(), {.x = dx.raw(), .w = w.raw(), .y = dy.raw(), .saved = saved.raw()},
+                 libraries.stream().workspace(conv.workspace_bytes()));
     backend(dy.device()).conv2d_backward_data(kSmall, dy, w, expected, {Activation::relu, saved});
     expect_close(dx, expected, dtype == DType::float32 ? 1e-4 : 2e-2);
   }
@@ -397,7 +397,7 @@ TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
 // Written twice into memory that holds NaN: a plan that adds to what is there would show.
 TEST_F(CompiledPlan, OnAGpuSumsAreThoseOfTheResult) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
-  ThreadContext& context = ThreadContext::current(0);
+  ThreadLibraries& libraries = ThreadLibraries::current(0);
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
     const Shape pixels{8, 16, 16, 64};
     const Tensor x = drawn(pixels, dtype, 1), w = drawn({64, 3, 3, 64}, dtype, 2), bias = drawn({64}, dtype, 3);
@@ -407,14 +407,14 @@ TEST_F(CompiledPlan, OnAGpuSumsAreThoseOfTheResult) {
     key.has_bias = key.has_sums = true;
     key.choice = PlanChoice::timed;
     SCOPED_TRACE(describe_key(key));
-    CudnnConv conv(key, context.cudnn());
+    CudnnConv conv(key, libraries.cudnn());
     const std::size_t last = conv.candidates() - 1;
     ASSERT_TRUE(conv.has_sums(last));
     conv.keep(last);
     for (int i = 0; i < 2; ++i)
-      conv.execute(context.cudnn(),
+      conv.execute(libraries.cudnn(),
                    {.x = x.raw(), .w = w.raw(), .y = y.raw(), .bias = bias.raw(), .sums = sums.data<float>()},
-                   context.workspace(conv.workspace_bytes()));
+                   libraries.stream().workspace(conv.workspace_bytes()));
     const std::vector<double> values = y.to_doubles(), got = sums.to_doubles();
     for (std::size_t c = 0; c < 64; ++c) {
       double sum = 0, magnitude = 0, squares = 0;

@@ -14,9 +14,10 @@
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_loop.h"
-#include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
 #include "engine/optim/optimizer.h"
 #include "layers/execution_cost.h"
@@ -26,7 +27,7 @@
 #include "tests/tensor_values.h"
 
 #ifdef AB_EMULATE_GPU
-#include "engine/backend/emulated_gpu/arena.h"
+#include "engine/device/emulated_gpu/arena.h"
 #endif
 
 namespace ab {

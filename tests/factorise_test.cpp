@@ -30,7 +30,7 @@ double difference(const Tensor& a, const Tensor& b) {
   return std::sqrt(distance / std::max(size, 1e-30));
 }
 
-Tensor fold_of(const FactorPair& pair) { return fold(pair.outer, pair.inner); }
+Tensor product_of(const FactorPair& pair) { return product(pair.outer, pair.inner); }
 
 TEST(Factorise, FoldGivesTheWeightBack) {
   for (const Shape& shape : {Shape{40, 12}, Shape{12, 40}, Shape{16, 3, 3, 8}, Shape{64, 1, 1, 16}, Shape{9, 9}}) {
@@ -41,7 +41,7 @@ TEST(Factorise, FoldGivesTheWeightBack) {
       EXPECT_EQ(low_rank.r(), std::min(w2.dim(0), w2.dim(1)));
       for (Gauge gauge : {Gauge::split_sigma, Gauge::orthonormal})
         for (bool trained_outer : {false, true})
-          EXPECT_LT(difference(fold_of(apply_gauge(low_rank, gauge, trained_outer)), w2), 2e-6) << shape.str();
+          EXPECT_LT(difference(product_of(apply_gauge(low_rank, gauge, trained_outer)), w2), 2e-6) << shape.str();
     }
   }
 }
@@ -51,13 +51,13 @@ TEST(Factorise, CutKeepsTheLeadingDirections) {
   const LowRank full = decompose(random_tensor({30, 20}, 2), nullptr, SvdMethod::gram);
   std::vector<float> sigma(20, 0.1f);
   sigma[0] = 4, sigma[1] = 2, sigma[2] = 1;
-  const Tensor w = fold_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
+  const Tensor w = product_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
   RankPolicy policy;
   policy.kind = RankPolicy::Kind::sigma_cutoff;
   const LowRank cut = decompose(w, &policy, SvdMethod::gram);
   ASSERT_EQ(cut.r(), 3);
   const double expected = std::sqrt(17 * 0.01 / (16 + 4 + 1 + 17 * 0.01));
-  EXPECT_NEAR(difference(fold_of(apply_gauge(cut, Gauge::split_sigma, true)), w), expected, 1e-5);
+  EXPECT_NEAR(difference(product_of(apply_gauge(cut, Gauge::split_sigma, true)), w), expected, 1e-5);
 }
 
 TEST(Factorise, OrthonormalGaugeFreezesAnOrthonormalFactor) {
@@ -92,9 +92,8 @@ TEST(Factorise, TangentLiftIsExactOnTheTangentSpace) {
 Tensor split_in_place(Layer& layer, Weight::Mode mode, Execution execution) {
   Weight& weight = *inventory_of(layer).weights[0];
   RankPolicy policy;
-  const bool train_outer = (mode == Weight::Mode::train_a) != weight.transposed();
-  FactorPair pair = apply_gauge(decompose(weight.dense().value.value(), &policy, SvdMethod::gram), Gauge::split_sigma, train_outer);
-  const Tensor w = fold_of(pair);
+  FactorPair pair = apply_gauge(decompose(weight.dense().value.value(), &policy, SvdMethod::gram), Gauge::split_sigma, weight.trains_outer(mode));
+  const Tensor w = product_of(pair);
   weight.factorise(pair.outer, pair.inner, mode);
   weight.set_execution(execution);
   return w;

@@ -4,7 +4,7 @@
 #include <map>
 #include <regex>
 
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 #include "tests/program_test.h"
 
 namespace ab {

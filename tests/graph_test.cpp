@@ -2,7 +2,7 @@
 //
 // Steps as graphs: the memory pool of a graph, capture and launch, and when a training step is captured again. The
 // pool is tested on the CPU, the rest where there is a GPU or an emulated one (CMake option AB_EMULATE_GPU).
-#include "engine/backend/graph.h"
+#include "engine/device/graph.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/train_step.h"
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/device.h"
 #include "engine/core/graph_pool.h"
 #include "engine/core/memory.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "layers/model_state.h"
@@ -22,7 +22,7 @@
 #include "layers/weight.h"
 
 #ifdef AB_EMULATE_GPU
-#include "engine/backend/emulated_gpu/arena.h"
+#include "engine/device/emulated_gpu/arena.h"
 #endif
 
 namespace ab {
@@ -143,7 +143,7 @@ TEST_F(GpuGraph, HoldsNothingThatNeedsTheHost) {
   };
   EXPECT_NE(refused([&] { x.to_doubles(); }).find("a copy to host memory inside a captured step"), std::string::npos);
   EXPECT_NE(refused([&] { x.copy_from(host); }).find("a copy from host memory"), std::string::npos);
-  EXPECT_NE(refused([&] { backend(kGpu).synchronize(); }).find("waiting for the device"), std::string::npos);
+  EXPECT_NE(refused([&] { synchronize(kGpu); }).find("waiting for the device"), std::string::npos);
   EXPECT_NE(refused([&] { capture_graph(*pool, [] {}); }).find("another capture"), std::string::npos);
   fill(x, 3);  // the stream is as it was
   EXPECT_EQ(x.to_doubles(), std::vector<double>(4, 3.0));

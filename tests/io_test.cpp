@@ -11,8 +11,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "engine/core/atomic_file.h"
 #include "engine/core/random.h"
-#include "engine/io/atomic_file.h"
 #include "engine/io/metrics_log.h"
 #include "engine/io/safetensors.h"
 #include "tests/error_message.h"

@@ -8,17 +8,20 @@
 
 #include "engine/core/random.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/activation_functors.h"
 #include "engine/kernels/batch_norm_backward.h"
 #include "engine/kernels/batch_norm_forward.h"
 #include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/kernels/epilogue.h"
-#include "engine/kernels/layer_norm.h"
+#include "engine/kernels/elementwise_functors.h"
+#include "engine/kernels/epilogue_functors.h"
+#include "engine/kernels/layer_norm_functors.h"
 #include "engine/kernels/loss.h"
 #include "engine/kernels/pool.h"
 #include "engine/kernels/random.h"
 #include "engine/kernels/rank_order_reduce.h"
 #include "engine/kernels/reduce.h"
+#include "engine/kernels/reduce_functors.h"
 #include "engine/kernels/softmax.h"
 #include "engine/kernels/tokens.h"
 #include "tests/thread_team.h"
@@ -77,10 +80,10 @@ std::function<std::int64_t(int)> blocks(std::int64_t n) {
   return [n](int width) { return (n + width - 1) / width; };
 }
 
-PixelTable table_of(std::int64_t pixels, std::int64_t channels, std::int64_t fold, std::int64_t chunk_rows) {
-  return {.pixels = pixels, .channels = channels, .fold = fold, .chunk_rows = chunk_rows};
+PixelTable table_of(std::int64_t pixels, std::int64_t channels, std::int64_t per_row, std::int64_t chunk_rows) {
+  return {.pixels = pixels, .channels = channels, .pixels_per_row = per_row, .chunk_rows = chunk_rows};
 }
-// A last chunk that is not full; folded rows; more channels than one block.
+// A last chunk that is not full; rows of several pixels; more channels than one block.
 const std::vector<PixelTable> kTables{table_of(50, 5, 1, 16), table_of(48, 16, 4, 5),
                                       table_of(30, 131, 1, 7)};
 

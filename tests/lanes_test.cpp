@@ -10,12 +10,12 @@
 #include "engine/kernels/batch_norm_backward.h"
 #include "engine/kernels/batch_norm_forward.h"
 #include "engine/kernels/batch_norm_moments.h"
-#include "engine/kernels/elementwise.h"
-#include "engine/kernels/layer_norm.h"
+#include "engine/kernels/elementwise_functors.h"
+#include "engine/kernels/layer_norm_functors.h"
 #include "engine/kernels/map.h"
 #include "engine/kernels/pool.h"
 #include "engine/kernels/random.h"
-#include "engine/kernels/reduce.h"
+#include "engine/kernels/reduce_functors.h"
 #include "tests/thread_team.h"
 
 namespace ab {
@@ -154,7 +154,7 @@ TEST(PixelTables, HaveRowsOfWholePacks) {
       EXPECT_EQ(t.columns() % width, 0) << channels << " channels";
       EXPECT_LE(t.columns(), std::max(256 * width, width * channels));
       EXPECT_LE(t.chunks(), 528);
-      EXPECT_EQ(gpu_pixel_table(8191, channels, width).fold, 1) << "a prime number of pixels";
+      EXPECT_EQ(gpu_pixel_table(8191, channels, width).pixels_per_row, 1) << "a prime number of pixels";
     }
   EXPECT_EQ(gpu_pixel_table(512 * 32 * 32, 64, 8).columns(), 256 * 8);
   EXPECT_GT(gpu_pixel_table(512 * 4 * 4, 512, 8).chunks(), 132);

@@ -8,8 +8,8 @@
 
 #include <filesystem>
 
+#include "engine/core/atomic_file.h"
 #include "engine/core/hash.h"
-#include "engine/io/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace fs = std::filesystem;

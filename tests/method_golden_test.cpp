@@ -15,7 +15,7 @@
 #include "apps/train/build_run.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/golden/formula_init.h"
 
 namespace ab {

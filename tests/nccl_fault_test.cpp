@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <thread>
 
-#include "engine/backend/cuda/device.h"
 #include "engine/comm/gather_texts.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/device/device.h"
 #include "tests/error_message.h"
 
 namespace ab {

@@ -3,11 +3,7 @@
 
 #include <cmath>
 
-#include "engine/kernels/conv_reference.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/kernels/loss_reference.h"
-#include "engine/kernels/norm_reference.h"
-#include "engine/kernels/pool_reference.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/activation.h"
 #include "engine/ops/conv.h"
@@ -16,6 +12,10 @@
 #include "engine/ops/norm.h"
 #include "engine/ops/pool.h"
 #include "engine/ops/shape.h"
+#include "tests/reference/conv_reference.h"
+#include "tests/reference/loss_reference.h"
+#include "tests/reference/norm_reference.h"
+#include "tests/reference/pool_reference.h"
 
 namespace ab::cases {
 

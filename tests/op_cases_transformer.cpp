@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // Cases of the operations that transformers and stochastic depth add.
-#include "engine/kernels/attention_reference.h"
-#include "engine/kernels/conv_reference.h"
 #include "engine/ops/activation.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/tokens.h"
 #include "tests/op_cases.h"
+#include "tests/reference/attention_reference.h"
+#include "tests/reference/conv_reference.h"
 
 namespace ab::cases {
 namespace {

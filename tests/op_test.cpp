@@ -14,8 +14,8 @@
 
 #include "engine/autograd/gradcheck.h"
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/device.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "engine/kernels/reduce.h"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "engine/kernels/optim_functors.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/optim/optimizer.h"
 #include "tests/tensor_values.h"

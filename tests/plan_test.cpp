@@ -267,9 +267,9 @@ AbOptions groups_of(int size) {
 
 /// Half of every rank r.
 AbSizes halved(Layer& model) {
-  std::vector<std::int64_t> ranks;
-  for (const Weight* w : eligible_weights(model)) ranks.push_back(w->n() / 2);
-  return AbSizes(model, ranks);
+  std::vector<std::int64_t> cut_r;
+  for (const Weight* w : eligible_weights(model)) cut_r.push_back(w->n() / 2);
+  return AbSizes(model, cut_r);
 }
 
 TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
@@ -338,9 +338,9 @@ TEST(TrafficPlan, RefusesWhatDoesNotFit) {
   const PlannedRun run = large_run(4, 5000);
   EXPECT_THROW(plan_ab_traffic(halved(*model), groups_of(6), run), Error);
   EXPECT_NO_THROW(plan_ab_traffic(halved(*model), groups_of(2), run));
-  std::vector<std::int64_t> ranks = halved(*model).cut_ranks;
-  ranks[0] = 17;
-  EXPECT_THROW(AbSizes(*model, ranks), Error);
+  std::vector<std::int64_t> cut_r = halved(*model).cut_r;
+  cut_r[0] = 17;
+  EXPECT_THROW(AbSizes(*model, cut_r), Error);
   EXPECT_THROW(AbSizes(*model, {1}), Error);
 }
 
@@ -378,10 +378,10 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
         PlannedRun run{.world_size = 2, .total_steps = 20, .steps_per_epoch = 6};
         run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
         run.averages_weights = group_size == 2;
-        std::vector<std::int64_t> ranks;
+        std::vector<std::int64_t> cut_r;
         for (const Weight* w : eligible_weights(*reference))
-          ranks.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
-        const AbSizes sizes(*reference, ranks);
+          cut_r.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
+        const AbSizes sizes(*reference, cut_r);
         run_thread_ranks(2, {}, [&](Comm& world) {
           set_compute_threads(1);
           const auto model = make_model(make_model_spec(config, 10, 32));
@@ -419,18 +419,10 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
       }
 }
 
-TEST(LinkModel, AlphaAndBetaOfTheSlowestLink) {
-  const LinkModel links{{1e-3, 1e6}, {1e-6, 1e9}};
-  // 2 · 3 steps, 2 · 3/4 of the payload.
-  EXPECT_DOUBLE_EQ(links.seconds(Collective::all_reduce, 4, 2, 10, 1000000), 10 * 6e-3 + 1.5);
-  EXPECT_DOUBLE_EQ(links.seconds(Collective::all_reduce, 4, 0, 10, 1000000), 10 * 6e-6 + 1.5e-3);
-  EXPECT_DOUBLE_EQ(links.seconds(Collective::broadcast, 4, 2, 1, 1000000), 3e-3 + 0.75);
-  EXPECT_EQ(links.seconds(Collective::all_reduce, 1, 0, 10, 1000000), 0);
-}
 
 TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .bucket_bytes = 1 << 12};
+  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .gradients = {.bucket_bytes = 1 << 12}};
   const TrafficPlan plan = find_method(kBaseline).plan({}, *model, run).traffic;
   const std::vector<std::int64_t>& buckets = plan.classes[0].steps.at(0).bucket_bytes;
   ASSERT_GT(buckets.size(), 1u);
@@ -486,7 +478,7 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
 TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
   const auto plan =
       run("plan --model resnet20 --dataset cifar10 --method ab --world 2048 --ranks-per-node 4 --epochs 3 "
-          "--batch-size 4 --ratio 0.25 --classes 100 --step-ms 50 --bandwidth 12.5");
+          "--batch-size 4 --ratio 0.25 --classes 100 --step-ms 50 --network bandwidth=12.5GB/s");
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_TRUE(contains(plan.out, "2048 ranks on 512 nodes"));
   EXPECT_TRUE(contains(plan.out, "12.5 GB/s"));
@@ -499,7 +491,13 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --world 0", 2, "--world");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
   expect_failure("plan --ratio 0.5", 2, "give --method ab too");
-  expect_failure("plan --bandwidth 0", 2, "--bandwidth");
+  expect_failure("plan --network bandwidth=0Gbps", 2, "--network: bandwidth must be above 0");
+  expect_failure("plan --network latency=4", 2, "--network: latency needs a number and a unit");
+  expect_failure("plan --network speed=4ms", 2, "--network: 'speed=4ms' is none of");
+  expect_failure("plan --network 'latency=1ms; from 5: latency=2ms'", 2, "a plan takes one network");
+  expect_failure("plan --network 'latency=1ms; at 5: latency=2ms'", 2, "begins with 'from STEP:'");
+  expect_failure("plan --allreduce star", 2, "--allreduce");
+  expect_failure("plan --comm-dtype int8", 2, "--comm-dtype");
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
   expect_failure("plan --overwrite", 2, "--overwrite");
   expect_failure("plan --method ab --ratio 0.5 --ranks-from x", 2, "--ranks-from");

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/core/atomic_file.h"
 #include "engine/core/random.h"
-#include "engine/io/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace ab::testing {

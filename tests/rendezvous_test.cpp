@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "engine/comm/socket.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace ab {

@@ -12,7 +12,7 @@
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "tests/error_message.h"
 

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <optional>
 
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
 
 namespace fs = std::filesystem;

@@ -3,7 +3,7 @@
 // What ranks talk over: chosen from settings and launcher, and refused in one sentence where they do not go together.
 #include "apps/train/run_transport.h"
 
-#include "engine/backend/cuda/device.h"
+#include "engine/device/device.h"
 #include "tests/program_test.h"
 
 namespace ab {

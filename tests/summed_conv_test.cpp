@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "engine/backend/cuda/device.h"
 #include "engine/core/plan_choice.h"
+#include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "layers/norm.h"

@@ -66,8 +66,8 @@ TEST(DasoSchedule, SavesWhatItsArithmeticSays) {
 
 TEST(DasoSchedule, LooksAtTheBestLoss) {
   DasoController controller({.stability = 0.1, .patience = 1});
-  const std::pair<double, std::int64_t> epochs[] = {{2.0, 4}, {1.85, 4}, {1.75, 4}, {1.6, 4},
-                                                    {1.58, 2}, {1.58, 2}, {1.58, 1}, {1.0, 1}, {1.0, 1}, {1.0, 8}};
+  const std::pair<double, std::int64_t> epochs[] = {{2.0, 4},  {1.85, 4}, {1.75, 4}, {1.6, 4}, {1.58, 2},
+                                                    {1.58, 2}, {1.58, 1}, {1.0, 1},  {1.0, 1}, {1.0, 8}};
   for (const auto& [loss, skips] : epochs) {
     controller.epoch_end(loss);
     EXPECT_EQ(controller.pace().skips, skips) << loss;
@@ -128,9 +128,12 @@ constexpr std::int64_t kElements = 6;
 class DasoSteps {
  public:
   DasoSteps(Comm& comm, const DasoOptions& options, std::int64_t steps_per_epoch, std::int64_t epochs = 10)
-      : comm_(comm), weight_{"weight", Var(Tensor::zeros({kElements}), true)}, buffer_(Tensor::zeros({1})),
+      : comm_(comm),
+        weight_{"weight", Var(Tensor::zeros({kElements}), true)},
+        buffer_(Tensor::zeros({1})),
         descent_(make_sgd({&weight_}, {.momentum = 0, .weight_decay = 0})),
-        strategy_({{&weight_}, {buffer_}}, comm, options, run_of(epochs, steps_per_epoch)), state_{0, *descent_} {}
+        strategy_({{&weight_}, {buffer_}}, comm, options, run_of(epochs, steps_per_epoch)),
+        state_{0, *descent_} {}
 
   void step() {
     comm_.ledger().set_phase(strategy_.phase());
@@ -247,8 +250,8 @@ TEST(Daso, ShowsTheMeanAndGoesOnWithItsOwn) {
 class DasoPlan : public testing::ProgramTest {
  protected:
   nlohmann::json plan(const std::string& more) {
-    const testing::Outcome outcome = run(fmt::format("plan --config {} --out {} {}", path("run/config.toml"),
-                                                     path("plan.json"), more));
+    const testing::Outcome outcome =
+        run(fmt::format("plan --config {} --out {} {}", path("run/config.toml"), path("plan.json"), more));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     printed_ = outcome.out;
     return nlohmann::json::parse(read_file(path("plan.json"), ErrorKind::data));
@@ -257,11 +260,11 @@ class DasoPlan : public testing::ProgramTest {
 };
 
 TEST_F(DasoPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
-  const testing::Outcome trained =
-      run(fmt::format("train --model mlp --dataset cifar10 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 4 "
-                      "--steps 28 --lr 0.01 --ranks 2 --method daso --daso.warmup-epochs 0 --daso.patience 0 "
-                      "--daso.stability 0.9 --out {}",
-                      small_cifar(), path("run")));
+  const testing::Outcome trained = run(fmt::format(
+      "train --model mlp --dataset cifar10 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 4 "
+      "--steps 28 --lr 0.01 --ranks 2 --method daso --daso.warmup-epochs 0 --daso.patience 0 "
+      "--daso.stability 0.9 --out {}",
+      small_cifar(), path("run")));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const auto summary = nlohmann::json::parse(read_file(path("run/summary.json"), ErrorKind::data));
   const double sent = summary.at("wire_bytes_per_rank_total");

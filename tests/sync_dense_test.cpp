@@ -10,6 +10,7 @@
 #include <deque>
 #include <numeric>
 
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/pack.h"
 #include "engine/sync/flat.h"
 
@@ -80,7 +81,7 @@ TEST_P(OnRanks, BucketsGiveEveryRankTheMeanGradient) {
   for (const std::int64_t bucket_bytes : {1, 160, 450, 1 << 20})
     run(GetParam(), [&](Comm& comm) {
       Model model;
-      GradientBuckets buckets(model.list(), comm, ReduceOp::mean, bucket_bytes);
+      GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = bucket_bytes});
       for (int step = 0; step < 3; ++step) {
         for (Param& p : model.params) p.value.clear_grad();
         backward_over(model, kForward, static_cast<float>(comm.rank() + step));
@@ -93,7 +94,7 @@ TEST_P(OnRanks, BucketsGiveEveryRankTheMeanGradient) {
 TEST_P(OnRanks, BackwardMayRunInAnotherOrderOnEachRank) {
   run(GetParam(), [](Comm& comm) {
     Model model;
-    GradientBuckets buckets(model.list(), comm, ReduceOp::sum, 1);
+    GradientBuckets buckets(model.list(), comm, ReduceOp::sum, {.bucket_bytes = 1});
     auto order = kForward;
     std::rotate(order.begin(), order.begin() + comm.rank() % 5, order.end());
     backward_over(model, order, static_cast<float>(comm.rank()));
@@ -105,7 +106,7 @@ TEST_P(OnRanks, BackwardMayRunInAnotherOrderOnEachRank) {
 TEST_P(OnRanks, AParameterWithoutGradientCountsAsZerosAndReceivesTheMean) {
   run(GetParam(), [](Comm& comm) {
     Model model;
-    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, 160);
+    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = 160});
     backward_over(model, comm.rank() == 0 ? std::vector<std::size_t>{0, 1, 2, 4} : kForward, -1.0f);
     buckets.finish();
     const double p = comm.size();
@@ -125,11 +126,37 @@ TEST(GradientBuckets, AnOddSizeMisalignsNoOther) {
   EXPECT_EQ(comm->ledger().total().payload_bytes, 4 * kElements);
 }
 
+TEST(GradientBuckets, SendSixteenBitsAndReturnFloat32) {
+  for (const DType wire : {DType::bfloat16, DType::float16})
+    run_thread_ranks(3, {}, [wire](Comm& comm) {
+      Model model;
+      GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = 160, .dtype = wire});
+      backward_over(model, kForward, 1.0f / 3 + 0.1f * static_cast<float>(comm.rank()));
+      std::vector<std::vector<double>> expected;
+      for (Param* p : model.list()) {
+        // Each rank's gradient rounded, the mean taken in float32 and rounded again.
+        const Tensor rounded = cast(cast(p->value.grad(), wire), DType::float32);
+        comm.all_reduce(rounded, ReduceOp::mean);
+        expected.push_back(cast(rounded, wire).to_doubles());
+      }
+      comm.ledger().set_phase("buckets");
+      buckets.finish();
+      std::int64_t elements = 0;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        const Tensor grad = model.list()[i]->value.grad();
+        EXPECT_EQ(grad.dtype(), DType::float32);
+        EXPECT_EQ(grad.to_doubles(), expected[i]);
+        elements += grad.numel();
+      }
+      EXPECT_EQ(comm.ledger().total_of_phase("buckets").payload_bytes, 2 * elements);
+    });
+}
+
 TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
   const auto comm = make_self_comm();
   Model model;
   const auto count = [&](std::int64_t bytes) {
-    return GradientBuckets(model.list(), *comm, ReduceOp::mean, bytes).bucket_count();
+    return GradientBuckets(model.list(), *comm, ReduceOp::mean, {.bucket_bytes = bytes}).bucket_count();
   };
   EXPECT_EQ(count(1), 5u);    // one each
   EXPECT_EQ(count(188), 4u);  // {w4 w3} {w2} {w1} {w0}: w2 would make 192 bytes
@@ -144,7 +171,7 @@ TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
 TEST(GradientBuckets, LeaveDuringBackwardAndInTheirOwnOrder) {
   run(2, [](Comm& comm) {
     Model model;
-    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, 1);
+    GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = 1});
     backward_over(model, kForward, 0);
     EXPECT_EQ(calls(comm), 5);  // all under way before finish()
     buckets.finish();

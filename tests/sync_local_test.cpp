@@ -15,10 +15,12 @@ constexpr std::int64_t kElements = 6;
 class LocalSteps {
  public:
   LocalSteps(Comm& comm, const LocalOptions& options, std::int64_t total_steps = 1000)
-      : comm_(comm), weight_{"weight", Var(filled(static_cast<float>(comm.rank())), true)},
+      : comm_(comm),
+        weight_{"weight", Var(filled(static_cast<float>(comm.rank())), true)},
         buffer_(filled(static_cast<float>(10 * comm.rank()))),
         descent_(make_sgd({&weight_}, {.momentum = 0, .weight_decay = 0})),
-        strategy_({{&weight_}, {buffer_}}, comm, options, {.total_steps = total_steps}), state_{0, *descent_} {}
+        strategy_({{&weight_}, {buffer_}}, comm, options, {.total_steps = total_steps}),
+        state_{0, *descent_} {}
 
   void step() {
     comm_.ledger().set_phase(strategy_.phase());
@@ -133,7 +135,8 @@ LrSchedule constant_rate(double rate) { return {.peak = rate, .total_steps = 1'0
 
 TEST(RoundLength, IsTheQuadraticRuleOfTheLearningRate) {
   const LocalOptions qsr{.average_every = 4, .qsr_alpha = 0.0175};
-  const std::pair<double, std::int64_t> lengths[] = {{0.008, 4}, {0.004, 19}, {0.002, 76}, {0.001, 306}, {0.0005, 1225}};
+  const std::pair<double, std::int64_t> lengths[] = {
+      {0.008, 4}, {0.004, 19}, {0.002, 76}, {0.001, 306}, {0.0005, 1225}};
   for (const auto& [rate, length] : lengths) EXPECT_EQ(round_length(qsr, constant_rate(rate), 10), length) << rate;
   const LocalOptions cubic{.average_every = 4, .qsr_alpha = 0.0175, .qsr_power = 3};
   EXPECT_EQ(round_length(cubic, constant_rate(0.004), 10), 83);  // 4.375³ = 83.7
@@ -166,8 +169,12 @@ TEST(RoundLength, EndsWithTheRunHoweverSmallTheRate) {
 
 // ViT-B's schedule: 300 epochs of 312 updates, peak rate 0.008.
 TEST(RoundLength, GivesTheSharesOfTrafficOfALongRun) {
-  const LrSchedule schedule{.kind = LrSchedule::Kind::cosine, .peak = 0.008, .start = 1e-6, .end = 1e-6,
-                            .warmup_steps = 10'000, .total_steps = 93'600};
+  const LrSchedule schedule{.kind = LrSchedule::Kind::cosine,
+                            .peak = 0.008,
+                            .start = 1e-6,
+                            .end = 1e-6,
+                            .warmup_steps = 10'000,
+                            .total_steps = 93'600};
   const auto percent = [&](const LocalOptions& options) {
     std::int64_t rounds = 0;
     for (std::int64_t step = 0; step < schedule.total_steps; ++rounds) step += round_length(options, schedule, step);

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 

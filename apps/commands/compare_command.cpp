@@ -9,8 +9,8 @@
 #include "apps/report/comparison.h"
 #include "apps/report/report.h"
 #include "apps/report/terminal.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 namespace {

@@ -69,7 +69,7 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
 /// W as a matrix.
 Tensor matrix_of(const StoredLayer& layer) {
   if (!layer.r) return in_float32(layer.dense);
-  const Tensor w = fold(layer.outer, layer.inner);
+  const Tensor w = product(layer.outer, layer.inner);
   if (layer.dense.defined()) {
     const Tensor rest = in_float32(layer.dense);
     for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] += rest.data<float>()[i];

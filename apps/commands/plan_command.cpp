@@ -5,21 +5,16 @@
 #include <filesystem>
 
 #include "apps/report/plan_report.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 
 int run_plan(const TrainConfig& config, const PlanCommand& command) {
-  AB_CHECK(command.inter_gigabytes > 0 && command.intra_gigabytes > 0,
-           "--bandwidth and --intra-bandwidth must be above 0 GB/s");
   const std::string folder = std::filesystem::path(command.out).parent_path().string();
   AB_CHECK(folder.empty() || std::filesystem::is_directory(folder),
            "--out {} cannot be written: there is no folder {}", command.out, folder);
-  PlanOptions options = command.options;
-  options.links = {{command.inter_microseconds * 1e-6, command.inter_gigabytes * 1e9},
-                   {command.intra_microseconds * 1e-6, command.intra_gigabytes * 1e9}};
-  const RunPlan plan = plan_run(config, options);
+  const RunPlan plan = plan_run(config, command.options);
   const std::string text = plan_text(plan);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!command.out.empty()) write_file_atomically(command.out, plan_json(plan));

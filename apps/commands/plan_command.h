@@ -5,12 +5,10 @@
 
 namespace ab {
 
-/// The flags of abtrain plan beside the settings of a run, in the units of the command line.
+/// The flags of abtrain plan beside the settings of a run.
 struct PlanCommand {
   PlanOptions options;
-  double inter_gigabytes = 25, inter_microseconds = 5;   ///< bandwidth per second and latency between nodes
-  double intra_gigabytes = 300, intra_microseconds = 2;  ///< the same within a node
-  std::string out;                                       ///< JSON file; empty: none
+  std::string out;  ///< JSON file; empty: none
 };
 
 /// abtrain plan: prints what a run will send, hold and wait for. Returns the exit code; throws ab::Error.

@@ -10,9 +10,9 @@
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
 #include "engine/comm/launcher.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 #include "engine/core/say.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 namespace {

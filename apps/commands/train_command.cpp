@@ -6,6 +6,7 @@
 
 #include "apps/commands/report_error.h"
 #include "apps/config/run_device.h"
+#include "apps/config/run_wiring.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
 #include "apps/train/build_run.h"
@@ -85,8 +86,11 @@ int run_train(const TrainConfig& config) {
   choose_graph_use(config, transport != Transport::threads);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);
   listen_for_stop_signals();
-  const CommOptions options{config.ranks_per_node, std::chrono::seconds(config.timeout_s), config.share_gpu,
-                            config.deterministic};
+  const CommOptions options{.ranks_per_node = config.ranks_per_node,
+                            .timeout = std::chrono::seconds(config.timeout_s),
+                            .share_gpu = config.share_gpu,
+                            .wiring = run_wiring(config),
+                            .deterministic = config.deterministic};
   return transport == Transport::threads ? train_on_threads(config, options)
                                          : train_as_process(config, transport, options);
 }

@@ -8,11 +8,12 @@
 #include <set>
 
 #include "apps/config/run_device.h"
+#include "apps/config/run_wiring.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/method.h"
 #include "apps/settings/nearest_name.h"
 #include "data/datasets.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 
 namespace ab {
 namespace {
@@ -139,6 +140,8 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   AB_CHECK(!config.autotune || !config.deterministic,
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   check_device_word(config.device);
+  if (use == ConfigUse::plan) planned_wiring(config);
+  else run_wiring(config);
 }
 
 /// Whether the run uses the setting: one of all runs, or of its method.

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <optional>
 
-#include "engine/backend/cuda/device.h"
 #include "engine/comm/launcher.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {

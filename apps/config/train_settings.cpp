@@ -86,6 +86,23 @@ void declare_ranks(std::vector<Setting>& all) {
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
       .above_low = true;
+  s.choice("comm_dtype", &T::comm_dtype,
+           {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
+           "type of gradients on the wire. With 16 bits every rank's are rounded once, summed in float32, and the sum is "
+           "rounded once (nccl: at every hop); fp16 ends at 65504");
+  s.choice("allreduce", &T::all_reduce,
+           {{"direct", AllReduce::direct},
+            {"ring", AllReduce::ring},
+            {"tree", AllReduce::tree},
+            {"two-level", AllReduce::two_level},
+            {"auto", AllReduce::automatic}},
+           "how all-reduces travel: every rank sums its part and hands it to all; around a ring or up and down a tree, "
+           "which round at every hop; inside the nodes, across and inside; or as a model of the network says. nccl "
+           "chooses for itself");
+  s.value("network", &T::network,
+          "let threads and mpi ranks of one machine wait as over this network between nodes (--ranks-per-node): "
+          "'latency=4ms,bandwidth=20Gbps', one way, of a node's card in each direction; node-latency and node-bandwidth "
+          "inside nodes; '; from 500: bandwidth=1Gbps' after 500 updates. plan counts with it");
   s.number("timeout_s", &T::timeout_s, 1, 86400,
            "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for "
            "its next image")

@@ -124,7 +124,7 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 }
 
 /// Those of the trained run that --ranks-from names.
-std::vector<std::int64_t> ranks_of_run(const AssumedRanks& assumed, const std::vector<Weight*>& weights) {
+std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vector<Weight*>& weights) {
   std::vector<std::int64_t> ranks;
   bool any_cut = false;
   for (const Weight* weight : weights) {
@@ -180,7 +180,7 @@ AbOptions ab_options(const TrainConfig& config) {
   AbOptions options = ab_settings(config);
   options.rank_policy.multiple = rank_multiple(config);
   options.sync_bn = config.sync_bn;
-  options.bucket_bytes = bucket_bytes(config);
+  options.gradients = gradient_wire(config);
   return options;
 }
 

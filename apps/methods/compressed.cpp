@@ -15,7 +15,7 @@ StepCount steps_between(std::int64_t begin, std::int64_t end, const PlannedRun& 
 
 CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule) {
   return {.warmup_steps = dense_steps(warmup_steps, schedule.total_steps),
-          .bucket_bytes = bucket_bytes(config),
+          .gradients = gradient_wire(config),
           .seed = config.seed};
 }
 

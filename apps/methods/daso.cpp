@@ -42,7 +42,8 @@ void declare(std::vector<Setting>& settings) {
   s.number("warmup_epochs", &DasoSettings::warmup_epochs, 0, 1e9,
            "epochs at the start in which nodes average after every step");
   s.number("cooldown_epochs", &DasoSettings::cooldown_epochs, 0, 1e9, "the same at the end");
-  s.number("start_skips", &DasoSettings::start_skips, 1, 1e6, "B: between them nodes send every so many steps, at first");
+  s.number("start_skips", &DasoSettings::start_skips, 1, 1e6,
+           "B: between them nodes send every so many steps, at first");
   s.number("start_wait", &DasoSettings::start_wait, 1, 1e6, "S: steps from a send to its merge, at first");
   s.number("max_skips", &DasoSettings::max_skips, 1, 1e6,
            "B, and four times S, when the loss has stopped to fall at B = 1");
@@ -70,9 +71,10 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
   DasoOptions options = settings_of(config);
   options.node_size = layout_of(config, world.size()).node_size;
   // Ranks that do not share gradients share batch norms with all or with none.
-  const bool synchronised = config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
+  const bool synchronised =
+      config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
   return std::make_unique<DasoStrategy>(replica_of(model, synchronised), world, options, schedule, config.sync_bn,
-                                        bucket_bytes(config));
+                                        gradient_wire(config));
 }
 
 /// How often a run does what.
@@ -123,8 +125,8 @@ TrafficPlan make_classes(const PlannedRun& run, const NodeLayout& layout) {
   std::map<std::pair<int, int>, int> known;
   for (int rank = 0; rank < run.world_size; ++rank) {
     const int kind = nodes.class_of_rank[static_cast<std::size_t>(rank)];
-    const auto [at, is_new] = known.try_emplace({kind, rank - layout.first_of(layout.node_of(rank))},
-                                                static_cast<int>(plan.classes.size()));
+    const auto [at, is_new] =
+        known.try_emplace({kind, rank - layout.first_of(layout.node_of(rank))}, static_cast<int>(plan.classes.size()));
     if (is_new) plan.classes.push_back({.first = rank, .ledger = nodes.classes[static_cast<std::size_t>(kind)].ledger});
     ++plan.classes[static_cast<std::size_t>(at->second)].count;
     plan.class_of_rank.push_back(at->second);
@@ -180,8 +182,8 @@ std::vector<DasoPace> paces_of_run(const DasoOptions& options, const DasoCalenda
     AB_CHECK(at != decisions.end() && at->values.contains("skips") && at->values.contains("wait"),
              "--decisions-from names a run that decided nothing after epoch {}, where this one does", epoch);
     pace = {at->values.at("skips"), at->values.at("wait")};
-    AB_CHECK(pace.skips >= 1 && pace.wait >= 1, "--decisions-from: B = {} and S = {} after epoch {} cannot be", pace.skips,
-             pace.wait, epoch);
+    AB_CHECK(pace.skips >= 1 && pace.wait >= 1, "--decisions-from: B = {} and S = {} after epoch {} cannot be",
+             pace.skips, pace.wait, epoch);
   }
   return paces;
 }
@@ -201,9 +203,9 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const Counts counts = counted(options.decide == DasoOptions::Decide::clock ? paces_by_clock(options, calendar)
                                 : is_known ? paces_of_run(options, calendar, run.decisions)
                                            : extreme_paces(options, calendar, /*most=*/true));
-  MethodPlan plan{.traffic = plan_traffic(run, layout, sizes, counts),
-                  .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage,
-                             DasoStrategy::kMerge}};
+  MethodPlan plan{
+      .traffic = plan_traffic(run, layout, sizes, counts),
+      .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage, DasoStrategy::kMerge}};
   if (!is_known) {
     const Counts least = counted(extreme_paces(options, calendar, /*most=*/false));
     if (least.merges != counts.merges) plan.least = plan_traffic(run, layout, sizes, least);

@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule&) {
   return std::make_unique<DenseStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world,
-                                         bucket_bytes(config));
+                                         gradient_wire(config));
 }
 
 MethodPlan plan(const TrainConfig&, Layer& model, const PlannedRun& run) {

@@ -65,8 +65,10 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const std::vector<std::size_t> fragment_of = assign_fragments(elements, options.fragments);
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(options.fragments), 0);
   std::int64_t trained = 0, buffers = 0;
-  for (std::size_t i = 0; i < elements.size(); ++i) bytes[fragment_of[i]] += 4 * elements[i], trained += 4 * elements[i];
-  for (const auto& [dtype, number] : sizes.buffers_by_type) buffers += number * static_cast<std::int64_t>(size_of(dtype));
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    bytes[fragment_of[i]] += 4 * elements[i], trained += 4 * elements[i];
+  for (const auto& [dtype, number] : sizes.buffers_by_type)
+    buffers += number * static_cast<std::int64_t>(size_of(dtype));
   bytes.back() += buffers;
 
   MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter}};

@@ -58,9 +58,10 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
   LocalOptions options = settings_of(config);
   options.node_size = layout_of(config, world.size()).node_size;
   // Ranks that do not share gradients share batch norms with all or with none.
-  const bool synchronised = config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
+  const bool synchronised =
+      config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
   return std::make_unique<LocalStrategy>(replica_of(model, synchronised), world, options, schedule, config.sync_bn,
-                                         bucket_bytes(config));
+                                         gradient_wire(config));
 }
 
 /// Rounds of the run, and validations that do not follow an average.

@@ -15,6 +15,7 @@
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
 #include "engine/plan/method_plan.h"
+#include "engine/sync/gradient_buckets.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 
@@ -53,7 +54,7 @@ struct Method {
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
-  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedRanks)
+  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
   MethodLaws laws{};
 };
 
@@ -62,8 +63,8 @@ const std::vector<Method>& methods();
 /// The method of that name. Throws Error(config) that lists them.
 const Method& find_method(const std::string& name);
 
-/// Bytes of a gradient bucket.
-std::int64_t bucket_bytes(const TrainConfig& config);
+/// How the gradients of a run travel.
+GradientWire gradient_wire(const TrainConfig& config);
 /// `model` for methods that replicate it; `synchronised`: batch norms take their statistics over all ranks.
 Replica replica_of(Layer& model, bool synchronised);
 

@@ -32,7 +32,9 @@ const Method& find_method(const std::string& name) {
   throw Error(ErrorKind::config, fmt::format("there is no method '{}'; choose {}", name, fmt::join(names, ", ")));
 }
 
-std::int64_t bucket_bytes(const TrainConfig& config) { return std::llround(config.bucket_mb * 1048576.0); }
+GradientWire gradient_wire(const TrainConfig& config) {
+  return {.bucket_bytes = std::llround(config.bucket_mb * 1048576.0), .dtype = config.comm_dtype};
+}
 
 Replica replica_of(Layer& model, bool synchronised) {
   const Inventory inventory = inventory_of(model);

@@ -7,8 +7,8 @@
 #include "apps/methods/ab.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 namespace {
@@ -32,7 +32,7 @@ class PlannedRunPair {
   PlannedTraffic at(const RankSource& source) const {
     const RunPlan plan = plan_run(config_, {.ratio = source.ratio, .ranks_from = source.run});
     std::vector<double> fractions;
-    for (const LayerRank& layer : plan.cut_ranks)
+    for (const LayerRank& layer : plan.cut_r)
       fractions.push_back(static_cast<double>(layer.r) / static_cast<double>(layer.n));
     PlannedTraffic planned{source, 1, traffic_figures(plan, dense_)};
     if (!fractions.empty()) {

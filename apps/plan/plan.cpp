@@ -7,12 +7,13 @@
 #include <limits>
 #include <optional>
 
+#include "apps/config/run_wiring.h"
 #include "apps/train/build_run.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
 #include "data/sampler.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"
@@ -51,8 +52,8 @@ TrainedRun read_trained_run(const std::string& path) {
 }
 
 /// The ranks r that the method shall plan with.
-AssumedRanks assumed_ranks(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
-  AssumedRanks assumed{.ratio = options.ratio, .run = options.ranks_from};
+AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
+  AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
   if (trained) assumed.layers = trained->layers, assumed.as_left = !trained->from_folder;
   return assumed;
 }
@@ -75,6 +76,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   PlannedRun run;
   run.world_size = world_size;
   run.ranks_per_node = config.ranks_per_node;
+  run.wiring = planned_wiring(config);
   run.steps_per_epoch = updates_per_epoch(config, sampler.batches_per_epoch());
   AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks",
            data.train, config.batch_size, world_size);
@@ -84,7 +86,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   const std::int64_t left_over = sampler.batches_per_epoch() % config.accumulate;
   run.micro_batches = config.accumulate;
   run.last_micro_batches = left_over > 0 ? left_over : config.accumulate;
-  run.bucket_bytes = bucket_bytes(config);
+  run.gradients = gradient_wire(config);
   run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
   run.averages_weights = config.ema_decay > 0;
   // What the program does beside the method: settings and images are compared at the start, an evaluation adds up
@@ -100,12 +102,12 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   return run;
 }
 
-std::vector<LayerRank> final_ranks(Layer& model, const MethodPlan& plan) {
+std::vector<LayerRank> final_r(Layer& model, const MethodPlan& plan) {
   std::vector<LayerRank> layers;
   for (const Weight* w : inventory_of(model).weights) {
-    const auto at = std::find_if(plan.final_ranks.begin(), plan.final_ranks.end(),
+    const auto at = std::find_if(plan.final_r.begin(), plan.final_r.end(),
                                  [&](const LayerRank& layer) { return layer.name == w->name(); });
-    layers.push_back(at != plan.final_ranks.end() ? *at : LayerRank{w->name(), w->m(), w->n(), w->n()});
+    layers.push_back(at != plan.final_r.end() ? *at : LayerRank{w->name(), w->m(), w->n(), w->n()});
   }
   return layers;
 }
@@ -147,7 +149,7 @@ Summary summarise(const TrainConfig& config, const DataShape& data, Layer& model
   summary.average_val_top1 = kNone;
   summary.val_samples = data.test;
   for (const PlannedSteps& steps : plan.traffic.classes[0].steps) summary.steps_by_phase[steps.phase] += steps.steps;
-  summary.per_layer = final_ranks(model, plan);
+  summary.per_layer = final_r(model, plan);
   describe_parameters(model, summary);
   describe_traffic(plan.traffic, summary);
   return summary;
@@ -190,9 +192,9 @@ LeastTraffic least_traffic(const TrafficPlan& plan, int world_size) {
   return least;
 }
 
-DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, std::int64_t gradient_element_bytes,
+DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, DType wire,
                    const LinkModel& links, double batch_seconds) {
-  run.gradient_element_bytes = gradient_element_bytes;
+  run.gradients.dtype = wire;
   const TrafficPlan plan = find_method(kBaseline).plan(config, model, run).traffic;
   const LedgerEntry total = plan.classes[0].ledger.total();
   DenseRun dense{total.wire_bytes(), total.inter_node_wire_bytes, {}};
@@ -235,7 +237,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();
-  run.assumed = assumed_ranks(options, trained);
+  run.assumed = assumed_r(options, trained);
   if (!options.decisions_from.empty()) {
     run.decisions = read_run(options.decisions_from).decisions;
     AB_CHECK(!run.decisions.empty(), "--decisions-from {}: that run has decided nothing", options.decisions_from);
@@ -244,7 +246,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
 
   RunPlan plan;
   plan.summary = summarise(config, data, *model, run, of_method);
-  plan.cut_ranks = of_method.cut_ranks;
+  plan.cut_r = of_method.cut_r;
   plan.ranks_per_node = run.ranks_per_node;
   plan.steps_per_epoch = run.steps_per_epoch;
   plan.evaluations = run.evaluations();
@@ -257,12 +259,13 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   for (const std::string& phase : phases)
     if (plan.traffic.contains(phase)) plan.phases.push_back(phase);
   plan.memory = of_method.memory;
-  plan.links = options.links;
+  plan.all_reduce = run.wiring.all_reduce;
+  plan.links = run.wiring.network.at(0);
   plan.step_seconds = step_seconds(config, options, trained);
   const double batch_seconds = plan.step_seconds / static_cast<double>(config.accumulate);
-  plan.dense_float32 = dense_run(config, *model, run, 4, plan.links, batch_seconds);
-  plan.dense_bfloat16 = dense_run(config, *model, run, 2, plan.links, batch_seconds);
-  plan.time = plan_time(of_method.traffic, options.links, batch_seconds);
+  plan.dense_float32 = dense_run(config, *model, run, DType::float32, plan.links, batch_seconds);
+  plan.dense_bfloat16 = dense_run(config, *model, run, DType::bfloat16, plan.links, batch_seconds);
+  plan.time = plan_time(of_method.traffic, plan.links, batch_seconds);
   return plan;
 }
 

@@ -21,7 +21,6 @@ struct PlanOptions {
   std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
-  LinkModel links{};
 };
 
 /// Traffic of a phase: means over ranks, in bytes.
@@ -45,7 +44,7 @@ struct LeastTraffic {
 
 struct RunPlan {
   Summary summary;  ///< as the run would write it; NaN where only training can tell
-  std::vector<LayerRank> cut_ranks;  ///< of every weight that is cut on the way
+  std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
   int ranks_per_node = 0;
   std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
   std::vector<std::string> phases;  ///< in the order of a run, those that send anything
@@ -53,6 +52,7 @@ struct RunPlan {
   std::optional<LeastTraffic> least;  ///< none: the traffic is certain, and otherwise it is the most
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
+  AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown
   std::map<std::string, PhaseTime> time;

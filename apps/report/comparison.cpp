@@ -11,6 +11,21 @@
 namespace ab {
 namespace {
 
+/// Exposed communication of a rank in the steps of training.
+std::string waiting(const Summary& s) {
+  if (s.waiting_seconds_by_phase.empty()) return "-";
+  double seconds = 0;
+  for (const auto& [phase, of_phase] : s.waiting_seconds_by_phase) seconds += of_phase;
+  return human_seconds(seconds);
+}
+
+std::string why_not_measured(const std::vector<Run>& runs) {
+  for (const Run& run : runs)
+    if (!run.summary.waiting_not_measured.empty())
+      return fmt::format("(waiting: not measured: {})\n", run.summary.waiting_not_measured);
+  return "";
+}
+
 std::string phase_table(const std::vector<Run>& runs, int name_width) {
   const std::vector<std::string> phases = phases_of(runs);
   if (phases.empty()) return "";
@@ -82,9 +97,9 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
   const bool one_setup =
       std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
   std::vector<std::string> headings{"run",       "method", "steps",  "top-1", "best",
-                                    "wire/rank", "saved",  "compr.", "time",  "images/s"};
+                                    "wire/rank", "saved",  "compr.", "time",  "images/s", "waiting"};
   if (!one_setup) headings.push_back("setup");
-  const int name_width = std::max(20, width - 80);
+  const int name_width = std::max(20, width - 90);
   TextTable table(headings, {1, headings.size() - (one_setup ? 0 : 1)});
   for (const Run& run : runs) {
     const Summary& s = run.summary;
@@ -97,12 +112,13 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
                                    percent(wire_saving(run, baseline)),
                                    fmt::format("{:.2f}", s.compression_ratio),
                                    human_seconds(s.train_seconds),
-                                   fmt::format("{:.0f}", s.images_per_second)};
+                                   fmt::format("{:.0f}", s.images_per_second),
+                                   waiting(s)};
     if (!one_setup) cells.push_back(setup(run));
     table.add(std::move(cells));
   }
   const std::string title = one_setup && !runs.empty() ? setup(runs[0]) + "\n\n" : "";
-  return title + table.str() + phase_table(runs, name_width);
+  return title + table.str() + why_not_measured(runs) + phase_table(runs, name_width);
 }
 
 }  // namespace ab

@@ -127,10 +127,9 @@ std::string notes(const RunPlan& plan) {
       "payload: buffers of collectives; wire: what a rank sends for them on a ring, mean over ranks; in "
       "node, across:\n"
       "on links within a node and between nodes.\n"
-      "comm.: k · latency + wire / bandwidth on the slowest rank (k = 2(p-1) for an all-reduce, p-1 "
-      "otherwise), with\n"
-      "{} where a ring crosses nodes, {} where not.\n",
-      link(plan.links.inter_node), link(plan.links.intra_node));
+      "comm.: rounds · latency + bytes as sent / bandwidth on the slowest rank, all-reduces by --allreduce {}, with\n"
+      "{} for a node, {} for a rank inside it (--network).\n",
+      name_of(plan.all_reduce), link(plan.links.inter_node), link(plan.links.intra_node));
   if (plan.step_seconds > 0)
     text += fmt::format(
         "exposed: comm. less what backward hides in a step: min(2/3 of the step's {}, all buckets but the "

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "apps/settings/method_options.h"
+#include "engine/comm/route.h"
+#include "engine/core/dtype.h"
 #include "engine/optim/schedule.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "layers/models/models.h"
@@ -47,6 +49,9 @@ struct TrainConfig {
   std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
   SyncBn sync_bn = SyncBn::off;  ///< who shares batch-norm statistics
   double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
+  DType comm_dtype = DType::float32;  ///< of gradients on the wire: float32, bfloat16 or float16
+  AllReduce all_reduce = AllReduce::direct;  ///< how all-reduces travel (engine/comm/route.h)
+  std::string network;           ///< what collectives travel over, in words (network_shape.h); empty: as it is
   std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
   std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (apps/train/run_transport.h)
   std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)

@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "apps/methods/method.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/io/atomic_file.h"
 #include "engine/io/checkpoint_folder.h"
 
 namespace ab {

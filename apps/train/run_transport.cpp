@@ -29,6 +29,12 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
            "ranks on the CPU talk over MPI, which torchrun and --rendezvous do not start: use mpirun or srun, or "
            "--ranks N in one process, or --device cuda");
   AB_CHECK(transport != Transport::nccl || on_gpu, "NCCL connects GPUs; give --device cuda, or --transport mpi");
+  AB_CHECK(transport != Transport::nccl || config.all_reduce == AllReduce::direct ||
+               config.all_reduce == AllReduce::automatic,
+           "--allreduce {} is for ranks on CPUs and threads; NCCL chooses for itself (NCCL_ALGO)",
+           name_of(config.all_reduce));
+  AB_CHECK(transport != Transport::nccl || config.network.empty(),
+           "--network holds messages back, which NCCL does not allow; give --transport mpi or --ranks N in one process");
   AB_CHECK(
       transport == Transport::nccl || !config.share_gpu,
       "--share-gpu is for several processes on one GPU over NCCL; threads of one process (--ranks N) share it anyway");

@@ -18,19 +18,19 @@ bool same_place(const Tensor& a, const Tensor& b) {
 }
 
 /// Leaves have no gradient while it lives, and the one they had afterwards.
-class GradientsAside {
+class WithoutGradients {
  public:
-  explicit GradientsAside(const std::vector<StepKey::Leaf>& leaves) {
+  explicit WithoutGradients(const std::vector<StepKey::Leaf>& leaves) {
     for (const StepKey::Leaf& leaf : leaves) {
       before_.emplace_back(leaf.var, leaf.var.grad());
       before_.back().first.clear_grad();
     }
   }
-  ~GradientsAside() {
+  ~WithoutGradients() {
     for (auto& [var, grad] : before_) var.set_grad(std::move(grad));
   }
-  GradientsAside(const GradientsAside&) = delete;
-  GradientsAside& operator=(const GradientsAside&) = delete;
+  WithoutGradients(const WithoutGradients&) = delete;
+  WithoutGradients& operator=(const WithoutGradients&) = delete;
 
  private:
   std::vector<std::pair<Var, Tensor>> before_;
@@ -99,7 +99,7 @@ void StepGraph::give_up(const std::string& reason) {
 
 StepGraph::Result StepGraph::run_once(const std::function<Tensor()>& forward_backward) const {
   const GraphPool::Scope scope(*pool_);
-  const GradientsAside aside(key_->leaves());
+  const WithoutGradients without_gradients(key_->leaves());
   const PostponedHooks hooks;
   Result result{forward_backward(), hooks.ready_leaves()};
   for (const Var& leaf : result.leaves) result.gradients.push_back(leaf.grad());

@@ -19,8 +19,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/backend/graph.h"
 #include "engine/core/graph_pool.h"
+#include "engine/device/graph.h"
 #include "layers/layer.h"
 
 namespace ab {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/summary.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "engine/core/check.h"
 
@@ -9,6 +11,8 @@ namespace ab {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kTotals = 4;  // before the phases in a traffic_row()
 
 /// Calls visit(name, member) for every field: one list serves both directions.
 template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
@@ -32,11 +36,19 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("compression_ratio", s.compression_ratio);
   visit("wire_bytes_per_rank_total", s.wire_bytes_per_rank_total);
   visit("inter_node_bytes_per_rank_total", s.inter_node_bytes_per_rank_total);
+  visit("sent_bytes_per_rank_total", s.sent_bytes_per_rank_total);
+  visit("inter_node_sent_bytes_per_rank_total", s.inter_node_sent_bytes_per_rank_total);
+  visit("waiting_seconds_by_phase", s.waiting_seconds_by_phase);
+  visit("waiting_not_measured", s.waiting_not_measured);
   visit("wire_bytes_by_rank", s.wire_bytes_by_rank);
   visit("wire_bytes_per_rank_by_phase", s.wire_bytes_per_rank_by_phase);
   visit("steps_by_phase", s.steps_by_phase);
   visit("per_layer", s.per_layer);
 }
+
+/// Runs of earlier releases do not tell these.
+constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total", "inter_node_sent_bytes_per_rank_total",
+                                             "waiting_seconds_by_phase", "waiting_not_measured"};
 
 }  // namespace
 
@@ -50,13 +62,15 @@ static void from_json(const Json& json, LayerRank& layer) {
 
 std::vector<double> traffic_row(const Ledger& ledger) {
   const LedgerEntry total = ledger.total();
-  std::vector<double> row{total.wire_bytes(), total.inter_node_wire_bytes};
+  std::vector<double> row{total.wire_bytes(), total.inter_node_wire_bytes, total.sent_bytes(),
+                          total.inter_node_sent_bytes};
+  AB_ASSERT(row.size() == kTotals);
   for (const auto& [phase, entry] : ledger.by_phase()) row.push_back(entry.wire_bytes());
   return row;
 }
 
 void set_traffic(const std::vector<double>& rows, const std::vector<std::string>& phases, Summary& summary) {
-  const std::size_t columns = 2 + phases.size();
+  const std::size_t columns = kTotals + phases.size();
   const auto mean_of_column = [&](std::size_t column) {
     double sum = 0;
     for (std::size_t i = column; i < rows.size(); i += columns) sum += rows[i];
@@ -66,8 +80,10 @@ void set_traffic(const std::vector<double>& rows, const std::vector<std::string>
   for (std::size_t i = 0; i < rows.size(); i += columns) summary.wire_bytes_by_rank.push_back(rows[i]);
   summary.wire_bytes_per_rank_total = mean_of_column(0);
   summary.inter_node_bytes_per_rank_total = mean_of_column(1);
+  summary.sent_bytes_per_rank_total = mean_of_column(2);
+  summary.inter_node_sent_bytes_per_rank_total = mean_of_column(3);
   for (std::size_t i = 0; i < phases.size(); ++i)
-    summary.wire_bytes_per_rank_by_phase[phases[i]] = mean_of_column(2 + i);
+    summary.wire_bytes_per_rank_by_phase[phases[i]] = mean_of_column(kTotals + i);
 }
 
 std::string to_json(const Summary& summary) {
@@ -82,6 +98,7 @@ Summary summary_from_json(const std::string& text, const std::string& file) {
   Summary summary;
   for_each_field(summary, [&]<class T>(const char* name, T& member) {
     const auto at = json.find(name);
+    if (at == json.end() && std::ranges::find(kLaterFields, name) != std::end(kLaterFields)) return;
     AB_CHECK_KIND(data, at != json.end(), "{} is not a summary of a run: it lacks \"{}\"", file, name);
     if constexpr (std::is_same_v<T, double>) {
       if (at->is_null()) {

@@ -28,13 +28,19 @@ struct Summary {
   double compression_ratio = 1;          ///< parameters_full / parameters_final
   double wire_bytes_per_rank_total = 0;  ///< mean over ranks
   double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes
+  double sent_bytes_per_rank_total = 0;             ///< as sent by the algorithms in use (ledger.h)
+  double inter_node_sent_bytes_per_rank_total = 0;
+  /// Exposed communication: how long a rank waited in collectives, mean over ranks, by phase of training. Empty where it
+  /// would not mean anything; then `waiting_not_measured` says why.
+  std::map<std::string, double> waiting_seconds_by_phase;
+  std::string waiting_not_measured;
   std::vector<double> wire_bytes_by_rank;
   std::map<std::string, double> wire_bytes_per_rank_by_phase;
   std::map<std::string, std::int64_t> steps_by_phase;
   std::vector<LayerRank> per_layer;
 };
 
-/// What one rank has sent: wire bytes in total, of those inter-node, then wire bytes of every phase in the order of
+/// What one rank has sent: wire bytes in total, of those inter-node, the same as sent, then wire bytes of every phase in the order of
 /// Ledger::by_phase().
 std::vector<double> traffic_row(const Ledger& ledger);
 /// Sets the traffic of a run from the rows of all ranks, one after the other, and the phases of their columns.

@@ -8,8 +8,8 @@
 #include "apps/config/run_device.h"
 #include "apps/model_file/model_file.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
-#include "engine/io/atomic_file.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/run_lock.h"
 

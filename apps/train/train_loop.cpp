@@ -89,6 +89,7 @@ class Trainer {
     feed_.start_epoch(epoch_, batch_);
     while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_.phase());
+      world_.ledger().begin_step(state.step);
       stop_.ask();
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;

@@ -3,17 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
+#include "engine/core/threads.h"
 #include "engine/sync/sync_strategy.h"
 #include "layers/weight.h"
 
 namespace ab {
 namespace {
 
-std::vector<LayerRank> layer_ranks(Layer& model) {
-  std::vector<LayerRank> ranks;
-  for (const Weight* w : inventory_of(model).weights) ranks.push_back({w->name(), w->m(), w->n(), w->r()});
-  return ranks;
+std::vector<LayerRank> r_of_layers(Layer& model) {
+  std::vector<LayerRank> layers;
+  for (const Weight* w : inventory_of(model).weights) layers.push_back({w->name(), w->m(), w->n(), w->r()});
+  return layers;
 }
 
 std::int64_t parameter_count(Layer& model) {
@@ -37,6 +39,21 @@ void gather_traffic(Comm& world, Summary& summary) {
   const Tensor all({world.size(), columns}, DType::float64);
   world.all_gather(Tensor::from(mine, {columns}), all);
   set_traffic(all.to_doubles(), phases, summary);
+}
+
+double sum_of(const std::map<std::string, double>& seconds) {
+  double sum = 0;
+  for (const auto& [phase, value] : seconds) sum += value;
+  return sum;
+}
+
+/// Why time in collectives is not time lost to communication; empty where it is.
+std::string obstacle_to_waiting_times(const Comm& world) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()), threads = compute_threads();
+  if (!world.waits_on_host()) return "GPUs wait for NCCL, not the host";
+  if (world.size() * threads > cores)
+    return fmt::format("{} ranks of {} thread{} on {} cores", world.size(), threads, threads == 1 ? "" : "s", cores);
+  return "";
 }
 
 }  // namespace
@@ -78,7 +95,9 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   if (!reports(step)) return;
   check_losses();
   const StepMetrics metrics{step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
-                            learning_rate, interval_images_ / interval_.lap(), world_.ledger().total().wire_bytes()};
+                            learning_rate, interval_images_ / interval_.lap(), world_.ledger().total().wire_bytes(),
+                            sum_of(world_.ledger().waiting_seconds()) - interval_waiting_};
+  interval_waiting_ += metrics.waiting_seconds;
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
@@ -131,9 +150,28 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   summary_.parameters_final = parameter_count(model_);
   summary_.compression_ratio =
       static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
-  summary_.per_layer = layer_ranks(model_);
+  summary_.per_layer = r_of_layers(model_);
   gather_traffic(world_, summary_);
+  gather_waiting();
   return summary_;
+}
+
+/// Of the phases of training; those of evaluations and transitions are not steps.
+void TrainRecord::gather_waiting() {
+  summary_.waiting_not_measured = obstacle_to_waiting_times(world_);
+  if (!summary_.waiting_not_measured.empty()) return;
+  std::vector<double> seconds;
+  for (const auto& [phase, steps] : summary_.steps_by_phase) {
+    const auto& now = world_.ledger().waiting_seconds();
+    const auto since = now.find(phase);
+    seconds.push_back(waiting_before_[phase] + (since == now.end() ? 0 : since->second));
+  }
+  if (seconds.empty()) return;
+  const Tensor means = Tensor::from(seconds, {static_cast<std::int64_t>(seconds.size())});
+  world_.all_reduce(means, ReduceOp::mean);
+  std::size_t i = 0;
+  for (const auto& [phase, steps] : summary_.steps_by_phase)
+    summary_.waiting_seconds_by_phase[phase] = means.data<double>()[i++];
 }
 
 void TrainRecord::save(StateDict& state) const {
@@ -148,6 +186,9 @@ void TrainRecord::save(StateDict& state) const {
   state.put("record.epoch_loss", epoch_loss_);
   state.put("record.epoch_steps", epoch_steps_);
   for (const auto& [phase, steps] : summary_.steps_by_phase) state.put("record.steps_by_phase." + phase, steps);
+  std::map<std::string, double> waiting = waiting_before_;
+  for (const auto& [phase, seconds] : world_.ledger().waiting_seconds()) waiting[phase] += seconds;
+  for (const auto& [phase, seconds] : waiting) state.put("record.waiting_by_phase." + phase, seconds);
 }
 
 void TrainRecord::load(const StateDict& saved) {
@@ -163,9 +204,11 @@ void TrainRecord::load(const StateDict& saved) {
     epoch_loss_ = saved.number("record.epoch_loss");
     epoch_steps_ = saved.number("record.epoch_steps");
   }
-  const std::string prefix = "record.steps_by_phase.";
-  for (const auto& [name, text] : saved.values())
-    if (name.starts_with(prefix)) summary_.steps_by_phase[name.substr(prefix.size())] = saved.integer(name);
+  const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
+  for (const auto& [name, text] : saved.values()) {
+    if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);
+    if (name.starts_with(waiting)) waiting_before_[name.substr(waiting.size())] = saved.number(name);
+  }
 }
 
 }  // namespace ab

@@ -80,6 +80,7 @@ class TrainRecord {
 
  private:
   void check_losses_before(std::int64_t step);
+  void gather_waiting();
 
   const TrainConfig& config_;
   Comm& world_;
@@ -88,6 +89,7 @@ class TrainRecord {
   std::int64_t total_steps_;
   Summary summary_;
   double images_ = 0;  // seen by all ranks
+  std::map<std::string, double> waiting_before_;  // by phase, before the run was resumed
 
   struct UncheckedLoss {
     HostRead value;
@@ -101,6 +103,7 @@ class TrainRecord {
   // Since the last line of metrics.
   Stopwatch interval_;
   double interval_loss_ = 0, interval_images_ = 0;
+  double interval_waiting_ = 0;  // all waiting at the last line
   std::int64_t interval_steps_ = 0;
 };
 

@@ -12,15 +12,15 @@ TrainStep::TrainStep(Layer& model, Device device, Precision precision, double la
   if (graph_use != GraphUse::off) graph_.emplace(device, graph_use);
 }
 
-Tensor TrainStep::run(const Batch& batch, const Turn& turn) {
-  scalars_.set({.noise_seed = turn.noise_seed,
+Tensor TrainStep::run(const Batch& batch, const MicroBatch& micro_batch) {
+  scalars_.set({.noise_seed = micro_batch.noise_seed,
                 .mix_share = static_cast<float>(batch.mix),
-                .dloss = static_cast<float>(turn.share * turn.loss_scale),
-                .unscale = static_cast<float>(1 / turn.loss_scale)});
+                .dloss = static_cast<float>(micro_batch.share * micro_batch.loss_scale),
+                .unscale = static_cast<float>(1 / micro_batch.loss_scale)});
   if (!graph_) return forward_backward(batch);
   copy_to_inputs(batch);
   return graph_->run(StepKey(model_, {inputs_.images, inputs_.labels, inputs_.mixed_labels}),
-                     [this] { return forward_backward(inputs_); }, !turn.last);
+                     [this] { return forward_backward(inputs_); }, !micro_batch.last);
 }
 
 void TrainStep::drop_graph() {

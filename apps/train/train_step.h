@@ -18,15 +18,15 @@ class TrainStep {
   /// `model`, on `device`, must outlive this; its noise comes from here.
   TrainStep(Layer& model, Device device, Precision precision, double label_smoothing, GraphUse graph_use);
 
-  /// What is another in every micro-batch.
-  struct Turn {
+  /// What differs from micro-batch to micro-batch.
+  struct MicroBatch {
     std::uint64_t noise_seed = 0;
     double share = 1;  ///< of the micro-batch in the update
     double loss_scale = 1;
     bool last = true;  ///< of the update: no other adds to its gradients
   };
   /// Adds to the gradients and calls the hooks of the parameters. `batch` is on the device. Returns the loss, [1].
-  Tensor run(const Batch& batch, const Turn& turn);
+  Tensor run(const Batch& batch, const MicroBatch& micro_batch);
 
   /// Gives back what a graph keeps; the next step is captured again.
   void drop_graph();

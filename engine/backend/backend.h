@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: MIT
 //
 // Vendor mathematics of one device: matrix products, convolutions, decompositions. Everything else is a
-// kernel of our own (engine/kernels), run by exec.h. backend(device) is the only selector; the CPU is built
+// kernel of our own (engine/kernels), run by engine/device/exec.h. backend(device) is the only selector; the CPU is built
 // on oneDNN and OpenBLAS, the GPU on cuBLASLt, cuDNN and cuSOLVER.
 // Callers (engine/ops) have checked shapes and types; a backend may assume them.
 
-#include "engine/core/activation.h"
-#include "engine/core/tensor.h"
+#include "engine/kernels/epilogue.h"
 
 namespace ab {
 
@@ -17,19 +16,6 @@ struct GemmSpec {
   bool transpose_b = false;
   float alpha = 1.0f;
   float beta = 0.0f;
-};
-
-/// What becomes of a result v on its way to memory: activation(v + bias) or, of a gradient, v · act'(z).
-struct Epilogue {
-  Tensor bias = {};  ///< one value per column or output channel; may be undefined
-  Activation activation = Activation::none;
-  Tensor z = {};             ///< receives v + bias, which the activation is applied to; may be undefined
-  ActivationGrad grad = {};  ///< multiplies by act'(z); without the others
-
-  bool is_identity() const { return !bias.defined() && activation == Activation::none && !grad.defined(); }
-  Epilogue without_bias() const { return {.activation = activation, .z = z, .grad = grad}; }
-  /// Where v waits for its activation, if that is a pass of its own: in z or in the result itself.
-  Tensor before_activation(const Tensor& result) const { return z.defined() ? z.view(result.shape()) : result; }
 };
 
 /// Where the equal matrices of a batched product lie in their tensor: matrix (i, j) begins at element
@@ -114,9 +100,6 @@ class Backend {
   /// `w` is float32 [m, n] with m >= n. Throws Error(numerics) when it holds NaN or infinity or when the
   /// iteration does not converge.
   virtual Svd svd(const Tensor& w, SvdMethod method) = 0;
-
-  /// Waits until all work issued by this thread has finished.
-  virtual void synchronize() = 0;
 };
 
 /// The backend of `device`; throws Error(communication) when the device is not there.

@@ -35,6 +35,8 @@ struct ElementRange {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
 };
+/// The segments of a collective (route.h), in order; one at least.
+std::vector<ElementRange> segment_ranges(const Route& route, const CollectiveCall& call);
 /// The part of a buffer of `elements` that rank `rank` of `ranks` takes care of; sizes differ by at most one.
 ElementRange part_of_rank(std::int64_t elements, int rank, int ranks);
 

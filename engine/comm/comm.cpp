@@ -19,10 +19,8 @@ void check_same_device(Collective what, const Tensor& in, const Tensor& out) {
 
 void check_reducible(Collective what, const Tensor& tensor, ReduceOp op) {
   check_tensor(what, tensor);
-  const bool floating = tensor.dtype() == DType::float32 || tensor.dtype() == DType::float64;
-  AB_CHECK(floating || tensor.dtype() == DType::int64, "{}: reduces float32, float64 and int64, got {}",
-           name_of(what), name_of(tensor.dtype()));
-  AB_CHECK(floating || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum", name_of(what));
+  AB_CHECK(tensor.dtype() != DType::uint8, "{}: reduces numbers, got uint8", name_of(what));
+  AB_CHECK(tensor.dtype() != DType::int64 || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum", name_of(what));
 }
 
 const char* name_of(ReduceOp op) {
@@ -34,11 +32,27 @@ const char* name_of(ReduceOp op) {
   return "?";
 }
 
+/// Counts the time of a scope as waiting.
+class Waiting {
+ public:
+  explicit Waiting(Ledger& ledger) : ledger_(ledger) {}
+  ~Waiting() {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+    ledger_.add_waiting(seconds.count());
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Ledger& ledger_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 Comm::Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
     : rank_(rank), size_(size), name_(std::move(name)), world_ranks_(std::move(world_ranks)),
-      ledger_(std::move(ledger)) {
+      ledger_(std::move(ledger)), layout_(ledger_->layout_of(world_ranks_)) {
   AB_ASSERT(world_ranks_.size() == static_cast<std::size_t>(size_) && 0 <= rank_ && rank_ < size_);
 }
 
@@ -55,6 +69,7 @@ std::unique_ptr<Comm> Comm::split(int colour, const std::string& name) {
 
 void Comm::barrier() {
   count(Collective::barrier, 0);
+  const Waiting waiting(*ledger_);
   do_barrier();
 }
 
@@ -63,6 +78,7 @@ void Comm::broadcast(const Tensor& tensor, int root) {
   AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_,
            size_);
   count(Collective::broadcast, tensor.bytes());
+  const Waiting waiting(*ledger_);
   if (reaches(tensor)) return do_broadcast(tensor, root);
   const Tensor on_host = tensor.to(Device{});
   do_broadcast(on_host, root);
@@ -74,12 +90,13 @@ void Comm::all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tens
 Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
   check_reducible(Collective::all_reduce, tensor, op);
   count(Collective::all_reduce, tensor.bytes());
-  if (reaches(tensor)) return do_all_reduce_async(tensor, op);
-  const Tensor on_host = tensor.to(Device{});
-  const auto started = std::make_shared<Request>(do_all_reduce_async(on_host, op));
-  return Request([started, on_host, tensor] {
+  const bool copied = !reaches(tensor);
+  const Tensor reached = copied ? tensor.to(Device{}) : tensor;
+  const auto started = std::make_shared<Request>(do_all_reduce_async(reached, op));
+  return Request([ledger = ledger_, started, reached, tensor, copied] {
+    const Waiting waiting(*ledger);
     started->wait();
-    tensor.copy_from(on_host);
+    if (copied) tensor.copy_from(reached);
   });
 }
 
@@ -91,6 +108,7 @@ void Comm::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
            "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size_, in.numel(),
            name_of(in.dtype()), out.numel(), name_of(out.dtype()));
   count(Collective::reduce_scatter, in.bytes());
+  const Waiting waiting(*ledger_);
   if (reaches(in)) return do_reduce_scatter(in, out, op);
   const Tensor part(out.shape(), out.dtype());
   do_reduce_scatter(in.to(Device{}), part, op);
@@ -116,6 +134,7 @@ void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<s
            "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()),
            out.numel(), name_of(out.dtype()));
   count(Collective::all_gather, out.bytes());
+  const Waiting waiting(*ledger_);
   if (reaches(in)) return do_all_gather_v(in, out, counts);
   const Tensor parts(out.shape(), out.dtype());
   do_all_gather_v(in.to(Device{}), parts, counts);
@@ -127,7 +146,7 @@ bool Comm::reaches(const Tensor& tensor) const {
 }
 
 void Comm::count(Collective what, std::size_t payload_bytes) {
-  ledger_->count(what, name_, world_ranks_, static_cast<std::int64_t>(payload_bytes));
+  ledger_->count(what, name_, layout_, static_cast<std::int64_t>(payload_bytes));
 }
 
 std::string CollectiveCall::str() const {
@@ -143,6 +162,15 @@ CollectiveCall CollectiveCall::of_kind(int kind) {
   return {.what = static_cast<Collective>(kind / (kDTypeCount * 3)),
           .dtype = static_cast<DType>(kind / 3 % kDTypeCount),
           .op = static_cast<ReduceOp>(kind % 3)};
+}
+
+std::vector<ElementRange> segment_ranges(const Route& route, const CollectiveCall& call) {
+  const auto size = static_cast<std::int64_t>(size_of(call.dtype));
+  const std::int64_t window = segment_bytes(route) / size;
+  std::vector<ElementRange> ranges;
+  for (std::int64_t begin = 0; begin < call.elements || ranges.empty(); begin += window)
+    ranges.push_back({begin, std::min(begin + window, call.elements)});
+  return ranges;
 }
 
 ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {

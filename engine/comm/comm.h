@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: MIT
 //
 // Collectives between ranks. A rank is a process (mpi, nccl) or a thread (thread); `self` is a world of one.
-// All collectives are called by every rank of the group in the same order. Reductions take float32, float64 and
-// int64, transfers any type. Tensors may be in host memory or on a device, the same kind on all ranks. On a device a
+// All collectives are called by every rank of the group in the same order. Reductions take any type but uint8, transfers
+// any. Tensors may be in host memory or on a device, the same kind on all ranks. On a device a
 // collective takes its place in the calling thread's stream: it sees what was issued before, and what is issued after
 // it has returned (or wait() has) sees its result. A transport that cannot reach device memory is handed copies in
 // host memory; takes_device_tensors() says which kind it is.
-// Every reduction adds its operands in rank order, so the results of one collective are bitwise equal on all
-// ranks, and the same with every transport. NCCL alone chooses an order of its own: bits are equal on all ranks, not
-// those of other transports (nccl_comm.h).
+// Every reduction adds its operands in rank order (all-reduces in that of their algorithm, route.h), so the results of one
+// collective are bitwise equal on all ranks, and the same with every transport. 16-bit floats are added in float32 and
+// the sum is rounded once. NCCL alone chooses an order of its own and rounds 16-bit sums at every hop: bits are equal on
+// all ranks, not those of other transports (nccl_comm.h).
 // A peer that fails or does not arrive within the timeout raises Error(communication) that names it; so do
 // ranks that call different collectives, or one collective with different sizes or types. After such an
 // error the world is lost: the contents of tensors in flight are undefined and every further call throws or
@@ -78,6 +79,9 @@ class Comm {
 
   Ledger& ledger() { return *ledger_; }
 
+  /// Whether the host waits until a collective is over, so that the ledger's waiting times tell what communication costs.
+  virtual bool waits_on_host() const { return true; }
+
   /// Tells all ranks of the world that this one cannot go on, so that none waits for it. Safe to call from
   /// an error path; does not throw. Threads: the others leave their collectives with `reason`, this rank
   /// carries on and shall return; so it is with NCCL over a rendezvous. MPI, and NCCL under it: ends all processes
@@ -87,6 +91,12 @@ class Comm {
 
  protected:
   Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger);
+
+  /// How this group lies on nodes, and how its collectives travel.
+  const Layout& layout() const { return layout_; }
+  Route route(Collective what, std::size_t payload_bytes) const {
+    return ledger_->route(what, layout_, static_cast<std::int64_t>(payload_bytes));
+  }
 
   // What a transport implements. Arguments have been checked and the ledger has been written. Tensors are in host
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
@@ -112,12 +122,14 @@ class Comm {
   std::string name_;
   std::vector<int> world_ranks_;
   std::shared_ptr<Ledger> ledger_;
+  Layout layout_;
 };
 
 struct CommOptions {
   int ranks_per_node = 0;  ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
   std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
   bool share_gpu = false;  ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_sharing.h)
+  Wiring wiring{};  ///< CPU transports: by what and over what collectives travel
   bool deterministic = false;  ///< NCCL: sums are taken in an order that is the same in every run
 };
 

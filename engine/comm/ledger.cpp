@@ -14,6 +14,16 @@ void add(LedgerEntry& sum, const LedgerEntry& entry) {
   sum.payload_bytes += entry.payload_bytes;
   sum.intra_node_wire_bytes += entry.intra_node_wire_bytes;
   sum.inter_node_wire_bytes += entry.inter_node_wire_bytes;
+  sum.intra_node_sent_bytes += entry.intra_node_sent_bytes;
+  sum.inter_node_sent_bytes += entry.inter_node_sent_bytes;
+}
+
+/// That of a release which did not write it: a direct exchange, nodes of consecutive ranks as equal as can be.
+Route earlier_route(Collective what, int ranks, int crossing_links) {
+  const int nodes = std::max(1, crossing_links);
+  std::vector<int> node_of;
+  for (int rank = 0; rank < ranks; ++rank) node_of.push_back(static_cast<int>(std::int64_t{rank} * nodes / ranks));
+  return route_of(what, AllReduce::direct, Layout(node_of));
 }
 
 }  // namespace
@@ -30,17 +40,6 @@ double wire_factor(Collective collective, int ranks) {
   return 0;
 }
 
-const char* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::barrier: return "barrier";
-    case Collective::broadcast: return "broadcast";
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-  }
-  return "?";
-}
-
 std::vector<int> consecutive_nodes(int ranks, int ranks_per_node) {
   std::vector<int> nodes(static_cast<std::size_t>(ranks), 0);
   if (ranks_per_node > 0)
@@ -48,29 +47,37 @@ std::vector<int> consecutive_nodes(int ranks, int ranks_per_node) {
   return nodes;
 }
 
-void Ledger::count(Collective what, const std::string& group, const std::vector<int>& world_ranks,
-                   std::int64_t payload_bytes, std::int64_t times) {
-  if (times == 0) return;
-  Tally& tally =
-      tallies_[{what, group, phase_, static_cast<int>(world_ranks.size()), crossing_links(world_ranks)}];
-  tally.calls += times;
-  tally.payload_bytes += times * payload_bytes;
+Layout Ledger::layout_of(const std::vector<int>& world_ranks) const {
+  std::vector<int> nodes;
+  for (const int rank : world_ranks) nodes.push_back(node_of_rank_.at(static_cast<std::size_t>(rank)));
+  return Layout(nodes);
 }
 
-int Ledger::crossing_links(const std::vector<int>& world_ranks) const {
-  const std::size_t p = world_ranks.size();
-  const auto node = [&](std::size_t i) { return node_of_rank_.at(static_cast<std::size_t>(world_ranks[i])); };
-  int crossing = 0;
-  for (std::size_t i = 0; i < p; ++i) crossing += node(i) != node((i + 1) % p);
-  return crossing;
+Route Ledger::route(Collective what, const Layout& group, std::int64_t payload_bytes) const {
+  const bool asks = wiring_.all_reduce == AllReduce::automatic && what == Collective::all_reduce;
+  AllReduce algorithm = wiring_.all_reduce;
+  if (algorithm == AllReduce::automatic) algorithm = asks ? links_.fastest(group, payload_bytes) : AllReduce::direct;
+  return route_of(what, algorithm, group);
+}
+
+void Ledger::count(Collective what, const std::string& group, const Layout& layout, std::int64_t payload_bytes,
+                   std::int64_t times) {
+  if (times == 0) return;
+  Tally& tally = tallies_[{what, group, phase_, route(what, layout, payload_bytes)}];
+  tally.calls += times;
+  tally.payload_bytes += times * payload_bytes;
 }
 
 std::map<LedgerKey, LedgerEntry> Ledger::entries() const {
   std::map<LedgerKey, LedgerEntry> entries;
   for (const auto& [key, tally] : tallies_) {
-    const double wire = wire_factor(key.collective, key.ranks) * static_cast<double>(tally.payload_bytes);
-    const double inter_node = wire * key.crossing_links / key.ranks;
-    entries[key] = {tally.calls, tally.payload_bytes, wire - inter_node, inter_node};
+    const Route& route = key.route;
+    const double ranks = route.ranks, payload = static_cast<double>(tally.payload_bytes);
+    const double wire = wire_factor(key.collective, route.ranks) * payload;
+    const double inter_node = wire * route.crossing_links / ranks;
+    const double part = payload / (ranks * ranks);  // of one rank's share of what all ranks send
+    entries[key] = {tally.calls, tally.payload_bytes, wire - inter_node, inter_node,
+                    static_cast<double>(route.intra_parts) * part, static_cast<double>(route.inter_parts) * part};
   }
   return entries;
 }
@@ -94,11 +101,15 @@ std::map<std::string, LedgerEntry> Ledger::by_phase() const {
   return sums;
 }
 
+// A line of text is: collective group phase ranks crossing_links calls payload_bytes algorithm nodes inter_parts
+// intra_parts. Releases before there were algorithms end it after the payload.
 std::string Ledger::to_text() const {
   std::string text;
   for (const auto& [key, tally] : tallies_)
-    text += fmt::format("{} {} {} {} {} {} {}\n", static_cast<int>(key.collective), key.group, key.phase, key.ranks,
-                        key.crossing_links, tally.calls, tally.payload_bytes);
+    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", static_cast<int>(key.collective), key.group, key.phase,
+                        key.route.ranks, key.route.crossing_links, tally.calls, tally.payload_bytes,
+                        static_cast<int>(key.route.algorithm), key.route.nodes, key.route.inter_parts,
+                        key.route.intra_parts);
   return text;
 }
 
@@ -108,12 +119,21 @@ void Ledger::from_text(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     LedgerKey key;
+    Route& route = key.route;
     Tally tally;
-    int collective = -1;
-    fields >> collective >> key.group >> key.phase >> key.ranks >> key.crossing_links >> tally.calls >> tally.payload_bytes;
+    int collective = -1, algorithm = -1;
+    fields >> collective >> key.group >> key.phase >> route.ranks >> route.crossing_links >> tally.calls >>
+        tally.payload_bytes;
     AB_CHECK_KIND(checkpoint, fields && collective >= 0 && collective <= static_cast<int>(Collective::all_gather),
                   "the checkpoint's traffic ledger cannot be read: '{}'", line);
     key.collective = static_cast<Collective>(collective);
+    if (fields >> algorithm >> route.nodes >> route.inter_parts >> route.intra_parts) {
+      AB_CHECK_KIND(checkpoint, algorithm >= 0 && algorithm <= static_cast<int>(AllReduce::library),
+                    "the checkpoint's traffic ledger cannot be read: '{}'", line);
+      route.algorithm = static_cast<AllReduce>(algorithm);
+    } else {
+      route = earlier_route(key.collective, route.ranks, route.crossing_links);
+    }
     tallies_[key] = tally;
   }
 }

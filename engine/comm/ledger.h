@@ -13,6 +13,8 @@
 // different nodes, then, as the mean over the ring,
 //   inter_node = wire · c/p         intra_node = wire · (p-c)/p
 // A group of one sends nothing.
+// Beside these figures, which compare methods whatever carries them, stand the bytes as sent: what the algorithm in use
+// (route.h) really puts on the wire, as the mean over the members of the group.
 // What is kept are whole numbers, calls and payload bytes of each ring; bytes on the wire follow from them when
 // asked for. Counting a collective n times therefore gives exactly what n calls give, which lets a plan of a run
 // (engine/plan/traffic_plan.h) be compared with the run byte for byte.
@@ -25,19 +27,22 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/network_shape.h"
+
 namespace ab {
-
-enum class Collective : std::uint8_t { barrier, broadcast, all_reduce, reduce_scatter, all_gather };
-
-const char* name_of(Collective collective);
 
 struct LedgerKey {
   Collective collective;
   std::string group;
   std::string phase;
-  int ranks = 1;           ///< p, the members of the ring
-  int crossing_links = 0;  ///< c, those of its p links that join two nodes
+  Route route{};
   auto operator<=>(const LedgerKey&) const = default;
+};
+
+/// By what and over what collectives travel.
+struct Wiring {
+  AllReduce all_reduce = AllReduce::direct;
+  NetworkShape network{};
 };
 
 /// Bytes that one rank sends per byte of payload, mean over a ring of `ranks`.
@@ -48,7 +53,10 @@ struct LedgerEntry {
   std::int64_t payload_bytes = 0;
   double intra_node_wire_bytes = 0;  ///< sent by this rank, mean over the ring
   double inter_node_wire_bytes = 0;
+  double intra_node_sent_bytes = 0;  ///< as sent, mean over the group
+  double inter_node_sent_bytes = 0;
   double wire_bytes() const { return intra_node_wire_bytes + inter_node_wire_bytes; }
+  double sent_bytes() const { return intra_node_sent_bytes + inter_node_sent_bytes; }
   bool operator==(const LedgerEntry&) const = default;
 };
 
@@ -59,7 +67,8 @@ std::vector<int> consecutive_nodes(int ranks, int ranks_per_node);
 class Ledger {
  public:
   /// `node_of_rank`: the node of each world rank.
-  explicit Ledger(std::vector<int> node_of_rank) : node_of_rank_(std::move(node_of_rank)) {}
+  explicit Ledger(std::vector<int> node_of_rank, Wiring wiring = {})
+      : node_of_rank_(std::move(node_of_rank)), wiring_(std::move(wiring)), links_(wiring_.network.at(0)) {}
   /// How many ranks of the world share the node of this one.
   int ranks_on_node_of(int world_rank) const;
 
@@ -67,15 +76,29 @@ class Ledger {
   void set_phase(std::string phase) { phase_ = std::move(phase); }
   const std::string& phase() const { return phase_; }
 
-  /// Counts `times` collectives of that size. `world_ranks`: the members of the group in rank order.
+  /// The network is that of this step from here on.
+  void begin_step(std::int64_t step) { links_ = wiring_.network.at(step); }
+  const LinkModel& links() const { return links_; }
+
+  /// A group, by its ranks in the world in rank order.
+  Layout layout_of(const std::vector<int>& world_ranks) const;
+  /// How a collective of that size travels.
+  Route route(Collective what, const Layout& group, std::int64_t payload_bytes) const;
+  /// Counts `times` collectives of that size.
+  void count(Collective what, const std::string& group, const Layout& layout, std::int64_t payload_bytes,
+             std::int64_t times = 1);
   void count(Collective what, const std::string& group, const std::vector<int>& world_ranks,
-             std::int64_t payload_bytes, std::int64_t times = 1);
-  /// Links of the ring through `world_ranks` that join ranks on different nodes.
-  int crossing_links(const std::vector<int>& world_ranks) const;
+             std::int64_t payload_bytes, std::int64_t times = 1) {
+    count(what, group, layout_of(world_ranks), payload_bytes, times);
+  }
 
   /// All counts as text, and back: a resumed run goes on counting.
   std::string to_text() const;
   void from_text(const std::string& text);
+
+  /// Time that this rank has spent waiting in collectives, in the present phase; not part of the text.
+  void add_waiting(double seconds) { waiting_[phase_] += seconds; }
+  const std::map<std::string, double>& waiting_seconds() const { return waiting_; }
 
   std::map<LedgerKey, LedgerEntry> entries() const;
   LedgerEntry total() const;
@@ -88,8 +111,11 @@ class Ledger {
   };
 
   std::vector<int> node_of_rank_;
+  Wiring wiring_;
+  LinkModel links_;
   std::string phase_ = "setup";
   std::map<LedgerKey, Tally> tallies_;
+  std::map<std::string, double> waiting_;
 };
 
 }  // namespace ab

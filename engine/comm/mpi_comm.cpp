@@ -1,68 +1,41 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks as processes under MPI. Collectives are MpiOperations; this file starts them, waits for them by
-// polling (MPI has no wait with a time limit), and owns MPI's lifetime.
+// Ranks as processes under MPI. Collectives are MpiOperations; this file starts them and waits for them by polling (MPI
+// has no wait with a time limit). Between the two MpiLibrary keeps them going.
 #include <algorithm>
-#include <atomic>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <thread>
 
 #include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"
+#include "engine/comm/mpi_library.h"
 #include "engine/comm/mpi_operation.h"
 
 namespace ab {
 namespace {
 
-/// MPI lives once per process: from first use to normal exit. After a failure the peers may never reach
-/// MPI_Finalize, so it is left out; the launcher then ends them.
-class MpiLibrary {
- public:
-  static MpiLibrary& instance() {
-    static MpiLibrary library;
-    return library;
-  }
-  void mark_failed() noexcept { failed_ = true; }
-  bool failed() const noexcept { return failed_; }
+/// A virtual network whose cards lie in memory that all processes share. It outlives the processes' use of MPI: what
+/// other ranks do with the memory ends with theirs.
+struct MpiVirtualNetwork {
+  VirtualNetwork network;
 
-  MpiLibrary(const MpiLibrary&) = delete;
-  MpiLibrary& operator=(const MpiLibrary&) = delete;
-
- private:
-  MpiLibrary() {
-    int initialised = 0, level = 0;
-    check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
-    if (initialised) {
-      check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-    } else {
-      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
-      ours_ = true;
-    }
-    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    AB_CHECK_KIND(
-        communication, level >= MPI_THREAD_SERIALIZED,
-        "this MPI library does not support threads (MPI_THREAD_SERIALIZED); use a build of it that does");
-  }
-  ~MpiLibrary() {
-    if (ours_ && !failed_) MPI_Finalize();
-  }
-
-  bool ours_ = false;
-  std::atomic<bool> failed_ = false;
+  static std::shared_ptr<MpiVirtualNetwork> make(int rank, int ranks, const std::vector<int>& nodes);
 };
 
 class MpiComm final : public Comm {
  public:
   /// Frees `comm` in the end, unless it is MPI_COMM_WORLD.
-  MpiComm(MPI_Comm comm, int rank, std::string name, std::vector<int> world_ranks,
-          std::shared_ptr<Ledger> ledger, std::chrono::seconds timeout)
+  MpiComm(MPI_Comm comm, int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger,
+          std::chrono::seconds timeout, std::shared_ptr<MpiVirtualNetwork> network)
       : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
-        comm_(comm), timeout_(timeout) {}
+        comm_(comm), timeout_(timeout), network_(std::move(network)) {}
   ~MpiComm() override;
 
   bool runs_beside_computation() const override { return true; }
   void abort(const std::string& /*reason*/, int exit_code) noexcept override {
+    const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
     MpiLibrary::instance().mark_failed();
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
@@ -83,18 +56,22 @@ class MpiComm final : public Comm {
 
   Operation start(const CollectiveCall& call, MpiOperation::Buffers buffers);
   void wait(const Operation& operation);
-  void advance_all();
+  bool advance_all() noexcept;
   void inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited);
   [[noreturn]] void fail(const std::string& reason);
   std::vector<int> to_world(const std::vector<int>& members) const;
 
   MPI_Comm comm_;
   std::chrono::seconds timeout_;
+  std::shared_ptr<MpiVirtualNetwork> network_;
   std::int64_t next_sequence_ = 0;
   std::deque<Operation> in_flight_;
+  std::exception_ptr failure_;  // of advance_all()
 };
 
 MpiComm::~MpiComm() {
+  const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
+  MpiLibrary::instance().stop_advancing(this);
   // Leaving by an exception while peers may wait for this rank is a failure of the world, whatever its cause.
   if (std::uncaught_exceptions() > 0) MpiLibrary::instance().mark_failed();
   // MPI still writes into the buffers of an operation that was given up: they must outlive the process's use
@@ -105,21 +82,27 @@ MpiComm::~MpiComm() {
 
 MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buffers buffers) {
   if (in_flight_.size() == MpiOperation::kMaxInFlight) wait(Operation(in_flight_.front()));
-  // Messages move only while MPI is called: starting a collective is a chance for earlier ones to move on.
-  advance_all();
-  return in_flight_.emplace_back(
-      std::make_shared<MpiOperation>(comm_, next_sequence_++, call, std::move(buffers)));
+  const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
+  if (failure_) std::rethrow_exception(failure_);
+  const MpiOperation::Group group{comm_, rank(), layout(), world_ranks(), network_ ? &network_->network : nullptr,
+                                  ledger().links()};
+  const auto operation = in_flight_.emplace_back(std::make_shared<MpiOperation>(
+      group, next_sequence_++, call, route(call.what, static_cast<std::size_t>(call.elements) * size_of(call.dtype)),
+      std::move(buffers)));
+  MpiLibrary::instance().keep_advancing(this, [this] { return advance_all(); });
+  return operation;
 }
 
-/// Moves everything in flight and forgets what is complete.
-void MpiComm::advance_all() {
+/// Moves everything in flight and forgets what is complete; true when nothing is left that can move. Needs MPI's lock.
+bool MpiComm::advance_all() noexcept {
   try {
     auto next = in_flight_.begin();
-    while (next != in_flight_.end()) next = (*next)->advance() ? in_flight_.erase(next) : next + 1;
-  } catch (const Error&) {
+    while (!failure_ && next != in_flight_.end()) next = (*next)->advance() ? in_flight_.erase(next) : next + 1;
+  } catch (...) {
     MpiLibrary::instance().mark_failed();
-    throw;
+    failure_ = std::current_exception();
   }
+  return failure_ || in_flight_.empty();
 }
 
 void MpiComm::wait(const Operation& operation) {
@@ -128,7 +111,9 @@ void MpiComm::wait(const Operation& operation) {
   const auto started = Clock::now();
   auto next_inspection = started + 250ms;
   const auto pending = [&] {
+    const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
     advance_all();
+    if (failure_) std::rethrow_exception(failure_);
     return std::find(in_flight_.begin(), in_flight_.end(), operation) != in_flight_.end();
   };
   // A short burst for ranks that are nearly there; then sleep, as a peer may need this very core.
@@ -142,6 +127,7 @@ void MpiComm::wait(const Operation& operation) {
     const auto now = Clock::now();
     if (now < next_inspection) continue;
     next_inspection = now + 250ms;
+    const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
     inspect(*operation, now - started);
   }
 }
@@ -172,11 +158,12 @@ std::vector<int> MpiComm::to_world(const std::vector<int>& members) const {
 std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name,
                                         const std::vector<int>& members) {
   // All ranks have just exchanged their colours, so none is missing here, where MPI could wait without limit.
+  const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
   MPI_Comm group = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_, colour, rank(), &group), "MPI_Comm_split");
   const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
   return std::make_unique<MpiComm>(group, static_cast<int>(new_rank), name, to_world(members),
-                                   shared_ledger(), timeout_);
+                                   shared_ledger(), timeout_, network_);
 }
 
 void MpiComm::do_barrier() { wait(start({}, {})); }
@@ -221,6 +208,28 @@ std::vector<int> find_nodes(int rank, int ranks) {
   return nodes;
 }
 
+std::shared_ptr<MpiVirtualNetwork> MpiVirtualNetwork::make(int rank, int ranks, const std::vector<int>& nodes) {
+  MPI_Comm machine = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine),
+            "MPI_Comm_split_type");
+  int on_machine = 0;
+  check_mpi(MPI_Comm_size(machine, &on_machine), "MPI_Comm_size");
+  AB_CHECK(on_machine == ranks, "--network is for ranks on one machine; of {} ranks, {} are here", ranks, on_machine);
+  const std::size_t bytes = VirtualNetwork::card_count(nodes) * sizeof(VirtualCard);
+  void* memory = nullptr;
+  MPI_Win window = MPI_WIN_NULL;
+  check_mpi(MPI_Win_allocate_shared(static_cast<MPI_Aint>(rank == 0 ? bytes : 0), 1, MPI_INFO_NULL, machine, &memory,
+                                    &window),
+            "MPI_Win_allocate_shared");
+  MPI_Aint size = 0;
+  int unit = 0;
+  check_mpi(MPI_Win_shared_query(window, 0, &size, &unit, &memory), "MPI_Win_shared_query");
+  if (rank == 0) std::memset(memory, 0, bytes);
+  check_mpi(MPI_Barrier(machine), "MPI_Barrier");
+  return std::make_shared<MpiVirtualNetwork>(
+      MpiVirtualNetwork{VirtualNetwork(nodes, static_cast<VirtualCard*>(memory))});
+}
+
 }  // namespace
 
 std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
@@ -236,14 +245,19 @@ std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
 
   // A rank that never comes is named here, with a timeout, before MPI's own calls wait for it without limit.
   const auto no_ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, 0));
-  MpiComm(MPI_COMM_WORLD, rank, "world at start-up", everyone, no_ledger, options.timeout).meet();
+  MpiComm(MPI_COMM_WORLD, rank, "world at start-up", everyone, no_ledger, options.timeout, nullptr).meet();
+
+  const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
 
   auto nodes =
       options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : find_nodes(rank, ranks);
   MPI_Comm world = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
-  return std::make_unique<MpiComm>(world, rank, "world", everyone, std::make_shared<Ledger>(std::move(nodes)),
-                                   options.timeout);
+  std::shared_ptr<MpiVirtualNetwork> network;
+  if (options.wiring.network.shaped()) network = MpiVirtualNetwork::make(rank, ranks, nodes);
+  return std::make_unique<MpiComm>(world, rank, "world", everyone,
+                                   std::make_shared<Ledger>(std::move(nodes), options.wiring), options.timeout,
+                                   std::move(network));
 }
 
 }  // namespace ab

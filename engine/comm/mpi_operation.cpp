@@ -6,13 +6,10 @@
 namespace ab {
 namespace {
 
-/// What one rank has in flight for one operation, over all peers.
-constexpr std::size_t kWindowBytes = std::size_t{16} << 20;
-
-// A tag fits in the 15 bits that MPI guarantees: sequence (7), stage (1), kind of call (7). Messages of equal
-// tag between two ranks match in the order they were sent.
-constexpr int kStageShift = 7, kSequenceShift = 8;
-static_assert(CollectiveCall::kKinds <= 1 << kStageShift);
+// A tag fits in the 15 bits that MPI guarantees: sequence (7), kind of call (8). Messages of equal tag between two ranks
+// match in the order they were sent.
+constexpr int kSequenceShift = 8;
+static_assert(CollectiveCall::kKinds <= 1 << kSequenceShift);
 static_assert(MpiOperation::kMaxInFlight << kSequenceShift <= 32768);
 
 }  // namespace
@@ -26,30 +23,49 @@ void check_mpi(int code, const char* what) {
               fmt::format("{} failed: {}", what, std::string(text, static_cast<std::size_t>(length))));
 }
 
-MpiOperation::MpiOperation(MPI_Comm comm, std::int64_t sequence, const CollectiveCall& call, Buffers buffers)
-    : comm_(comm), sequence_(sequence), call_(call), buffers_(std::move(buffers)) {
-  check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &ranks_), "MPI_Comm_size");
-  constexpr std::size_t kAlignment = 64;
-  piece_bytes_ =
-      std::max(kWindowBytes / static_cast<std::size_t>(ranks_) / kAlignment, std::size_t{1}) * kAlignment;
-
-  part_begin_.push_back(0);
-  for (int r = 0; r < ranks_; ++r) {
-    const std::int64_t elements = buffers_.counts.empty() ? part_of_rank(call_.elements, r, ranks_).size()
-                                                          : buffers_.counts[static_cast<std::size_t>(r)];
-    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(call_.dtype);
-    part_begin_.push_back(part_begin_.back() + bytes);
-    steps_ = std::max(steps_, static_cast<std::int64_t>((bytes + piece_bytes_ - 1) / piece_bytes_));
+MpiOperation::MpiOperation(const Group& group, std::int64_t sequence, const CollectiveCall& call, const Route& route,
+                           Buffers buffers)
+    : group_(group), sequence_(sequence), call_(call),
+      rounds_(message_rounds(call.what, route, group.layout, group.rank, call.root)), buffers_(std::move(buffers)) {
+  const auto size = static_cast<std::int64_t>(size_of(call.dtype));
+  const auto in_bytes = [size](ElementRange range) {
+    return Piece{static_cast<std::size_t>(range.begin * size), static_cast<std::size_t>(range.size() * size)};
+  };
+  if (call.what == Collective::all_gather || call.what == Collective::reduce_scatter) {
+    // Parts lie where the caller has them; a segment takes a piece of each.
+    const std::int64_t most = std::max<std::int64_t>(1, segment_bytes(route) / size / rounds_.parts);
+    std::vector<ElementRange> parts;
+    std::int64_t begin = 0, longest = 1;
+    for (int r = 0; r < rounds_.parts; ++r) {
+      const std::int64_t elements = buffers_.counts.empty() ? part_of_rank(call.elements, r, rounds_.parts).size()
+                                                            : buffers_.counts[static_cast<std::size_t>(r)];
+      parts.push_back({begin, begin + elements});
+      begin += elements;
+      longest = std::max(longest, elements);
+    }
+    for (std::int64_t at = 0; at < longest; at += most) {
+      std::vector<Piece>& pieces = segments_.emplace_back();
+      for (const auto& [first, end] : parts)
+        pieces.push_back(in_bytes({std::min(first + at, end), std::min(first + at + most, end)}));
+    }
+  } else {
+    for (const ElementRange& segment : segment_ranges(route, call)) {
+      std::vector<Piece>& pieces = segments_.emplace_back();
+      for (int r = 0; r < rounds_.parts; ++r) {
+        const ElementRange part = part_of_rank(segment.size(), r, rounds_.parts);
+        pieces.push_back(in_bytes({segment.begin + part.begin, segment.begin + part.end}));
+      }
+    }
   }
-  stage_ = spreads() ? Stage::spread : Stage::gather;
-  start_stage();
+  if (rounds_.rounds.empty()) segment_ = segments_.size();
+  else start_round();
 }
 
 bool MpiOperation::advance() {
-  while (step_ < steps_) {
-    if (!all_messages_done()) return false;
-    finish_stage();
+  while (segment_ < segments_.size()) {
+    send_what_is_due();
+    if (!waiting_.empty() || !all_messages_done()) return false;
+    finish_round();
   }
   return true;
 }
@@ -77,99 +93,91 @@ bool MpiOperation::all_messages_done() {
   return true;
 }
 
-void MpiOperation::start_stage() {
-  if (stage_ == Stage::gather) gather();
-  else if (call_.what == Collective::broadcast) spread_from_root();
-  else exchange();
+void MpiOperation::start_round() {
+  std::size_t bytes = 0;
+  for (const Transfer& receive : round().receives) bytes += piece_of(receive.first, receive.last).bytes;
+  if (!round().operands.empty()) received_.resize(bytes);
+  std::byte* next = received_.data();
+  for (const auto& [from, first, last] : round().receives) {
+    const Piece piece = piece_of(first, last);
+    receive(from, round().operands.empty() ? full() + piece.begin : next, piece.bytes);
+    next += round().operands.empty() ? 0 : piece.bytes;
+  }
+  for (const auto& [to, first, last] : round().sends) send(to, piece_of(first, last));
 }
 
-void MpiOperation::finish_stage() {
+void MpiOperation::finish_round() {
   requests_.clear();
   messages_.clear();
-  if (stage_ == Stage::spread && call_.what != Collective::broadcast) reduce_received();
-  if (stage_ == Stage::spread && gathers()) {
-    stage_ = Stage::gather;
-  } else {
-    stage_ = spreads() ? Stage::spread : Stage::gather;
-    ++step_;
+  if (!round().operands.empty()) add_up();
+  if (++round_ == rounds_.rounds.size()) {
+    round_ = 0;
+    ++segment_;
   }
-  if (step_ < steps_) start_stage();
+  if (segment_ < segments_.size()) start_round();
 }
 
-void MpiOperation::spread_from_root() {
-  const Piece mine = piece_of(rank_);
-  if (rank_ != call_.root) receive(call_.root, full() + mine.begin, mine.bytes);
-  else
-    for (int r = 0; r < ranks_; ++r)
-      if (const Piece piece = piece_of(r); r != rank_) send(r, full() + piece.begin, piece.bytes);
-}
-
-void MpiOperation::exchange() {
-  const Piece mine = piece_of(rank_);
-  received_.resize(mine.bytes * static_cast<std::size_t>(ranks_));
-  // Each rank starts with its right neighbour, so that they do not all turn to rank 0 at once.
-  for (int i = 1; i < ranks_; ++i) {
-    const int from = (rank_ + ranks_ - i) % ranks_;
-    receive(from, received_.data() + static_cast<std::size_t>(from) * mine.bytes, mine.bytes);
-  }
-  for (int i = 1; i < ranks_; ++i) {
-    const int to = (rank_ + i) % ranks_;
-    const Piece piece = piece_of(to);
-    send(to, full() + piece.begin, piece.bytes);
-  }
-}
-
-void MpiOperation::reduce_received() {
-  const Piece mine = piece_of(rank_);
+void MpiOperation::add_up() {
+  // All that comes is of the same parts; a rank alone has them all.
+  const Transfer of = round().receives.empty() ? Transfer{group_.rank, 0, rounds_.parts} : round().receives.front();
+  const Piece sum = piece_of(of.first, of.last);
   std::vector<const void*> sources;
-  for (int r = 0; r < ranks_; ++r)
-    sources.push_back(r == rank_ ? full() + mine.begin
-                                 : received_.data() + static_cast<std::size_t>(r) * mine.bytes);
-  void* destination = full() + mine.begin;
+  for (const int operand : round().operands) {
+    const auto receive = std::ranges::find(round().receives, operand, &Transfer::peer);
+    sources.push_back(operand == group_.rank
+                          ? full() + sum.begin
+                          : received_.data() + static_cast<std::size_t>(receive - round().receives.begin()) * sum.bytes);
+  }
+  void* destination = full() + sum.begin;
   if (call_.what == Collective::reduce_scatter)
     destination = static_cast<std::byte*>(buffers_.out.raw()) +
-                  (mine.begin - part_begin_[static_cast<std::size_t>(rank_)]);
-  reduce_in_rank_order(Device{}, call_.dtype, call_.op, sources, {&destination, 1},
-                       static_cast<std::int64_t>(mine.bytes / size_of(call_.dtype)));
+                  (sum.begin - segments_.front()[static_cast<std::size_t>(group_.rank)].begin);
+  const bool partial = call_.op == ReduceOp::mean && !round().completes_sum;
+  reduce_in_rank_order(Device{}, call_.dtype, partial ? ReduceOp::sum : call_.op, sources, {&destination, 1},
+                       static_cast<std::int64_t>(sum.bytes / size_of(call_.dtype)), group_.layout.ranks());
 }
 
-void MpiOperation::gather() {
-  const bool root_has_all = call_.what == Collective::broadcast;
-  const Piece mine = piece_of(rank_);
-  for (int i = 1; i < ranks_; ++i) {
-    const int from = (rank_ + ranks_ - i) % ranks_;
-    const Piece piece = piece_of(from);
-    if (!(root_has_all && rank_ == call_.root)) receive(from, full() + piece.begin, piece.bytes);
-  }
-  for (int i = 1; i < ranks_; ++i)
-    if (const int to = (rank_ + i) % ranks_; !(root_has_all && to == call_.root))
-      send(to, full() + mine.begin, mine.bytes);
+void MpiOperation::send(int to, Piece piece) {
+  messages_.push_back({to, piece.bytes, false});
+  requests_.push_back(MPI_REQUEST_NULL);
+  Waiting message{0, messages_.size() - 1, full() + piece.begin};
+  if (group_.network)
+    message.due = group_.network->send(group_.world_ranks[static_cast<std::size_t>(group_.rank)],
+                                       group_.world_ranks[static_cast<std::size_t>(to)],
+                                       static_cast<std::int64_t>(piece.bytes), network_now(), group_.links);
+  waiting_.push_back(message);
+  send_what_is_due();
 }
 
-void MpiOperation::send(int to, const std::byte* data, std::size_t bytes) {
-  messages_.push_back({to, bytes, false});
-  check_mpi(
-      MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag(stage_), comm_, &requests_.emplace_back()),
-      "MPI_Isend");
+void MpiOperation::send_what_is_due() {
+  if (waiting_.empty()) return;
+  const NetworkTime now = group_.network ? network_now() : 0;
+  std::erase_if(waiting_, [&](const Waiting& waiting) {
+    if (waiting.due > now) return false;
+    const Message& message = messages_[waiting.message];
+    check_mpi(MPI_Isend(waiting.data, static_cast<int>(message.bytes), MPI_BYTE, message.peer, tag(), group_.comm,
+                        &requests_[waiting.message]),
+              "MPI_Isend");
+    return true;
+  });
 }
 
 void MpiOperation::receive(int from, std::byte* data, std::size_t bytes) {
   messages_.push_back({from, bytes, true});
-  check_mpi(
-      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag(stage_), comm_, &requests_.emplace_back()),
-      "MPI_Irecv");
+  check_mpi(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag(), group_.comm, &requests_.emplace_back()),
+            "MPI_Irecv");
 }
 
-MpiOperation::Piece MpiOperation::piece_of(int part) const {
-  const auto p = static_cast<std::size_t>(part);
-  const std::size_t begin =
-      std::min(part_begin_[p] + static_cast<std::size_t>(step_) * piece_bytes_, part_begin_[p + 1]);
-  return {begin, std::min(piece_bytes_, part_begin_[p + 1] - begin)};
+/// Neighbours in the buffer, save in gathers and reduce-scatters, where a transfer is of one part.
+MpiOperation::Piece MpiOperation::piece_of(int first_part, int last_part) const {
+  const std::vector<Piece>& parts = segments_[segment_];
+  const Piece &first = parts[static_cast<std::size_t>(first_part)], &last = parts[static_cast<std::size_t>(last_part - 1)];
+  return {first.begin, last.begin + last.bytes - first.begin};
 }
 
-int MpiOperation::tag(Stage stage) const {
+int MpiOperation::tag() const {
   const int sequence = static_cast<int>(sequence_ % static_cast<std::int64_t>(kMaxInFlight));
-  return sequence << kSequenceShift | static_cast<int>(stage) << kStageShift | call_.kind();
+  return sequence << kSequenceShift | call_.kind();
 }
 
 std::vector<int> MpiOperation::silent_ranks() {
@@ -188,9 +196,9 @@ std::optional<MpiOperation::Disagreement> MpiOperation::find_disagreement() {
   for (const int rank : silent_ranks()) {
     int found = 0;
     MPI_Status status;
-    check_mpi(MPI_Iprobe(rank, MPI_ANY_TAG, comm_, &found, &status), "MPI_Iprobe");
-    if (!found || status.MPI_TAG >> kSequenceShift != tag(stage_) >> kSequenceShift) continue;
-    const int kind = status.MPI_TAG & ((1 << kStageShift) - 1);
+    check_mpi(MPI_Iprobe(rank, MPI_ANY_TAG, group_.comm, &found, &status), "MPI_Iprobe");
+    if (!found || status.MPI_TAG >> kSequenceShift != tag() >> kSequenceShift) continue;
+    const int kind = status.MPI_TAG & ((1 << kSequenceShift) - 1);
     if (kind != call_.kind()) return Disagreement{rank, CollectiveCall::of_kind(kind)};
   }
   return std::nullopt;

@@ -6,11 +6,8 @@
 // algorithm an MPI library would have chosen; several collectives may be in flight in any interleaving; and
 // after a timeout the unanswered messages tell which ranks are missing.
 //
-// The buffer is cut into one part per rank and moves in two stages, each sending (p-1)/p of it per rank:
-//   spread   all-reduce, reduce-scatter: rank j receives part j of everyone and reduces it
-//            broadcast: rank j receives part j of the root
-//   gather   everyone receives every rank's part
-// Large parts go in pieces, so memory and message sizes stay bounded.
+// Its messages are those of message_rounds.h, segment after segment, so memory and message sizes stay bounded. Over a
+// virtual network a message is handed to MPI when it would have arrived.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -25,6 +22,7 @@
 #include <vector>
 
 #include "engine/comm/collective_call.h"
+#include "engine/comm/virtual_network.h"
 
 namespace ab {
 
@@ -38,8 +36,18 @@ class MpiOperation {
     Tensor out = {};   ///< reduce-scatter only: receives this rank's part
     std::vector<std::int64_t> counts = {};  ///< elements per part; empty: equal shares
   };
-  /// `sequence` counts the collectives of `comm`; the first messages leave at once.
-  MpiOperation(MPI_Comm comm, std::int64_t sequence, const CollectiveCall& call, Buffers buffers);
+  /// Who takes part; `layout` and `world_ranks` outlive the operation.
+  struct Group {
+    MPI_Comm comm;
+    int rank;
+    const Layout& layout;
+    const std::vector<int>& world_ranks;
+    VirtualNetwork* network;  ///< may be null
+    LinkModel links;
+  };
+  /// `sequence` counts the collectives of the communicator; the first messages leave at once.
+  MpiOperation(const Group& group, std::int64_t sequence, const CollectiveCall& call, const Route& route,
+               Buffers buffers);
   MpiOperation(const MpiOperation&) = delete;
   MpiOperation& operator=(const MpiOperation&) = delete;
 
@@ -59,37 +67,31 @@ class MpiOperation {
   static constexpr std::size_t kMaxInFlight = 128;
 
  private:
-  enum class Stage : int { spread = 0, gather = 1 };
   struct Piece {
     std::size_t begin, bytes;
   };
 
   bool all_messages_done();
-  void start_stage();
-  void finish_stage();
-  void spread_from_root();
-  void exchange();
-  void reduce_received();
-  void gather();
+  void start_round();
+  void finish_round();
+  void add_up();
+  void send_what_is_due();
 
-  void send(int to, const std::byte* data, std::size_t bytes);
+  void send(int to, Piece piece);
   void receive(int from, std::byte* data, std::size_t bytes);
-  Piece piece_of(int part) const;
-  int tag(Stage stage) const;
-  bool spreads() const { return call_.what != Collective::all_gather && call_.what != Collective::barrier; }
-  bool gathers() const { return call_.what != Collective::reduce_scatter; }
+  Piece piece_of(int first_part, int last_part) const;
+  const Round& round() const { return rounds_.rounds[round_]; }
+  int tag() const;
   std::byte* full() const { return static_cast<std::byte*>(buffers_.full.raw()); }
 
-  MPI_Comm comm_;
+  Group group_;
   std::int64_t sequence_;
   CollectiveCall call_;
+  MessageRounds rounds_;
   Buffers buffers_;
-  int rank_ = 0, ranks_ = 1;
-  std::size_t piece_bytes_;
-  std::vector<std::size_t> part_begin_;  // in bytes; one more than there are parts
-  std::int64_t step_ = 0, steps_ = 1;    // pieces of each part
-  Stage stage_;
-  std::vector<std::byte> received_;  // the pieces of the other ranks, before they are reduced
+  std::vector<std::vector<Piece>> segments_;  // of each, the parts
+  std::size_t segment_ = 0, round_ = 0;
+  std::vector<std::byte> received_;  // what is to be added up, in the order of the round's receives
 
   struct Message {
     int peer;
@@ -98,6 +100,12 @@ class MpiOperation {
   };
   std::vector<MPI_Request> requests_;
   std::vector<Message> messages_;  // of the same index
+  struct Waiting {
+    NetworkTime due;
+    std::size_t message;
+    const std::byte* data;
+  };
+  std::vector<Waiting> waiting_;  // messages under way in the virtual network
 };
 
 }  // namespace ab

@@ -10,12 +10,12 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/backend/cuda/device.h"
-#include "engine/backend/cuda/memory.h"
-#include "engine/backend/cuda/thread_context.h"
 #include "engine/comm/collective_call.h"
 #include "engine/comm/nccl_sharing.h"
 #include "engine/comm/nccl_world.h"
+#include "engine/device/cuda/memory.h"
+#include "engine/device/cuda/thread_stream.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
@@ -85,6 +85,7 @@ class NcclComm final : public Comm {
 
   bool takes_device_tensors() const override { return true; }
   bool runs_beside_computation() const override { return true; }
+  bool waits_on_host() const override { return false; }
   void abort(const std::string& reason, int exit_code) noexcept override {
     world_->bootstrap().abort(reason, exit_code);  // first, or peers would hear of broken connections before
     world_->give_up(reason);
@@ -116,12 +117,12 @@ Request NcclComm::start(const CollectiveCall& call, const Tensor& in, const Tens
   const auto from = std::make_shared<Reachable>(*world_, in);
   const auto to = in.raw() == out.raw() && in.bytes() == out.bytes() ? from : std::make_shared<Reachable>(*world_, out);
   if (from->on_host() && in.numel() > 0) from->fetch();
-  auto& compute = cuda::ThreadContext::current(world_->device_index());
-  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.stream());
+  auto& compute = cuda::ThreadStream::current(world_->device_index());
+  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.handle());
   const SharedEvent done = world_->issue(communicator_, in_group(call.str()), std::move(ready),
                                          [&] { return issue(from->pointer(), to->pointer()); });
   // `from` and `to` are kept until the streams that may reuse their memory wait for the collective.
-  return Request([world = world_, from, to, done, waiting = compute.stream()] {
+  return Request([world = world_, from, to, done, waiting = compute.handle()] {
     AB_CUDA(cudaStreamWaitEvent(to->on_host() ? world->copy_stream() : waiting, done.get()));
     if (to->on_host()) to->store();
     world->check();
@@ -302,7 +303,7 @@ std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int d
   for (int r = 0; r < ranks; ++r) everyone.push_back(r);
   auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : nodes_of(introductions);
   return std::make_unique<NcclComm>(world, communicator, rank, "world", everyone,
-                                    std::make_shared<Ledger>(std::move(nodes)));
+                                    std::make_shared<Ledger>(std::move(nodes), Wiring{.all_reduce = AllReduce::library}));
 }
 
 }  // namespace ab

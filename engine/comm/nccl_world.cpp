@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <future>
 
-#include "engine/backend/cuda/device.h"
-#include "engine/backend/cuda/stream.h"
+#include "engine/device/cuda/handles.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {

@@ -14,10 +14,10 @@
 #include <optional>
 #include <thread>
 
-#include "engine/backend/cuda/check.h"
-#include "engine/backend/cuda/handles.h"
-#include "engine/backend/cuda/staging.h"
 #include "engine/comm/bootstrap.h"
+#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/handles.h"
+#include "engine/device/cuda/staging.h"
 
 namespace ab {
 

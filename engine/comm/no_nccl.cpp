@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Stands in for nccl_comm.cpp in builds without NCCL.
-#include "engine/backend/cuda/device.h"
 #include "engine/comm/nccl_comm.h"
+#include "engine/device/device.h"
 
 namespace ab {
 

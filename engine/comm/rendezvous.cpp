@@ -15,8 +15,8 @@
 
 #include "engine/comm/collective_call.h"
 #include "engine/comm/socket.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/hash.h"
-#include "engine/io/atomic_file.h"
 
 namespace ab {
 namespace {

@@ -38,7 +38,7 @@ class SelfComm final : public Comm {
 
 std::unique_ptr<Comm> make_self_comm(const CommOptions& options) {
   return std::make_unique<SelfComm>("world",
-                                    std::make_shared<Ledger>(consecutive_nodes(1, options.ranks_per_node)));
+                                    std::make_shared<Ledger>(consecutive_nodes(1, options.ranks_per_node), options.wiring));
 }
 
 }  // namespace ab

@@ -5,6 +5,8 @@
 // memory or on the GPU that they share. On a GPU every rank has a stream of its own: a rank waits for its stream
 // before it arrives, and again before it says that it has finished, so nobody sees work that is under way.
 // Waits block, so there may be more ranks than cores.
+// Over a virtual network a rank leaves a collective when it would have had the last of its messages: they set out when
+// its ranks start the collective, whether they wait for it or compute meanwhile.
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -12,10 +14,12 @@
 #include <optional>
 #include <thread>
 
-#include "engine/backend/backend.h"
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
+#include "engine/comm/shared_reduce.h"
+#include "engine/comm/virtual_network.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
@@ -30,8 +34,12 @@ struct Failure {
 /// What all ranks share. One mutex and one signal serve all groups: a failure must wake every waiting rank,
 /// whatever group it waits in.
 struct ThreadWorld {
-  ThreadWorld(int ranks, std::chrono::seconds patience)
-      : timeout(patience), ended(static_cast<std::size_t>(ranks), false) {}
+  ThreadWorld(const std::vector<int>& node_of_rank, const CommOptions& options)
+      : timeout(options.timeout), ended(node_of_rank.size(), false) {
+    if (!options.wiring.network.shaped()) return;
+    cards = std::make_unique<VirtualCard[]>(VirtualNetwork::card_count(node_of_rank));
+    network.emplace(node_of_rank, cards.get());
+  }
 
   /// The first failure is the cause; what follows are consequences. Needs the mutex.
   void fail(Failure cause) {
@@ -48,6 +56,8 @@ struct ThreadWorld {
   const std::chrono::seconds timeout;
   std::vector<bool> ended;  // whose body has returned
   std::optional<Failure> failure;
+  std::unique_ptr<VirtualCard[]> cards;
+  std::optional<VirtualNetwork> network;
 };
 
 enum class Progress : std::uint8_t { absent, arrived, finished };
@@ -56,7 +66,7 @@ enum class Progress : std::uint8_t { absent, arrived, finished };
 /// a rank that fails and unwinds cannot pull memory from under the others.
 struct Slot {
   Slot(const CollectiveCall& first_call, int rank, std::size_t ranks)
-      : call(first_call), first_rank(rank), tensors(ranks), progress(ranks, Progress::absent) {}
+      : call(first_call), first_rank(rank), tensors(ranks), progress(ranks, Progress::absent), over(ranks, 0) {}
 
   bool all_reached(Progress goal) const {
     return std::all_of(progress.begin(), progress.end(), [goal](Progress p) { return p >= goal; });
@@ -67,6 +77,9 @@ struct Slot {
   std::vector<Tensor> tensors;
   std::vector<Progress> progress;
   std::size_t departures = 0;
+  // Over a virtual network.
+  std::size_t starts = 0;
+  std::vector<NetworkTime> over;  // when each rank started; from the last start on, when its last message has arrived
 };
 
 struct ThreadGroup {
@@ -103,6 +116,7 @@ class ThreadComm final : public Comm {
 
   std::int64_t post(const CollectiveCall& call, const Tensor& tensor);
   void complete(std::int64_t sequence, const Work& work);
+  void set_out(Slot& slot);
   void check_one_device(const Slot& slot);
   void reach(Slot& slot, Progress progress);
   void wait_until_all(Lock& lock, const Slot& slot, Progress goal);
@@ -127,7 +141,20 @@ std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) 
     fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}",
                      sequence, name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
   slot.tensors[me_] = tensor;
+  if (world_->network) set_out(slot);
   return sequence;
+}
+
+/// Notes that this rank starts a collective; the last one to do so knows how its messages travel. Needs the mutex.
+void ThreadComm::set_out(Slot& slot) {
+  slot.over[me_] = network_now();
+  if (++slot.starts < slot.over.size()) return;
+  const std::int64_t size = static_cast<std::int64_t>(size_of(slot.call.dtype));
+  const Route way = route(slot.call.what, static_cast<std::size_t>(slot.call.elements * size));
+  std::vector<std::int64_t> segments;
+  for (const ElementRange& segment : segment_ranges(way, slot.call)) segments.push_back(segment.size() * size);
+  slot.over = arrival_times({slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments)},
+                            std::move(slot.over), *world_->network, ledger().links());
 }
 
 /// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
@@ -140,18 +167,22 @@ void ThreadComm::complete(std::int64_t sequence, const Work& work) {
     part();
     lock.lock();
   };
-  unlocked([&] { backend(device).synchronize(); });
+  unlocked([&] { synchronize(device); });
   reach(slot, Progress::arrived);
   wait_until_all(lock, slot, Progress::arrived);
   if (work) {
     check_one_device(slot);
     unlocked([&] {
       work(slot);
-      backend(device).synchronize();
+      synchronize(device);
     });
     reach(slot, Progress::finished);
     wait_until_all(lock, slot, Progress::finished);
     slot.tensors[me_] = {};  // here, and not with the slot on another thread: a stream gives back its own memory
+  }
+  if (world_->network) {
+    const std::chrono::steady_clock::time_point over{std::chrono::nanoseconds(slot.over[me_])};
+    unlocked([&] { std::this_thread::sleep_until(over); });
   }
   if (++slot.departures == slot.progress.size()) group_->slots.erase(sequence);
 }
@@ -233,14 +264,8 @@ Request ThreadComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
   const auto sequence =
       post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
            tensor);
-  const auto reduce_my_part = [this, op](const Slot& slot) {
-    const DType dtype = slot.call.dtype;
-    const ElementRange mine = part_of_rank(slot.call.elements, rank(), size());
-    std::vector<void*> parts;
-    for (const Tensor& t : slot.tensors)
-      parts.push_back(static_cast<char*>(t.raw()) + static_cast<std::size_t>(mine.begin) * size_of(dtype));
-    const std::vector<const void*> sources(parts.begin(), parts.end());
-    reduce_in_rank_order(slot.tensors[me_].device(), dtype, op, sources, parts, mine.size());
+  const auto reduce_my_part = [this, way = route(Collective::all_reduce, tensor.bytes())](const Slot& slot) {
+    reduce_shared_part(way, layout(), slot.call, rank(), slot.tensors);
   };
   return Request([this, sequence, reduce_my_part] { complete(sequence, reduce_my_part); });
 }
@@ -276,7 +301,8 @@ void ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
 
 void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body) {
   AB_CHECK(ranks >= 1, "a world needs at least one rank, got {}", ranks);
-  const auto world = std::make_shared<ThreadWorld>(ranks, options.timeout);
+  const std::vector<int> nodes = consecutive_nodes(ranks, options.ranks_per_node);
+  const auto world = std::make_shared<ThreadWorld>(nodes, options);
   const auto group = std::make_shared<ThreadGroup>();
   std::vector<int> everyone;
   for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
@@ -287,7 +313,7 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
   };
   const auto make_comm = [&](int rank) -> std::unique_ptr<Comm> {
     if (ranks == 1) return make_self_comm(options);  // which does not wait for the GPU
-    auto ledger = std::make_shared<Ledger>(consecutive_nodes(ranks, options.ranks_per_node));
+    auto ledger = std::make_shared<Ledger>(nodes, options.wiring);
     return std::make_unique<ThreadComm>(world, group, rank, "world", everyone, std::move(ledger));
   };
   const auto run_rank = [&](int rank) {

@@ -107,9 +107,10 @@ template <> inline constexpr DType dtype_of<double> = DType::float64;
 template <> inline constexpr DType dtype_of<std::int64_t> = DType::int64;
 template <> inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
 
-/// The type a kernel computes in: float for storage types up to 32 bits, double for double.
+/// The type a kernel computes in: float for floating-point types up to 32 bits; double and whole numbers as they are.
 template <class T> struct Compute { using type = float; };
 template <> struct Compute<double> { using type = double; };
+template <> struct Compute<std::int64_t> { using type = std::int64_t; };
 template <class T> using compute_t = typename Compute<T>::type;
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };

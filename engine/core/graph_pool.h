@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Memory of a captured step (engine/backend/graph.h). A graph names the addresses that its work reads and writes, so
+// Memory of a captured step (engine/device/graph.h). A graph names the addresses that its work reads and writes, so
 // these must stay its own for as long as it may be launched, while within it a block that has been released may serve
 // again, as in any step. Tensors that a thread makes while a pool is in scope lie in that pool: first those of the
 // step that is run before it is captured, so that the capture finds all the memory it needs and takes no more.

@@ -61,7 +61,7 @@ Memory& memory(Device device);
 bool is_host_block(const void* address);
 #endif
 
-/// Implemented by engine/backend/cuda, or by its stub in builds without CUDA.
+/// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
 Memory& cuda_memory(int device_index);
 
 }  // namespace ab

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "engine/comm/gather_texts.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
-#include "engine/io/atomic_file.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/manifest.h"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 
 namespace ab {
 namespace {

@@ -46,7 +46,8 @@ void MetricsLog::write(const StepMetrics& m) {
               {"loss", m.loss},
               {"lr", m.lr},
               {"images_per_second", m.images_per_second},
-              {"wire_bytes", m.wire_bytes}}
+              {"wire_bytes", m.wire_bytes},
+              {"waiting_seconds", m.waiting_seconds}}
              .dump());
 }
 

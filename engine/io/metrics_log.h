@@ -4,7 +4,7 @@
 // metrics.jsonl: what happened in a run, one JSON object a line, each flushed at once, so that a run can be
 // watched while it goes and a killed one loses nothing. Accuracies are fractions from 0 to 1.
 //   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
-//    "wire_bytes":1e6}
+//    "wire_bytes":1e6,"waiting_seconds":0.2}
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
 //   {"kind":"decision","epoch":0,"step":390,"skips":4,"wait":1}     after that epoch, for those to come; of some methods
@@ -24,6 +24,7 @@ struct StepMetrics {
   std::string phase;
   double loss = 0, lr = 0, images_per_second = 0;
   double wire_bytes = 0;  ///< sent by this rank since the start
+  double waiting_seconds = 0;  ///< of this rank in collectives since the last line
 };
 
 struct EpochMetrics {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "engine/io/safetensors_json.h"
 
 namespace ab {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/activation.h"
 
+#include "engine/kernels/activation_functors.h"
 #include "engine/kernels/map.h"
 
 namespace ab {

@@ -7,12 +7,7 @@
 //   dropout  y = x · mask / (1 − p)             dx = dy · mask / (1 − p), mask_i = [uniform_i >= p]
 //   drop path  the same with one mask for each sample
 
-#include <cmath>
-
 #include "engine/core/activation.h"
-#include "engine/core/random.h"
-#include "engine/core/tensor.h"
-#include "engine/kernels/lanes.h"
 
 namespace ab {
 
@@ -28,82 +23,4 @@ Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t
 /// The same with number n for all of sample n.   x: [N, ...]
 Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);
 
-namespace kernels {
-
-template <class C> struct Identity {
-  AB_HD C operator()(C z) const { return z; }
-};
-
-template <class C> struct IdentityBackward {
-  AB_HD C operator()(C dy, C /*y*/) const { return dy; }
-};
-
-template <class C> struct Relu {
-  AB_HD C operator()(C z) const { return z < 0 ? C{0} : z; }
-};
-
-template <class C> struct ReluBackward {
-  AB_HD C operator()(C dy, C y) const { return y > 0 ? dy : C{0}; }
-};
-
-/// Φ(v), the distribution function of the standard normal.
-template <class C> AB_HD C normal_cdf(C v) {
-  return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440)));
-}
-
-template <class C> struct Gelu {
-  AB_HD C operator()(C z) const { return z * normal_cdf(z); }
-};
-
-template <class C> struct GeluBackward {
-  AB_HD C operator()(C dy, C z) const {
-    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * z * z);
-    return dy * (normal_cdf(z) + z * density);
-  }
-};
-
-/// run(functor), the forward functor of `activation`.
-template <class C, class F> void dispatch_activation(Activation activation, F&& run) {
-  switch (activation) {
-    case Activation::none: return run(Identity<C>{});
-    case Activation::relu: return run(Relu<C>{});
-    case Activation::gelu: return run(Gelu<C>{});
-  }
-}
-
-/// run(functor), the functor of the way back: (dy, ActivationGrad::saved) → dz.
-template <class C, class F> void dispatch_activation_backward(Activation activation, F&& run) {
-  switch (activation) {
-    case Activation::none: return run(IdentityBackward<C>{});
-    case Activation::relu: return run(ReluBackward<C>{});
-    case Activation::gelu: return run(GeluBackward<C>{});
-  }
-}
-
-template <class C> struct Dropout {
-  float p;
-  const std::int64_t* seed;
-  std::uint64_t stream;
-  AB_HD C operator()(std::int64_t i, C x) const {
-    const Philox random{static_cast<std::uint64_t>(*seed), stream};
-    return x * (random.uniform(static_cast<std::uint64_t>(i)) >= p ? C{1} / (C{1} - static_cast<C>(p)) : C{0});
-  }
-};
-
-/// One sample per row.
-template <class T> struct DropPath {
-  const T* x;
-  T* y;
-  std::int64_t length;
-  float p;
-  const std::int64_t* seed;
-  std::uint64_t stream;
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t sample) const {
-    using C = compute_t<T>;
-    const C kept = Dropout<C>{p, seed, stream}(sample, C{1});
-    lane_map(team, length, y + sample * length, [=](C v) { return v * kept; }, x + sample * length);
-  }
-};
-
-}  // namespace kernels
 }  // namespace ab

@@ -43,7 +43,7 @@ template <class T, bool kRelu> struct ChunkGradSums {
         sum_gx[chunk * columns + c + j] = products[j];
       }
     });
-    merge_strands(team, table, [&](std::int64_t c, std::int64_t first, std::int64_t last, std::int64_t span) {
+    merge_columns(team, table, [&](std::int64_t c, std::int64_t first, std::int64_t last, std::int64_t span) {
       C* const both[] = {sum_g + chunk * columns + c, sum_gx + chunk * columns + c};
       for (C* sums : both) {
         C total{};

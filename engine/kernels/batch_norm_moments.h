@@ -11,7 +11,7 @@
 
 namespace ab::kernels {
 
-/// Per chunk and channel: mean and M2 = Σ (x − mean)². Strands are summed with each value shifted by the first,
+/// Per chunk and channel: mean and M2 = Σ (x − mean)². Columns are summed with each value shifted by the first,
 /// which keeps the subtraction of squares harmless in a single pass.
 template <class T> struct ChunkMoments {
   using C = compute_t<T>;
@@ -44,7 +44,7 @@ template <class T> struct ChunkMoments {
         m2[chunk * columns + c + j] = spread < 0 ? C{0} : spread;
       }
     });
-    merge_strands(team, table, [&](std::int64_t c, std::int64_t first, std::int64_t last, std::int64_t span) {
+    merge_columns(team, table, [&](std::int64_t c, std::int64_t first, std::int64_t last, std::int64_t span) {
       C* const means = mean + chunk * columns + c;
       C* const spreads = m2 + chunk * columns + c;
       const auto size = [&](std::int64_t s) { return static_cast<C>(last - s < span ? last - s : span); };

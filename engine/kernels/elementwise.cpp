@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/elementwise.h"
 
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
 
 namespace ab {
@@ -65,12 +66,19 @@ void fill(const Tensor& t, double value) {
 Tensor cast(const Tensor& t, DType dtype) {
   if (t.dtype() == dtype) return t;
   Tensor y(t.shape(), dtype, t.device());
+  cast_into(y, t);
+  return y;
+}
+
+void cast_into(const Tensor& y, const Tensor& t) {
+  AB_CHECK(y.numel() == t.numel() && y.device() == t.device(),
+           "cast_into: {} values do not go into {}, or are on different devices", t.numel(), y.numel());
+  if (y.dtype() == t.dtype()) return y.copy_from(t);
   dispatch_float(t.dtype(), "cast", [&]<class From>() {
-    dispatch_float(dtype, "cast", [&]<class To>() {
+    dispatch_float(y.dtype(), "cast", [&]<class To>() {
       map(t.device(), t.numel(), y.data<To>(), kernels::Same<compute_t<From>>{}, t.data<From>());
     });
   });
-  return y;
 }
 
 Tensor transpose(const Tensor& m) {
@@ -84,6 +92,18 @@ Tensor transpose(const Tensor& m) {
     for_each_row(m.device(), tiles, tile * tile, Kernel{m.data<T>(), y.data<T>(), rows, columns});
   });
   return y;
+}
+
+void scale_columns(const Tensor& t, const Tensor& scale) {
+  AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(1), "scale_columns: {} factors for a matrix {}", scale.numel(),
+           t.shape().str());
+  for_each_index(t.device(), t.numel(), kernels::ScaleColumns{t.data<float>(), scale.data<float>(), t.dim(1)});
+}
+
+void scale_rows(const Tensor& t, const Tensor& scale) {
+  AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(0), "scale_rows: {} factors for a matrix {}", scale.numel(),
+           t.shape().str());
+  for_each_index(t.device(), t.numel(), kernels::ScaleRows{t.data<float>(), scale.data<float>(), t.dim(1)});
 }
 
 }  // namespace ab

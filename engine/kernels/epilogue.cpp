@@ -2,6 +2,8 @@
 #include "engine/kernels/epilogue.h"
 
 #include "engine/kernels/activation.h"
+#include "engine/kernels/activation_functors.h"
+#include "engine/kernels/epilogue_functors.h"
 
 namespace ab {
 

@@ -1,41 +1,28 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a matrix product or convolution does to its result, as a pass of its own: for libraries that cannot do it
-// while they write.
+// What a matrix product or convolution does to its result on the way to memory; and the same as a pass of its own, for
+// libraries that cannot do it while they write.
 
-#include "engine/backend/backend.h"
-#include "engine/kernels/lanes.h"
+#include "engine/core/activation.h"
 
 namespace ab {
+
+/// What becomes of a result v on its way to memory: activation(v + bias) or, of a gradient, v · act'(z).
+struct Epilogue {
+  Tensor bias = {};  ///< one value per column or output channel; may be undefined
+  Activation activation = Activation::none;
+  Tensor z = {};             ///< receives v + bias, which the activation is applied to; may be undefined
+  ActivationGrad grad = {};  ///< multiplies by act'(z); without the others
+
+  bool is_identity() const { return !bias.defined() && activation == Activation::none && !grad.defined(); }
+  Epilogue without_bias() const { return {.activation = activation, .z = z, .grad = grad}; }
+  /// Where v waits for its activation, if that is a pass of its own: in z or in the result itself.
+  Tensor before_activation(const Tensor& result) const { return z.defined() ? z.view(result.shape()) : result; }
+};
 
 /// y = activation(z), z = v + bias, or y = v · act'(z), of the v that lies in epilogue.before_activation(y).
 /// y: [..., C], bias: [C]
 void apply_epilogue(const Tensor& y, const Epilogue& epilogue);
 
-namespace kernels {
-
-/// One row per team: z = v + bias in place of v, and y = activation(z). y may be z.
-template <class T, class Activation> struct BiasAndActivation {
-  using C = compute_t<T>;
-  T* z;
-  T* y;
-  const T* bias;
-  std::int64_t columns;
-
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    T* const z_row = z + row * columns;
-    T* const y_row = y + row * columns;
-    constexpr int width = kLaneWidth<Team, T>;
-    const bool packed = packable<width>(width, z_row, y_row, bias);
-    for_each_block<width>(team, columns, packed, [&](std::int64_t begin, auto count) {
-      const auto v = load(z_row + begin, count), b = load(bias + begin, count);
-      // y first: on a CPU, v is read where it is used, and z takes its place.
-      assign_block(y_row, begin, count, [](C x, C addend) { return Activation{}(x + addend); }, v, b);
-      if (z != y) assign_block(z_row, begin, count, [](C x, C addend) { return x + addend; }, v, b);
-    });
-  }
-};
-
-}  // namespace kernels
 }  // namespace ab

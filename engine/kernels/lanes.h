@@ -6,7 +6,7 @@
 // and keeps one accumulator for each, which is what lets the compiler use vector registers without being allowed
 // to reorder a sum.
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 #include "engine/kernels/pack.h"
 
 namespace ab {

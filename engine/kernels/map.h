@@ -7,7 +7,7 @@
 
 #include <tuple>
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 #include "engine/kernels/pack.h"
 
 namespace ab {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/optim.h"
 
+#include "engine/kernels/optim_functors.h"
+
 namespace ab {
 
 void measure_grad_norm(const SliceTable& table, double max_norm, double* partial, GradNorm* result) {

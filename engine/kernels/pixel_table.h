@@ -12,31 +12,31 @@
 
 namespace ab::kernels {
 
-/// Activations [pixels, channels] seen as a table in which `fold` neighbouring pixels share a row, so that a row
-/// fills the lanes of a team even with few channels. A chunk is a range of rows. A column of it is a strand of
-/// pixels of one channel; the partial results of a chunk, [columns], become those of its pixels, [channels].
+/// Activations [pixels, channels] seen as a table in which neighbouring pixels share a row, so that a row fills the
+/// lanes of a team even with few channels: column c is of channel c % channels. A chunk is a range of rows. Its partial
+/// results are first those of its columns, [columns], and then, merged, those of its pixels, [channels].
 struct PixelTable {
   std::int64_t pixels = 0, channels = 0;
-  std::int64_t fold = 1, chunk_rows = 1;
+  std::int64_t pixels_per_row = 1, chunk_rows = 1;
 
-  AB_HD std::int64_t rows() const { return pixels / fold; }
-  AB_HD std::int64_t columns() const { return fold * channels; }
+  AB_HD std::int64_t rows() const { return pixels / pixels_per_row; }
+  AB_HD std::int64_t columns() const { return pixels_per_row * channels; }
   AB_HD std::int64_t chunks() const { return (rows() + chunk_rows - 1) / chunk_rows; }
   AB_HD std::int64_t first_row(std::int64_t chunk) const { return chunk * chunk_rows; }
   AB_HD std::int64_t rows_in(std::int64_t chunk) const {
     const std::int64_t left = rows() - first_row(chunk);
     return left < chunk_rows ? left : chunk_rows;
   }
-  AB_HD std::int64_t pixels_in(std::int64_t chunk) const { return rows_in(chunk) * fold; }
+  AB_HD std::int64_t pixels_in(std::int64_t chunk) const { return rows_in(chunk) * pixels_per_row; }
 };
 
 /// A table whose rows are whole blocks of `width` elements, if the number of pixels allows it, and at most
 /// `columns` elements long, if one block is not longer.
 inline PixelTable pixel_table(std::int64_t pixels, std::int64_t channels, std::int64_t width, std::int64_t columns) {
   const std::int64_t unit = width / std::gcd(width, channels);
-  std::int64_t fold = std::max<std::int64_t>(1, columns / (unit * channels)) * unit;
-  while (fold > unit && pixels % fold != 0) fold -= unit;
-  return {.pixels = pixels, .channels = channels, .fold = pixels % fold == 0 ? fold : 1};
+  std::int64_t per_row = std::max<std::int64_t>(1, columns / (unit * channels)) * unit;
+  while (per_row > unit && pixels % per_row != 0) per_row -= unit;
+  return {.pixels = pixels, .channels = channels, .pixels_per_row = pixels % per_row == 0 ? per_row : 1};
 }
 /// Chunks fit the second-level cache.
 inline PixelTable cpu_pixel_table(std::int64_t pixels, std::int64_t channels) {
@@ -82,20 +82,20 @@ AB_HD void load_of_channels(C* values, const C* per_channel, std::int64_t channe
   }
 }
 
-/// How many strands become one at a time: few rounds, and still work for many lanes.
-inline constexpr std::int64_t kMergedStrands = 16;
+/// How many columns become one at a time: few rounds, and still work for many lanes.
+inline constexpr std::int64_t kMergedColumns = 16;
 
-/// Merges the strands of a chunk in place: strand 0 of each channel becomes that of all its pixels.
-/// merge(c, first, last, span) puts strands first, first + span, … of channel c into the first of them. Each
-/// stands for `span` strands, but for the last, which ends at `last`.
+/// Merges the columns of each channel of a chunk in place: the first becomes that of all pixels of the chunk.
+/// merge(c, first, last, span) puts columns first, first + span, … of channel c, counted in steps of `channels`, into
+/// the first of them. Each stands for `span` columns, but for the last, which ends at `last`.
 template <class Team, class Merge>
-AB_HD void merge_strands(const Team& team, const PixelTable& table, const Merge& merge) {
-  for (std::int64_t span = 1; span < table.fold; span *= kMergedStrands) {
+AB_HD void merge_columns(const Team& team, const PixelTable& table, const Merge& merge) {
+  for (std::int64_t span = 1; span < table.pixels_per_row; span *= kMergedColumns) {
     team.barrier();
-    const std::int64_t step = span * kMergedStrands, groups = (table.fold + step - 1) / step;
+    const std::int64_t step = span * kMergedColumns, groups = (table.pixels_per_row + step - 1) / step;
     for (std::int64_t i = team.lane(); i < groups * table.channels; i += team.size()) {
       const std::int64_t first = i / table.channels * step, last = first + step;
-      merge(i % table.channels, first, last < table.fold ? last : table.fold, span);
+      merge(i % table.channels, first, last < table.pixels_per_row ? last : table.pixels_per_row, span);
     }
   }
 }

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "engine/backend/exec.h"
 #include "engine/core/tensor.h"
+#include "engine/device/exec.h"
 
 namespace ab {
 namespace {
@@ -18,27 +17,32 @@ struct Buffers {
   std::span<const void* const> sources;
   std::span<void* const> destinations;
   std::int64_t count;
+  int ranks;
 };
 
-template <class T, class Combine> void reduce_on_host(const Buffers& buffers, T divisor) {
-  alignas(64) std::array<T, kBlock> sum;
+template <class T, class Combine> void reduce_on_host(const Buffers& buffers, compute_t<T> divisor) {
+  using C = compute_t<T>;
+  alignas(64) std::array<C, kBlock> block;
+  C* const sum = block.data();
   for (std::int64_t begin = 0; begin < buffers.count; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, buffers.count - begin);
-    const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(T);
-    std::memcpy(sum.data(), static_cast<const T*>(buffers.sources[0]) + begin, bytes);
+    const auto values_of = [&](const void* source) { return static_cast<const T*>(source) + begin; };
+    const T* const first = values_of(buffers.sources[0]);
+    for (std::int64_t i = 0; i < n; ++i) sum[i] = static_cast<C>(first[i]);
     for (const void* source : buffers.sources.subspan(1)) {
-      const T* values = static_cast<const T*>(source) + begin;
-      T* sums = sum.data();
-      for (std::int64_t i = 0; i < n; ++i) sums[i] = Combine{}(sums[i], values[i]);
+      const T* const values = values_of(source);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = Combine{}(sum[i], static_cast<C>(values[i]));
     }
-    if (divisor != T{1})
-      for (std::int64_t i = 0; i < n; ++i) sum[static_cast<std::size_t>(i)] /= divisor;
-    for (void* destination : buffers.destinations)
-      std::memcpy(static_cast<T*>(destination) + begin, sum.data(), bytes);
+    if (divisor != C{1})
+      for (std::int64_t i = 0; i < n; ++i) sum[i] /= divisor;
+    for (void* destination : buffers.destinations) {
+      T* const out = static_cast<T*>(destination) + begin;
+      for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(sum[i]);
+    }
   }
 }
 
-template <class T, class Combine> void reduce_on_device(Device device, const Buffers& buffers, T divisor) {
+template <class T, class Combine> void reduce_on_device(Device device, const Buffers& buffers, compute_t<T> divisor) {
   std::vector<std::int64_t> addresses;
   for (const void* source : buffers.sources) addresses.push_back(reinterpret_cast<std::int64_t>(source));
   for (void* destination : buffers.destinations) addresses.push_back(reinterpret_cast<std::int64_t>(destination));
@@ -50,7 +54,8 @@ template <class T, class Combine> void reduce_on_device(Device device, const Buf
 }
 
 template <class T> void reduce_typed(Device device, ReduceOp op, const Buffers& buffers) {
-  const T divisor = op == ReduceOp::mean ? static_cast<T>(buffers.sources.size()) : T{1};
+  using C = compute_t<T>;
+  const C divisor = op == ReduceOp::mean ? static_cast<C>(buffers.ranks) : C{1};
   const auto reduce = [&]<class Combine>() {
     if (device.kind == DeviceKind::cpu) reduce_on_host<T, Combine>(buffers, divisor);
     else reduce_on_device<T, Combine>(device, buffers, divisor);
@@ -62,14 +67,16 @@ template <class T> void reduce_typed(Device device, ReduceOp op, const Buffers& 
 }  // namespace
 
 void reduce_in_rank_order(Device device, DType dtype, ReduceOp op, std::span<const void* const> sources,
-                          std::span<void* const> destinations, std::int64_t count) {
+                          std::span<void* const> destinations, std::int64_t count, int ranks) {
   if (count == 0) return;
-  const Buffers buffers{sources, destinations, count};
+  const Buffers buffers{sources, destinations, count, ranks > 0 ? ranks : static_cast<int>(sources.size())};
   switch (dtype) {
     case DType::float32: return reduce_typed<float>(device, op, buffers);
+    case DType::bfloat16: return reduce_typed<bfloat16>(device, op, buffers);
+    case DType::float16: return reduce_typed<float16>(device, op, buffers);
     case DType::float64: return reduce_typed<double>(device, op, buffers);
     case DType::int64: return reduce_typed<std::int64_t>(device, op, buffers);
-    default: AB_ASSERT(!"reductions take float32, float64 and int64");
+    case DType::uint8: AB_ASSERT(!"bytes are not reduced");
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/reduce.h"
 
+#include "engine/kernels/reduce_functors.h"
+
 namespace ab {
 namespace {
 

@@ -4,7 +4,7 @@
 // The tokens of a vision transformer: a sequence of vectors for each sample, the first of them the class token.
 
 #include "engine/core/tensor.h"
-#include "engine/kernels/elementwise.h"
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {

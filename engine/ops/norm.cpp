@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/norm.h"
 
-#include "engine/comm/comm.h"
-#include "engine/kernels/batch_norm.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/layer_norm.h"
 #include "engine/ops/checks.h"
@@ -25,8 +23,6 @@ void check_affine(std::string_view operation, const Tensor& x, const Tensor& gam
            "{}: gamma and beta must be on the device of x; move them with to()", operation);
 }
 
-bool shared(const BatchNormStats& stats) { return stats.ranks && stats.ranks->size() > 1; }
-
 void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool training, const Tensor& residual,
                       const Tensor& sums) {
   const std::int64_t channels = x.dim(-1);
@@ -35,7 +31,7 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
                  t->device() == x.device(),
              "batch_norm: the running statistics must be {} [{}] on the device of x",
              name_of(computing_type(x)), channels);
-  AB_CHECK(!training || shared(stats) || x.numel() > channels,
+  AB_CHECK(!training || stats.sum_over_ranks || x.numel() > channels,
            "batch_norm: x {} has one value per channel, which has no variance; use a larger batch",
            x.shape().str());
   AB_CHECK(!sums.defined() || (sums.shape() == Shape{2, channels} && sums.dtype() == DType::float32 &&
@@ -57,9 +53,7 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
            "batch_norm: only a ReLU is fused; apply any other activation to its result");
   const bool relu = activation == Activation::relu;
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
-  SumOverRanks sum_over_ranks;
-  if (training && shared(stats))
-    sum_over_ranks = [ranks = stats.ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
+  const SumOverRanks sum_over_ranks = training ? stats.sum_over_ranks : SumOverRanks{};
   const BatchMoments moments = training
                                    ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
                                                    stats.running_var, stats.momentum, sum_over_ranks)

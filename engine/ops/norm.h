@@ -4,11 +4,9 @@
 // Normalisation over the batch (Ioffe & Szegedy 2015) and over the features (Ba et al. 2016).
 
 #include "engine/autograd/var.h"
-#include "engine/backend/backend.h"
+#include "engine/kernels/batch_norm.h"
 
 namespace ab {
-
-class Comm;
 
 /// Running statistics of one batch norm: buffers, updated in place by training forwards (unbiased variance);
 /// and whose batches a training step takes its statistics over.
@@ -17,9 +15,9 @@ struct BatchNormStats {
   Tensor running_var;   ///< [C]
   float momentum = 0.1f;
   float epsilon = 1e-5f;
-  /// Not null: the batches of all these ranks, as if they were one (synchronised batch norm). Every one of them
-  /// calls its batch norms in the same order; it must outlive the backward pass.
-  Comm* ranks = nullptr;
+  /// Not empty: the batches of several ranks, as if they were one (synchronised batch norm). Each of them calls its
+  /// batch norms in the same order; what this refers to must outlive the backward pass.
+  SumOverRanks sum_over_ranks = {};
 };
 
 /// y = act(gamma · (x − mean) / sqrt(var + eps) + beta [+ residual])   over all but the last dimension of x.

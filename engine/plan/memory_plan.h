@@ -28,6 +28,11 @@ struct MemoryRow {
   MemoryUse use;
 };
 
+/// Buckets of gradients, of which float32 takes `bytes`: what travels is a copy of its own if it has 16 bits.
+constexpr std::int64_t bucket_memory(std::int64_t bytes, DType wire) {
+  return wire == DType::float32 ? bytes : bytes + bytes / 4 * static_cast<std::int64_t>(size_of(wire));
+}
+
 /// What no method changes: buffers and averaged weights.
 MemoryUse memory_of_no_method(const ModelSizes& sizes, const PlannedRun& run);
 /// In training at full rank with averaged gradients.

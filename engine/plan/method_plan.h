@@ -16,8 +16,8 @@ struct MethodPlan {
   std::vector<std::string> phases;            ///< its own, as in the ledger, in the order of a run
   std::map<std::string, std::int64_t> times{};  ///< how often each phase that is no step takes place
   std::vector<MemoryRow> memory{};
-  std::vector<LayerRank> cut_ranks{};    ///< of every weight that is cut on the way
-  std::vector<LayerRank> final_ranks{};  ///< of the weights that the run leaves in factors
+  std::vector<LayerRank> cut_r{};    ///< of every weight that is cut on the way
+  std::vector<LayerRank> final_r{};  ///< of the weights that the run leaves in factors
 };
 
 }  // namespace ab

@@ -14,6 +14,7 @@
 #include "engine/core/check.h"
 #include "engine/io/metrics_log.h"
 #include "engine/optim/schedule.h"
+#include "engine/sync/gradient_buckets.h"
 
 namespace ab {
 
@@ -33,7 +34,7 @@ struct ExtraCollective {
 };
 
 /// Ranks r of factors that stand in for those which only training can tell.
-struct AssumedRanks {
+struct AssumedR {
   double ratio = 0;                 ///< > 0: r = ratio · n
   std::string run{};                ///< a trained run to take them from; empty: none
   std::vector<LayerRank> layers{};  ///< those of that run
@@ -42,18 +43,18 @@ struct AssumedRanks {
 
 struct PlannedRun {
   int world_size = 1, ranks_per_node = 0;
+  Wiring wiring{};
   std::int64_t total_steps = 0, steps_per_epoch = 0;
   LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
-  std::int64_t bucket_bytes = std::int64_t{4} << 20;
-  std::int64_t gradient_element_bytes = 4;  ///< on the wire
+  GradientWire gradients{};
   int moments_per_parameter = 1;            ///< Optimizer::moments_per_parameter()
   bool averages_weights = false;            ///< layers/weight_average.h
   std::int64_t micro_batches = 1;           ///< of a step
   std::int64_t last_micro_batches = 1;      ///< of the last step in an epoch
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
   std::vector<ExtraCollective> every_evaluation_but_last{};
-  AssumedRanks assumed{};
+  AssumedR assumed{};
   std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.

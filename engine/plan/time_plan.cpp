@@ -8,11 +8,12 @@ namespace {
 
 constexpr double kBackwardShare = 2.0 / 3;
 
-double hidden_seconds(const PlannedSteps& steps, const LinkModel& links, double batch_seconds) {
+double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const LinkModel& links, double batch_seconds) {
   double all_but_last = 0;
-  for (std::size_t i = 0; i + 1 < steps.bucket_bytes.size(); ++i)
-    all_but_last +=
-        links.seconds(Collective::all_reduce, steps.ranks, steps.crossing_links, 1, steps.bucket_bytes[i]);
+  for (std::size_t i = 0; i + 1 < steps.bucket_bytes.size(); ++i) {
+    const Route route = ledger.route(Collective::all_reduce, steps.group, steps.bucket_bytes[i]);
+    all_but_last += links.seconds(Collective::all_reduce, route, 1, steps.bucket_bytes[i]);
+  }
   return static_cast<double>(steps.steps) * std::min(kBackwardShare * batch_seconds, all_but_last);
 }
 
@@ -21,9 +22,9 @@ std::map<std::string, PhaseTime> time_of_class(const RankClass& ranks, const Lin
   std::map<std::string, PhaseTime> times;
   for (const auto& [key, entry] : ranks.ledger.entries())
     times[key.phase].communication +=
-        links.seconds(key.collective, key.ranks, key.crossing_links, entry.calls, entry.payload_bytes);
+        links.seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
   for (const PlannedSteps& steps : ranks.steps)
-    times[steps.phase].hidden += hidden_seconds(steps, links, batch_seconds);
+    times[steps.phase].hidden += hidden_seconds(steps, ranks.ledger, links, batch_seconds);
   return times;
 }
 

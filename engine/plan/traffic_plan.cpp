@@ -3,8 +3,6 @@
 
 #include <numeric>
 
-#include "engine/sync/gradient_buckets.h"
-
 namespace ab {
 namespace {
 
@@ -14,9 +12,9 @@ constexpr const char* kEvaluation = "evaluation";
 std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
   std::vector<std::int64_t> bytes, payloads;
   for (auto it = elements.rbegin(); it != elements.rend(); ++it)
-    bytes.push_back(*it * run.gradient_element_bytes);
+    bytes.push_back(*it * static_cast<std::int64_t>(size_of(run.gradients.dtype)));
   std::size_t begin = 0;
-  for (const std::size_t end : bucket_ends(bytes, run.bucket_bytes)) {
+  for (const std::size_t end : bucket_ends(bytes, run.gradients.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return bytes.begin() + static_cast<std::ptrdiff_t>(i); };
     payloads.push_back(std::accumulate(at(begin), at(end), std::int64_t{0}));
     begin = end;
@@ -28,19 +26,19 @@ std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& eleme
 
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   TrafficPlan plan;
-  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node));
+  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node), run.wiring);
   plan.classes.push_back({.count = run.world_size, .ledger = empty});
   plan.class_of_rank.assign(static_cast<std::size_t>(run.world_size), 0);
   return plan;
 }
 
 TrafficPlan plan_for_nodes(const PlannedRun& run, const NodeLayout& layout) {
-  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node));
+  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node), run.wiring);
   TrafficPlan plan;
-  std::map<std::pair<int, int>, int> known;  // by size of the node and links of its ring that cross
+  std::map<Route, int> known;
   for (int node = 0; node < layout.nodes(); ++node) {
-    const auto [at, is_new] = known.try_emplace({layout.size_of(node), empty.crossing_links(layout.members_of(node))},
-                                                static_cast<int>(plan.classes.size()));
+    const Route route = route_of(Collective::all_reduce, AllReduce::direct, empty.layout_of(layout.members_of(node)));
+    const auto [at, is_new] = known.try_emplace(route, static_cast<int>(plan.classes.size()));
     if (is_new) plan.classes.push_back({.first = layout.first_of(node), .ledger = empty});
     plan.classes[static_cast<std::size_t>(at->second)].count += layout.size_of(node);
     plan.class_of_rank.insert(plan.class_of_rank.end(), static_cast<std::size_t>(layout.size_of(node)), at->second);
@@ -95,8 +93,7 @@ void TrafficCounter::steps(const std::string& phase, const StepCount& done,
                            const std::vector<std::int64_t>& gradients, const RingMembers& members) {
   if (done.steps == 0) return;
   set_phase(phase);
-  PlannedSteps planned{phase, done.steps, static_cast<int>(members.ranks.size()),
-                       ranks_.ledger.crossing_links(members.ranks), bucket_payloads(gradients, run_)};
+  PlannedSteps planned{phase, done.steps, ranks_.ledger.layout_of(members.ranks), bucket_payloads(gradients, run_)};
   for (const std::int64_t bytes : planned.bucket_bytes)
     count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);

@@ -17,12 +17,12 @@
 
 namespace ab {
 
-/// The steps of a class of ranks that exchange the same gradients over the same ring.
+/// The steps of a class of ranks that exchange the same gradients over the same group.
 struct PlannedSteps {
   std::string phase;
   std::int64_t steps = 0;
-  int ranks = 1, crossing_links = 0;       ///< of the ring (ledger.h)
-  std::vector<std::int64_t> bucket_bytes;  ///< in the order in which they leave
+  Layout group{};
+  std::vector<std::int64_t> bucket_bytes{};  ///< in the order in which they leave
 };
 
 /// Ranks that send alike.

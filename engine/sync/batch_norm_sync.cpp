@@ -13,11 +13,14 @@ BatchNormSync::BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_no
 }
 
 BatchNormSync::~BatchNormSync() {
-  for (BatchNormStats* stats : batch_norms_) stats->ranks = nullptr;
+  for (BatchNormStats* stats : batch_norms_) stats->sum_over_ranks = {};
 }
 
 void BatchNormSync::enter(bool in_groups) {
-  for (BatchNormStats* stats : batch_norms_) stats->ranks = in_groups && group_ ? group_.get() : world_.get();
+  Comm* const ranks = in_groups && group_ ? group_.get() : world_.get();
+  for (BatchNormStats* stats : batch_norms_)
+    if (ranks->size() > 1) stats->sum_over_ranks = [ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
+    else stats->sum_over_ranks = {};
 }
 
 }  // namespace ab

@@ -29,7 +29,7 @@ void CompressedGradients::enter(std::int64_t step) {
   compressing_ = compress;
   buckets_.reset();  // its hooks, before others take their places
   buckets_ = std::make_unique<GradientBuckets>(compress ? begin() : replica().params, world(), ReduceOp::mean,
-                                               start_.bucket_bytes);
+                                               start_.gradients);
   buckets_->set_exchange(exchange_);
 }
 

@@ -15,9 +15,12 @@ std::vector<int> daso_senders(const NodeLayout& layout, std::int64_t q) {
 }
 
 DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& options, const LrSchedule& schedule,
-                           SyncBn sync_bn, std::int64_t bucket_bytes)
+                           SyncBn sync_bn, const GradientWire& wire)
     : ReplicaStrategy(std::move(model), world, sync_bn, world.rank() / std::max(1, options.node_size)),
-      options_(options), calendar_(options, schedule), controller_(options), layout_{world.size(), options.node_size},
+      options_(options),
+      calendar_(options, schedule),
+      controller_(options),
+      layout_{world.size(), options.node_size},
       node_(split_nodes(world, layout_)) {
   AB_CHECK(options_.start_skips >= 1 && options_.max_skips >= 1, "DASO sends every B >= 1 steps");
   AB_CHECK(options_.start_wait >= 1 && options_.start_wait <= options_.start_skips,
@@ -27,7 +30,7 @@ DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& option
     across_.push_back(sends_in(q) ? std::move(comm) : nullptr);
   }
   for (const Param* param : replica().params) params_.push_back(param->value.value());
-  if (options_.node_size > 1) gradients_.emplace(replica().params, *node_, ReduceOp::mean, bucket_bytes);
+  if (options_.node_size > 1) gradients_.emplace(replica().params, *node_, ReduceOp::mean, wire);
 }
 
 int DasoStrategy::sender_in_node(std::int64_t q) const { return static_cast<int>(q % node_->size()); }

@@ -28,13 +28,13 @@ std::vector<int> daso_senders(const NodeLayout& layout, std::int64_t q);
 class DasoStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char *kBlocking = "blocking", *kCycling = "cycling";  ///< phases of the updates
-  static constexpr const char* kAverage = "average";  ///< phase of blocking exchanges
-  static constexpr const char* kMerge = "merge";      ///< phase of the others
-  static constexpr const char* kLabel = "across";     ///< of the communicators of senders in the ledger
+  static constexpr const char* kAverage = "average";                           ///< phase of blocking exchanges
+  static constexpr const char* kMerge = "merge";                               ///< phase of the others
+  static constexpr const char* kLabel = "across";  ///< of the communicators of senders in the ledger
 
   /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node.
   DasoStrategy(Replica replica, Comm& world, const DasoOptions& options, const LrSchedule& schedule,
-               SyncBn sync_bn = SyncBn::world, std::int64_t bucket_bytes = GradientBuckets::kDefaultBucketBytes);
+               SyncBn sync_bn = SyncBn::world, const GradientWire& wire = {});
 
   std::string phase() const override;
   void set_gradient_exchange(bool on) override;

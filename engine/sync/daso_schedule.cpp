@@ -8,8 +8,8 @@
 namespace ab {
 
 DasoPace next_pace(const DasoPace& pace, const DasoOptions& options) {
-  const DasoPace next = pace.skips > 1 ? DasoPace{pace.skips / 2, pace.wait - 1}
-                                       : DasoPace{options.max_skips, options.max_skips / 4};
+  const DasoPace next =
+      pace.skips > 1 ? DasoPace{pace.skips / 2, pace.wait - 1} : DasoPace{options.max_skips, options.max_skips / 4};
   return {next.skips, std::clamp<std::int64_t>(next.wait, 1, next.skips)};
 }
 

@@ -72,7 +72,9 @@ DasoPace next_pace(const DasoPace& pace, const DasoOptions& options);
 class DasoCalendar {
  public:
   DasoCalendar(const DasoOptions& options, const LrSchedule& schedule)
-      : warmup_(options.warmup_epochs), cooldown_(options.cooldown_epochs), per_epoch_(schedule.steps_per_epoch),
+      : warmup_(options.warmup_epochs),
+        cooldown_(options.cooldown_epochs),
+        per_epoch_(schedule.steps_per_epoch),
         total_(schedule.total_steps) {}
 
   std::int64_t epochs() const { return (total_ + per_epoch_ - 1) / per_epoch_; }

@@ -3,8 +3,8 @@
 
 namespace ab {
 
-DenseStrategy::DenseStrategy(Replica model, Comm& comm, std::int64_t bucket_bytes)
+DenseStrategy::DenseStrategy(Replica model, Comm& comm, const GradientWire& wire)
     : ReplicaStrategy(std::move(model), comm),
-      gradients_(replica().params, world(), ReduceOp::mean, bucket_bytes) {}
+      gradients_(replica().params, world(), ReduceOp::mean, wire) {}
 
 }  // namespace ab

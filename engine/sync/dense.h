@@ -13,7 +13,7 @@ class DenseStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char* kPhase = "full";
 
-  DenseStrategy(Replica replica, Comm& world, std::int64_t bucket_bytes = GradientBuckets::kDefaultBucketBytes);
+  DenseStrategy(Replica replica, Comm& world, const GradientWire& wire = {});
 
   std::string phase() const override { return kPhase; }
   void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }

@@ -22,10 +22,10 @@
 namespace ab {
 
 struct DilocoOptions {
-  std::int64_t inner_steps = 20;  ///< H
-  double outer_lr = 0.7;          ///< η_o
-  double outer_momentum = 0.9;    ///< μ
-  std::int64_t fragments = 1;     ///< F, a divisor of H
+  std::int64_t inner_steps = 20;   ///< H
+  double outer_lr = 0.7;           ///< η_o
+  double outer_momentum = 0.9;     ///< μ
+  std::int64_t fragments = 1;      ///< F, a divisor of H
   std::int64_t overlap_steps = 0;  ///< τ < H/F
   double mixing = 0;               ///< a, 0 to 1
 

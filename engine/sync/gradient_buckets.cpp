@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/pack.h"
 
 namespace ab {
@@ -38,8 +39,10 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
 }
 
 GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
-                                 std::int64_t bucket_bytes)
+                                 const GradientWire& wire)
     : comm_(comm), op_(op) {
+  AB_CHECK(wire.dtype == DType::float32 || wire.dtype == DType::bfloat16 || wire.dtype == DType::float16,
+           "gradients travel as float32, bfloat16 or float16, not {}", name_of(wire.dtype));
   std::vector<Param*> trained;
   std::vector<std::int64_t> bytes;
   for (auto it = params.rbegin(); it != params.rend(); ++it) {
@@ -48,11 +51,11 @@ GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, 
     AB_CHECK(param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
              param->name, name_of(param->value.value().dtype()));
     trained.push_back(param);
-    bytes.push_back(static_cast<std::int64_t>(param->value.value().bytes()));
+    bytes.push_back(param->numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
   }
   std::size_t begin = 0;
-  for (const std::size_t end : bucket_ends(bytes, bucket_bytes)) {
-    add_bucket(std::span(trained).subspan(begin, end - begin));
+  for (const std::size_t end : bucket_ends(bytes, wire.bucket_bytes)) {
+    add_bucket(std::span(trained).subspan(begin, end - begin), wire.dtype);
     begin = end;
   }
 
@@ -67,15 +70,16 @@ GradientBuckets::~GradientBuckets() {
     for (Entry& entry : bucket.entries) entry.hooked.set_grad_ready_hook({});
 }
 
-void GradientBuckets::add_bucket(std::span<Param* const> params) {
+void GradientBuckets::add_bucket(std::span<Param* const> params, DType wire) {
   Bucket& bucket = buckets_.emplace_back();
   std::int64_t elements = 0;
   for (const Param* param : params) elements += param->numel();
-  bucket.flat = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
+  bucket.result = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
+  bucket.sent = wire == DType::float32 ? bucket.result : Tensor(Shape{elements}, wire, bucket.result.device());
   std::int64_t begin = 0;
   for (Param* const param : in_order_of_places(params)) {
     const std::int64_t end = begin + param->numel();
-    bucket.entries.push_back({param, param->value, bucket.flat.slice(begin, end)});
+    bucket.entries.push_back({param, param->value, bucket.result.slice(begin, end), bucket.sent.slice(begin, end)});
     begin = end;
   }
 }
@@ -94,15 +98,15 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
   AB_CHECK(entry.param->numel() == entry.place.numel(),
            "{} changed its shape to {} after its gradient bucket was laid out", entry.param->name,
            entry.param->value.shape().str());
-  if (grad.defined()) entry.place.copy_from(grad);
-  else entry.place.set_zero();
+  if (grad.defined()) cast_into(entry.sent, grad);
+  else entry.sent.set_zero();
   entry.packed = true;
   ++bucket.packed;
 }
 
 void GradientBuckets::start_full_buckets() {
   for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
-    buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].flat, op_);
+    buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
 }
 
 void GradientBuckets::finish() {
@@ -112,6 +116,7 @@ void GradientBuckets::finish() {
   start_full_buckets();
   for (Bucket& bucket : buckets_) {
     bucket.request.wait();
+    if (bucket.sent.dtype() != DType::float32) cast_into(bucket.result, bucket.sent);
     bucket.packed = 0;
     for (Entry& entry : bucket.entries) {
       Var& value = entry.param->value;

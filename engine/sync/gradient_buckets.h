@@ -6,6 +6,9 @@
 // (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
 // full early waits for its predecessors, so ranks whose backward runs in another order still agree.
 //
+// Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
+// and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
+//
 //   GradientBuckets buckets(params, comm, ReduceOp::mean);
 //   backward(loss);      // starts all-reduces on the way
 //   buckets.finish();    // now every param has the mean gradient of all ranks
@@ -24,14 +27,19 @@ namespace ab {
 /// than `bucket_bytes`.
 std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes);
 
+/// How gradients travel.
+struct GradientWire {
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  DType dtype = DType::float32;  ///< or bfloat16, float16
+  bool operator==(const GradientWire&) const = default;
+};
+
 class GradientBuckets {
  public:
-  static constexpr std::int64_t kDefaultBucketBytes = std::int64_t{4} << 20;
-
   /// Frozen parameters are left out. Takes over the gradient hooks of the others until destruction, so an
   /// older object over the same parameters must be gone before a new one is made. `comm` must outlive this.
   GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op = ReduceOp::mean,
-                  std::int64_t bucket_bytes = kDefaultBucketBytes);
+                  const GradientWire& wire = {});
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -46,23 +54,25 @@ class GradientBuckets {
 
   std::size_t bucket_count() const { return buckets_.size(); }
   /// The flat tensor of one bucket, which holds its gradients after finish().
-  const Tensor& bucket(std::size_t i) const { return buckets_[i].flat; }
+  const Tensor& bucket(std::size_t i) const { return buckets_[i].result; }
 
  private:
   struct Entry {
     Param* param;
     Var hooked;    // the leaf that carries our hook, even if the parameter is given another
-    Tensor place;  // its part of the bucket
+    Tensor place;  // its part of the bucket's result
+    Tensor sent;   // its part of what travels
     bool packed = false;
   };
   struct Bucket {
     std::vector<Entry> entries;
-    Tensor flat;
+    Tensor sent;
+    Tensor result;  // float32; `sent` itself when that is
     std::size_t packed = 0;
     Request request;
   };
 
-  void add_bucket(std::span<Param* const> params);
+  void add_bucket(std::span<Param* const> params, DType wire);
   void on_grad_ready(Bucket& bucket, Entry& entry);
   void pack(Bucket& bucket, Entry& entry);
   void start_full_buckets();

@@ -21,14 +21,15 @@ std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedul
 }
 
 LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& options, const LrSchedule& schedule,
-                             SyncBn sync_bn, std::int64_t bucket_bytes)
+                             SyncBn sync_bn, const GradientWire& wire)
     : ReplicaStrategy(std::move(replica), world, sync_bn, world.rank() / std::max(1, options.node_size)),
-      options_(options), schedule_(schedule) {
+      options_(options),
+      schedule_(schedule) {
   AB_CHECK(options_.average_every >= 1, "local training averages every H >= 1 steps, got {}", options_.average_every);
   begin_round(0);
   if (options_.node_size == 1) return;
   node_ = split_nodes(world, {world.size(), options_.node_size});
-  gradients_.emplace(this->replica().params, *node_, ReduceOp::mean, bucket_bytes);
+  gradients_.emplace(this->replica().params, *node_, ReduceOp::mean, wire);
 }
 
 void LocalStrategy::set_gradient_exchange(bool on) {

@@ -44,10 +44,10 @@ class LocalStrategy final : public ReplicaStrategy {
   static constexpr const char* kSteps = "local";      ///< phase of the updates
   static constexpr const char* kAverage = "average";  ///< phase of the averages
 
-  /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node. `bucket_bytes`: of the
+  /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node. `wire`: of the
   /// gradients inside a node.
   LocalStrategy(Replica replica, Comm& world, const LocalOptions& options, const LrSchedule& schedule,
-                SyncBn sync_bn = SyncBn::world, std::int64_t bucket_bytes = GradientBuckets::kDefaultBucketBytes);
+                SyncBn sync_bn = SyncBn::world, const GradientWire& wire = {});
 
   std::string phase() const override { return kSteps; }
   void set_gradient_exchange(bool on) override;

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/core/dtype.h"
 #include "tests/fake_gpu/stream.h"
 
 struct ncclComm {
@@ -54,12 +55,13 @@ std::size_t size_of(ncclDataType_t type) {
   }
 }
 
+/// 16-bit sums are rounded at every hop.
 template <class T> void reduce_into(char* result, const char* other, std::size_t count, ncclRedOp_t op) {
   for (std::size_t i = 0; i < count; ++i) {
     T a, b;
     std::memcpy(&a, result + i * sizeof(T), sizeof(T));
     std::memcpy(&b, other + i * sizeof(T), sizeof(T));
-    a = op == ncclMax ? std::max(a, b) : static_cast<T>(a + b);
+    a = op == ncclMax ? (b > a ? b : a) : static_cast<T>(a + b);
     std::memcpy(result + i * sizeof(T), &a, sizeof(T));
   }
 }
@@ -68,22 +70,31 @@ template <class T> void divide(char* values, std::size_t count, int by) {
   for (std::size_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, values + i * sizeof(T), sizeof(T));
-    value /= static_cast<T>(by);
+    value = static_cast<T>(value / static_cast<ab::compute_t<T>>(by));
     std::memcpy(values + i * sizeof(T), &value, sizeof(T));
   }
 }
 
+template <class T> Bytes reduce_as(const std::vector<Bytes>& operands, ncclRedOp_t op) {
+  Bytes result = operands[0];
+  const std::size_t count = result.size() / sizeof(T);
+  for (std::size_t r = 1; r < operands.size(); ++r) reduce_into<T>(result.data(), operands[r].data(), count, op);
+  if (op == ncclAvg) divide<T>(result.data(), count, static_cast<int>(operands.size()));
+  return result;
+}
+
 /// In rank order.
 Bytes reduce(const std::vector<Bytes>& operands, ncclDataType_t type, ncclRedOp_t op) {
-  Bytes result = operands[0];
-  const std::size_t count = result.size() / size_of(type);
-  for (std::size_t r = 1; r < operands.size(); ++r)
-    if (type == ncclFloat32) reduce_into<float>(result.data(), operands[r].data(), count, op);
-    else if (type == ncclFloat64) reduce_into<double>(result.data(), operands[r].data(), count, op);
-    else reduce_into<std::int64_t>(result.data(), operands[r].data(), count, op);
-  if (op == ncclAvg && type == ncclFloat32) divide<float>(result.data(), count, static_cast<int>(operands.size()));
-  if (op == ncclAvg && type == ncclFloat64) divide<double>(result.data(), count, static_cast<int>(operands.size()));
-  return result;
+  switch (type) {
+    case ncclFloat32: return reduce_as<float>(operands, op);
+    case ncclFloat64: return reduce_as<double>(operands, op);
+    case ncclBfloat16: return reduce_as<ab::bfloat16>(operands, op);
+    case ncclFloat16: return reduce_as<ab::float16>(operands, op);
+    case ncclInt64: return reduce_as<std::int64_t>(operands, op);
+    default: break;
+  }
+  std::fprintf(stderr, "fake NCCL: a reduction of a type that the real one may not take\n");
+  std::abort();
 }
 
 /// Adds this rank to a list; true when it is the last one.

@@ -5,7 +5,7 @@
 
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/cpu/scratch.h"
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab::cpu {
 namespace {

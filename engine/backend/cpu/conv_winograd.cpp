@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "engine/backend/cpu/scratch.h"
-#include "engine/backend/exec.h"
 #include "engine/core/threads.h"
+#include "engine/device/exec.h"
 
 namespace ab::cpu {
 namespace {

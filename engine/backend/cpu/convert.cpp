@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cpu/convert.h"
 
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab::cpu {
 namespace {

@@ -87,8 +87,6 @@ class CpuBackend final : public Backend {
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }
-
-  void synchronize() override {}
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/convert.h"
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 #include "engine/kernels/epilogue.h"
 
 namespace ab::cpu {

@@ -8,8 +8,8 @@
 #include "engine/backend/cpu/conv_gemm.h"
 #include "engine/backend/cpu/conv_loops.h"
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/exec.h"
 #include "engine/core/threads.h"
+#include "engine/device/exec.h"
 
 namespace ab::cpu {
 namespace {

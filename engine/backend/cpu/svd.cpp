@@ -6,7 +6,7 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/exec.h"
+#include "engine/device/exec.h"
 
 namespace ab::cpu {
 namespace {

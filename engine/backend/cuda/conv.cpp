@@ -30,7 +30,7 @@ void take_moments(const Tensor& y, const Tensor& sums) {
 
 /// Runs the plan that the thread keeps for this call, made and chosen at first use. The epilogue is that of the tensor
 /// which the direction writes. `sums` receives those of y if that plan brings them.
-void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection direction, const Tensor& x,
+void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection direction, const Tensor& x,
                const Tensor& w, const Tensor& y, const Epilogue& epilogue, Tensor* sums = nullptr) {
   std::int64_t alignment = kCudnnAlignment;
   for (const Tensor* t : {&x, &w, &y, &epilogue.bias, &epilogue.grad.saved})
@@ -41,17 +41,17 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
   key.has_sums = sums != nullptr;
   // Compiled for seconds, and not always faster than a pass of our own.
   if (key.choice == PlanChoice::timed) key.grad = epilogue.grad.activation;
-  CudnnConv& conv = context.conv(key);
+  CudnnConv& conv = libraries.conv(key);
   const bool may_have_sums = sums && (conv.has_sums() || conv.candidates() > 1);
   const Tensor totals = may_have_sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
   const CudnnConvData data{x.raw(), w.raw(), y.raw(), address_of(epilogue.bias), address_of(epilogue.grad.saved),
                            may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
-    conv.execute(context.cudnn(), data, context.workspace(conv.workspace_bytes(i)), i);
+    conv.execute(libraries.cudnn(), data, libraries.stream().workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(written, epilogue);
   };
-  keep_fastest(conv, context, [&](std::size_t i) {
+  keep_fastest(conv, libraries, [&](std::size_t i) {
     run(i);
     if (sums) take_moments(y, conv.has_sums(i) ? totals : Tensor());
   });
@@ -64,46 +64,46 @@ void run_cudnn(ThreadContext& context, const Conv2dSpec& spec, ConvDirection dir
 // Pointwise convolutions are matrix products: cuDNN computes float32 in NCHW and copies NHWC to and fro; a product
 // needs neither. Over P pixels:   y[P,O] = x wᵀ     dx[P,I] = dy w     dW[O,I] = dyᵀ x
 
-void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                     const Epilogue& epilogue, const Tensor& y) {
   if (y.numel() == 0) return;
   if (!spec.is_pointwise()) {
     const bool in_two_steps = !may_be_fused(epilogue.activation);
     const Epilogue first = in_two_steps ? Epilogue{.bias = epilogue.bias} : epilogue;
-    run_cudnn(context, spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
+    run_cudnn(libraries, spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
     if (in_two_steps) apply_epilogue(y, epilogue.without_bias());
     return;
   }
-  gemm(context, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
+  gemm(libraries, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
        y.view({-1, spec.out_channels}), epilogue);
 }
 
-Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y) {
   Tensor sums;
   if (spec.is_pointwise() || y.numel() == 0)
-    conv2d_forward(context, spec, x, w, {bias}, y);
+    conv2d_forward(libraries, spec, x, w, {bias}, y);
   else
-    run_cudnn(context, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
+    run_cudnn(libraries, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
   return sums;
 }
 
-void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
+void conv2d_backward_data(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
                           const Tensor& dx, const ActivationGrad& of_x) {
   if (dx.numel() == 0) return;
-  if (!spec.is_pointwise()) return run_cudnn(context, spec, ConvDirection::backward_data, dx, w, dy, {.grad = of_x});
-  gemm(context, {}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
+  if (!spec.is_pointwise()) return run_cudnn(libraries, spec, ConvDirection::backward_data, dx, w, dy, {.grad = of_x});
+  gemm(libraries, {}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
        dx.view({-1, spec.in_channels}), {.grad = of_x});
 }
 
-void conv2d_backward_weight(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
+void conv2d_backward_weight(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
                             const Tensor& dw, const Tensor& db) {
   if (spec.is_pointwise() && dy.numel() > 0)
-    return gemm_backward_weight(context, dy.view({-1, spec.out_channels}), x.view({-1, spec.in_channels}),
+    return gemm_backward_weight(libraries, dy.view({-1, spec.out_channels}), x.view({-1, spec.in_channels}),
                                 dw.view({spec.out_channels, spec.in_channels}), db);
   if (db.defined()) column_sums(dy, db);
   if (dy.numel() == 0) return dw.set_zero();
-  run_cudnn(context, spec, ConvDirection::backward_weight, x, dw, dy, {});
+  run_cudnn(libraries, spec, ConvDirection::backward_weight, x, dw, dy, {});
 }
 
 }  // namespace ab::cuda

@@ -5,17 +5,17 @@
 // rest.
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/thread_context.h"
+#include "engine/backend/cuda/thread_libraries.h"
 
 namespace ab::cuda {
 
-void conv2d_forward(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                     const Epilogue& epilogue, const Tensor& y);
-Tensor conv2d_forward_summed(ThreadContext& context, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y);
-void conv2d_backward_data(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
+void conv2d_backward_data(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
                           const Tensor& dx, const ActivationGrad& of_x);
-void conv2d_backward_weight(ThreadContext& context, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
+void conv2d_backward_weight(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
                             const Tensor& dw, const Tensor& db);
 
 }  // namespace ab::cuda

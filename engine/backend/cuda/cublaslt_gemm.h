@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/handles.h"
+#include "engine/backend/cuda/library_handles.h"
 #include "engine/core/plan_choice.h"
 
 namespace ab::cuda {

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/check.h"
 #include "engine/backend/cuda/conv.h"
-#include "engine/backend/cuda/device.h"
 #include "engine/backend/cuda/gemm.h"
+#include "engine/backend/cuda/library_check.h"
 #include "engine/backend/cuda/svd.h"
+#include "engine/device/device.h"
 
 namespace ab {
 namespace {
 
-using cuda::ThreadContext;
+using cuda::ThreadLibraries;
 
 class CudaBackend final : public Backend {
  public:
@@ -23,41 +23,36 @@ class CudaBackend final : public Backend {
 
   void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
             const Epilogue& epilogue) override {
-    cuda::gemm(context(), spec, a, b, c, epilogue);
+    cuda::gemm(libraries(), spec, a, b, c, epilogue);
   }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
-    cuda::gemm_backward_weight(context(), dy, x, dw, db);
+    cuda::gemm_backward_weight(libraries(), dy, x, dw, db);
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
-    cuda::batched_gemm(context(), spec, a, b, c);
+    cuda::batched_gemm(libraries(), spec, a, b, c);
   }
 
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    cuda::conv2d_forward(context(), spec, x, w, epilogue, y);
+    cuda::conv2d_forward(libraries(), spec, x, w, epilogue, y);
   }
   Tensor conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
                                const Tensor& y) override {
-    return cuda::conv2d_forward_summed(context(), spec, x, w, bias, y);
+    return cuda::conv2d_forward_summed(libraries(), spec, x, w, bias, y);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
                             const ActivationGrad& of_x) override {
-    cuda::conv2d_backward_data(context(), spec, dy, w, dx, of_x);
+    cuda::conv2d_backward_data(libraries(), spec, dy, w, dx, of_x);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor& db) override {
-    cuda::conv2d_backward_weight(context(), spec, dy, x, dw, db);
+    cuda::conv2d_backward_weight(libraries(), spec, dy, x, dw, db);
   }
 
-  Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(context(), w, method); }
-
-  void synchronize() override {
-    context().refuse_in_capture("waiting for the device");
-    AB_CUDA(cudaStreamSynchronize(context().stream()));
-  }
+  Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(libraries(), w, method); }
 
  private:
-  ThreadContext& context() const { return ThreadContext::current(device_index_); }
+  ThreadLibraries& libraries() const { return ThreadLibraries::current(device_index_); }
 
   int device_index_;
 };

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/backend/cuda/check.h"
+#include "engine/backend/cuda/library_check.h"
 #include "engine/core/memory.h"
 
 namespace ab::cuda {
@@ -40,25 +40,25 @@ class DeviceInfo {
 
 }  // namespace
 
-Tensor eigen_in_place(ThreadContext& context, const Tensor& a) {
+Tensor eigen_in_place(ThreadLibraries& libraries, const Tensor& a) {
   const std::int64_t n = a.dim(0);
   const Tensor values({n}, DType::float64, a.device());
   const DeviceInfo info(a.device());
   const CusolverParams params = make_params();
   std::size_t device_bytes = 0, host_bytes = 0;
-  AB_CUDA(cusolverDnXsyevd_bufferSize(context.cusolver(), params.get(), CUSOLVER_EIG_MODE_VECTOR,
+  AB_CUDA(cusolverDnXsyevd_bufferSize(libraries.cusolver(), params.get(), CUSOLVER_EIG_MODE_VECTOR,
                                       CUBLAS_FILL_MODE_LOWER, n, CUDA_R_64F, a.raw(), n, CUDA_R_64F,
                                       values.raw(), CUDA_R_64F, &device_bytes, &host_bytes));
   std::vector<char> host_buffer(host_bytes);
-  AB_CUDA(cusolverDnXsyevd(context.cusolver(), params.get(), CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_LOWER,
+  AB_CUDA(cusolverDnXsyevd(libraries.cusolver(), params.get(), CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_LOWER,
                            n, CUDA_R_64F, a.raw(), n, CUDA_R_64F, values.raw(), CUDA_R_64F,
-                           context.workspace(device_bytes), device_bytes, host_buffer.data(), host_bytes,
+                           libraries.stream().workspace(device_bytes), device_bytes, host_buffer.data(), host_bytes,
                            info.pointer()));
   info.check("eigenvalue iteration", n, n);
   return values;
 }
 
-ColumnSvd svd_of_columns(ThreadContext& context, const Tensor& columns) {
+ColumnSvd svd_of_columns(ThreadLibraries& libraries, const Tensor& columns) {
   const std::int64_t n = columns.dim(0), m = columns.dim(1);
   const Device device = columns.device();
   ColumnSvd result{Tensor({n, m}, DType::float32, device), Tensor({n}, DType::float32, device),
@@ -66,38 +66,38 @@ ColumnSvd svd_of_columns(ThreadContext& context, const Tensor& columns) {
   const DeviceInfo info(device);
   const CusolverParams params = make_params();
   std::size_t device_bytes = 0, host_bytes = 0;
-  AB_CUDA(cusolverDnXgesvd_bufferSize(context.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F,
+  AB_CUDA(cusolverDnXgesvd_bufferSize(libraries.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F,
                                       columns.raw(), m, CUDA_R_32F, result.s.raw(), CUDA_R_32F,
                                       result.u_columns.raw(), m, CUDA_R_32F, result.v.raw(), n, CUDA_R_32F,
                                       &device_bytes, &host_bytes));
   std::vector<char> host_buffer(host_bytes);
-  AB_CUDA(cusolverDnXgesvd(context.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F, columns.raw(), m,
+  AB_CUDA(cusolverDnXgesvd(libraries.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F, columns.raw(), m,
                            CUDA_R_32F, result.s.raw(), CUDA_R_32F, result.u_columns.raw(), m, CUDA_R_32F,
-                           result.v.raw(), n, CUDA_R_32F, context.workspace(device_bytes), device_bytes,
+                           result.v.raw(), n, CUDA_R_32F, libraries.stream().workspace(device_bytes), device_bytes,
                            host_buffer.data(), host_bytes, info.pointer()));
   info.check("singular value iteration", m, n);
   return result;
 }
 
-Tensor orthonormalise_rows(ThreadContext& context, const Tensor& vectors) {
+Tensor orthonormalise_rows(ThreadLibraries& libraries, const Tensor& vectors) {
   const int n = static_cast<int>(vectors.dim(0)), m = static_cast<int>(vectors.dim(1));
   double* a = vectors.data<double>();
   const Tensor tau({n}, DType::float64, vectors.device());
   const DeviceInfo info(vectors.device());
-  cusolverDnHandle_t handle = context.cusolver();
+  cusolverDnHandle_t handle = libraries.cusolver();
 
   int size_qr = 0, size_q = 0;  // in elements
   AB_CUDA(cusolverDnDgeqrf_bufferSize(handle, m, n, a, m, &size_qr));
   AB_CUDA(cusolverDnDorgqr_bufferSize(handle, m, n, n, a, m, tau.data<double>(), &size_q));
   const int size = std::max(size_qr, size_q);
-  auto* work = static_cast<double*>(context.workspace(static_cast<std::size_t>(size) * sizeof(double)));
+  auto* work = static_cast<double*>(libraries.stream().workspace(static_cast<std::size_t>(size) * sizeof(double)));
 
   AB_CUDA(cusolverDnDgeqrf(handle, m, n, a, m, tau.data<double>(), work, size, info.pointer()));
   // R's diagonal, strided over the matrix, says which vectors came out reversed.
   std::vector<double> diagonal(static_cast<std::size_t>(n));
   AB_CUDA(cudaMemcpy2DAsync(diagonal.data(), sizeof(double), a,
                             static_cast<std::size_t>(m + 1) * sizeof(double), sizeof(double), diagonal.size(),
-                            cudaMemcpyDeviceToHost, context.stream()));
+                            cudaMemcpyDeviceToHost, libraries.stream().handle()));
   AB_CUDA(cusolverDnDorgqr(handle, m, n, n, a, m, tau.data<double>(), work, size, info.pointer()));
   info.check("orthonormalisation", m, n);  // also waits for the diagonal
 

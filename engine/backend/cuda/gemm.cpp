@@ -41,7 +41,7 @@ bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias
 /// C = α op(A) op(B) + β C and what `epilogue` adds to that. `finish(is_fused)` does what remains: all of it, unless
 /// cuBLASLt has it fused.
 template <class Finish>
-void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
+void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
          const Tensor& c, const Tensor& bias, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
   GemmKey key;
@@ -63,22 +63,22 @@ void run(ThreadContext& context, const GemmSpec& spec, GemmEpilogue epilogue, co
   key.align_a = static_cast<std::uint32_t>(alignment_of(a, kAlignment));
   key.align_b = static_cast<std::uint32_t>(alignment_of(b, kAlignment));
   key.align_c = static_cast<std::uint32_t>(alignment_of(c, kAlignment));
-  CublasLtGemm& gemm = context.gemm(key);
+  CublasLtGemm& gemm = libraries.gemm(key);
   const auto execute = [&](std::size_t i) {
-    gemm.execute(context.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), address_of(bias),
-                 context.workspace(gemm.workspace_bytes(i)), context.stream(), i);
+    gemm.execute(libraries.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), address_of(bias),
+                 libraries.stream().workspace(gemm.workspace_bytes(i)), libraries.stream().handle(), i);
     finish(gemm.is_fused(i));
   };
   // What is added to C must be added once.
-  if (spec.beta == 0.0f) keep_fastest(gemm, context, execute);
+  if (spec.beta == 0.0f) keep_fastest(gemm, libraries, execute);
   execute(0);
 }
 
 /// The product by cuBLASLt, which is asked for the bias; an activation is a pass of our own.
-void run_cublaslt(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+void run_cublaslt(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                   const Epilogue& epilogue) {
   const GemmEpilogue fusible = is_aligned(epilogue.bias) ? GemmEpilogue::bias : GemmEpilogue::none;
-  run(context, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, [&](bool has_bias) {
+  run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, [&](bool has_bias) {
     apply_epilogue(c, has_bias ? epilogue.without_bias() : epilogue);
   });
 }
@@ -110,33 +110,33 @@ CudnnMatmulKey matmul_key(const GemmSpec& spec, const Tensor& a, const Tensor& b
 
 }  // namespace
 
-void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
           const Epilogue& epilogue) {
-  const auto separate = [&] { run_cublaslt(context, spec, a, b, c, epilogue); };
+  const auto separate = [&] { run_cublaslt(libraries, spec, a, b, c, epilogue); };
   if (!may_be_fused(spec, c, epilogue) || c.numel() == 0 || a.numel() == 0) return separate();
 
-  CudnnMatmul& matmul = context.matmul(matmul_key(spec, a, b, c, epilogue));
+  CudnnMatmul& matmul = libraries.matmul(matmul_key(spec, a, b, c, epilogue));
   const CudnnMatmulData data{a.raw(),  b.raw(),  c.raw(), address_of(epilogue.bias), address_of(epilogue.z),
                              address_of(epilogue.grad.saved)};
   const auto execute = [&](std::size_t i) {
     if (!matmul.is_fused(i)) return separate();
-    matmul.execute(context.cudnn(), data, context.workspace(matmul.workspace_bytes()));
+    matmul.execute(libraries.cudnn(), data, libraries.stream().workspace(matmul.workspace_bytes()));
   };
   // The way without cuDNN chooses among algorithms of its own, before it is timed itself.
-  if (matmul.candidates() > 1 && !context.capture()) separate();
-  keep_fastest(matmul, context, execute);
+  if (matmul.candidates() > 1 && !libraries.stream().capture()) separate();
+  keep_fastest(matmul, libraries, execute);
   execute(0);
 }
 
-void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
+void gemm_backward_weight(ThreadLibraries& libraries, const Tensor& dy, const Tensor& x, const Tensor& dw,
                           const Tensor& db) {
   const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
-  run(context, {.transpose_a = true}, epilogue, dy, x, dw, db, [&](bool has_sums) {
+  run(libraries, {.transpose_a = true}, epilogue, dy, x, dw, db, [&](bool has_sums) {
     if (db.defined() && !has_sums) column_sums(dy, db);
   });
 }
 
-void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
+void batched_gemm(ThreadLibraries& libraries, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
                   const Tensor& c) {
   const bool loop_inner = spec.inner <= spec.outer;
   const LaunchGrid from_a(a, spec.a, loop_inner), from_b(b, spec.b, loop_inner), to_c(c, spec.c, loop_inner);
@@ -155,13 +155,14 @@ void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Ten
                     .strides_c = to_c.strides,
                     .tf32 = multiplies_as_tf32(c),
                     .choice = plan_choice()};
-  CublasLtGemm& gemm = context.gemm(key);
+  CublasLtGemm& gemm = libraries.gemm(key);
   const auto execute_all = [&](std::size_t candidate) {
     for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
-      gemm.execute(context.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
-                   context.workspace(gemm.workspace_bytes(candidate)), context.stream(), candidate);
+      gemm.execute(libraries.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
+                   libraries.stream().workspace(gemm.workspace_bytes(candidate)), libraries.stream().handle(),
+                   candidate);
   };
-  keep_fastest(gemm, context, execute_all);
+  keep_fastest(gemm, libraries, execute_all);
   execute_all(0);
 }
 

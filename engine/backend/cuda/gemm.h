@@ -6,18 +6,18 @@
 #include <algorithm>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/thread_context.h"
+#include "engine/backend/cuda/thread_libraries.h"
 
 namespace ab::cuda {
 
 /// Backend::gemm.
-void gemm(ThreadContext& context, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
           const Epilogue& epilogue = {});
 /// Backend::gemm_backward_weight.
-void gemm_backward_weight(ThreadContext& context, const Tensor& dy, const Tensor& x, const Tensor& dw,
+void gemm_backward_weight(ThreadLibraries& libraries, const Tensor& dy, const Tensor& x, const Tensor& dw,
                           const Tensor& db);
 /// Backend::batched_gemm: one launch for each step of the shorter of the two loops.
-void batched_gemm(ThreadContext& context, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
+void batched_gemm(ThreadLibraries& libraries, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
                   const Tensor& c);
 
 /// The largest power of two, up to `at_most`, that divides the address. Tensors come aligned to 256 bytes,

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "engine/backend/cuda/check.h"
-#include "engine/backend/cuda/stream.h"
+#include "engine/backend/cuda/library_check.h"
+#include "engine/device/cuda/handles.h"
 
 namespace ab::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "engine/backend/cuda/thread_context.h"
+#include "engine/backend/cuda/thread_libraries.h"
 #include "engine/backend/fastest.h"
 
 namespace ab::cuda {
@@ -15,11 +15,11 @@ namespace ab::cuda {
 double milliseconds(cudaStream_t stream, const std::function<void()>& work);
 
 /// Leaves of a plan's candidates the fastest, except in a capture, where nothing can be waited for. `run(i)` runs
-/// candidate i on the context's stream; its results are overwritten by those of the next.
-template <class Plan, class Run> void keep_fastest(Plan& plan, const ThreadContext& context, const Run& run) {
-  if (plan.candidates() == 1 || context.capture()) return;
+/// candidate i on the stream of `libraries`; its results are overwritten by those of the next.
+template <class Plan, class Run> void keep_fastest(Plan& plan, const ThreadLibraries& libraries, const Run& run) {
+  if (plan.candidates() == 1 || libraries.stream().capture()) return;
   plan.keep(fastest(plan.candidates(),
-                    [&](std::size_t i) { return milliseconds(context.stream(), [&] { run(i); }); }));
+                    [&](std::size_t i) { return milliseconds(libraries.stream().handle(), [&] { run(i); }); }));
 }
 
 }  // namespace ab::cuda

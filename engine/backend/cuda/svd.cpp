@@ -7,7 +7,6 @@
 
 #include "engine/backend/cuda/cusolver.h"
 #include "engine/backend/cuda/gemm.h"
-#include "engine/kernels/diagonal.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 
@@ -37,11 +36,11 @@ struct GramEigen {
   Tensor vt;  ///< [n, n]
 };
 
-GramEigen gram_eigen(ThreadContext& context, const Tensor& w64) {
+GramEigen gram_eigen(ThreadLibraries& libraries, const Tensor& w64) {
   const std::int64_t n = w64.dim(1);
   const Tensor gram({n, n}, DType::float64, w64.device());
-  gemm(context, {.transpose_a = true}, w64, w64, gram);
-  const std::vector<double> values = eigen_in_place(context, gram).to_doubles();
+  gemm(libraries, {.transpose_a = true}, w64, w64, gram);
+  const std::vector<double> values = eigen_in_place(libraries, gram).to_doubles();
   const Tensor ascending = gram.to(Device{});
 
   GramEigen eigen{std::vector<double>(static_cast<std::size_t>(n)), Tensor({n, n}, DType::float64)};
@@ -56,11 +55,11 @@ GramEigen gram_eigen(ThreadContext& context, const Tensor& w64) {
   return eigen;
 }
 
-Svd svd_gram(ThreadContext& context, const Tensor& w) {
+Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
   const std::int64_t m = w.dim(0), n = w.dim(1);
   const Device device = w.device();
   const Tensor w64 = cast(w, DType::float64), y({m, n}, DType::float64, device);
-  const GramEigen eigen = gram_eigen(context, w64);
+  const GramEigen eigen = gram_eigen(libraries, w64);
   const std::vector<float> sigma(eigen.sigma.begin(), eigen.sigma.end());
   Svd result{{}, Tensor::from(sigma, {n}, device), cast(eigen.vt.to(device), DType::float32)};
 
@@ -69,20 +68,20 @@ Svd svd_gram(ThreadContext& context, const Tensor& w) {
     const Tensor scaled = eigen.vt.clone();
     for (std::int64_t i = 0; i < n * n; ++i)
       scaled.data<double>()[i] /= eigen.sigma[static_cast<std::size_t>(i / n)];
-    gemm(context, {.transpose_b = true}, w64, scaled.to(device), y);
+    gemm(libraries, {.transpose_b = true}, w64, scaled.to(device), y);
     result.u = cast(y, DType::float32);
   } else {
-    gemm(context, {.transpose_b = true}, w64, eigen.vt.to(device), y);
+    gemm(libraries, {.transpose_b = true}, w64, eigen.vt.to(device), y);
     const Tensor vectors = transpose(y);
-    const Tensor signs = orthonormalise_rows(context, vectors);
+    const Tensor signs = orthonormalise_rows(libraries, vectors);
     result.u = cast(transpose(vectors), DType::float32);
     scale_columns(result.u, signs);
   }
   return result;
 }
 
-Svd svd_direct(ThreadContext& context, const Tensor& w) {
-  const ColumnSvd by_columns = svd_of_columns(context, transpose(w));
+Svd svd_direct(ThreadLibraries& libraries, const Tensor& w) {
+  const ColumnSvd by_columns = svd_of_columns(libraries, transpose(w));
   const Svd result{transpose(by_columns.u_columns), by_columns.s, transpose(by_columns.v)};
   const Tensor signs = Tensor::from(row_signs<float>(result.vt.to(Device{})), {w.dim(1)}, w.device());
   scale_rows(result.vt, signs);
@@ -92,14 +91,14 @@ Svd svd_direct(ThreadContext& context, const Tensor& w) {
 
 }  // namespace
 
-Svd svd(ThreadContext& context, const Tensor& w, SvdMethod method) {
+Svd svd(ThreadLibraries& libraries, const Tensor& w, SvdMethod method) {
   AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
            "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
   AB_CHECK_KIND(
       numerics, all_finite(w),
       "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
       w.shape().str());
-  return method == SvdMethod::gram ? svd_gram(context, w) : svd_direct(context, w);
+  return method == SvdMethod::gram ? svd_gram(libraries, w) : svd_direct(libraries, w);
 }
 
 }  // namespace ab::cuda

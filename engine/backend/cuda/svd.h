@@ -7,12 +7,12 @@
 // Signs are fixed as on the CPU: the entry of largest magnitude in each row of Vᵀ is positive.
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/thread_context.h"
+#include "engine/backend/cuda/thread_libraries.h"
 
 namespace ab::cuda {
 
 /// Throws Error(numerics) when `w` holds NaN or infinity or when the iteration does not converge. U has
 /// orthonormal columns even where singular values vanish.
-Svd svd(ThreadContext& context, const Tensor& w, SvdMethod method);
+Svd svd(ThreadLibraries& libraries, const Tensor& w, SvdMethod method);
 
 }  // namespace ab::cuda

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// Stands in for engine/backend/cuda in builds that emulate a GPU (CMake option AB_EMULATE_GPU), for tests of
-// everything that has to keep host and device memory apart. The vendor mathematics is the CPU's, on copies in host
-// memory; kernels run as loops (exec.h); so results equal the CPU's to the last bit. Nothing is asynchronous here.
+// Stands in for engine/backend/cuda in builds that emulate a GPU (engine/device/emulated_gpu). The vendor mathematics is
+// the CPU's, on copies in host memory, and kernels run as loops, so results equal the CPU's to the last bit. Nothing is
+// asynchronous here.
 
 #include <algorithm>
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/device.h"
-#include "engine/backend/emulated_gpu/arena.h"
-#include "engine/backend/emulated_gpu/capture.h"
+#include "engine/device/device.h"
+#include "engine/device/emulated_gpu/arena.h"
+#include "engine/device/emulated_gpu/capture.h"
 
 namespace ab {
 namespace {
@@ -148,11 +148,6 @@ class EmulatedBackend final : public Backend {
     return {result.u.to(device_), result.s.to(device_), result.vt.to(device_)};
   }
 
-  void synchronize() override {
-    emulated_gpu::refuse_in_capture("waiting for the device");
-    emulated_gpu::arena(device_.index).count_host_wait();
-  }
-
  private:
   void issue(const std::function<void()>& work) const {
     if (emulated_gpu::capturing(device_)) return emulated_gpu::capture(work);
@@ -163,9 +158,6 @@ class EmulatedBackend final : public Backend {
 };
 
 }  // namespace
-
-int cuda_device_count() { return 2; }
-std::string cuda_unavailable_reason() { return {}; }
 
 Backend& cuda_backend(int device_index) {
   static EmulatedBackend backends[] = {EmulatedBackend(0), EmulatedBackend(1)};

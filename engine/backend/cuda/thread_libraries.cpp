@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/thread_libraries.h"
+
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/library_check.h"
+
+namespace ab::cuda {
+namespace {
+
+// Reductions that repeat bit for bit (cudnn_conv.cpp) came with this version.
+constexpr std::size_t kOldestCudnn = 91100;
+static_assert(CUDNN_VERSION >= kOldestCudnn, "abtrain needs the headers of cuDNN 9.11 or newer");
+
+}  // namespace
+
+ThreadLibraries& ThreadLibraries::current(int device_index) {
+  // First, so that at the end of a thread its libraries go before its streams.
+  ThreadStream& stream = ThreadStream::current(device_index);
+  thread_local std::vector<std::unique_ptr<ThreadLibraries>> by_device;
+  const auto i = static_cast<std::size_t>(device_index);
+  if (by_device.size() <= i) by_device.resize(i + 1);
+  if (!by_device[i]) by_device[i].reset(new ThreadLibraries(stream));
+  return *by_device[i];
+}
+
+ThreadLibraries::~ThreadLibraries() {
+  (void)cudaSetDevice(stream_.device_index());
+  (void)cudaStreamSynchronize(stream_.handle());
+}
+
+cublasLtHandle_t ThreadLibraries::cublaslt() {
+  if (!cublaslt_) {
+    cublasLtHandle_t handle = nullptr;
+    AB_CUDA(cublasLtCreate(&handle));
+    cublaslt_.reset(handle);
+  }
+  return cublaslt_.get();
+}
+
+cudnnHandle_t ThreadLibraries::cudnn() {
+  if (!cudnn_) {
+    AB_CHECK_KIND(
+        communication, cudnnGetVersion() >= kOldestCudnn,
+        "cuDNN {} is too old: install cuDNN 9.11 or newer, or put its folder first on LD_LIBRARY_PATH",
+        cudnnGetVersion());
+    cudnnHandle_t handle = nullptr;
+    const cudnnStatus_t status = cudnnCreate(&handle);
+    AB_CHECK_KIND(
+        communication, status == CUDNN_STATUS_SUCCESS,
+        "cannot start {}; check that all libcudnn_*.so.9 lie in one folder on LD_LIBRARY_PATH and that the GPU has "
+        "free memory",
+        describe(status));
+    cudnn_.reset(handle);
+    AB_CUDA(cudnnSetStream(handle, stream_.handle()));
+  }
+  return cudnn_.get();
+}
+
+cusolverDnHandle_t ThreadLibraries::cusolver() {
+  if (!cusolver_) {
+    cusolverDnHandle_t handle = nullptr;
+    AB_CUDA(cusolverDnCreate(&handle));
+    cusolver_.reset(handle);
+    AB_CUDA(cusolverDnSetStream(handle, stream_.handle()));
+  }
+  return cusolver_.get();
+}
+
+CudnnConv& ThreadLibraries::conv(const CudnnConvKey& key) {
+  if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
+  stream_.refuse_in_capture("a new plan of a convolution");
+  return convs_.try_emplace(key, key, cudnn()).first->second;
+}
+
+CudnnMatmul& ThreadLibraries::matmul(const CudnnMatmulKey& key) {
+  if (const auto it = matmuls_.find(key); it != matmuls_.end()) return it->second;
+  stream_.refuse_in_capture("a new plan of a matrix product");
+  return matmuls_.try_emplace(key, key, cudnn()).first->second;
+}
+
+CublasLtGemm& ThreadLibraries::gemm(const GemmKey& key) {
+  if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
+  stream_.refuse_in_capture("a new plan of a matrix product");
+  return gemms_.try_emplace(key, cublaslt(), key).first->second;
+}
+
+}  // namespace ab::cuda

@@ -1,0 +1,50 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What a thread keeps of the vendors' libraries for each GPU that it works on: their handles, bound to its stream, and
+// the plans of convolutions and matrix products. As with streams, nothing here is shared between threads.
+
+#include <unordered_map>
+
+#include "engine/backend/cuda/cublaslt_gemm.h"
+#include "engine/backend/cuda/cudnn_conv.h"
+#include "engine/backend/cuda/cudnn_matmul.h"
+#include "engine/backend/cuda/library_handles.h"
+#include "engine/device/cuda/thread_stream.h"
+
+namespace ab::cuda {
+
+class ThreadLibraries {
+ public:
+  /// The calling thread's, made at first use; the device becomes the thread's current one.
+  static ThreadLibraries& current(int device_index);
+
+  ~ThreadLibraries();
+  ThreadLibraries(const ThreadLibraries&) = delete;
+  ThreadLibraries& operator=(const ThreadLibraries&) = delete;
+
+  ThreadStream& stream() const { return stream_; }
+
+  // Made at first use.
+  cublasLtHandle_t cublaslt();
+  cudnnHandle_t cudnn();
+  cusolverDnHandle_t cusolver();
+
+  /// The plan, made at first use.
+  CudnnConv& conv(const CudnnConvKey& key);
+  CublasLtGemm& gemm(const GemmKey& key);
+  CudnnMatmul& matmul(const CudnnMatmulKey& key);
+
+ private:
+  explicit ThreadLibraries(ThreadStream& stream) : stream_(stream) {}
+
+  ThreadStream& stream_;
+  CublasLtHandle cublaslt_;
+  CudnnHandle cudnn_;
+  CusolverHandle cusolver_;
+  std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
+  std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
+  std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
+};
+
+}  // namespace ab::cuda

@@ -1,0 +1,33 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Whether there is a GPU to work on, and waiting for it. Needs no CUDA headers, and answers in builds without CUDA too.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine/core/dtype.h"
+
+namespace ab {
+
+/// GPUs that this process can use; 0 without a driver, without a device or in a build without CUDA.
+int cuda_device_count();
+
+/// Why cuda_device_count() is 0 and what to do about it, in one sentence; empty when there is a device.
+std::string cuda_unavailable_reason();
+
+/// Throws Error(communication) that says why, unless this process can use that GPU.
+void check_cuda_device(int device_index);
+
+/// Throws OutOfMemory: `wanted` bytes are more than that GPU has left.
+[[noreturn]] void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted);
+
+/// Waits until all work that this thread has issued to `device` has finished. Throws Bug inside a captured step, and
+/// Error(communication) when the device is not there.
+void synchronize(Device device);
+
+/// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
+void cuda_synchronize(int device_index);
+
+}  // namespace ab

@@ -1,0 +1,81 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// How our own kernels run. A kernel is a functor; here is the only place that knows there are two processors.
+//   for_each_index(device, n, f)     f(i) for i in [0, n), in any order
+//   for_each_row(device, rows, k)    k(team, row): a Team works on one row, its lanes striding over it
+// A Team has lane(), size(), barrier(), sum(v), max(v). It is one serial lane on a CPU and a thread block on
+// a GPU; the tests also run it as real threads, so that a missing barrier shows without a GPU.
+//
+//   for (int64_t c = team.lane(); c < channels; c += team.size()) y[c] = …
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/core/dtype.h"
+#include "engine/core/host_device.h"
+
+#ifdef __CUDACC__
+#include "engine/device/cuda/launch.h"
+#elif defined(AB_EMULATE_GPU)
+#include "engine/device/emulated_gpu/capture.h"
+#include "engine/device/emulated_gpu/kernel_run.h"
+#endif
+
+namespace ab {
+
+/// The whole team in one lane: how rows run on a CPU.
+struct SerialTeam {
+  AB_HD int lane() const { return 0; }
+  AB_HD int size() const { return 1; }
+  AB_HD void barrier() const {}
+  template <class T> AB_HD T sum(T v) const { return v; }
+  template <class T> AB_HD T max(T v) const { return v; }
+};
+
+/// Below this many indices a CPU loop stays on the calling thread: waking the others would cost more.
+inline constexpr std::int64_t kParallelGrain = 16384;
+
+/// Whether kernels for `device` are loops on this processor; the emulated GPU's are.
+constexpr bool runs_as_loops([[maybe_unused]] Device device) {
+#ifdef AB_EMULATE_GPU
+  return true;
+#else
+  return device.kind == DeviceKind::cpu;
+#endif
+}
+
+/// `cost` is the rough number of elements an index touches; it only decides whether threads are woken.
+template <class F>
+void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] std::int64_t cost = 1) {
+#ifdef __CUDACC__
+  if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
+#endif
+  AB_ASSERT(runs_as_loops(device));
+#ifdef AB_EMULATE_GPU
+  if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f, cost); });
+  const emulated_gpu::KernelRun run(device, f);
+#endif
+#pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
+  for (std::int64_t i = 0; i < n; ++i) f(i);
+}
+
+/// `row_cost` is the rough number of elements a row touches; it only decides whether threads are woken.
+template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_unused]] std::int64_t row_cost, const K& kernel) {
+#ifdef __CUDACC__
+  if (device.kind == DeviceKind::cuda) return cuda::launch_rows(device.index, rows, row_cost, kernel);
+#endif
+  AB_ASSERT(runs_as_loops(device));
+#ifdef AB_EMULATE_GPU
+  if (emulated_gpu::capturing(device))
+    return emulated_gpu::capture([=] { for_each_row(device, rows, row_cost, kernel); });
+  const emulated_gpu::KernelRun run(device, kernel);
+#endif
+#pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
+  for (std::int64_t row = 0; row < rows; ++row) {
+    SerialTeam team;
+    kernel(team, row);
+  }
+}
+
+}  // namespace ab

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#include "engine/device/graph.h"
+
+#include "engine/core/check.h"
+
+namespace ab {
+
+std::unique_ptr<Graph> capture_graph(GraphPool& pool, const std::function<void()>& issue_work) {
+  AB_CHECK(pool.device().kind == DeviceKind::cuda, "a graph is of a GPU; a CPU runs its work at once");
+  const GraphPool::Scope scope(pool);
+  return cuda_capture_graph(pool, issue_work);
+}
+
+}  // namespace ab
