@@ -15,7 +15,7 @@
 #include "apps/train/build_run.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
-#include "engine/io/atomic_file.h"
+#include "engine/core/atomic_file.h"
 #include "tests/golden/formula_init.h"
 
 namespace ab {
@@ -74,7 +74,7 @@ void run_rank(const nlohmann::json& golden, const TrainConfig& config, Comm& wor
   GoldenModel model;
   const std::vector<Param*> params = inventory_of(model).params;
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(config, params);
-  const LrSchedule schedule = make_schedule(config, 1);
+  const LrSchedule schedule = make_schedule(config, golden.value("steps_per_epoch", std::int64_t{1}));
   const std::unique_ptr<SyncStrategy> strategy = find_method(config.method).make(config, model, world, schedule);
   TrainState state{0, *optimizer};
   strategy->start(state);

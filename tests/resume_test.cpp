@@ -177,6 +177,22 @@ TEST(Resume, AbTrainingWithARestAndFourRanksInTwoGroups) {
   resume_everywhere(config, 4);
 }
 
+/// Three epochs of DASO, the last one at another pace, as the loss does not fall to a tenth.
+TrainConfig short_daso_run() {
+  TrainConfig config = short_run();
+  config.method = "daso";
+  config.method_options = resolve_config_text({{"method", "daso"}},
+                                              "[daso]\nwarmup_epochs = 0\ncooldown_epochs = 0\nstart_skips = 2\n"
+                                              "stability = 0.9\npatience = 0\n",
+                                              "daso")
+                              .method_options;
+  return config;
+}
+
+TEST(Resume, DasoThatFollowsTheLoss) { resume_everywhere(short_daso_run(), 2); }
+
+TEST(Resume, AStopInAValidationTellsTheEndOfItsEpochOnce) { stop_after(short_daso_run(), 2, 5); }
+
 TEST(Resume, AbTrainingAsReleasedWithAdamW) {
   TrainConfig config = short_run();
   config.optimizer = "adamw";

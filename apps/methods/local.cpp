@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Local training: parameters averaged every H steps (engine/sync/local.h).
+// Local training: parameters averaged at the end of every round (engine/sync/local.h).
 #include "engine/sync/local.h"
 
 #include "apps/methods/method.h"
+#include "apps/methods/nodes.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
@@ -11,36 +12,93 @@ namespace {
 
 constexpr const char* kName = "local";
 
+struct LocalSettings : LocalOptions {
+  std::string preset = "default";
+
+  bool operator==(const LocalSettings&) const = default;
+};
+
+const LocalSettings& settings_of(const TrainConfig& config) { return config.method_options.of<LocalSettings>(); }
+
 void declare(std::vector<Setting>& settings) {
-  auto s = method_section<LocalOptions>(settings, kName, "Local training (method local)");
-  s.number("average_every", &LocalOptions::average_every, 1, 1e9,
+  auto s = method_section<LocalSettings>(settings, kName, "Local training (method local)");
+  Setting& preset = s.name("preset", &LocalSettings::preset, {"default", "qsr-vit-b"},
+                           "where the other local settings start from: our own choice, or what the authors of QSR "
+                           "trained ViT-B on ImageNet with");
+  preset.set = [](TrainConfig& config, const Value& name) {
+    LocalSettings& local = config.method_options.of<LocalSettings>();
+    local = {};
+    local.preset = std::get<std::string>(name);
+    if (local.preset != "default") local.qsr_alpha = 0.0175;
+  };
+  preset.brings_defaults = true;
+  preset.shown_word = "qsr-vit-b";
+
+  s.number("average_every", &LocalSettings::average_every, 1, 1e9,
            "H: every rank trains its own replica, and all average them after every so many steps");
+  s.number("every_step_until", &LocalSettings::every_step_until, 0, 1e15,
+           "post-local: average after every step before this one");
+  s.number("qsr_alpha", &LocalSettings::qsr_alpha, 0, 1e6,
+           "QSR: rounds of (alpha / learning rate)^power steps where that is longer than H; about twice the peak rate "
+           "with AdamW; 0: off");
+  s.number("qsr_power", &LocalSettings::qsr_power, 0.1, 10, "that power");
+  s.number("node_size", &LocalSettings::node_size, 0, 65536,
+           "ranks that share a node and average their gradients in every step; 0: as --ranks-per-node");
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule&) {
-  // No two ranks share gradients, so batch norms are shared by all ranks or by none.
-  return std::make_unique<LocalStrategy>(replica_of(model, config.sync_bn == SyncBn::world), world,
-                                         config.method_options.of<LocalOptions>());
+NodeLayout layout_of(const TrainConfig& config, int world_size) {
+  return node_layout(config, settings_of(config).node_size, world_size);
 }
+
+void check(const TrainConfig& config, Layer&, int world_size) {
+  check_node_size(kName, settings_of(config).node_size, world_size);
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  LocalOptions options = settings_of(config);
+  options.node_size = layout_of(config, world.size()).node_size;
+  // Ranks that do not share gradients share batch norms with all or with none.
+  const bool synchronised =
+      config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
+  return std::make_unique<LocalStrategy>(replica_of(model, synchronised), world, options, schedule, config.sync_bn,
+                                         gradient_wire(config));
+}
+
+/// Rounds of the run, and validations that do not follow an average.
+struct Rounds {
+  std::int64_t count = 0, evaluations_within = 0;
+
+  Rounds(const LocalOptions& options, const PlannedRun& run) {
+    const std::int64_t period = run.evaluation_period(), last = run.total_steps;
+    for (std::int64_t begin = 0; begin < last; ++count) {
+      const std::int64_t end = begin + round_length(options, run.schedule, begin);
+      evaluations_within += (end - 1) / period - begin / period;
+      begin = end;
+    }
+  }
+};
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  const std::int64_t every = config.method_options.of<LocalOptions>().average_every;
+  check(config, model, run.world_size);
+  const NodeLayout layout = layout_of(config, run.world_size);
+  const bool in_nodes = layout.node_size > 1;
   const ModelSizes sizes = sizes_of(model);
-  MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage}};
-  TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
-  counter.setup(sizes);
-  counter.steps(LocalStrategy::kSteps, all_steps(run), {}, {.ranks = {0}});
-  const std::int64_t averages = (run.total_steps + every - 1) / every;  // the last one wherever the run ends
-  plan.times[LocalStrategy::kAverage] = averages;
-  counter.set_phase(LocalStrategy::kAverage);
-  counter.over_world(Collective::all_reduce, sizes.model_by_type, averages);
-  counter.evaluations();
-  std::int64_t between = 0;  // validations that do not follow an average
-  const std::int64_t period = run.evaluation_period();
-  for (std::int64_t step = period; step < run.total_steps; step += period) between += step % every != 0;
-  counter.over_world(Collective::all_reduce, sizes.model_by_type, between);
+  const Rounds rounds(settings_of(config), run);
+  MethodPlan plan{.traffic = plan_for_nodes(run, layout), .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage}};
+  for (RankClass& ranks : plan.traffic.classes) {
+    TrafficCounter counter(run, plan.traffic, ranks);
+    counter.setup(sizes);
+    const RingMembers node{layout.members_of(layout.node_of(ranks.first)), NodeLayout::kLabel};
+    counter.steps(LocalStrategy::kSteps, all_steps(run), in_nodes ? sizes.gradients() : std::vector<std::int64_t>{},
+                  node);
+    counter.set_phase(LocalStrategy::kAverage);
+    counter.over_world(Collective::all_reduce, sizes.model_by_type, rounds.count);
+    counter.evaluations();
+    counter.over_world(Collective::all_reduce, sizes.model_by_type, rounds.evaluations_within);
+  }
+  plan.times[LocalStrategy::kAverage] = rounds.count;
   MemoryUse memory = memory_at_full_rank(sizes, run);
-  memory.buckets = 0;
+  if (!in_nodes) memory.buckets = 0;
   plan.memory = {{"full rank", memory}};
   return plan;
 }
@@ -50,12 +108,14 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
 Method local_method() {
   return {.name = kName,
           .declare = declare,
+          .check = check,
           .make = make,
           .plan = plan,
-          .laws = {.small = "average_every = 2",
+          .laws = {.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
                    .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},
                    .lossless = "average_every = 1",
-                   .lossless_to_the_bit = false}};
+                   .lossless_to_the_bit = false,
+                   .unusable_by_three = "node_size = 4"}};
 }
 
 }  // namespace ab

@@ -8,6 +8,8 @@
   METHOD(dense)            \
   METHOD(ab)               \
   METHOD(local)            \
+  METHOD(diloco)           \
+  METHOD(daso)             \
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
   METHOD(scalecom)         \

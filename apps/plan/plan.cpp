@@ -81,6 +81,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks",
            data.train, config.batch_size, world_size);
   run.total_steps = total_steps(config, run.steps_per_epoch);
+  run.schedule = make_schedule(config, run.steps_per_epoch);
   run.eval_every = config.eval_every;
   const std::int64_t left_over = sampler.batches_per_epoch() % config.accumulate;
   run.micro_batches = config.accumulate;
@@ -181,6 +182,16 @@ std::map<std::string, PhaseTraffic> traffic_by_phase(const MethodPlan& plan, con
   return phases;
 }
 
+LeastTraffic least_traffic(const TrafficPlan& plan, int world_size) {
+  LeastTraffic least;
+  for (const RankClass& ranks : plan.classes) {
+    const LedgerEntry total = ranks.ledger.total();
+    least.wire += ranks.count * total.wire_bytes() / world_size;
+    least.inter_node += ranks.count * total.inter_node_wire_bytes / world_size;
+  }
+  return least;
+}
+
 DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, DType wire,
                    const LinkModel& links, double batch_seconds) {
   run.gradients.dtype = wire;
@@ -227,6 +238,10 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();
   run.assumed = assumed_r(options, trained);
+  if (!options.decisions_from.empty()) {
+    run.decisions = read_run(options.decisions_from).decisions;
+    AB_CHECK(!run.decisions.empty(), "--decisions-from {}: that run has decided nothing", options.decisions_from);
+  }
   const MethodPlan of_method = method.plan(config, *model, run);
 
   RunPlan plan;
@@ -237,6 +252,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.evaluations = run.evaluations();
   plan.batch_size = config.batch_size;
   plan.traffic = traffic_by_phase(of_method, run, plan.summary);
+  if (of_method.least) plan.least = least_traffic(*of_method.least, run.world_size);
   std::vector<std::string> phases{"setup"};
   phases.insert(phases.end(), of_method.phases.begin(), of_method.phases.end());
   phases.insert(phases.end(), {"evaluation", StopAgreement::kLabel});

@@ -5,6 +5,8 @@
 // what every run exchanges, and the figures as summary.json would have them. No data set is read; the sizes of known
 // ones are facts.
 
+#include <optional>
+
 #include "apps/settings/train_config.h"
 #include "apps/train/summary.h"
 #include "engine/plan/memory_plan.h"
@@ -17,6 +19,7 @@ struct PlanOptions {
   std::int64_t classes = 0;      ///< 0: as the data set has
   double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
   std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
+  std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
 };
 
@@ -34,6 +37,11 @@ struct DenseRun {
   PhaseTime time;                               ///< of the whole run
 };
 
+/// What a run sends at least, where training decides how much: means over ranks, in bytes.
+struct LeastTraffic {
+  double wire = 0, inter_node = 0;
+};
+
 struct RunPlan {
   Summary summary;  ///< as the run would write it; NaN where only training can tell
   std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
@@ -41,6 +49,7 @@ struct RunPlan {
   std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
   std::vector<std::string> phases;  ///< in the order of a run, those that send anything
   std::map<std::string, PhaseTraffic> traffic;
+  std::optional<LeastTraffic> least;  ///< none: the traffic is certain, and otherwise it is the most
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
   AllReduce all_reduce = AllReduce::direct;

@@ -74,6 +74,15 @@ std::string traffic_table(const RunPlan& plan) {
   return "\n" + table.str();
 }
 
+/// For a run whose traffic training decides.
+std::string bounds(const RunPlan& plan) {
+  if (!plan.least) return "";
+  return fmt::format(
+      "\nTraining decides how much is sent. This is the most it can be; the least is {} on the wire, {} of it across.\n"
+      "--decisions-from RUN plans with what a run decided.\n",
+      human_bytes(plan.least->wire), human_bytes(plan.least->inter_node));
+}
+
 std::string dense_table(const RunPlan& plan) {
   const Summary& s = plan.summary;
   if (s.world_size == 1) return "";
@@ -169,7 +178,7 @@ Json memory_json(const MemoryRow& row) {
 }  // namespace
 
 std::string plan_text(const RunPlan& plan) {
-  return title(plan) + traffic_table(plan) + dense_table(plan) + memory_table(plan) + notes(plan);
+  return title(plan) + traffic_table(plan) + bounds(plan) + dense_table(plan) + memory_table(plan) + notes(plan);
 }
 
 std::string plan_json(const RunPlan& plan) {
@@ -184,6 +193,9 @@ std::string plan_json(const RunPlan& plan) {
        {std::pair{"inter_node", plan.links.inter_node}, {"intra_node", plan.links.intra_node}})
     own["links"][name] = {{"latency_seconds", link.latency}, {"bytes_per_second", link.bandwidth}};
   for (const std::string& phase : plan.phases) own["phases"][phase] = phase_json(plan, phase);
+  if (plan.least)
+    own["least"] = {{"wire_bytes_per_rank_total", plan.least->wire},
+                    {"inter_node_bytes_per_rank_total", plan.least->inter_node}};
   own["dense_float32"] = dense_json(plan.summary, plan.dense_float32);
   own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
   for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row));

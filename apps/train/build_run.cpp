@@ -65,6 +65,7 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
   schedule.total_steps = total_steps(config, updates_per_epoch);
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
+  schedule.steps_per_epoch = updates_per_epoch;
   return schedule;
 }
 

@@ -46,6 +46,11 @@ void add_line(const Json& line, Run& run) {
     for (const Json& layer : line.at("layers"))
       split.layers.push_back({layer.at("name"), layer.at("m"), layer.at("n"), layer.at("r")});
     run.splits.push_back(std::move(split));
+  } else if (kind == "decision") {
+    DecisionMetrics decision{integer(line, "epoch"), integer(line, "step"), {}};
+    for (const auto& [name, value] : line.items())
+      if (name != "kind" && name != "epoch" && name != "step") decision.values[name] = value.get<std::int64_t>();
+    run.decisions.push_back(std::move(decision));
   }
 }
 

@@ -62,6 +62,7 @@ struct Run {
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::vector<SplitMetrics> splits;
+  std::vector<DecisionMetrics> decisions;
 };
 
 /// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one

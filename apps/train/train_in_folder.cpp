@@ -111,6 +111,10 @@ TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
     log.write(m);
     if (listener.on_split) listener.on_split(m);
   };
+  both.on_decision = [&](const DecisionMetrics& m) {
+    log.write(m);
+    if (listener.on_decision) listener.on_decision(m);
+  };
   both.on_save = [&](StateDict& state) {
     state.put(kLogBytes, log.synced_bytes());
     if (listener.on_save) listener.on_save(state);

@@ -48,15 +48,17 @@ class Trainer {
       strategy_.start(state);
       record_.split(0);
     }
-    for (;; ++epoch_, batch_ = 0) {
+    for (;; ++epoch_, batch_ = 0, epoch_told_ = false) {
       clock_.lap();
       const bool trained = train_epoch(state);
       check_numbers();
       const bool last = state.step == total_steps_;
       if (last) save_trained(state);
-      if (trained && strategy_.follows_epochs()) {
+      if (trained && strategy_.follows_epochs() && !epoch_told_) {
         world_.ledger().set_phase(strategy_.phase());
         strategy_.on_epoch_end(state, record_.mean_epoch_loss());
+        record_.decision(epoch_, state.step, strategy_.decision());
+        epoch_told_ = true;  // and not again by the run that goes on after a stop in the validation below
       }
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
@@ -215,6 +217,7 @@ class Trainer {
     dict.put("step", state.step);
     dict.put("epoch", epoch_);
     dict.put("batch", batch_);
+    dict.put("epoch_told", std::int64_t{epoch_told_});
     dict.put("ledger", world_.ledger().to_text());
     learner_.save(dict);
     record_.save(dict);
@@ -252,6 +255,7 @@ class Trainer {
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
+    epoch_told_ = dict.has("epoch_told") && dict.integer("epoch_told") != 0;  // which earlier versions lack
     learner_.load(dict, state);
     record_.load(dict);
     world_.ledger().from_text(dict.text("ledger"));
@@ -274,6 +278,7 @@ class Trainer {
 
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
+  bool epoch_told_ = false;  // the strategy has heard of its end
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 

@@ -112,6 +112,11 @@ double TrainRecord::mean_epoch_loss() {
   return sums.data<double>()[0] / sums.data<double>()[1];
 }
 
+void TrainRecord::decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values) {
+  if (world_.rank() == 0 && listener_.on_decision && !values.empty())
+    listener_.on_decision({epoch, step, std::move(values)});
+}
+
 void TrainRecord::split(std::int64_t step) {
   if (world_.rank() != 0 || !listener_.on_split) return;
   SplitMetrics metrics{step, {}};

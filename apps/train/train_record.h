@@ -26,6 +26,7 @@ struct TrainListener {
   std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
   std::function<void(const EpochMetrics&)> on_epoch;
   std::function<void(const SplitMetrics&)> on_split;
+  std::function<void(const DecisionMetrics&)> on_decision;
   std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
 };
 
@@ -62,6 +63,8 @@ class TrainRecord {
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
   /// The mean loss of the updates since it was last asked, over all ranks; call it at the end of an epoch. Collective.
   double mean_epoch_loss();
+  /// The method has decided at the end of an epoch.
+  void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
   void split(std::int64_t step);
   /// Both throw Error(numerics) when the loss is not finite.

@@ -68,6 +68,12 @@ void MetricsLog::write(const SplitMetrics& m) {
   append(Json{{"kind", "split"}, {"step", m.step}, {"layers", std::move(layers)}}.dump());
 }
 
+void MetricsLog::write(const DecisionMetrics& m) {
+  Json line{{"kind", "decision"}, {"epoch", m.epoch}, {"step", m.step}};
+  for (const auto& [name, value] : m.values) line[name] = value;
+  append(line.dump());
+}
+
 void MetricsLog::append(std::string line) {
   line += '\n';
   if (inside_line_) line.insert(0, "\n");

@@ -7,9 +7,11 @@
 //    "wire_bytes":1e6,"waiting_seconds":0.2}
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
+//   {"kind":"decision","epoch":0,"step":390,"skips":4,"wait":1}     after that epoch, for those to come; of some methods
 // A number that JSON has no word for (NaN, infinity) is written as null.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,12 @@ struct SplitMetrics {
   std::vector<LayerRank> layers;
 };
 
+/// What a method has decided at the end of an epoch (SyncStrategy::decision()).
+struct DecisionMetrics {
+  std::int64_t epoch = 0, step = 0;
+  std::map<std::string, std::int64_t> values;
+};
+
 class MetricsLog {
  public:
   /// Keeps the first `keep_bytes` of a file that is there (a run that goes on at a checkpoint) and cuts off the
@@ -55,6 +63,7 @@ class MetricsLog {
   void write(const StepMetrics& metrics);
   void write(const EpochMetrics& metrics);
   void write(const SplitMetrics& metrics);
+  void write(const DecisionMetrics& metrics);
   /// The length of the file, all of it on the disk.
   std::int64_t synced_bytes() const;
   /// Lines that could not be written. A full disk costs one warning on stderr and these lines, not the run.

@@ -4,7 +4,7 @@
 // Whether any of several tensors holds NaN or infinity, as a number that stays on the device: kernels that come later
 // read it there, and nobody waits.
 
-#include "engine/kernels/reduce.h"
+#include "engine/kernels/reduce_functors.h"
 
 namespace ab {
 

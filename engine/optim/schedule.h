@@ -18,6 +18,7 @@ struct LrSchedule {
   std::int64_t total_steps = 1;   ///< cosine: length of the run, warm-up included
   std::int64_t step_length = 1;   ///< step: updates between two drops
   double step_factor = 0.1;       ///< step: what a drop multiplies the rate by
+  std::int64_t steps_per_epoch = 1;  ///< of the run: changes no rate, but some methods count in epochs
 
   /// The rate of the update that follows `step` updates.
   ///   warm-up: start + (peak − start) · step / warmup_steps

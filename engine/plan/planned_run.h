@@ -13,6 +13,7 @@
 #include "engine/comm/ledger.h"
 #include "engine/core/check.h"
 #include "engine/io/metrics_log.h"
+#include "engine/optim/schedule.h"
 #include "engine/sync/gradient_buckets.h"
 
 namespace ab {
@@ -44,6 +45,7 @@ struct PlannedRun {
   int world_size = 1, ranks_per_node = 0;
   Wiring wiring{};
   std::int64_t total_steps = 0, steps_per_epoch = 0;
+  LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   GradientWire gradients{};
   int moments_per_parameter = 1;            ///< Optimizer::moments_per_parameter()
@@ -53,6 +55,7 @@ struct PlannedRun {
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
   std::vector<ExtraCollective> every_evaluation_but_last{};
   AssumedR assumed{};
+  std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 
   /// Of gradients, or what a method makes of them, on the wire.
   std::int64_t wire_bytes(std::int64_t elements) const {

@@ -31,6 +31,20 @@ TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   return plan;
 }
 
+TrafficPlan plan_for_nodes(const PlannedRun& run, const NodeLayout& layout) {
+  const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node), run.wiring);
+  TrafficPlan plan;
+  std::map<Route, int> known;
+  for (int node = 0; node < layout.nodes(); ++node) {
+    const Route route = route_of(Collective::all_reduce, AllReduce::direct, empty.layout_of(layout.members_of(node)));
+    const auto [at, is_new] = known.try_emplace(route, static_cast<int>(plan.classes.size()));
+    if (is_new) plan.classes.push_back({.first = layout.first_of(node), .ledger = empty});
+    plan.classes[static_cast<std::size_t>(at->second)].count += layout.size_of(node);
+    plan.class_of_rank.insert(plan.class_of_rank.end(), static_cast<std::size_t>(layout.size_of(node)), at->second);
+  }
+  return plan;
+}
+
 TrafficCounter::TrafficCounter(const PlannedRun& run, TrafficPlan& plan, RankClass& ranks)
     : run_(run), plan_(plan), ranks_(ranks) {
   world_.ranks.resize(static_cast<std::size_t>(run.world_size));
@@ -61,7 +75,7 @@ void TrafficCounter::over_world(Collective what, std::int64_t bytes, std::int64_
 }
 
 void TrafficCounter::over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times) {
-  if (bytes > 0) count(what, members.label, members.ranks, bytes, times);
+  if (bytes > 0 && times > 0) count(what, members.label, members.ranks, bytes, times);
 }
 
 void TrafficCounter::over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times) {

@@ -13,6 +13,7 @@
 
 #include "engine/plan/model_sizes.h"
 #include "engine/plan/planned_run.h"
+#include "engine/sync/node_layout.h"
 
 namespace ab {
 
@@ -41,6 +42,8 @@ struct TrafficPlan {
 
 /// A plan in which all ranks send alike, and nothing yet.
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run);
+/// One in which ranks of like nodes do.
+TrafficPlan plan_for_nodes(const PlannedRun& run, const NodeLayout& layout);
 
 /// Ranks, by their numbers in the world, and the label of their communicator.
 struct RingMembers {
@@ -60,7 +63,9 @@ class TrafficCounter {
   void set_phase(const std::string& phase) { ranks_.ledger.set_phase(phase); }
   /// A collective over the world; an empty one does not take place.
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
-  /// The same for flat buffers of several types (engine/sync/flat.h).
+  /// The same over some ranks.
+  void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);
+  /// Over the world, for flat buffers of several types (engine/sync/flat.h).
   void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
   /// A collective over some of the ranks; an empty one does not take place.
   void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);

@@ -71,7 +71,7 @@ class GradientBuckets {
 
   std::size_t bucket_count() const { return buckets_.size(); }
   /// The flat tensor of one bucket, which holds its gradients after finish().
-  const Tensor& bucket(std::size_t i) const { return buckets_[i].flat; }
+  const Tensor& bucket(std::size_t i) const { return buckets_[i].result; }
 
  private:
   struct Entry {

@@ -1,22 +1,53 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/local.h"
 
+#include <cmath>
+
 #include "engine/sync/flat.h"
 
 namespace ab {
 
-LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& options)
-    : ReplicaStrategy(std::move(replica), world), options_(options) {
+std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedule, std::int64_t step) {
+  const std::int64_t left = std::max<std::int64_t>(1, schedule.total_steps - step);
+  if (step < options.every_step_until) return 1;
+  std::int64_t length = options.average_every;
+  if (options.qsr_alpha > 0 && step >= schedule.warmup_steps) {
+    // A rate that falls to zero makes this infinite, so it becomes an integer only when it is known to be small.
+    const double by_rate = std::pow(options.qsr_alpha / schedule.at(step), options.qsr_power);
+    if (!(by_rate < static_cast<double>(left))) return left;
+    length = std::max(length, static_cast<std::int64_t>(by_rate));
+  }
+  return std::min(length, left);
+}
+
+LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& options, const LrSchedule& schedule,
+                             SyncBn sync_bn, const GradientWire& wire)
+    : ReplicaStrategy(std::move(replica), world, sync_bn, world.rank() / std::max(1, options.node_size)),
+      options_(options),
+      schedule_(schedule) {
   AB_CHECK(options_.average_every >= 1, "local training averages every H >= 1 steps, got {}", options_.average_every);
+  begin_round(0);
+  if (options_.node_size == 1) return;
+  node_ = split_nodes(world, {world.size(), options_.node_size});
+  gradients_.emplace(this->replica().params, *node_, ReduceOp::mean, wire);
+}
+
+void LocalStrategy::set_gradient_exchange(bool on) {
+  if (gradients_) gradients_->set_exchange(on);
+}
+
+void LocalStrategy::finish_grads(TrainState&) {
+  if (gradients_) gradients_->finish();
 }
 
 void LocalStrategy::average() { all_reduce_flat(world(), replica().tensors(), ReduceOp::mean); }
 
 void LocalStrategy::after_step(TrainState& state) {
-  agree_ = averages_after(state.step);
+  agree_ = state.step == round_end_;
   if (!agree_) return;
   world().ledger().set_phase(kAverage);
   average();
+  begin_round(state.step);
 }
 
 void LocalStrategy::begin_evaluation(TrainState&) {
@@ -38,6 +69,11 @@ void LocalStrategy::finish(TrainState&) {
   agree_ = true;
 }
 
-void LocalStrategy::load(const StateDict&, TrainState& state) { agree_ = averages_after(state.step); }
+void LocalStrategy::load(const StateDict&, TrainState& state) {
+  round_end_ = 0;
+  while (round_end_ < state.step) begin_round(round_end_);
+  agree_ = round_end_ == state.step;
+  if (agree_) begin_round(state.step);
+}
 
 }  // namespace ab

@@ -1,33 +1,57 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Local SGD and its kin (McMahan et al. 2017; Stich 2019; with a constant H, Lin et al. 2020): every rank trains its
-// own replica with its own optimizer state, and after every H updates the parameters are averaged over all ranks.
-//   θ_i ← step of rank i's optimizer on its own gradient        θ_i ← mean over ranks of θ, when t mod H = 0
+// Local SGD and its kin (McMahan et al. 2017; Stich 2019): every rank trains its own replica with its own optimizer
+// state, and at the end of every round of h updates the parameters are averaged over all ranks.
+//   θ_i ← step of rank i's optimizer on its own gradient        θ_i ← mean over ranks of θ, when a round ends
+// How long a round is depends on the step t at which it begins, and is fixed until it ends:
+//   constant     h = H
+//   post-local   h = 1 before step s, then H                                   (Lin et al. 2020)
+//   QSR          h = max(H, ⌊(α/η)^p⌋), η the rate of update t + 1, p = 2      (Gu et al. 2024, arXiv 2310.14423)
+// QSR keeps h = H while the rate warms up. The last round ends with the run: h ≤ T − t.
+// In the hierarchical form ranks that share a node average their gradients in every step, so that they stay equal, and
+// only the averages at the end of a round leave the node.
 // Buffers are averaged with the parameters; moments stay with their rank. With H = 1 and SGD it is data-parallel
 // training to rounding, as momentum and weight decay are linear. Gradients are clipped, and with float16 updates
-// skipped, by each rank for itself.
+// skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule alone,
+// so a plan knows all of them and a checkpoint need not hold any.
 
+#include <memory>
+#include <optional>
+
+#include "engine/optim/schedule.h"
+#include "engine/sync/gradient_buckets.h"
+#include "engine/sync/node_layout.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
 
 struct LocalOptions {
-  std::int64_t average_every = 4;  ///< H
+  std::int64_t average_every = 4;     ///< H
+  std::int64_t every_step_until = 0;  ///< s
+  double qsr_alpha = 0;               ///< α, in the unit of a learning rate; 0: rounds do not depend on the rate
+  double qsr_power = 2;               ///< p
+  int node_size = 1;                  ///< ranks that average their gradients in every step
 
   bool operator==(const LocalOptions&) const = default;
 };
+
+/// h of the round that begins after `step` updates of a run of schedule.total_steps; at least 1.
+std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedule, std::int64_t step);
 
 class LocalStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char* kSteps = "local";      ///< phase of the updates
   static constexpr const char* kAverage = "average";  ///< phase of the averages
 
-  LocalStrategy(Replica replica, Comm& world, const LocalOptions& options);
+  /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node. `wire`: of the
+  /// gradients inside a node.
+  LocalStrategy(Replica replica, Comm& world, const LocalOptions& options, const LrSchedule& schedule,
+                SyncBn sync_bn = SyncBn::world, const GradientWire& wire = {});
 
   std::string phase() const override { return kSteps; }
-  void set_gradient_exchange(bool /*on*/) override {}
-  void finish_grads(TrainState& /*state*/) override {}
+  void set_gradient_exchange(bool on) override;
+  void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
@@ -36,11 +60,15 @@ class LocalStrategy final : public ReplicaStrategy {
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
-  /// No transition (SyncStrategy): parameters keep their places, so a captured step stays good.
-  bool averages_after(std::int64_t step) const { return step % options_.average_every == 0; }
+  /// Parameters keep their places, so an average is no transition (SyncStrategy): a captured step stays good.
   void average();
+  void begin_round(std::int64_t step) { round_end_ = step + round_length(options_, schedule_, step); }
 
   LocalOptions options_;
+  LrSchedule schedule_;
+  std::unique_ptr<Comm> node_;
+  std::optional<GradientBuckets> gradients_;  // of the node; none where every rank is alone
+  std::int64_t round_end_ = 0;
   bool agree_ = true;
   std::vector<Tensor> aside_;  // this rank's own replica while the average is evaluated
 };

@@ -12,8 +12,9 @@ std::vector<Tensor> Replica::tensors() const {
   return all;
 }
 
-ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world)
-    : world_(world), replica_(std::move(replica)), batch_norms_(SyncBn::world, replica_.batch_norms, world) {
+ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, int group)
+    : world_(world), replica_(std::move(replica)), batch_norms_(scope, replica_.batch_norms, world, group) {
+  batch_norms_.enter(scope == SyncBn::group);
   broadcast_flat(world_, replica_.tensors(), 0);
 }
 

@@ -19,7 +19,7 @@ namespace ab {
 struct Replica {
   std::vector<Param*> params;
   std::vector<Tensor> buffers{};               ///< share storage with the model's own
-  std::vector<BatchNormStats*> batch_norms{};  ///< those that all ranks synchronise
+  std::vector<BatchNormStats*> batch_norms{};  ///< those that ranks synchronise
 
   /// Values of parameters, then buffers.
   std::vector<Tensor> tensors() const;
@@ -31,8 +31,9 @@ class ReplicaStrategy : public SyncStrategy {
   void finish(TrainState& /*state*/) override { average_buffers(); }
 
  protected:
-  /// Gives all ranks the parameters and buffers of rank 0. `world` must outlive this.
-  ReplicaStrategy(Replica replica, Comm& world);
+  /// Gives all ranks the parameters and buffers of rank 0. `world` must outlive this. Batch norms are synchronised over
+  /// all ranks, or with SyncBn::group over those of the same `group`.
+  explicit ReplicaStrategy(Replica replica, Comm& world, SyncBn scope = SyncBn::world, int group = 0);
 
   Comm& world() const { return world_; }
   const Replica& replica() const { return replica_; }

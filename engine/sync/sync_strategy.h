@@ -7,6 +7,7 @@
 // every step); a strategy only names the collectives of a transition apart.
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "engine/io/state_dict.h"
@@ -44,6 +45,8 @@ class SyncStrategy {
   static constexpr std::int64_t kEpochLossBytes = 2 * 8;
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
+  /// What on_epoch_end() has settled for the epochs to come, for metrics.jsonl and for a plan that follows a run.
+  virtual std::map<std::string, std::int64_t> decision() const { return {}; }
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
   virtual void begin_evaluation(TrainState& state) = 0;
   virtual void end_evaluation(TrainState& /*state*/) {}

@@ -83,23 +83,23 @@ class Rank:
         own = uniform(f"{name} rank {self.rank} step {step}", size(name))
         return [w / 2 + a + b / 2 for w, a, b in zip(self.w[name], common, own)]
 
-    def update(self, gradients):
+    def update(self, gradients, rate=RATE):
         for name, g in gradients.items():
             w = self.w[name]
             self.v[name] = [MOMENTUM * v + x + DECAY * y for v, x, y in zip(self.v[name], g, w)]
-            self.w[name] = [y - RATE * v for y, v in zip(w, self.v[name])]
+            self.w[name] = [y - rate * v for y, v in zip(w, self.v[name])]
 
 
 class Record:
-    """What happened, for NAME.json."""
+    """What happened, for NAME.json, where NAME is the method or, for another variant of it, `name`."""
 
-    def __init__(self, method, ranks, settings, common="", ranks_per_node=0):
-        self.method, self.steps = method, []
+    def __init__(self, method, ranks, settings, common="", ranks_per_node=0, schedule="constant", name=None):
+        self.name, self.steps = name or method, []
         self.text = {
             "ranks": ranks,
             "ranks_per_node": ranks_per_node,
             "config": f'method = "{method}"\noptimizer = "sgd"\nlr = {RATE}\nmomentum = {MOMENTUM}\n'
-            f'weight_decay = {DECAY}\nschedule = "constant"\nsteps = {STEPS}\nseed = 0\n'
+            f'weight_decay = {DECAY}\nschedule = "{schedule}"\nsteps = {STEPS}\nseed = 0\n'
             f"{common}[{method}]\n{settings}",
         }
 
@@ -116,7 +116,7 @@ class Record:
             return lists[:1] if all(v == lists[0] for v in lists) else lists
 
         steps = [{part: {k: merged(rounded(v)) for k, v in step[part].items()} for part in step} for step in self.steps]
-        path = pathlib.Path(__file__).parent / f"{self.method}.json"
+        path = pathlib.Path(__file__).parent / f"{self.name}.json"
         lines = ",\n".join(json.dumps(step) for step in steps)
         head = json.dumps(self.text)[:-1]
         path.write_text(f'{head}, "steps": [\n{lines}\n]}}\n')

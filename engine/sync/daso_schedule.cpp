@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/daso_schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace ab {
+
+DasoPace next_pace(const DasoPace& pace, const DasoOptions& options) {
+  const DasoPace next =
+      pace.skips > 1 ? DasoPace{pace.skips / 2, pace.wait - 1} : DasoPace{options.max_skips, options.max_skips / 4};
+  return {next.skips, std::clamp<std::int64_t>(next.wait, 1, next.skips)};
+}
+
+void DasoController::epoch_end(double mean_loss) {
+  const double loss = options_.decide == DasoOptions::Decide::clock ? 1 : mean_loss;
+  if (loss < best_ * (1 - options_.stability)) {
+    best_ = loss;
+    bad_epochs_ = 0;
+  } else if (++bad_epochs_ > options_.patience) {
+    bad_epochs_ = 0;
+    pace_ = next_pace(pace_, options_);
+  }
+}
+
+void DasoController::save(StateDict& state) const {
+  state.put("daso.skips", pace_.skips);
+  state.put("daso.wait", pace_.wait);
+  state.put("daso.best_loss", best_);
+  state.put("daso.bad_epochs", bad_epochs_);
+}
+
+void DasoController::load(const StateDict& saved) {
+  pace_ = {saved.integer("daso.skips"), saved.integer("daso.wait")};
+  best_ = saved.number("daso.best_loss");
+  bad_epochs_ = saved.integer("daso.bad_epochs");
+}
+
+std::vector<DasoPace> paces_by_clock(const DasoOptions& options, const DasoCalendar& calendar) {
+  DasoOptions by_clock = options;
+  by_clock.decide = DasoOptions::Decide::clock;
+  DasoController controller(by_clock);
+  std::vector<DasoPace> paces;
+  for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
+    paces.push_back(controller.pace());
+    if (calendar.decides_after(epoch)) controller.epoch_end(1);
+  }
+  return paces;
+}
+
+namespace {
+
+/// What decides about all that is to come: the pace and for how long the loss has not fallen.
+struct Standing {
+  DasoPace pace;
+  std::int64_t bad_epochs = 0;
+  auto operator<=>(const Standing&) const = default;
+};
+
+/// The best way to a standing: sends so far, and the standing one epoch before.
+struct Way {
+  std::int64_t sends = 0;
+  std::optional<Standing> from{};
+};
+
+}  // namespace
+
+std::vector<DasoPace> extreme_paces(const DasoOptions& options, const DasoCalendar& calendar, bool most) {
+  std::vector<std::map<Standing, Way>> ways(1);
+  ways[0][{{options.start_skips, options.start_wait}}] = {};
+  bool first = true;  // the first loss is the best so far
+  for (std::int64_t epoch = 0; epoch + 1 < calendar.epochs(); ++epoch) {
+    std::map<Standing, Way> next;
+    const bool decides = calendar.decides_after(epoch);
+    for (const auto& [standing, way] : ways.back()) {
+      const std::int64_t sends = way.sends + (calendar.blocking(epoch) ? 0 : calendar.sends(epoch, standing.pace));
+      const auto go = [&, &from = standing](const Standing& to) {
+        const auto [at, is_new] = next.try_emplace(to, Way{sends, from});
+        if (!is_new && (most ? sends > at->second.sends : sends < at->second.sends)) at->second = {sends, from};
+      };
+      if (!decides) {
+        go(standing);
+        continue;
+      }
+      go({standing.pace, 0});
+      if (first) continue;
+      if (standing.bad_epochs < options.patience) go({standing.pace, standing.bad_epochs + 1});
+      else go({next_pace(standing.pace, options), 0});
+    }
+    first = first && !decides;
+    ways.push_back(std::move(next));
+  }
+  const std::int64_t last = calendar.epochs() - 1;
+  std::optional<Standing> at;
+  std::int64_t best = 0;
+  for (const auto& [standing, way] : ways.back()) {
+    const std::int64_t sends = way.sends + (calendar.blocking(last) ? 0 : calendar.sends(last, standing.pace));
+    if (!at || (most ? sends > best : sends < best)) at = standing, best = sends;
+  }
+  std::vector<DasoPace> paces(ways.size());
+  for (std::size_t epoch = ways.size(); epoch-- > 0;) {
+    paces[epoch] = at->pace;
+    at = ways[epoch].at(*at).from;
+  }
+  return paces;
+}
+
+}  // namespace ab
