@@ -31,8 +31,8 @@ std::vector<Param*> AcpSgdStrategy::begin(std::int64_t step) {
       q_items.push_back(q_item(*w));
       ++w;
     } else {
-      p_items.push_back({param, param->numel()});
-      q_items.push_back({param, param->numel()});
+      p_items.push_back(whole_item(param));
+      q_items.push_back(p_items.back());
     }
   }
   p_buckets_ = std::make_unique<GradientBuckets>(p_items, world(), ReduceOp::mean, options_.bucket_bytes());
@@ -46,6 +46,14 @@ void AcpSgdStrategy::set_gradient_exchange(bool on) {
   CompressedGradients::set_gradient_exchange(on);
   exchange_ = on;
   if (p_buckets_) p_buckets_->set_exchange(on), q_buckets_->set_exchange(on);
+}
+
+BucketItem AcpSgdStrategy::whole_item(Param* param) {
+  const Tensor gradient(param->value.shape(), DType::float32, device());
+  return {.param = param, .elements = param->numel(), .unpack = [param, gradient](const Tensor& place) {
+            gradient.copy_from(place);
+            param->value.set_grad(gradient);
+          }};
 }
 
 BucketItem AcpSgdStrategy::p_item(const LowRankMatrix& w) const {
