@@ -182,6 +182,22 @@ TEST(HiTopk, WhatIsSentAndWhatIsLeftAreTheSumsOfNodes) {
   });
 }
 
+TEST(HiTopk, AllElementsOfASliceAreDenseTraining) {
+  for (const int node : {1, 2, 4})
+    on_ranks(4, [&](Comm& world) {
+      ExchangeSteps steps(world, kShapes, hitopk(1, node));
+      for (int step = 0; step < 3; ++step) {
+        const std::vector<Tensor> gradients = steps.draw();
+        steps.step(gradients);
+        for (const std::size_t i : {0u, 1u}) {
+          const std::vector<double> mean = mean_over(world, gradients[i].to_doubles());
+          EXPECT_LT(norm(plus(steps.gradient(i), mean, -1)), 1e-5) << node;
+        }
+        EXPECT_EQ(norm(steps.saved("hitopk.residual")), 0) << node;
+      }
+    });
+}
+
 TEST(HiTopk, SlicesWithoutParametersSendNothingOfTheirOwn) {
   on_ranks(6, [](Comm& world) {  // slices of two elements: those of ranks 4 and 5 are padding
     ExchangeSteps steps(world, {{"weight", {7}}}, hitopk(1, 6));
@@ -218,12 +234,12 @@ TEST(SparseBytes, AreThoseOfTheSelection) {
 TEST(SparseMethods, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
   const std::pair<const char*, ExchangeSteps::Make> methods[] = {
       {"scalecom", scalecom({.rate = 7, .beta = 0.5}, 1)}, {"mstopk", mstopk(0.1, 1)}, {"hitopk", hitopk(0.1, 2, 1)}};
-  for (const auto& [name, make] : methods)
+  for (const auto& method : methods)
     for (const std::size_t where : {0u, 1u})
       for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
         on_ranks(4, [&](Comm& world) {
-          SCOPED_TRACE(fmt::format("{}, parameter {}", name, where));
-          ExchangeSteps steps(world, kShapes, make);
+          SCOPED_TRACE(fmt::format("{}, parameter {}", method.first, where));
+          ExchangeSteps steps(world, kShapes, method.second);
           for (int step = 0; step < 4; ++step) steps.step(steps.draw());
           std::map<std::string, std::vector<double>> before;
           const StateDict saved = steps.saved();

@@ -46,7 +46,7 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   const auto& options = config.method_options.of<AcpSgdSettings>();
   std::vector<std::int64_t> bytes, p_bytes, q_bytes;  // of gradients and of both factors, in the order of buckets
-  std::int64_t factors = 0, own = 0, whole = 0;
+  std::int64_t factors = 0, own = 0, whole = 0, rest = 0;
   const std::vector<Param*> params = inventory_of(model).params;
   for (auto it = params.rbegin(); it != params.rend(); ++it) {
     if (!(*it)->trainable()) continue;
@@ -54,7 +54,10 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     bytes.push_back(run.wire_bytes((*it)->numel()));
     p_bytes.push_back(r > 0 ? run.wire_bytes(r * n) : bytes.back());
     q_bytes.push_back(r > 0 ? run.wire_bytes(r * m) : bytes.back());
-    if (r == 0) continue;
+    if (r == 0) {
+      rest += (*it)->numel();
+      continue;
+    }
     factors += r * (n + m), own += r * std::max(n, m), whole += n * m;
   }
   CompressedSteps compressed{.buckets = {{}, {}}};
@@ -65,7 +68,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     compressed.buckets[0].push_back(p);
     compressed.buckets[1].push_back(q);
   }
-  compressed.work_bytes = 4 * whole;
+  compressed.work_bytes = 4 * (whole + rest);
   compressed.kept_bytes = 4 * (whole + 2 * factors + own);
   return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
 }

@@ -33,8 +33,8 @@ std::vector<Param*> AcpSgdStrategy::begin(std::int64_t step) {
       q_items.push_back(q_item(*w));
       ++w;
     } else {
-      p_items.push_back({param, param->numel()});
-      q_items.push_back({param, param->numel()});
+      p_items.push_back(whole_item(param));
+      q_items.push_back(p_items.back());
     }
   }
   const GradientWire wire = options_.wire(settings().gradients.dtype);
@@ -49,6 +49,14 @@ void AcpSgdStrategy::set_gradient_exchange(bool on) {
   CompressedGradients::set_gradient_exchange(on);
   exchange_ = on;
   if (p_buckets_) p_buckets_->set_exchange(on), q_buckets_->set_exchange(on);
+}
+
+BucketItem AcpSgdStrategy::whole_item(Param* param) {
+  const Tensor gradient(param->value.shape(), DType::float32, device());
+  return {.param = param, .elements = param->numel(), .unpack = [param, gradient](const Tensor& place) {
+            gradient.copy_from(place);
+            param->value.set_grad(gradient);
+          }};
 }
 
 BucketItem AcpSgdStrategy::p_item(const LowRankMatrix& w) const {

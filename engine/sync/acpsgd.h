@@ -44,7 +44,9 @@ class AcpSgdStrategy final : public CompressedGradients {
 
   bool is_p_turn(std::int64_t step) const { return (step - settings().warmup_steps) % 2 == 0; }
   GradientBuckets& buckets_of(std::int64_t step) const { return is_p_turn(step) ? *p_buckets_ : *q_buckets_; }
-  /// What a parameter sends in a turn.
+  /// What a parameter sends in a turn. A whole gradient has a place of its own, the same in both turns, as an optimizer
+  /// on a GPU makes its table anew when gradients move.
+  BucketItem whole_item(Param* param);
   BucketItem p_item(const LowRankMatrix& w) const;
   BucketItem q_item(const LowRankMatrix& w) const;
 
