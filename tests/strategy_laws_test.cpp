@@ -169,6 +169,7 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
       TrainConfig config = small_run(method(), method().laws.small, 1);
       config.ranks_per_node = ranks_per_node;
       config.accumulate = 2;
+      config.comm_dtype = ranks == 2 ? DType::bfloat16 : DType::float32;
       config.sync_bn = ranks == 4 ? SyncBn::group : ranks == 3 ? SyncBn::world : SyncBn::off;
       const Outcome outcome = train_on_threads(config, ranks);
       expect_one_finite_model(outcome);

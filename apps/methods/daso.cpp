@@ -80,11 +80,12 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 /// How often a run does what.
 struct Counts {
   StepCount blocking, cycling;
-  std::vector<std::int64_t> averages, merges;  ///< by q
+  /// By q: exchanges of blocking epochs, those that end the other epochs, and merges.
+  std::vector<std::int64_t> averages, epoch_ends, merges;
   std::int64_t losses = 0;
 
   Counts(const DasoCalendar& calendar, const std::vector<DasoPace>& paces, const PlannedRun& run, int node_size)
-      : averages(static_cast<std::size_t>(node_size), 0), merges(averages) {
+      : averages(static_cast<std::size_t>(node_size), 0), epoch_ends(averages), merges(averages) {
     for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
       const std::int64_t steps = calendar.last_of(epoch) + 1;
       StepCount& kind = calendar.blocking(epoch) ? blocking : cycling;
@@ -96,7 +97,7 @@ struct Counts {
       } else {
         const std::int64_t sends = calendar.sends(epoch, paces[static_cast<std::size_t>(epoch)]);
         in_turn(merges, 0, sends);
-        in_turn(averages, sends, 1);
+        in_turn(epoch_ends, sends, 1);
       }
     }
   }
@@ -153,17 +154,22 @@ TrafficPlan plan_traffic(const PlannedRun& run, const NodeLayout& layout, const 
     counter.steps(DasoStrategy::kCycling, counts.cycling, gradients, node);
     counter.set_phase(DasoStrategy::kCycling);
     counter.over(counter.world(), Collective::all_reduce, SyncStrategy::kEpochLossBytes, counts.losses);
-    const auto exchange = [&](const char* phase, std::int64_t bytes, const std::vector<std::int64_t>& by_q) {
+    // All-reduces of `sent` bytes each between the senders, then `shared` bytes to their nodes.
+    const auto exchange = [&](const char* phase, const std::vector<std::int64_t>& sent, std::int64_t shared,
+                              const std::vector<std::int64_t>& by_q) {
       counter.set_phase(phase);
       for (std::size_t q = 0; q < by_q.size(); ++q) {
         const std::vector<int> senders = daso_senders(layout, static_cast<std::int64_t>(q));
-        if (std::find(senders.begin(), senders.end(), ranks.first) != senders.end())
+        if (std::find(senders.begin(), senders.end(), ranks.first) == senders.end()) continue;
+        for (const std::int64_t bytes : sent)
           counter.over({senders, DasoStrategy::kLabel}, Collective::all_reduce, bytes, by_q[q]);
       }
-      counter.over(node, Collective::broadcast, bytes, Counts::sum(by_q));
+      counter.over(node, Collective::broadcast, shared, Counts::sum(by_q));
     };
-    exchange(DasoStrategy::kAverage, all, counts.averages);
-    exchange(DasoStrategy::kMerge, params, counts.merges);
+    if (run.gradients.dtype == DType::float32) exchange(DasoStrategy::kAverage, {all}, all, counts.averages);
+    else exchange(DasoStrategy::kAverage, {params / 2, all - params}, all, counts.averages);
+    exchange(DasoStrategy::kAverage, {all}, all, counts.epoch_ends);
+    exchange(DasoStrategy::kMerge, {params}, params, counts.merges);
     counter.evaluations();
   }
   return plan;
@@ -210,11 +216,12 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     const Counts least = counted(extreme_paces(options, calendar, /*most=*/false));
     if (least.merges != counts.merges) plan.least = plan_traffic(run, layout, sizes, least);
   }
-  plan.times = {{DasoStrategy::kAverage, Counts::sum(counts.averages)},
+  plan.times = {{DasoStrategy::kAverage, Counts::sum(counts.averages) + Counts::sum(counts.epoch_ends)},
                 {DasoStrategy::kMerge, Counts::sum(counts.merges)}};
   MemoryUse memory = memory_at_full_rank(sizes, run);
   if (layout.node_size == 1) memory.buckets = 0;
   memory.buckets += bytes_of(sizes.model_by_type);
+  if (config.comm_dtype != DType::float32) memory.kept = 4 * sizes.parameters();
   plan.memory = {{"full rank", memory}};
   return plan;
 }
