@@ -48,7 +48,10 @@ void declare(std::vector<Setting>& settings) {
 }
 
 void check(const TrainConfig& config, Layer& model, int) {
-  settings_of(config).validate(sizes_of(model).gradients().size());
+  const DilocoOptions& options = settings_of(config);
+  options.validate(sizes_of(model).gradients().size());
+  AB_CHECK(config.ema_decay == 0 || (options.fragments == 1 && options.overlap_steps == 0 && options.mixing == 0),
+           "--ema-decay averages models that all ranks hold, and while Streaming DiLoCo trains they never hold one");
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule&) {
@@ -81,10 +84,12 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const std::int64_t sent = (run.total_steps + options.overlap_steps) / options.round_steps();
   for (std::int64_t f = 0; f < options.fragments; ++f) {
     const auto at = static_cast<std::size_t>(f);
-    const std::int64_t times = (sent + options.fragments - 1 - f) / options.fragments + end.partial[at];
-    counter.over(outer, Collective::all_reduce, bytes[at], times);
-    if (f + 1 == options.fragments) counter.over(outer, Collective::all_reduce, buffers, times);
-    plan.times[DilocoStrategy::kOuter] += times;
+    const std::int64_t rounds = (sent + options.fragments - 1 - f) / options.fragments, partial = end.partial[at];
+    for (const std::int64_t payload : {bytes[at], f + 1 == options.fragments ? buffers : 0}) {
+      counter.in_flight(outer, payload, rounds, options.overlap_steps);
+      counter.over(outer, Collective::all_reduce, payload, partial);
+    }
+    plan.times[DilocoStrategy::kOuter] += rounds + partial;
   }
   counter.evaluations();
   counter.over_world(Collective::all_reduce, sizes.buffers_by_type, run.evaluations() - 1);
