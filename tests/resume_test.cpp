@@ -193,6 +193,28 @@ TEST(Resume, DasoThatFollowsTheLoss) { resume_everywhere(short_daso_run(), 2); }
 
 TEST(Resume, AStopInAValidationTellsTheEndOfItsEpochOnce) { stop_after(short_daso_run(), 2, 5); }
 
+/// Four ranks on two nodes, and 16 bits between them.
+TrainConfig short_run_on_nodes(const char* method, const std::string& own) {
+  TrainConfig config = short_run();
+  config.method = method;
+  config.method_options =
+      resolve_config_text({{"method", method}}, fmt::format("[{}]\n{}\n", method, own), method).method_options;
+  config.ranks_per_node = 2;
+  config.comm_dtype = DType::bfloat16;
+  config.accumulate = 1;
+  return config;
+}
+
+TEST(Resume, LocalTrainingOnNodes) { stop_after(short_run_on_nodes("local", "node_size = 0\naverage_every = 5"), 4, 3); }
+
+TEST(Resume, DilocoWithAFragmentInFlight) {
+  stop_after(short_run_on_nodes("diloco", "inner_steps = 12\nfragments = 2\noverlap_steps = 4\nmixing = 0.5"), 4, 2);
+}
+
+TEST(Resume, DasoOnNodes) {
+  stop_after(short_run_on_nodes("daso", "warmup_epochs = 0\ncooldown_epochs = 1\nstart_skips = 3\nstart_wait = 2"), 4, 2);
+}
+
 TEST(Resume, AbTrainingAsReleasedWithAdamW) {
   TrainConfig config = short_run();
   config.optimizer = "adamw";

@@ -280,6 +280,7 @@ TEST_F(DasoPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
   expect_failure(fmt::format("plan --config {} --steps 100 --decisions-from {}", path("run/config.toml"), path("run")),
                  2, "decided nothing after epoch");
   expect_failure("plan --method daso --daso.start-wait 5", 2, "start-wait");
+  expect_failure("plan --method local --decisions-from " + path("run"), 2, "local does not");
 }
 
 }  // namespace

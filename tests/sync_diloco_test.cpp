@@ -4,7 +4,11 @@
 // has in common with other methods is in strategy_laws_test.cpp.
 #include <gtest/gtest.h>
 
+#include "apps/config/config.h"
+#include "apps/methods/method.h"
+#include "engine/plan/time_plan.h"
 #include "engine/sync/diloco.h"
+#include "layers/models/models.h"
 
 namespace ab {
 namespace {
@@ -211,10 +215,28 @@ TEST(Diloco, SendsEveryParameterOnceInHSteps) {
     InnerSteps steps(comm, {.inner_steps = 8, .fragments = 4, .overlap_steps = 1});
     for (int i = 0; i < 16; ++i) steps.step();
     const LedgerEntry sent = comm.ledger().total_of_phase(DilocoStrategy::kOuter);
-    EXPECT_EQ(sent.calls, 8);
+    EXPECT_EQ(sent.calls, 8 + 2);  // the buffers go with the last fragment
     EXPECT_EQ(sent.payload_bytes, 2 * 4 * (6 + 2 + 3 + 5 + 1));
     EXPECT_EQ(comm.ledger().total_of_phase(DilocoStrategy::kSteps).calls, 0);
   });
+}
+
+TEST(Diloco, ItsPlanHidesWhatTravelsWhileStepsAreComputed) {
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  const PlannedRun run{.world_size = 2, .total_steps = 95, .steps_per_epoch = 95, .micro_batches = 2};
+  const TrainConfig config =
+      resolve_config_text({{"method", "diloco"}}, "[diloco]\ninner_steps = 10\noverlap_steps = 3\n", "");
+  const TrafficPlan plan = find_method("diloco").plan(config, *model, run).traffic;
+  const LinkModel links{{0, 1e3}, {0, 1e6}};
+  const auto at = [&](double batch_seconds) {
+    return plan_time(plan, links, batch_seconds).at(DilocoStrategy::kOuter);
+  };
+  double once = 0;
+  for (const Param* p : inventory_of(*model).params) once += 4.0 * static_cast<double>(p->numel()) / 1e6;
+  EXPECT_NEAR(at(0).communication, 10 * once, 1e-9);
+  EXPECT_EQ(at(0).hidden, 0);
+  EXPECT_NEAR(at(1e6).exposed(), once, 1e-9) << "only the outer step at the end of the run";
+  EXPECT_NEAR(at(1e-6).hidden, 9 * 3 * 2 * 1e-6, 1e-12);
 }
 
 TEST(Diloco, RefusesFragmentsThatDoNotFit) {

@@ -4,6 +4,7 @@
 // strategy_laws_test.cpp.
 #include <gtest/gtest.h>
 
+#include "engine/kernels/elementwise.h"
 #include "engine/sync/local.h"
 
 namespace ab {
@@ -126,6 +127,21 @@ TEST(LocalTraining, AveragesGradientsInANodeAndParametersAcross) {
     steps.step();
     EXPECT_FLOAT_EQ(steps.weight(), (3 * 2.0f + 2 * 4.5f) / 5 * 3 / 4);
     EXPECT_GT(comm.ledger().total_of_phase(LocalStrategy::kAverage).inter_node_wire_bytes, 0);
+  });
+}
+
+TEST(ParameterMean, In16BitsLosesNoSmallChangeOfLargeParameters) {
+  run_thread_ranks(2, {}, [](Comm& comm) {
+    const Tensor weight = Tensor::from(std::vector<float>(kElements, 1000), {kElements});
+    ParameterMean mean({weight}, DType::bfloat16);
+    for (const double expected : {1000.1875, 1000.375}) {
+      add_in_place(weight, Tensor::from(std::vector<float>(kElements, comm.rank() == 0 ? 0.125f : 0.25f), {kElements}));
+      const Tensor common = mean.over(comm);
+      weight.copy_from(common);
+      mean.agree();
+      EXPECT_EQ(weight.to_doubles()[0], expected);
+    }
+    EXPECT_EQ(comm.ledger().total().payload_bytes, 2 * 2 * kElements);
   });
 }
 

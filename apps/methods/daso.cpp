@@ -80,11 +80,13 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 /// How often a run does what.
 struct Counts {
   StepCount blocking, cycling;
-  std::vector<std::int64_t> averages, merges;  ///< by q
+  using ByQ = std::vector<std::int64_t>;
+  ByQ averages, epoch_ends;              ///< exchanges of blocking epochs, and those that end the other epochs
+  std::map<std::int64_t, ByQ> merges{};  ///< by S
   std::int64_t losses = 0;
 
   Counts(const DasoCalendar& calendar, const std::vector<DasoPace>& paces, const PlannedRun& run, int node_size)
-      : averages(static_cast<std::size_t>(node_size), 0), merges(averages) {
+      : averages(static_cast<std::size_t>(node_size), 0), epoch_ends(averages) {
     for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
       const std::int64_t steps = calendar.last_of(epoch) + 1;
       StepCount& kind = calendar.blocking(epoch) ? blocking : cycling;
@@ -94,11 +96,18 @@ struct Counts {
       if (calendar.blocking(epoch)) {
         in_turn(averages, 0, steps);
       } else {
-        const std::int64_t sends = calendar.sends(epoch, paces[static_cast<std::size_t>(epoch)]);
-        in_turn(merges, 0, sends);
-        in_turn(averages, sends, 1);
+        const DasoPace& pace = paces[static_cast<std::size_t>(epoch)];
+        const std::int64_t sends = calendar.sends(epoch, pace);
+        if (sends > 0) in_turn(merges.try_emplace(pace.wait, averages.size(), 0).first->second, 0, sends);
+        in_turn(epoch_ends, sends, 1);
       }
     }
+  }
+
+  std::int64_t all_merges() const {
+    std::int64_t total = 0;
+    for (const auto& [wait, by_q] : merges) total += sum(by_q);
+    return total;
   }
 
   static std::int64_t sum(const std::vector<std::int64_t>& counts) {
@@ -153,17 +162,22 @@ TrafficPlan plan_traffic(const PlannedRun& run, const NodeLayout& layout, const 
     counter.steps(DasoStrategy::kCycling, counts.cycling, gradients, node);
     counter.set_phase(DasoStrategy::kCycling);
     counter.over(counter.world(), Collective::all_reduce, SyncStrategy::kEpochLossBytes, counts.losses);
-    const auto exchange = [&](const char* phase, std::int64_t bytes, const std::vector<std::int64_t>& by_q) {
+    // All-reduces of `sent` bytes each between the senders, then `shared` bytes to their nodes.
+    const auto exchange = [&](const char* phase, const std::vector<std::int64_t>& sent, std::int64_t shared,
+                              const std::vector<std::int64_t>& by_q, std::int64_t steps_in_flight = 0) {
       counter.set_phase(phase);
       for (std::size_t q = 0; q < by_q.size(); ++q) {
         const std::vector<int> senders = daso_senders(layout, static_cast<std::int64_t>(q));
-        if (std::find(senders.begin(), senders.end(), ranks.first) != senders.end())
-          counter.over({senders, DasoStrategy::kLabel}, Collective::all_reduce, bytes, by_q[q]);
+        if (std::find(senders.begin(), senders.end(), ranks.first) == senders.end()) continue;
+        for (const std::int64_t bytes : sent)
+          counter.in_flight({senders, DasoStrategy::kLabel}, bytes, by_q[q], steps_in_flight);
       }
-      counter.over(node, Collective::broadcast, bytes, Counts::sum(by_q));
+      counter.over(node, Collective::broadcast, shared, Counts::sum(by_q));
     };
-    exchange(DasoStrategy::kAverage, all, counts.averages);
-    exchange(DasoStrategy::kMerge, params, counts.merges);
+    if (run.gradients.dtype == DType::float32) exchange(DasoStrategy::kAverage, {all}, all, counts.averages);
+    else exchange(DasoStrategy::kAverage, {params / 2, all - params}, all, counts.averages);
+    exchange(DasoStrategy::kAverage, {all}, all, counts.epoch_ends);
+    for (const auto& [wait, by_q] : counts.merges) exchange(DasoStrategy::kMerge, {params}, params, by_q, wait);
     counter.evaluations();
   }
   return plan;
@@ -208,13 +222,14 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
       .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage, DasoStrategy::kMerge}};
   if (!is_known) {
     const Counts least = counted(extreme_paces(options, calendar, /*most=*/false));
-    if (least.merges != counts.merges) plan.least = plan_traffic(run, layout, sizes, least);
+    if (least.all_merges() != counts.all_merges()) plan.least = plan_traffic(run, layout, sizes, least);
   }
-  plan.times = {{DasoStrategy::kAverage, Counts::sum(counts.averages)},
-                {DasoStrategy::kMerge, Counts::sum(counts.merges)}};
+  plan.times = {{DasoStrategy::kAverage, Counts::sum(counts.averages) + Counts::sum(counts.epoch_ends)},
+                {DasoStrategy::kMerge, counts.all_merges()}};
   MemoryUse memory = memory_at_full_rank(sizes, run);
   if (layout.node_size == 1) memory.buckets = 0;
   memory.buckets += bytes_of(sizes.model_by_type);
+  if (config.comm_dtype != DType::float32) memory.kept = 4 * sizes.parameters();
   plan.memory = {{"full rank", memory}};
   return plan;
 }
@@ -227,6 +242,7 @@ Method daso_method() {
           .check = check,
           .make = make,
           .plan = plan,
+          .decides = true,
           .laws = {.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
                    .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},
                    .lossless = "warmup_epochs = 1000000",

@@ -91,14 +91,23 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     const RingMembers node{layout.members_of(layout.node_of(ranks.first)), NodeLayout::kLabel};
     counter.steps(LocalStrategy::kSteps, all_steps(run), in_nodes ? sizes.gradients() : std::vector<std::int64_t>{},
                   node);
+    const auto average = [&](std::int64_t times) {
+      if (config.comm_dtype == DType::float32) {
+        counter.over_world(Collective::all_reduce, sizes.model_by_type, times);
+        return;
+      }
+      counter.over_world(Collective::all_reduce, 2 * sizes.parameters(), times);
+      counter.over_world(Collective::all_reduce, sizes.buffers_by_type, times);
+    };
     counter.set_phase(LocalStrategy::kAverage);
-    counter.over_world(Collective::all_reduce, sizes.model_by_type, rounds.count);
+    average(rounds.count);
     counter.evaluations();
-    counter.over_world(Collective::all_reduce, sizes.model_by_type, rounds.evaluations_within);
+    average(rounds.evaluations_within);
   }
   plan.times[LocalStrategy::kAverage] = rounds.count;
   MemoryUse memory = memory_at_full_rank(sizes, run);
   if (!in_nodes) memory.buckets = 0;
+  if (config.comm_dtype != DType::float32) memory.kept = 4 * sizes.parameters();
   plan.memory = {{"full rank", memory}};
   return plan;
 }

@@ -55,6 +55,7 @@ struct Method {
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
   bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
+  bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
   MethodLaws laws{};
 };
 

@@ -239,6 +239,8 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   run.check();
   run.assumed = assumed_r(options, trained);
   if (!options.decisions_from.empty()) {
+    AB_CHECK(method.decides, "--decisions-from is for methods whose training decides how much they send; {} does not",
+             method.name);
     run.decisions = read_run(options.decisions_from).decisions;
     AB_CHECK(!run.decisions.empty(), "--decisions-from {}: that run has decided nothing", options.decisions_from);
   }

@@ -21,6 +21,11 @@ struct ModelSizes {
   std::map<DType, std::int64_t> model_by_type;  ///< parameters and buffers
   std::map<DType, std::int64_t> buffers_by_type;
 
+  std::int64_t parameters() const {
+    std::int64_t elements = 0;
+    for (const Parameter& p : params) elements += p.elements;
+    return elements;
+  }
   /// The sizes of the trained parameters, in forward order.
   std::vector<std::int64_t> gradients() const {
     std::vector<std::int64_t> elements;

@@ -17,21 +17,27 @@ double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const Lin
   return static_cast<double>(steps.steps) * std::min(kBackwardShare * batch_seconds, all_but_last);
 }
 
-std::map<std::string, PhaseTime> time_of_class(const RankClass& ranks, const LinkModel& links,
-                                               double batch_seconds) {
+double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const LinkModel& links,
+                      double batch_seconds) {
+  const Route route = ledger.route(Collective::all_reduce, flights.group, flights.bytes);
+  return static_cast<double>(flights.times) * std::min(static_cast<double>(flights.batches) * batch_seconds,
+                                                       links.seconds(Collective::all_reduce, route, 1, flights.bytes));
+}
+
+std::map<std::string, PhaseTime> time_of_class(const RankClass& ranks, const LinkModel& links, double batch_seconds) {
   std::map<std::string, PhaseTime> times;
   for (const auto& [key, entry] : ranks.ledger.entries())
-    times[key.phase].communication +=
-        links.seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
+    times[key.phase].communication += links.seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
   for (const PlannedSteps& steps : ranks.steps)
     times[steps.phase].hidden += hidden_seconds(steps, ranks.ledger, links, batch_seconds);
+  for (const PlannedFlights& flights : ranks.flights)
+    times[flights.phase].hidden += hidden_seconds(flights, ranks.ledger, links, batch_seconds);
   return times;
 }
 
 }  // namespace
 
-std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links,
-                                           double batch_seconds) {
+std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links, double batch_seconds) {
   std::map<std::string, PhaseTime> slowest;
   for (const RankClass& ranks : plan.classes)
     for (const auto& [phase, time] : time_of_class(ranks, links, batch_seconds)) {

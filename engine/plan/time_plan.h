@@ -5,6 +5,7 @@
 // while backward still computes; the last one leaves when backward is done. With t the time of one bucket
 // (link_model.h) and c the compute time of a micro-batch (the last of a step), two thirds of which are backward,
 //   hidden  = min(2/3 · c, sum of t over all buckets but the last)      exposed = communication − hidden
+// What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time).
 // Everything else (splits, synchronisations, validations, extra collectives) is exposed. Groups wait for each
 // other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.

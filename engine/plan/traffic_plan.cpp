@@ -78,6 +78,13 @@ void TrafficCounter::over(const RingMembers& members, Collective what, std::int6
   if (bytes > 0 && times > 0) count(what, members.label, members.ranks, bytes, times);
 }
 
+void TrafficCounter::in_flight(const RingMembers& members, std::int64_t bytes, std::int64_t times, std::int64_t steps) {
+  over(members, Collective::all_reduce, bytes, times);
+  if (bytes > 0 && times > 0 && steps > 0)
+    ranks_.flights.push_back(
+        {ranks_.ledger.phase(), times, ranks_.ledger.layout_of(members.ranks), bytes, steps * run_.micro_batches});
+}
+
 void TrafficCounter::over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times) {
   for (const auto& [dtype, number] : elements)
     over_world(what, number * static_cast<std::int64_t>(size_of(dtype)), times);

@@ -25,6 +25,15 @@ struct PlannedSteps {
   std::vector<std::int64_t> bucket_bytes{};  ///< in the order in which they leave
 };
 
+/// All-reduces that travel while later steps are computed.
+struct PlannedFlights {
+  std::string phase;
+  std::int64_t times = 0;
+  Layout group{};
+  std::int64_t bytes = 0;    ///< payload of one
+  std::int64_t batches = 0;  ///< micro-batches that are computed meanwhile
+};
+
 /// Ranks that send alike.
 struct RankClass {
   int count = 0;
@@ -32,6 +41,7 @@ struct RankClass {
   std::string kind{};  ///< heading of their bytes in a report; empty: none of their own
   Ledger ledger;       ///< what each of them counts
   std::vector<PlannedSteps> steps{};
+  std::vector<PlannedFlights> flights{};
 };
 
 struct TrafficPlan {
@@ -65,6 +75,8 @@ class TrafficCounter {
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
   /// The same over some ranks.
   void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);
+  /// All-reduces that are waited for `steps` steps after they have started.
+  void in_flight(const RingMembers& members, std::int64_t bytes, std::int64_t times, std::int64_t steps);
   /// Over the world, for flat buffers of several types (engine/sync/flat.h).
   void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
 

@@ -21,7 +21,8 @@ DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& option
       calendar_(options, schedule),
       controller_(options),
       layout_{world.size(), options.node_size},
-      node_(split_nodes(world, layout_)) {
+      node_(split_nodes(world, layout_)),
+      mean_(this->replica().values(), wire.dtype) {
   AB_CHECK(options_.start_skips >= 1 && options_.max_skips >= 1, "DASO sends every B >= 1 steps");
   AB_CHECK(options_.start_wait >= 1 && options_.start_wait <= options_.start_skips,
            "DASO cannot wait {} steps for what it sends every {}", options_.start_wait, options_.start_skips);
@@ -29,7 +30,6 @@ DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& option
     std::unique_ptr<Comm> comm = world.split(sends_in(q) ? 0 : 1, kLabel);
     across_.push_back(sends_in(q) ? std::move(comm) : nullptr);
   }
-  for (const Param* param : replica().params) params_.push_back(param->value.value());
   if (options_.node_size > 1) gradients_.emplace(replica().params, *node_, ReduceOp::mean, wire);
 }
 
@@ -49,17 +49,13 @@ void DasoStrategy::finish_grads(TrainState&) {
   if (gradients_) gradients_->finish();
 }
 
-DasoStrategy::Flight DasoStrategy::send(const std::vector<Tensor>& tensors, const char* phase) {
-  world().ledger().set_phase(phase);
+DasoStrategy::Flight DasoStrategy::send() {
+  world().ledger().set_phase(kMerge);
   Flight flight{.q = q_++ % layout_.size_of(0), .wait = controller_.pace().wait};
   if (!sends_in(flight.q)) return flight;
-  flight.sent = flat_like(tensors);
-  gather_parts(tensors, flight.sent);
-  // The mean over nodes that may differ in size.
-  const double weight = static_cast<double>(node_->size()) * layout_.nodes() / layout_.ranks;
-  if (weight != 1) scale_in_place(flight.sent, weight);
-  // Here blocking exchanges may travel in 16 bits, as the authors' release sends them. It keeps the rounded values as
-  // parameters, which loses small updates; until that is mended everything travels as float32.
+  flight.sent = flat_like(mean_.params());
+  gather_parts(mean_.params(), flight.sent);
+  if (weight() != 1) scale_in_place(flight.sent, weight());
   flight.request = across_[static_cast<std::size_t>(flight.q)]->all_reduce_async(flight.sent, ReduceOp::mean);
   return flight;
 }
@@ -76,16 +72,32 @@ void DasoStrategy::merge(Flight flight) {
     flight.request.wait();
     const double own = 2.0 * static_cast<double>(flight.wait), all = own + layout_.nodes();
     scale_in_place(flight.sent, layout_.nodes() / all);
-    for_each_part(params_, flight.sent,
+    for_each_part(mean_.params(), flight.sent,
                   [&](const Tensor& param, const Tensor& part) { axpy(own / all, param.view(part.shape()), part); });
   }
-  share_in_node(flight.sent, flight.q, params_);
+  share_in_node(flight.sent, flight.q, mean_.params());
 }
 
-void DasoStrategy::average() {
-  Flight flight = send(replica().tensors(), kAverage);
-  flight.request.wait();
-  share_in_node(flight.sent, flight.q, replica().tensors());
+void DasoStrategy::average(bool may_take_16_bits) {
+  world().ledger().set_phase(kAverage);
+  const std::int64_t q = q_++ % layout_.size_of(0);
+  const std::vector<Tensor> tensors = replica().tensors();
+  Tensor flat;
+  if (sends_in(q)) {
+    Comm& across = *across_[static_cast<std::size_t>(q)];
+    flat = flat_like(tensors);
+    gather_parts(tensors, flat);
+    Tensor in_float32 = flat;
+    if (may_take_16_bits && mean_.in_16_bits()) {
+      const Tensor params = mean_.over(across, weight());
+      flat.slice(0, params.numel()).copy_from(params);
+      in_float32 = flat.slice(params.numel(), flat.numel());
+    }
+    if (weight() != 1) scale_in_place(in_float32, weight());
+    if (in_float32.numel() > 0) across.all_reduce(in_float32, ReduceOp::mean);
+  }
+  share_in_node(flat, q, tensors);
+  mean_.agree();
 }
 
 void DasoStrategy::after_step(TrainState& state) {
@@ -94,13 +106,13 @@ void DasoStrategy::after_step(TrainState& state) {
   done_ = state.step;
   agree_ = calendar_.blocking(epoch) || b == last;
   if (agree_) {
-    average();
+    average(calendar_.blocking(epoch));
     if (b == last) q_ = 0;
     return;
   }
   std::optional<Flight> next;
   if (const auto [skips, wait] = controller_.pace(); b % skips == 0 && b + wait < last) {
-    next = send(params_, kMerge);
+    next = send();
     next->due = b + wait;
   }
   if (flight_ && flight_->due == b) {
@@ -153,11 +165,12 @@ void DasoStrategy::load(const StateDict& saved, TrainState& state) {
   done_ = state.step;
   q_ = saved.integer("daso.q");
   agree_ = saved.integer("daso.agree") != 0;
+  if (agree_) mean_.agree();  // else it is not asked before the end of the epoch, when all agree
   if (!saved.has("daso.flight.q")) return;
   flight_ = Flight{.q = saved.integer("daso.flight.q"),
                    .due = saved.integer("daso.flight.due"),
                    .wait = saved.integer("daso.flight.wait")};
-  if (sends_in(flight_->q)) flight_->sent = saved.tensor("daso.flight.arrived").to(params_.front().device());
+  if (sends_in(flight_->q)) flight_->sent = saved.tensor("daso.flight.arrived").to(mean_.params().front().device());
 }
 
 }  // namespace ab

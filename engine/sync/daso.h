@@ -9,6 +9,7 @@
 //   blocking   x ← x̄                               after every step of the first and last epochs, and after every epoch
 //   merge      x ← (2S·x + m·x̄) / (2S + m)         S steps after the send, while training goes on
 // and the sender gives the result to its node. daso_schedule.h says when. A node counts in the mean by its ranks.
+// In 16 bits, those of blocking epochs exchange changes since the last one (parameter_mean.h); all others are float32.
 // Buffers are averaged in blocking exchanges; moments stay in their node. Gradients are clipped, and with float16
 // updates skipped, by each node for itself.
 
@@ -18,6 +19,7 @@
 #include "engine/sync/daso_schedule.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/node_layout.h"
+#include "engine/sync/parameter_mean.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
@@ -59,9 +61,11 @@ class DasoStrategy final : public ReplicaStrategy {
     Request request{};
   };
 
-  Flight send(const std::vector<Tensor>& tensors, const char* phase);
+  Flight send();
   void merge(Flight flight);
-  void average();
+  void average(bool may_take_16_bits);
+  /// Of this rank's node in a mean over nodes.
+  double weight() const { return static_cast<double>(node_->size()) * layout_.nodes() / layout_.ranks; }
   /// Every rank of the node takes what its sender has in `flat`, which the others need not have.
   void share_in_node(Tensor flat, std::int64_t q, const std::vector<Tensor>& tensors);
   bool sends_in(std::int64_t q) const;
@@ -74,7 +78,7 @@ class DasoStrategy final : public ReplicaStrategy {
   std::unique_ptr<Comm> node_;
   std::vector<std::unique_ptr<Comm>> across_;  // by q; empty where this rank does not send
   std::optional<GradientBuckets> gradients_;   // of the node; none where every rank is alone
-  std::vector<Tensor> params_;
+  ParameterMean mean_;
   std::int64_t done_ = 0;  // updates
   std::int64_t q_ = 0;     // the next exchange of the epoch
   bool agree_ = true;

@@ -14,12 +14,14 @@ struct DilocoStrategy::Fragment {
   std::vector<Tensor> buffers;  // which travel with it
   Tensor global;                // θ, flat
   Tensor velocity;              // v
-  Tensor sent{};                // Δ and the buffers while they are in flight; the mean of both once they have arrived
-  mutable Request request{};
+  Tensor sent{};                // Δ while it is in flight, its mean once it has arrived
+  Tensor sent_buffers{};        // the buffers with it
+  mutable Request request{}, buffer_request{};
 
-  /// The two parts of what travels.
-  Tensor delta() const { return sent.slice(0, global.numel()); }
-  Tensor sent_buffers() const { return sent.slice(global.numel(), sent.numel()); }
+  void wait() const {
+    request.wait();
+    buffer_request.wait();
+  }
 };
 
 void DilocoOptions::validate(std::size_t trained_tensors) const {
@@ -54,8 +56,8 @@ DilocoEnd::DilocoEnd(const DilocoOptions& options, std::int64_t steps) {
   }
 }
 
-DilocoStrategy::DilocoStrategy(Replica model, Comm& world, const DilocoOptions& options)
-    : ReplicaStrategy(std::move(model), world), options_(options), outer_(world.split(0, kLabel)) {
+DilocoStrategy::DilocoStrategy(Replica model, Comm& world, const DilocoOptions& options, DType wire)
+    : ReplicaStrategy(std::move(model), world), options_(options), wire_(wire), outer_(world.split(0, kLabel)) {
   std::vector<Tensor> trained;
   std::vector<std::int64_t> elements;
   for (const Param* param : replica().params)
@@ -81,25 +83,28 @@ bool DilocoStrategy::agrees_after(std::int64_t step) const {
 }
 
 void DilocoStrategy::send(Fragment& fragment) {
-  std::vector<Tensor> travellers = fragment.params;
-  travellers.insert(travellers.end(), fragment.buffers.begin(), fragment.buffers.end());
-  fragment.sent = flat_like(travellers);
-  gather_parts(travellers, fragment.sent);
-  scale_in_place(fragment.delta(), -1);
-  add_in_place(fragment.delta(), fragment.global);
+  const Tensor delta = flat_like(fragment.params);
+  gather_parts(fragment.params, delta);
+  scale_in_place(delta, -1);
+  add_in_place(delta, fragment.global);
+  fragment.sent = cast(delta, wire_);
   outer_->ledger().set_phase(kOuter);
   fragment.request = outer_->all_reduce_async(fragment.sent, ReduceOp::mean);
+  if (fragment.buffers.empty()) return;
+  fragment.sent_buffers = flat_like(fragment.buffers);
+  gather_parts(fragment.buffers, fragment.sent_buffers);
+  fragment.buffer_request = outer_->all_reduce_async(fragment.sent_buffers, ReduceOp::mean);
 }
 
 void DilocoStrategy::take_outer_step(Fragment& fragment) {
-  fragment.request.wait();
-  const Tensor delta = fragment.delta();
+  fragment.wait();
+  const Tensor delta = cast(fragment.sent, DType::float32);
   scale_in_place(fragment.velocity, options_.outer_momentum);
   add_in_place(fragment.velocity, delta);
   axpy(-options_.outer_lr, delta, fragment.global);
   axpy(-options_.outer_lr * options_.outer_momentum, fragment.velocity, fragment.global);
-  scatter_parts(fragment.sent_buffers(), fragment.buffers);
-  fragment.sent = {};
+  if (fragment.sent_buffers.defined()) scatter_parts(fragment.sent_buffers, fragment.buffers);
+  fragment.sent = fragment.sent_buffers = {};
 }
 
 void DilocoStrategy::after_step(TrainState& state) {
@@ -152,8 +157,9 @@ void DilocoStrategy::save(StateDict& state) const {
     state.put(fmt::format("diloco.{}.global", f), fragment.global);
     state.put(fmt::format("diloco.{}.velocity", f), fragment.velocity);
     if (!fragment.sent.defined()) continue;
-    fragment.request.wait();
+    fragment.wait();
     state.put(fmt::format("diloco.{}.arrived", f), fragment.sent);
+    if (fragment.sent_buffers.defined()) state.put(fmt::format("diloco.{}.arrived_buffers", f), fragment.sent_buffers);
   }
 }
 
@@ -162,8 +168,11 @@ void DilocoStrategy::load(const StateDict& saved, TrainState& state) {
     Fragment& fragment = fragments_[f];
     fragment.global.copy_from(saved.tensor(fmt::format("diloco.{}.global", f)));
     fragment.velocity.copy_from(saved.tensor(fmt::format("diloco.{}.velocity", f)));
-    const std::string arrived = fmt::format("diloco.{}.arrived", f);
-    if (saved.has(arrived)) fragment.sent = saved.tensor(arrived).to(fragment.global.device());
+    const auto arrived = [&](const std::string& name) {
+      return saved.has(name) ? saved.tensor(name).to(fragment.global.device()) : Tensor();
+    };
+    fragment.sent = arrived(fmt::format("diloco.{}.arrived", f));
+    fragment.sent_buffers = arrived(fmt::format("diloco.{}.arrived_buffers", f));
   }
   agree_ = agrees_after(state.step);
 }

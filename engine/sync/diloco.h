@@ -10,8 +10,8 @@
 // the rank has learned in them is mixed in again, L being its parameters when the round ends:
 //   θ_i ← (1 − a) θ + a L
 // F = 1, τ = 0, a = 0 is DiLoCo; with H = 1, η_o = 1, μ = 0 besides, and SGD, it is data-parallel training to rounding.
-// Moments of the inner optimizer stay with their rank and go on from round to round. Buffers are averaged plainly,
-// together with the last fragment. Each rank clips its own gradients and, with float16, skips updates by itself. A
+// Δ may travel in 16 bits, rounded once a round. Moments of the inner optimizer stay with their rank and go on from round
+// to round. Buffers are averaged plainly, together with the last fragment. Each rank clips its own gradients and, with float16, skips updates by itself. A
 // validation looks at θ with the mean of the buffers. When the run ends, every fragment that has been trained since its
 // last round takes the outer step of its partial round, and what is in flight arrives.
 
@@ -53,7 +53,8 @@ class DilocoStrategy final : public ReplicaStrategy {
   static constexpr const char* kOuter = "outer";  ///< phase of the outer steps
   static constexpr const char* kLabel = "outer";  ///< of their communicator in the ledger
 
-  DilocoStrategy(Replica replica, Comm& world, const DilocoOptions& options);
+  /// `wire`: the type in which outer gradients travel.
+  DilocoStrategy(Replica replica, Comm& world, const DilocoOptions& options, DType wire = DType::float32);
   ~DilocoStrategy() override;
 
   std::string phase() const override { return kSteps; }
@@ -78,6 +79,7 @@ class DilocoStrategy final : public ReplicaStrategy {
   bool agrees_after(std::int64_t step) const;
 
   DilocoOptions options_;
+  DType wire_;
   std::unique_ptr<Comm> outer_;  // apart from the world's, whose collectives go on while a Δ is in flight
   std::vector<Fragment> fragments_;
   bool agree_ = true;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/sync/flat.h"
+#include "engine/sync/flat_parts.h"
 
 namespace ab {
 
@@ -24,7 +25,8 @@ LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& o
                              SyncBn sync_bn, const GradientWire& wire)
     : ReplicaStrategy(std::move(replica), world, sync_bn, world.rank() / std::max(1, options.node_size)),
       options_(options),
-      schedule_(schedule) {
+      schedule_(schedule),
+      mean_(this->replica().values(), wire.dtype) {
   AB_CHECK(options_.average_every >= 1, "local training averages every H >= 1 steps, got {}", options_.average_every);
   begin_round(0);
   if (options_.node_size == 1) return;
@@ -40,13 +42,18 @@ void LocalStrategy::finish_grads(TrainState&) {
   if (gradients_) gradients_->finish();
 }
 
-void LocalStrategy::average() { all_reduce_flat(world(), replica().tensors(), ReduceOp::mean); }
+void LocalStrategy::average() {
+  if (!mean_.in_16_bits()) return all_reduce_flat(world(), replica().tensors(), ReduceOp::mean);
+  scatter_parts(mean_.over(world()), mean_.params());
+  average_buffers();
+}
 
 void LocalStrategy::after_step(TrainState& state) {
   agree_ = state.step == round_end_;
   if (!agree_) return;
   world().ledger().set_phase(kAverage);
   average();
+  mean_.agree();
   begin_round(state.step);
 }
 
@@ -69,7 +76,12 @@ void LocalStrategy::finish(TrainState&) {
   agree_ = true;
 }
 
-void LocalStrategy::load(const StateDict&, TrainState& state) {
+void LocalStrategy::save(StateDict& state) const {
+  if (mean_.in_16_bits()) state.put("local.reference", mean_.reference());
+}
+
+void LocalStrategy::load(const StateDict& saved, TrainState& state) {
+  if (mean_.in_16_bits()) mean_.reference().copy_from(saved.tensor("local.reference"));
   round_end_ = 0;
   while (round_end_ < state.step) begin_round(round_end_);
   agree_ = round_end_ == state.step;

@@ -11,6 +11,7 @@
 // QSR keeps h = H while the rate warms up. The last round ends with the run: h ≤ T − t.
 // In the hierarchical form ranks that share a node average their gradients in every step, so that they stay equal, and
 // only the averages at the end of a round leave the node.
+// Averages in 16 bits are those of changes since the last one (parameter_mean.h).
 // Buffers are averaged with the parameters; moments stay with their rank. With H = 1 and SGD it is data-parallel
 // training to rounding, as momentum and weight decay are linear. Gradients are clipped, and with float16 updates
 // skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule alone,
@@ -22,6 +23,7 @@
 #include "engine/optim/schedule.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/node_layout.h"
+#include "engine/sync/parameter_mean.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
@@ -57,6 +59,7 @@ class LocalStrategy final : public ReplicaStrategy {
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
   bool replicas_agree() const override { return agree_; }
+  void save(StateDict& state) const override;
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
@@ -66,6 +69,7 @@ class LocalStrategy final : public ReplicaStrategy {
 
   LocalOptions options_;
   LrSchedule schedule_;
+  ParameterMean mean_;
   std::unique_ptr<Comm> node_;
   std::optional<GradientBuckets> gradients_;  // of the node; none where every rank is alone
   std::int64_t round_end_ = 0;

@@ -5,9 +5,14 @@
 
 namespace ab {
 
-std::vector<Tensor> Replica::tensors() const {
+std::vector<Tensor> Replica::values() const {
   std::vector<Tensor> all;
   for (const Param* param : params) all.push_back(param->value.value());
+  return all;
+}
+
+std::vector<Tensor> Replica::tensors() const {
+  std::vector<Tensor> all = values();
   all.insert(all.end(), buffers.begin(), buffers.end());
   return all;
 }

@@ -21,7 +21,9 @@ struct Replica {
   std::vector<Tensor> buffers{};               ///< share storage with the model's own
   std::vector<BatchNormStats*> batch_norms{};  ///< those that ranks synchronise
 
-  /// Values of parameters, then buffers.
+  /// Values of parameters.
+  std::vector<Tensor> values() const;
+  /// Those, then buffers.
   std::vector<Tensor> tensors() const;
 };
 
