@@ -147,6 +147,61 @@ TEST(PowerSgd, AGradientOfTheSameRankIsSentWhole) {
   });
 }
 
+// What a rank takes off its error is its own projection; with Ĝ in its place the updates would be the same.
+TEST(PowerSgd, TheOwnErrorLeadsToTheUpdatesOfTheGlobalError) {
+  constexpr std::int64_t n = 10, m = 12, r = 2;
+  using Matrix = std::vector<std::vector<double>>;
+  const auto product = [](const Matrix& a, const Matrix& b, bool transpose_a) {
+    const std::size_t rows = transpose_a ? a[0].size() : a.size(), inner = transpose_a ? a.size() : a[0].size();
+    Matrix c(rows, std::vector<double>(b[0].size()));
+    for (std::size_t i = 0; i < rows; ++i)
+      for (std::size_t k = 0; k < inner; ++k)
+        for (std::size_t j = 0; j < b[0].size(); ++j) c[i][j] += (transpose_a ? a[k][i] : a[i][k]) * b[k][j];
+    return c;
+  };
+  on_ranks(3, [&](Comm& world) {
+    ExchangeSteps steps(world, {{"linear", {n, m}}}, powersgd(r));
+    Tensor drawn({r, m});
+    fill_normal(drawn, 0, 1, {0, stream_of("powersgd.q.linear")});
+    Matrix q(m, std::vector<double>(r)), error(n, std::vector<double>(m));
+    for (std::int64_t k = 0; k < r; ++k)
+      for (std::int64_t j = 0; j < m; ++j)
+        q[static_cast<std::size_t>(j)][static_cast<std::size_t>(k)] = drawn.data<float>()[k * m + j];
+    const auto averaged = [&](Matrix a) {
+      for (std::vector<double>& row : a) row = mean_over(world, row);
+      return a;
+    };
+    for (int step = 0; step < 20; ++step) {
+      const std::vector<Tensor> gradients = steps.draw();
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < m; ++j) error[i][j] += gradients[0].data<float>()[i * m + j];  // M
+      Matrix p = averaged(product(error, q, false));
+      for (std::size_t k = 0; k < r; ++k) {  // Gram–Schmidt
+        for (std::size_t l = 0; l < k; ++l) {
+          double dot = 0;
+          for (std::size_t i = 0; i < n; ++i) dot += p[i][l] * p[i][k];
+          for (std::size_t i = 0; i < n; ++i) p[i][k] -= dot * p[i][l];
+        }
+        double squares = 0;
+        for (std::size_t i = 0; i < n; ++i) squares += p[i][k] * p[i][k];
+        for (std::size_t i = 0; i < n; ++i) p[i][k] /= std::sqrt(squares);
+      }
+      q = averaged(product(error, p, true));
+      Matrix q_rows(r, std::vector<double>(m));
+      for (std::size_t k = 0; k < r; ++k)
+        for (std::size_t j = 0; j < m; ++j) q_rows[k][j] = q[j][k];
+      const Matrix mean = product(p, q_rows, false);
+      steps.step(gradients);
+      const std::vector<double> ours = steps.gradient(0);
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = 0; j < m; ++j) {
+          error[i][j] -= mean[i][j];
+          ASSERT_NEAR(ours[i * m + j], mean[i][j], 2e-3) << step;
+        }
+    }
+  });
+}
+
 TEST(AcpSgd, AConstantGradientOfTheSameRankIsSentWholeInEveryOtherStep) {
   on_ranks(2, [](Comm& world) {
     ExchangeSteps steps(world, {{"linear", {10, 12}}}, acpsgd(2));

@@ -23,11 +23,21 @@ PowerSgdSettings torch_hook() {
   return settings;
 }
 
+/// Those of the authors' experiments at rank 2: from the first step on, whatever is a matrix.
+PowerSgdSettings paper() {
+  PowerSgdSettings settings;
+  settings.rank = 2;
+  settings.min_rate = 0;
+  settings.warmup_steps = 0;
+  return settings;
+}
+
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<PowerSgdSettings>(settings, PowerSgdStrategy::kName, "PowerSGD (method powersgd)");
   declare_preset<PowerSgdSettings>(
-      s, {{"default", {}}, {"torch-hook", torch_hook()}},
-      "where the other powersgd settings start from: our own choice, or the defaults of PyTorch's hook");
+      s, {{"default", {}}, {"paper", paper()}, {"torch-hook", torch_hook()}},
+      "where the other powersgd settings start from: our own choice, the authors' experiments at rank 2, or the defaults "
+      "of PyTorch's hook");
   s.number("rank", &PowerSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
   s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller are exchanged in full");

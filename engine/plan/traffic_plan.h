@@ -65,8 +65,6 @@ class TrafficCounter {
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
   /// Over the world, for flat buffers of several types (engine/sync/flat.h).
   void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
-  /// A collective over some of the ranks; an empty one does not take place.
-  void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);
 
   /// All-reduces over the world by an algorithm of their own (Ledger::use_all_reduce).
   void all_reduce_by(AllReduce algorithm, std::int64_t bytes, std::int64_t times);
