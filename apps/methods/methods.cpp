@@ -14,7 +14,8 @@
   METHOD(acpsgd)           \
   METHOD(scalecom)         \
   METHOD(mstopk)           \
-  METHOD(hitopk)
+  METHOD(hitopk)           \
+  METHOD(artopk)
 
 namespace ab {
 

@@ -24,6 +24,10 @@ void clear_taken(const Tensor& x, const SparseView& entries, std::int64_t count,
                  kernels::ClearTaken{x.data<float>(), entries.indices, check.failed().data<double>()});
 }
 
+void shift_indices(Device device, std::uint32_t* indices, std::int64_t count, std::int64_t by) {
+  for_each_index(device, count, kernels::ShiftIndex{indices, static_cast<std::uint32_t>(by)});
+}
+
 void check_values(const Tensor& bytes, std::int64_t k, std::int64_t parts, const FiniteCheck& check) {
   const Tensor sums({parts}, DType::float64, bytes.device());
   for_each_row(bytes.device(), parts, k, kernels::CheckPart{bytes.data<std::uint8_t>(), k, sums.data<double>()});

@@ -25,6 +25,8 @@ void take_values(const Tensor& x, const SparseView& entries, std::int64_t count,
 void add_values(const SparseView& entries, double factor, const Tensor& y);
 /// x[indices[j]] = 0 for j < count, unless `check` has failed.
 void clear_taken(const Tensor& x, const SparseView& entries, std::int64_t count, const FiniteCheck& check);
+/// indices[j] += by for j < count
+void shift_indices(Device device, std::uint32_t* indices, std::int64_t count, std::int64_t by);
 /// Whether all values of `parts` parts are finite counts for `check`.
 void check_values(const Tensor& bytes, std::int64_t k, std::int64_t parts, const FiniteCheck& check);
 
@@ -59,6 +61,12 @@ struct ClearTaken {
   AB_HD void operator()(std::int64_t j) const {
     if (*failed == 0) x[indices[j]] = 0;
   }
+};
+
+struct ShiftIndex {
+  std::uint32_t* indices;
+  std::uint32_t by;
+  AB_HD void operator()(std::int64_t j) const { indices[j] += by; }
 };
 
 /// sums[part] = Σ 0 · values

@@ -74,6 +74,12 @@ void TrafficCounter::over_world(Collective what, std::int64_t bytes, std::int64_
   over(world_, what, bytes, times);
 }
 
+void TrafficCounter::all_reduce_by(AllReduce algorithm, std::int64_t bytes, std::int64_t times) {
+  const AllReduce before = ranks_.ledger.use_all_reduce(algorithm);
+  over_world(Collective::all_reduce, bytes, times);
+  ranks_.ledger.use_all_reduce(before);
+}
+
 void TrafficCounter::over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times) {
   if (bytes > 0 && times > 0) count(what, members.label, members.ranks, bytes, times);
 }
