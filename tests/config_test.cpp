@@ -208,7 +208,7 @@ TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
 
 TEST_F(ConfigTest, WordsOutsideTheListAreRefusedWithTheList) {
   EXPECT_TRUE(
-      contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd or adamw"));
+      contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd, adamw or lars"));
   EXPECT_TRUE(
       contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
   EXPECT_TRUE(contains(refused("nesterov", "maybe"), "allowed is true or false"));

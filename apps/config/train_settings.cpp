@@ -164,12 +164,15 @@ void declare_run(std::vector<Setting>& all) {
 
 void declare_optimizer(std::vector<Setting>& all) {
   auto s = section(all, "Optimizer and schedule");
-  s.name("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
+  s.name("optimizer", &T::optimizer, {"sgd", "adamw", "lars"}, "update rule");
   s.number("lr", &T::lr, 0, 1000, "peak learning rate");
-  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd");
+  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd and lars");
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
-  s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd, decoupled for adamw");
+  s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd and lars, decoupled for adamw");
   s.value("decay_vectors", &T::decay_vectors, "weight decay on biases and norm parameters too");
+  s.number("lars_trust", &T::lars_trust, 0, 1000,
+           "lars: share of a weight's norm that an update at learning rate 1 changes it by")
+      .above_low = true;
   s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
   s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
   s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;
