@@ -15,7 +15,7 @@ AbSizes::AbSizes(Layer& model, std::vector<std::int64_t> r_after_cut)
   for (std::size_t i = 0; i < eligible.size(); ++i) {
     AB_ASSERT(!eligible[i]->factored());
     AB_CHECK(cut_r[i] >= 1 && cut_r[i] <= eligible[i]->n(),
-             "{} has {} singular values; a rank of {} is not possible", eligible[i]->name(), eligible[i]->n(),
+             "{} has {} singular values, so its rank cannot be {}", eligible[i]->name(), eligible[i]->n(),
              cut_r[i]);
   }
   const Inventory inventory = inventory_of(model);

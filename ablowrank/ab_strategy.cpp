@@ -98,7 +98,7 @@ std::vector<Join> join_weights(const std::vector<SplitWeight>& splits, SyncMode 
 
 void AbStrategy::sync(TrainState& state) {
   world_.ledger().set_phase("sync");
-  // What the groups trained side by side becomes its mean, optimizer state included: ranks that step on with
+  // What the groups trained side by side becomes its mean, optimizer state included: ranks that continued with
   // different momentum would drift apart.
   std::vector<Tensor> shared = shared_values();
   for (const Param* p : inventory_of(model_).params) {
@@ -186,7 +186,7 @@ void AbStrategy::finish(TrainState& state) {
   state.optimizer.set_params(inventory_of(model_).params);
 }
 
-/// The rejoined model in factors once more, the same two on every rank; a weight that would not get smaller
+/// Splits the rejoined model once more, into the same factors on every rank; a weight that would not get smaller
 /// stays dense.
 void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");

@@ -22,13 +22,13 @@ struct LowRank {
 /// The decomposition of a dense weight [O, ...], cut to the rank that `policy` chooses (no cut: nullptr).
 LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod method);
 
-/// The two tensors that a rank holds while `trained_outer` says which of them it trains.
+/// The two tensors that a rank holds, of which it trains one.
 struct FactorPair {
   Tensor outer;  ///< [O, r]
   Tensor inner;  ///< [r, K]
 };
-/// Distributes sigma over the factors. Training does not touch `low_rank`: only a frozen factor may share its
-/// storage.
+/// Distributes sigma over the factors, of which `trained_outer` says which is trained. Only a frozen factor may share
+/// the storage of `low_rank`, so training does not touch it.
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer);
 
 /// What the cut left over: W2 − outer · diag(sigma) · inner   [O, K]

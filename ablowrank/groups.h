@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Which ranks train A and which train B (arXiv 2405.01067): contiguous groups, the first half of them A.
-// A world that makes up one group only trains A and B in turn, cycle by cycle.
+// A world that is a single group trains A and B in turn, cycle by cycle.
 
 #include <cstdint>
 #include <vector>

@@ -150,7 +150,7 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
   parser
       ->add_option(
           "--variant", command.variant,
-          "faithful: as released; better: its defects mended, less traffic between nodes (default faithful, "
+          "faithful: as released; better: its defects fixed, less traffic between nodes (default faithful, "
           "for all both)")
       ->check(CLI::IsMember({"faithful", "better"}))
       ->type_name("WORD");
@@ -177,7 +177,7 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
           "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
           "not given); finished runs in it are kept")
       ->type_name("FOLDER");
-  parser->add_flag("--overwrite", command.overwrite, "train anew what the folder has already");
+  parser->add_flag("--overwrite", command.overwrite, "train again what the folder already holds");
   add_settings(parser, left_out);
   return {parser, [parser, &command] {
             command.adjustments.flags = given_settings(parser, left_out);
@@ -211,7 +211,7 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--device", config.device, "what computes: cpu (default), cuda, or cuda:N for GPU N");
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
-  parser->add_option("--precision", config.precision, "of activations: fp32, tf32 (GPUs only), bf16 or fp16")
+  parser->add_option("--precision", config.precision, "type of activations: fp32, tf32 (GPUs only), bf16 or fp16")
       ->check(CLI::IsMember(ab::precision_names()));
   return {parser, [&config] { return ab::run_eval(config); }};
 }

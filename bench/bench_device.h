@@ -28,7 +28,7 @@ inline Device bench_device(const std::string& word) {
 inline GraphUse bench_graph_use(const std::string& word, Device device) {
   const bool on_gpu = device.kind == DeviceKind::cuda;
   if (word == "on" && !on_gpu) {
-    std::fprintf(stderr, "--cuda-graph on: graphs are of a GPU; give --device cuda\n");
+    std::fprintf(stderr, "--cuda-graph on: only a GPU can run CUDA graphs; give --device cuda\n");
     std::exit(static_cast<int>(ErrorKind::config));
   }
   return word == "off" || !on_gpu ? GraphUse::off : GraphUse::required;

@@ -30,7 +30,7 @@ double largest(const Tensor& t) {
   return value;
 }
 
-/// Of the decomposition at full rank, relative to the largest entry of the weight.
+/// The error of the decomposition at full rank, relative to the largest entry of the weight.
 double reconstruction_error(const Tensor& weight, const LowRank& low_rank) {
   return largest(rest_of(weight, low_rank)) / largest(weight);
 }

@@ -31,7 +31,7 @@ class BatchFeed {
   BatchFeed(Dataset&& set, const LoaderOptions& options, Device device, DType activations) = delete;
 
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
-  /// As of the loader.
+  /// The same as the loader's.
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
   /// The next batch of the pass, or nothing at its end; fails when the loader does, once the batches before are used.
   std::optional<Batch> next();
@@ -39,7 +39,7 @@ class BatchFeed {
   void prefetch();
 
  private:
-  /// Of one batch between the loader and the model.
+  /// One batch on its way from the loader to the model.
   struct Slot {
     std::unique_ptr<UploadSlot> memory;
     std::int64_t bytes = 0;  // that the memory has

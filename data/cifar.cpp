@@ -104,7 +104,7 @@ std::int64_t count_records(const CifarFormat& format, const fs::path& file) {
   AB_CHECK_KIND(
       data, size % record == 0,
       "{}: the file '{}' has {} bytes, expected a multiple of {} (it ends {} bytes into record {}); it is "
-      "truncated or of another format: fetch the data set again",
+      "truncated or in a different format: fetch the data set again",
       format.name, file.string(), size, record, size % record, size / record);
   return static_cast<std::int64_t>(size / record);
 }
@@ -115,7 +115,7 @@ std::uint16_t checked_label(const CifarFormat& format, const std::uint8_t* recor
   for (std::size_t i = 0; i < format.label_bytes.size(); ++i)
     AB_CHECK_KIND(
         data, record[i] < format.label_bytes[i].classes,
-        "{}: record {} of '{}' has the {} {}, expected 0 to {}; the file is damaged or of another format",
+        "{}: record {} of '{}' has the {} {}, expected 0 to {}; the file is damaged or in a different format",
         format.name, index, file.string(), format.label_bytes[i].meaning, record[i],
         format.label_bytes[i].classes - 1);
   return record[format.label_bytes.size() - 1];

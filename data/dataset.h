@@ -64,7 +64,7 @@ ImageSet first_images(ImageSet set, std::int64_t n);
 /// What a run trains and is tested on.
 struct TrainAndTest {
   std::shared_ptr<const Dataset> train, test;
-  /// Of both: equal on all nodes, and at all times, that a run sees the same images.
+  /// A hash of both: equal on all nodes, and at all times, where a run sees the same images.
   std::uint64_t fingerprint() const { return train->fingerprint() + 3 * test->fingerprint(); }
 };
 

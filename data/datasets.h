@@ -30,7 +30,7 @@ std::vector<std::string> dataset_names();
 /// Throws Error(config) that lists the names.
 const DatasetEntry& find_dataset(const std::string& name);
 
-/// `folder`, or that of the environment where there is one. Throws Error(config) when the set needs one and has none.
+/// `folder`, or that of the environment where there is one. Throws Error(config) when the set needs one and none is given.
 std::string folder_of(const DatasetEntry& dataset, const std::string& folder);
 /// The same without asking for it.
 std::string known_folder_of(const DatasetEntry& dataset, const std::string& folder);

@@ -21,7 +21,7 @@ inline constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 26;
 inline constexpr int kMaxJpegScans = 500;
 
 /// Decodes a whole image file. Throws Error(data) that begins with `name`, for a file that is empty, of
-/// another format, truncated, damaged, or too large.
+/// any other format, truncated, damaged, or too large.
 void decode_image(std::span<const std::uint8_t> file, const std::string& name, Image& out);
 
 /// The two formats; decode_image() chooses between them.

@@ -13,7 +13,7 @@
 #include "engine/core/check.h"
 
 #ifndef LIBJPEG_TURBO_VERSION
-#error "abtrain needs libjpeg-turbo; the jpeglib.h that was found belongs to another libjpeg"
+#error "abtrain needs libjpeg-turbo; the jpeglib.h that was found belongs to a different libjpeg"
 #endif
 
 namespace ab {

@@ -65,7 +65,7 @@ std::vector<std::string> image_files(const fs::path& folder) {
     std::error_code error;
     const bool regular = entry.is_regular_file(error);
     AB_CHECK_KIND(data, regular,
-                  "imagenet: '{}' is no file that can be read ({}); remove it or mend the link",
+                  "imagenet: '{}' cannot be read ({}); remove it or repair the link",
                   printable(entry.path()), error ? error.message() : "not a regular file");
     return true;
   });
@@ -116,7 +116,7 @@ void check_classes(const ImageFolder& train, const fs::path& val) {
       printable(val));
   for (const std::string& name : tested)
     AB_CHECK_KIND(data, std::binary_search(known.begin(), known.end(), name),
-                  "imagenet: val has the class '{}', which train has not; give both the same classes",
+                  "imagenet: val has the class '{}', which train lacks; give both the same classes",
                   printable(name));
 }
 

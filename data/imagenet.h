@@ -34,7 +34,7 @@ class ImageFolder : public Dataset {
 };
 
 /// Reads the lists of files under `folder`. Throws Error(data) when a part is missing, when a class of train
-/// has no images, and when val has a class that train has not. At most `train_count` and `val_count` images
+/// has no images, and when val has a class that train lacks. At most `train_count` and `val_count` images
 /// each, evenly spaced over the classes; 0: all.
 TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count = 0,
                            std::int64_t val_count = 0);

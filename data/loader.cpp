@@ -86,7 +86,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   const Sampler sampler;
   const int thread_count, height, width;
 
-  // Of the pass: written while no thread runs.
+  // About the pass: written while no thread runs.
   std::int64_t epoch = -1;
   std::vector<std::int64_t> samples;
   std::optional<Workbench> own_workbench;  // of next() without threads
@@ -101,7 +101,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   bool stalled = false;
   std::int64_t steps_claimed = 0, steps_taken = 0;
   std::map<std::int64_t, Batch> ready;
-  // Of the earliest step that failed. Steps are claimed in order, so those before it are ready or under way.
+  // About the earliest step that failed. Steps are claimed in order, so those before it are ready or under way.
   std::exception_ptr failure;
   std::int64_t failed_step = 0;
 };
@@ -169,7 +169,7 @@ std::optional<Batch> Loader::Impl::take() {
   AB_CHECK_KIND(
       data, !stalled,
       "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the disk may not "
-      "answer, or the machine be swapping or out of processor time",
+      "be answering, or the machine may be swapping or short of processor time",
       set.name, kThreadName, options.stall_timeout_seconds, steps_taken, sampler.batches_per_epoch(), epoch);
   Batch batch = std::move(ready.extract(steps_taken).mapped());
   ++steps_taken;

@@ -25,7 +25,7 @@ struct Batch {
   /// undefined, 1.
   Tensor mixed_labels{};
   double mix = 1;
-  /// Of a staged batch: what finish_images() still has to do to its bytes.
+  /// For a staged batch: what finish_images() still has to do to its bytes.
   std::vector<ImageDraws> draws{};
   Mix pixel_mix{};
   std::int64_t count() const { return labels.numel(); }
@@ -45,7 +45,7 @@ struct LoaderOptions {
   bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()
   int threads = 2;   ///< that prepare batches; at most 8 are used, since each holds a batch
-  /// next() gives up when the threads have prepared no image for so long.
+  /// next() gives up when the threads have prepared no image for this long.
   double stall_timeout_seconds = 60;
 };
 

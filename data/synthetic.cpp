@@ -48,7 +48,7 @@ std::vector<RecordFile> record_files(const SyntheticOptions& options) {
 [[noreturn]] void fail(const char* action, const fs::path& path, int error) {
   throw Error(
       ErrorKind::data,
-      fmt::format("synthetic data set: cannot {} '{}': {}; data_dir or XDG_CACHE_HOME chooses another place",
+      fmt::format("synthetic data set: cannot {} '{}': {}; data_dir or XDG_CACHE_HOME chooses a different place",
                   action, path.string(), std::strerror(error)));
 }
 

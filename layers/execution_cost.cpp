@@ -21,7 +21,7 @@ bool run_factors(const Weight& weight, std::int64_t rows) {
 bool run_factors(const Weight& weight, const Conv2dSpec& spec) {
   if (!weight.factored() || weight.rest().defined()) return false;
   if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
-  // The CPU backend's own. The thin filters keep Winograd too once they are as wide as a vector register.
+  // The CPU backend's rule. The thin filters keep Winograd too once they are as wide as a vector register.
   const bool on_cpu = weight.inner().value.value().device().kind == DeviceKind::cpu;
   const bool dense_winograd =
       on_cpu && spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;

@@ -38,7 +38,7 @@ class Layer {
   /// Training (batch statistics, dropout) or evaluation.
   virtual void set_training(bool on) { training_ = on; }
   /// Where the random numbers of forward passes come from (dropout, drop path): [1] int64 on the model's device, which
-  /// shall hold another seed for every step, micro-batch and rank. A layer draws from the stream of its own name.
+  /// must hold a different seed for every step, micro-batch and rank. A layer draws from the stream of its own name.
   virtual void set_noise(const Tensor& /*seed*/) {}
 
  protected:
@@ -48,7 +48,7 @@ class Layer {
   bool training_ = true;
 };
 
-/// A layer made of layers: what it is asked for, it asks its parts.
+/// A layer made of layers, to which it passes on what it is asked for.
 class Composite : public Layer {
  public:
   void list(Inventory& inventory) override {

@@ -15,7 +15,7 @@ std::vector<Param*> all_params(Layer& model);
 /// Adds "model.NAME" for parameters, buffers and rests, and "model.NAME.mode" for weights.
 void save_model(Layer& model, StateDict& state);
 /// Gives weights the form they had and takes all values back. Throws Error(checkpoint) when the state is of
-/// another model.
+/// a different model.
 void load_model(Layer& model, const StateDict& state);
 
 }  // namespace ab

@@ -50,7 +50,7 @@ class Weight {
   Param& b() { return b_; }
   const Param& a() const { return a_; }
   const Param& b() const { return b_; }
-  /// [O, r] and [r, ...]: A and B by orientation.
+  /// [O, r] and [r, ...]: A and B, or B and A, by orientation.
   Param& outer() { return transposed() ? b_ : a_; }
   Param& inner() { return transposed() ? a_ : b_; }
   const Param& outer() const { return transposed() ? b_ : a_; }

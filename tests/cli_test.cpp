@@ -59,7 +59,8 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
 TEST_F(CliTest, AGpuThatIsNotThereIsRefusedBeforeAnythingIsWritten) {
   for (const char* word : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA"})
     expect_failure(tiny_train("o", fmt::format("--device {}", word)), 2, "allowed is cpu, cuda, or cuda:N");
-  expect_failure(tiny_train("o", "--cuda-graph on"), 2, "--cuda-graph on: graphs are of a GPU; give --device cuda");
+  expect_failure(tiny_train("o", "--cuda-graph on"), 2,
+                 "--cuda-graph on: only a GPU can run CUDA graphs; give --device cuda");
   expect_failure("eval --model-file x --device gpu", 2, "allowed is cpu, cuda, or cuda:N");
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU; device_test trains on it";
   // No data either: the device is asked for first.
@@ -274,7 +275,7 @@ TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
   const Outcome fresh = run(tiny_train("fresh", "--ranks 2 --weights " + path("seven")));
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
   EXPECT_TRUE(contains(fresh.err,
-                       "another number of classes than cifar10; fc4.weight and fc4.bias start from drawn"));
+                       "a different number of classes than cifar10; fc4.weight and fc4.bias start from drawn"));
   EXPECT_EQ(fresh.err.find("warning"), fresh.err.rfind("warning")) << fresh.err;
 }
 
@@ -295,7 +296,7 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// A run of days shall not end because nobody can hear it.
+// A run of days must not end because nobody can hear it.
 TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
   const std::string shell = "bash -c 'set -o pipefail; ";
   int runs = 0;

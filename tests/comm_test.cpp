@@ -18,6 +18,8 @@
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/shared_reduce.h"
+#include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
@@ -233,6 +235,73 @@ TEST_P(CommTest, SumsAreTakenInRankOrderSoAllRanksHoldTheSameBits) {
   });
 }
 
+TEST_P(CommTest, EveryAlgorithmHasTheSameBitsOnAllTransports) {
+  if (over_nccl()) GTEST_SKIP() << "NCCL chooses for itself";
+  for (const AllReduce algorithm : {AllReduce::direct, AllReduce::ring, AllReduce::tree, AllReduce::two_level})
+    run(
+        [algorithm](Comm& comm) {
+          for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            const CollectiveCall call{
+                .what = Collective::all_reduce, .dtype = dtype, .elements = 997, .op = ReduceOp::mean};
+            const Tensor mine = cast(rough_floats(call.elements, comm.rank()), dtype);
+            comm.all_reduce(mine, call.op);
+            const Layout layout(consecutive_nodes(comm.size(), 2));
+            std::vector<Tensor> expected;
+            for (int r = 0; r < comm.size(); ++r)
+              expected.push_back(cast(rough_floats(call.elements, r), dtype));
+            for (int r = 0; r < comm.size(); ++r)
+              reduce_shared_part(route_of(call.what, algorithm, layout), layout, call, r, expected);
+            EXPECT_EQ(mine.to_doubles(), expected[0].to_doubles()) << name_of(algorithm);
+          }
+        },
+        {.ranks_per_node = 2, .timeout = 30s, .wiring = {.all_reduce = algorithm}});
+}
+
+TEST_P(CommTest, AVirtualNetworkHoldsCollectivesBackAndCountsTheirBytes) {
+  if (over_nccl()) GTEST_SKIP() << "NCCL's messages cannot be held back";
+  for (const AllReduce algorithm : {AllReduce::direct, AllReduce::ring, AllReduce::tree, AllReduce::two_level})
+    run(
+        [algorithm](Comm& comm) {
+          const auto group = comm.split(comm.rank() % 2, "parity");
+          comm.barrier();
+          const std::int64_t before = comm.card() ? comm.card()->bytes_sent.load() : 0;
+          comm.barrier();
+          comm.ledger().set_phase("shaped");
+          const auto start = std::chrono::steady_clock::now();
+          comm.ledger().begin_step(7);
+          std::vector<Request> requests;
+          const Tensor first = numbered<float>(12000, comm.rank()), second = numbered<float>(60, comm.rank());
+          requests.push_back(comm.all_reduce_async(first, ReduceOp::sum));
+          requests.push_back(group->all_reduce_async(second, ReduceOp::sum));
+          for (Request& request : requests) request.wait();
+          const auto took = std::chrono::steady_clock::now() - start;
+          expect_all<float>(first, [p = comm.size()](std::int64_t i) {
+            return p * static_cast<double>(i % 50) + 10 * sum_of_ranks(p);
+          });
+          const Tensor parts(Shape{comm.size()}), all = numbered<float>(comm.size(), comm.rank());
+          comm.all_gather(Tensor::scalar(comm.rank()).view(Shape{1}), parts);
+          comm.broadcast(all, comm.size() - 1);
+          const LedgerEntry sent = comm.ledger().total_of_phase("shaped");
+          comm.ledger().set_phase("check");
+          comm.barrier();
+          const std::int64_t after = comm.card() ? comm.card()->bytes_sent.load() : 0;
+          comm.barrier();
+          if (comm.size() <= 2) return;  // one node
+          EXPECT_GE(took, 2 * 5ms) << name_of(algorithm);
+          // All that the cards of the nodes have sent, each counted by the first of its ranks.
+          const bool first_of_node = comm.rank() % 2 == 0;
+          const Tensor sums = Tensor::from(
+              std::vector<double>{first_of_node ? static_cast<double>(after - before) : 0,
+                                  sent.inter_node_sent_bytes},
+              {2});
+          comm.all_reduce(sums, ReduceOp::sum);
+          EXPECT_NEAR(sums.data<double>()[0], sums.data<double>()[1], 1e-6) << name_of(algorithm);
+        },
+        {.ranks_per_node = 2,
+         .timeout = 30s,
+         .wiring = {.all_reduce = algorithm, .network = parse_network("bandwidth=1Gbps; from 7: latency=5ms")}});
+}
+
 TEST_P(CommTest, NanOnOneRankReachesAll) {
   run([](Comm& comm) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max})
@@ -312,6 +381,38 @@ TEST_P(CommTest, SeveralRequestsInFlightWhateverTheTiming) {
       expect_all<float>(tensors[static_cast<std::size_t>(k)], [=](std::int64_t i) {
         return p * static_cast<double>(i % 50 + 10 * k) + 10 * sum_of_ranks(p);
       });
+  });
+}
+
+TEST_P(CommTest, EveryCollectiveMayBeInFlight) {
+  run([](Comm& comm) {
+    const int p = comm.size(), last = p - 1;
+    struct Round {
+      Tensor sent, gathered, parts, mine, summed;
+    };
+    std::vector<Round> rounds;
+    std::vector<Request> requests;
+    for (int k = 0; k < 5; ++k) {
+      if (k == comm.rank()) std::this_thread::sleep_for(2ms);
+      rounds.push_back({numbered<bfloat16>(100 + k, comm.rank()), Tensor(Shape{p}, DType::int64),
+                        numbered<float>(3 * p, comm.rank() + k), Tensor(Shape{3}), numbered<float>(7, comm.rank())});
+      const Round& round = rounds.back();
+      requests.push_back(comm.broadcast_async(round.sent, last));
+      requests.push_back(comm.all_gather_async(Tensor::from(std::vector<std::int64_t>{comm.rank() + k}, Shape{1}),
+                                               round.gathered));
+      requests.push_back(comm.reduce_scatter_async(round.parts, round.mine, ReduceOp::sum));
+      requests.push_back(comm.all_reduce_async(round.summed, ReduceOp::max));
+    }
+    for (Request& request : requests) request.wait();
+    for (int k = 0; k < 5; ++k) {
+      const Round& round = rounds[static_cast<std::size_t>(k)];
+      EXPECT_EQ(round.sent.to_doubles(), numbered<bfloat16>(100 + k, last).to_doubles());
+      expect_all<std::int64_t>(round.gathered, [k](std::int64_t i) { return static_cast<double>(i + k); });
+      expect_all<float>(round.mine, [&](std::int64_t i) {
+        return p * static_cast<double>((3 * comm.rank() + i) % 50 + 10 * k) + 10 * sum_of_ranks(p);
+      });
+      expect_all<float>(round.summed, [last](std::int64_t i) { return static_cast<double>(i + 10 * last); });
+    }
   });
 }
 
@@ -506,17 +607,22 @@ TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
 
     const std::map<LedgerKey, LedgerEntry> entries = world.ledger().entries();
     EXPECT_EQ(entries.size(), 4u);
-    const auto expect = [&](const LedgerKey& key, std::int64_t payload_bytes, double wire_bytes) {
-      const LedgerEntry& entry = entries.at(key);
+    const auto expect = [&](Collective what, const char* group, const char* phase, int ranks,
+                            std::int64_t payload_bytes, double wire_bytes) {
+      const AllReduce algorithm = over_nccl() ? AllReduce::library : AllReduce::direct;
+      const Layout layout(std::vector<int>(static_cast<std::size_t>(ranks), 0));
+      const LedgerEntry& entry = entries.at({what, group, phase, route_of(what, algorithm, layout)});
       EXPECT_EQ(entry.calls, 1);
       EXPECT_EQ(entry.payload_bytes, payload_bytes);
       EXPECT_DOUBLE_EQ(entry.intra_node_wire_bytes, wire_bytes);
       EXPECT_EQ(entry.inter_node_wire_bytes, 0);
+      EXPECT_DOUBLE_EQ(entry.intra_node_sent_bytes, wire_bytes);  // direct or around a ring: on one node it is the same
+      EXPECT_EQ(entry.inter_node_sent_bytes, 0);
     };
-    expect({Collective::all_reduce, "world", "setup", world.size()}, 400, 800 * (p - 1) / p);
-    expect({Collective::broadcast, "world", "full", world.size()}, 80, 80 * (p - 1) / p);
-    expect({Collective::barrier, "world", "full", world.size()}, 0, 0);
-    expect({Collective::all_reduce, "alone", "full", 1}, 200, 0);
+    expect(Collective::all_reduce, "world", "setup", world.size(), 400, 800 * (p - 1) / p);
+    expect(Collective::broadcast, "world", "full", world.size(), 80, 80 * (p - 1) / p);
+    expect(Collective::barrier, "world", "full", world.size(), 0, 0);
+    expect(Collective::all_reduce, "alone", "full", 1, 200, 0);
     EXPECT_EQ(world.ledger().total().payload_bytes, 680);
     EXPECT_EQ(world.ledger().total_of_phase("full").calls, 3);
     EXPECT_EQ(world.ledger().by_phase().at("setup").payload_bytes, 400);
@@ -527,7 +633,8 @@ TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
   Ledger ledger(consecutive_nodes(6, 2));  // nodes {0, 1}, {2, 3}, {4, 5}
   // 0-1-2-3-4-5-0: links 1-2, 3-4 and 5-0 cross. 2 · 5/6 · 600 = 1000 bytes, half of them.
   ledger.count(Collective::all_reduce, "world", {0, 1, 2, 3, 4, 5}, 600);
-  EXPECT_EQ(ledger.total(), (LedgerEntry{1, 600, 500, 500}));
+  // As sent by a direct exchange: 2 · 5 parts of 100 bytes each, 2 · 4 of them to other nodes.
+  EXPECT_EQ(ledger.total(), (LedgerEntry{1, 600, 500, 500, 200, 800}));
   ledger.set_phase("groups");
   ledger.count(Collective::all_gather, "node", {2, 3}, 600);  // 1/2 · 600, no link crosses
   // 2/3 · 900 = 600; links 1-2 and 2-0 of three cross.
@@ -557,7 +664,10 @@ TEST_P(CommTest, RanksPerNodeSetsTheLedgersNodes) {
         if (comm.size() != 4) return;
         comm.all_reduce(Tensor(Shape{100}), ReduceOp::sum);
         // Two nodes of two: links 1-2 and 3-0 of four cross. 2 · 3/4 · 400 = 600 bytes.
-        EXPECT_EQ(comm.ledger().total(), (LedgerEntry{1, 400, 300, 300}));
+        const LedgerEntry total = comm.ledger().total();
+        EXPECT_EQ(total.payload_bytes, 400);
+        EXPECT_EQ(total.intra_node_wire_bytes, 300);
+        EXPECT_EQ(total.inter_node_wire_bytes, 300);
       },
       {.ranks_per_node = 2, .timeout = 30s});
 }

@@ -259,6 +259,18 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
 }
 
+TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
+  const TrainConfig hook = from_toml("method = \"powersgd\"\n[powersgd]\nmin_rate = 3\npreset = \"torch-hook\"\n");
+  const std::string text = to_toml(hook);
+  for (const char* line : {"\nrank = 1\n", "\nwarmup_steps = 1000\n", "\nmin_rate = 3.0\n"})
+    EXPECT_TRUE(contains(text, line)) << line << text;
+  EXPECT_EQ(from_toml(text), hook);
+  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "scalecom"}, {"scalecom.preset", "large-batch"}}, "")),
+                       "\nbeta = 0.1\n"));
+  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "acpsgd"}, {"acpsgd.preset", "release"}}, "")),
+                       "\nmin_rate = 0.0\n"));
+}
+
 TEST_F(ConfigTest, HelpSaysWhereThePaperDiffers) {
   for (const FlagHelp& line : train_flag_help()) {
     if (line.key != "ab.cut_at_warmup") continue;

@@ -220,6 +220,20 @@ TEST_F(DeviceTest, AStepDoesNotWaitForTheGpu) {
   config.log_every = 1;  // a line of metrics has to wait, once
   EXPECT_EQ(waits(4, config) + 4, waits(8, config));
 }
+
+TEST_F(DeviceTest, AStepWithCompressedGradientsDoesNotWaitForTheGpu) {
+  const auto waits = [&](std::int64_t steps, TrainConfig config) {
+    config.steps = steps;
+    const std::int64_t before = emulated_gpu::arena(0).host_waits();
+    train_on("cuda", config, 1);
+    return emulated_gpu::arena(0).host_waits() - before;
+  };
+  for (const char* method : {"powersgd", "acpsgd", "scalecom", "mstopk", "hitopk"}) {
+    TrainConfig config = short_run(method);
+    config.log_every = 100;
+    EXPECT_EQ(waits(12, config), waits(18, config)) << method;
+  }
+}
 #endif
 
 #ifdef AB_EMULATE_GPU

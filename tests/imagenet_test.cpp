@@ -286,7 +286,7 @@ TEST_F(ImageNetTest, ClassesComeFromTrain) {
             (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
       << "a class without images in val keeps its number";
   fs::create_directories(folder_ / "val/n015");
-  EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train has not"));
+  EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train lacks"));
   fs::create_directories(folder_ / "train/n015");
   EXPECT_TRUE(contains(load_error(), "the class folder 'n015' in train holds no images"));
 }
@@ -317,7 +317,7 @@ TEST_F(ImageNetTest, LinksAndOddNames) {
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { data.train->read(1, buffer); }),
                        "n01/a\\x0ab\\xff.JPEG: neither a JPEG"));
   fs::create_symlink("gone.JPEG", folder_ / "train/n01/link.JPEG");
-  EXPECT_TRUE(contains(load_error(), "train/n01/link.JPEG' is no file that can be read"));
+  EXPECT_TRUE(contains(load_error(), "train/n01/link.JPEG' cannot be read"));
 }
 
 // ---- Batches ----

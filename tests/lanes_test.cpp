@@ -277,7 +277,10 @@ TYPED_TEST(LanesOf, PoolingOfWholePacksAndOfOddChannels) {
       const auto serial = run([](std::int64_t rows, const auto& kernel) {
         for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
       });
-      EXPECT_EQ(run([](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); }), serial);
+      const auto got = run([](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); });
+      for (const int exact : {0, 1}) EXPECT_EQ(got[exact], serial[exact]);
+      // Means multiply and add: the compiler may fuse the two for one kind of team and not for the other.
+      for (const int rounded : {2, 3}) expect_near(got[rounded], serial[rounded], tolerance<T>());
     }
 }
 

@@ -441,7 +441,7 @@ class StuckSet : public ImageSet {
   mutable std::atomic<bool> is_read_ = false;
 };
 
-/// Drops a loader, in which all reads are stuck, after `use`; threads and set shall go when the reads return.
+/// Drops a loader, in which all reads are stuck, after `use`; threads and set go when the reads return.
 template <class F> void leave_behind(const F& use) {
   using Clock = std::chrono::steady_clock;
   std::promise<void> end;

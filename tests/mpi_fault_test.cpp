@@ -20,11 +20,12 @@ class MpiFaultTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!launched_by_mpi()) GTEST_SKIP() << "needs mpirun -np 3";
-    world_ = make_mpi_comm({.timeout = 1s});
+    world_ = make_mpi_comm({.timeout = 1s, .wiring = {.all_reduce = algorithm()}});
     ASSERT_EQ(world_->size(), 3);
   }
   // mpirun ends everyone as soon as the first rank leaves: give all of them time to report.
   static void TearDownTestSuite() { std::this_thread::sleep_for(700ms); }
+  virtual AllReduce algorithm() const { return AllReduce::direct; }
   int rank() const { return world_->rank(); }
 
   /// The message of the error that `body` ends with; "" without one.
@@ -66,6 +67,23 @@ TEST_F(MpiFaultTest, DifferentSizesAreNoticedAtOnce) {
   const std::string error =
       error_of([&] { world_->all_reduce(Tensor::zeros(Shape{rank() == 2 ? 18 : 9}), ReduceOp::sum); });
   EXPECT_TRUE(contains(error, "ranks disagree on the size of all_reduce(sum)")) << error;
+}
+
+/// Messages that never come, by every way that they may take.
+class MpiFaultOfAlgorithm : public MpiFaultTest, public testing::WithParamInterface<AllReduce> {
+ protected:
+  AllReduce algorithm() const override { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Algorithms, MpiFaultOfAlgorithm,
+                         testing::Values(AllReduce::direct, AllReduce::ring, AllReduce::tree));
+
+TEST_P(MpiFaultOfAlgorithm, AMissingRankEndsAllInTime) {
+  if (rank() == 2) return std::this_thread::sleep_for(1400ms);
+  const std::string error = error_of([&] { world_->all_reduce(Tensor::zeros(Shape{9}), ReduceOp::sum); });
+  EXPECT_TRUE(contains(error, "all_reduce(sum) of 9 float32 in group 'world' waited 1 s on rank")) << error;
+  // Around a ring and on a tree rank 1 waits for rank 0, which waits.
+  const bool knows = rank() == 0 || algorithm() == AllReduce::direct;
+  EXPECT_TRUE(contains(error, knows ? "missing: rank 2" : "missing: rank 0")) << error;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "apps/config/config.h"
+#include "apps/config/run_wiring.h"
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
@@ -103,7 +104,7 @@ void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome) {
 
 Outcome train_on_threads(const TrainConfig& config, int ranks) {
   Outcome outcome;
-  run_thread_ranks(ranks, {.ranks_per_node = config.ranks_per_node},
+  run_thread_ranks(ranks, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)},
                    [&](Comm& world) { train_rank(config, world, outcome); });
   return outcome;
 }
@@ -111,6 +112,15 @@ Outcome train_on_threads(const TrainConfig& config, int ranks) {
 void expect_one_finite_model(const Outcome& outcome) {
   for (const std::vector<double>& model : outcome.models) EXPECT_TRUE(model == outcome.models[0]);
   for (const double v : outcome.models[0]) ASSERT_TRUE(std::isfinite(v));
+}
+
+/// Gradients of 16 bits, every algorithm of the all-reduce and a shaped network, in as few runs as cover their pairs.
+void use_a_different_wire(TrainConfig& config, int ranks) {
+  constexpr AllReduce kAlgorithms[] = {AllReduce::ring, AllReduce::automatic, AllReduce::tree, AllReduce::two_level,
+                                       AllReduce::ring};
+  config.all_reduce = kAlgorithms[ranks - 1];
+  config.comm_dtype = ranks % 2 == 0 ? DType::bfloat16 : DType::float16;
+  if (ranks >= 4) config.network = "latency=10us,bandwidth=20Gbps,node-latency=1us; from 3: latency=30us";
 }
 
 /// Fails unless every kind of step of the method has occurred.
@@ -169,16 +179,19 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
       TrainConfig config = small_run(method(), method().laws.small, 1);
       config.ranks_per_node = ranks_per_node;
       config.accumulate = 2;
-      config.comm_dtype = ranks == 2 ? DType::bfloat16 : DType::float32;
+      if (ranks_per_node > 0) use_a_different_wire(config, ranks);
       config.sync_bn = ranks == 4 ? SyncBn::group : ranks == 3 ? SyncBn::world : SyncBn::off;
       const Outcome outcome = train_on_threads(config, ranks);
       expect_one_finite_model(outcome);
       expect_all_kinds(method(), outcome.summary);
       const Summary& run = outcome.summary;
+      config.network.clear();  // a plan takes one, and bytes do not depend on it
       const Summary plan = plan_run(config, {.world_size = ranks}).summary;
       EXPECT_EQ(plan.wire_bytes_per_rank_by_phase, run.wire_bytes_per_rank_by_phase);
       EXPECT_EQ(plan.wire_bytes_by_rank, run.wire_bytes_by_rank);
       EXPECT_EQ(plan.inter_node_bytes_per_rank_total, run.inter_node_bytes_per_rank_total);
+      EXPECT_EQ(plan.sent_bytes_per_rank_total, run.sent_bytes_per_rank_total);
+      EXPECT_EQ(plan.inter_node_sent_bytes_per_rank_total, run.inter_node_sent_bytes_per_rank_total);
       EXPECT_EQ(plan.steps_by_phase, run.steps_by_phase);
       EXPECT_EQ(plan.parameters_final, run.parameters_final);
       EXPECT_EQ(plan.per_layer, run.per_layer);
@@ -189,6 +202,8 @@ TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
   TrainConfig config = small_run(method(), method().laws.small, 1);
   config.ema_decay = 0.8;
   config.precision = "fp16";
+  config.comm_dtype = DType::bfloat16;
+  config.all_reduce = AllReduce::tree;
   fs::remove_all(config.out);
   const Outcome whole = train_on_threads(config, 2);
   expect_all_kinds(method(), whole.summary);

@@ -58,7 +58,7 @@ Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ran
   const Var input(x, true), other(residual, true);
   const Var gamma(normal({kChannels}, type, 8), true), beta(normal({kChannels}, type, 9), true);
   BatchNormStats stats{Tensor::zeros({kChannels}, type), Tensor::zeros({kChannels}, type)};
-  stats.ranks = ranks;
+  stats.sum_over_ranks = sum_over(ranks);
   const Var y = batch_norm(input, gamma, beta, stats, true, Activation::relu, other, sums);
   backward(record("probe", Tensor::zeros({1}, type), {y}, [=](const Tensor&) { return Gradients{dy}; }));
   return {y.value(),   input.grad(), other.grad(),       gamma.grad(),
@@ -144,7 +144,7 @@ TEST(SyncBatchNorm, ARankAloneIsPlainBatchNormBitForBit) {
 TEST(SyncBatchNorm, EvaluationExchangesNothing) {
   on_ranks(2, [](Comm& comm) {
     BatchNormStats stats{Tensor::zeros({3}), Tensor::from(std::vector<float>{1, 1, 1}, Shape{3})};
-    stats.ranks = &comm;
+    stats.sum_over_ranks = sum_over(&comm);
     const Var one(Tensor::from(std::vector<float>{1, 1, 1}, Shape{3}));
     batch_norm(Var(normal({4, 3}, DType::float32, 1)), one, one, stats, false);
     EXPECT_EQ(comm.ledger().total().calls, 0);
@@ -327,9 +327,13 @@ TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
     const std::vector<BatchNormStats*> norms = inventory_of(*model).batch_norms;
     {
       const auto strategy = find_method(config.method).make(config, *model, world, make_schedule(config, 1));
-      for (const BatchNormStats* stats : norms) EXPECT_EQ(stats->ranks->size(), 2);
+      for (const BatchNormStats* stats : norms) {
+        const Tensor ranks = Tensor::from(std::vector<double>{1}, Shape{1});
+        stats->sum_over_ranks(ranks);
+        EXPECT_EQ(ranks.item(), 2);
+      }
     }
-    for (const BatchNormStats* stats : norms) EXPECT_EQ(stats->ranks, nullptr);
+    for (const BatchNormStats* stats : norms) EXPECT_FALSE(stats->sum_over_ranks);
   });
 }
 

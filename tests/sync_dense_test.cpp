@@ -131,15 +131,16 @@ TEST(GradientBuckets, SendSixteenBitsAndReturnFloat32) {
     run_thread_ranks(3, {}, [wire](Comm& comm) {
       Model model;
       GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = 160, .dtype = wire});
+      comm.ledger().set_phase("buckets");
       backward_over(model, kForward, 1.0f / 3 + 0.1f * static_cast<float>(comm.rank()));
       std::vector<std::vector<double>> expected;
       for (Param* p : model.list()) {
         // Each rank's gradient rounded, the mean taken in float32 and rounded again.
         const Tensor rounded = cast(cast(p->value.grad(), wire), DType::float32);
+        comm.ledger().set_phase("check");
         comm.all_reduce(rounded, ReduceOp::mean);
         expected.push_back(cast(rounded, wire).to_doubles());
       }
-      comm.ledger().set_phase("buckets");
       buckets.finish();
       std::int64_t elements = 0;
       for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -241,7 +242,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
     const Tensor mean = Tensor::scalar(comm.rank() * 3.0);
     // Plain gradient descent, so that what is expected can be computed by hand.
     const auto descent = make_sgd(model.list(), {.momentum = 0, .weight_decay = 0});
-    DenseStrategy strategy({model.list(), {mean}}, comm, 160);
+    DenseStrategy strategy({model.list(), {mean}}, comm, {.bucket_bytes = 160});
     TrainState state{.optimizer = *descent};
     EXPECT_EQ(strategy.phase(), "full");
     comm.ledger().set_phase(strategy.phase());  // as the training loop does before every step
@@ -273,6 +274,21 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
     for (int r = 0; r < comm.size(); ++r)
       EXPECT_EQ(std::memcmp(all.slice(r, r + 1).raw(), mine.raw(), mine.bytes()), 0);
   });
+}
+
+// A weight of 512×4608 and 512 biases over 4 ranks: 2 · 3/4 · 4 bytes each, or half of that.
+TEST(DenseStrategy, SendsTheBytesOfItsGradients) {
+  for (const auto& [wire, bytes] : {std::pair{DType::float32, 14'158'848.0}, {DType::bfloat16, 7'079'424.0}})
+    run(4, [wire, bytes](Comm& comm) {
+      Param weight{"weight", Var(Tensor::zeros({512, 4608}), true)}, bias{"bias", Var(Tensor::zeros({512}), true)};
+      const auto optimizer = make_sgd({&weight, &bias}, {});
+      DenseStrategy strategy({{&weight, &bias}}, comm, {.dtype = wire});
+      TrainState state{.optimizer = *optimizer};
+      comm.ledger().set_phase("step");
+      for (Param* param : {&weight, &bias}) param->value.set_grad(Tensor::zeros(param->value.shape()));
+      strategy.finish_grads(state);
+      EXPECT_DOUBLE_EQ(comm.ledger().total_of_phase("step").wire_bytes(), bytes);
+    });
 }
 
 TEST_P(OnRanks, DenseAveragesBuffersForEvaluationAndAtTheEnd) {

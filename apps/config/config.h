@@ -28,7 +28,7 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
                                 ConfigUse use = ConfigUse::train);
 
-/// Throws Error(config) that lists the settings in which `now` differs from the run that it shall continue, save
+/// Throws Error(config) that lists the settings in which `now` differs from the run that it continues, save
 /// those that may change: where data and results are, device, transport, threads, timeouts, how often to
 /// log and save.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);

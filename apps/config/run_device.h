@@ -13,7 +13,7 @@ namespace ab {
 void check_device_word(const std::string& word);
 
 /// cpu; GPU N; or for cuda GPU 0, and for the processes that mpirun, srun or torchrun started one GPU each in turn.
-/// Throws Error(config) for another word, and Error(communication) that says why when there is no such GPU.
+/// Throws Error(config) for any other word, and Error(communication) that says why when there is no such GPU.
 Device choose_device(const std::string& word);
 
 }  // namespace ab

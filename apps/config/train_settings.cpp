@@ -49,7 +49,7 @@ void declare_data(std::vector<Setting>& all) {
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.number("rand_augment", &T::rand_augment, 0, 10, "random image operations per image; 0: none");
-  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "their strength");
+  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "strength of these operations");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
 }
 
@@ -129,9 +129,9 @@ void declare_run(std::vector<Setting>& all) {
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
-  s.number("seed", &T::seed, 0, kMany, "of initialisation, shuffling and augmentation");
+  s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
   s.name("precision", &T::precision, precision_names(),
-           "of activations and of the operands of matrix products and convolutions; weights, gradients and optimizer "
+           "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
            "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
            "loss scaling");
   s.value("autotune", &T::autotune,
@@ -166,13 +166,13 @@ void declare_optimizer(std::vector<Setting>& all) {
   auto s = section(all, "Optimizer and schedule");
   s.name("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
   s.number("lr", &T::lr, 0, 1000, "peak learning rate");
-  s.number("momentum", &T::momentum, 0, 1, "of sgd");
+  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd");
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
   s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd, decoupled for adamw");
   s.value("decay_vectors", &T::decay_vectors, "weight decay on biases and norm parameters too");
-  s.number("beta1", &T::beta1, 0, 1, "of adamw");
-  s.number("beta2", &T::beta2, 0, 1, "of adamw");
-  s.number("epsilon", &T::epsilon, 0, 1, "of adamw").above_low = true;
+  s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
+  s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
+  s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;
   s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9,
            "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");

@@ -7,6 +7,24 @@
 namespace ab {
 namespace {
 
+/// How many of 1 … count are turn · k + residue, k whole.
+std::int64_t of_residue(std::int64_t count, std::int64_t residue, std::int64_t turns) {
+  const std::int64_t first = residue == 0 ? turns : residue;
+  return count < first ? 0 : (count - first) / turns + 1;
+}
+
+/// Of the steps [begin, end), those whose distance from `begin` is `turn` more than a multiple of `turns`.
+StepCount steps_of_turn(std::int64_t begin, std::int64_t end, std::int64_t turn, std::int64_t turns,
+                        const PlannedRun& run) {
+  StepCount count{.steps = end - begin <= turn ? 0 : (end - begin - turn - 1) / turns + 1};
+  // Epoch j ends with step j · steps_per_epoch − 1.
+  for (std::int64_t residue = 0; residue < turns; ++residue)
+    if ((residue * run.steps_per_epoch - 1 - begin - turn) % turns == 0)
+      count.last_of_epoch += of_residue(end / run.steps_per_epoch, residue, turns) -
+                             of_residue(begin / run.steps_per_epoch, residue, turns);
+  return count;
+}
+
 StepCount steps_between(std::int64_t begin, std::int64_t end, const PlannedRun& run) {
   return {end - begin, end / run.steps_per_epoch - begin / run.steps_per_epoch};
 }
@@ -28,8 +46,15 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
   counter.setup(sizes);
   counter.steps(kWarmup, steps_between(0, dense, run), sizes.gradients(), counter.world());
-  counter.steps(kCompressed, steps_between(dense, run.total_steps, run), compressed.rest, counter.world());
-  if (run.total_steps > dense) {
+  const auto turns = static_cast<std::int64_t>(compressed.buckets.size());
+  std::int64_t buckets = 0;  // those of all kinds are there all the time
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const std::vector<std::int64_t>& payloads = compressed.buckets[static_cast<std::size_t>(turn)];
+    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, turn, turns, run), payloads,
+                             counter.world());
+    buckets += std::accumulate(payloads.begin(), payloads.end(), std::int64_t{0});
+  }
+  if (run.total_steps > dense && compressed.count) {
     counter.set_phase(kCompressed);
     compressed.count(counter, run.total_steps - dense);
   }
@@ -37,8 +62,7 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   counter.over_world(Collective::all_reduce, sizes.buffers_by_type, run.evaluations());
   const MemoryUse whole = memory_at_full_rank(sizes, run);
   MemoryUse use = whole;
-  use.buckets = 4 * std::accumulate(compressed.rest.begin(), compressed.rest.end(), std::int64_t{0}) +
-                compressed.work_bytes;
+  use.buckets = buckets + compressed.work_bytes;
   use.kept += compressed.kept_bytes;
   if (dense > 0) plan.memory.push_back({kWarmup, whole});
   if (run.total_steps > dense) plan.memory.push_back({kCompressed, use});

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "apps/methods/method.h"
+#include "apps/methods/preset.h"
 #include "engine/sync/compressed_gradients.h"
 
 namespace ab {
@@ -18,32 +19,15 @@ template <class Options> void declare_warmup(const Section<Options>& section) {
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
 }
 
-/// A preset of published settings beside our own, "default". `published` changes what differs from those.
-template <class Options>
-void declare_preset(const Section<Options>& section, std::vector<std::pair<const char*, Options>> presets,
-                    const char* help) {
-  std::vector<std::string> names;
-  for (const auto& [name, options] : presets) names.push_back(name);
-  Setting& preset = section.name("preset", &Options::preset, names, help);
-  preset.set = [presets](TrainConfig& config, const Value& name) {
-    for (const auto& [known, options] : presets) {
-      if (std::get<std::string>(name) != known) continue;
-      config.method_options.template of<Options>() = options;
-      config.method_options.template of<Options>().preset = known;
-    }
-  };
-  preset.brings_defaults = true;
-  preset.shown_word = names.back();
-}
-
 CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule);
 
 /// What compressed steps exchange, and what the method holds for them.
 struct CompressedSteps {
-  std::vector<std::int64_t> rest{};  ///< elements of the gradients that still go through buckets, in forward order
+  /// Payloads of the buckets that leave during backward, by kind of step; compressed steps take turns.
+  std::vector<std::vector<std::int64_t>> buckets{};
   /// Counts the other collectives of `times` steps.
   std::function<void(TrafficCounter& counter, std::int64_t times)> count{};
-  std::int64_t work_bytes = 0;  ///< flat copies that travel, or that M and Ĝ are made in
+  std::int64_t work_bytes = 0;  ///< flat copies beside buckets
   std::int64_t kept_bytes = 0;  ///< residuals, factors
 };
 MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t warmup_steps,

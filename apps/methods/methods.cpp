@@ -10,7 +10,12 @@
   METHOD(local)            \
   METHOD(diloco)           \
   METHOD(daso)             \
-  METHOD(powersgd)
+  METHOD(powersgd)         \
+  METHOD(acpsgd)           \
+  METHOD(scalecom)         \
+  METHOD(mstopk)           \
+  METHOD(hitopk)           \
+  METHOD(artopk)
 
 namespace ab {
 

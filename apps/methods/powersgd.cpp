@@ -23,11 +23,21 @@ PowerSgdSettings torch_hook() {
   return settings;
 }
 
+/// Those of the authors' experiments at rank 2: from the first step on, whatever is a matrix.
+PowerSgdSettings paper() {
+  PowerSgdSettings settings;
+  settings.rank = 2;
+  settings.min_rate = 0;
+  settings.warmup_steps = 0;
+  return settings;
+}
+
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<PowerSgdSettings>(settings, PowerSgdStrategy::kName, "PowerSGD (method powersgd)");
   declare_preset<PowerSgdSettings>(
-      s, {{"default", {}}, {"torch-hook", torch_hook()}},
-      "where the other powersgd settings start from: our own choice, or the defaults of PyTorch's hook");
+      s, {{"default", {}}, {"paper", paper()}, {"torch-hook", torch_hook()}},
+      "where the other powersgd settings start from: our own choice, the authors' experiments at rank 2, or the defaults "
+      "of PyTorch's hook");
   s.number("rank", &PowerSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
   s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller are exchanged in full");
@@ -42,20 +52,21 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   const auto& options = config.method_options.of<PowerSgdSettings>();
-  CompressedSteps compressed;
+  std::vector<std::int64_t> rest;
   std::int64_t p = 0, q = 0, own = 0, whole = 0;
   for (const Param* param : inventory_of(model).params) {
     if (!param->trainable()) continue;
     const auto [n, m, r] = low_rank_sizes(param->value.shape(), options.rank, options.min_rate);
     if (r == 0) {
-      compressed.rest.push_back(param->numel());
+      rest.push_back(param->numel());
       continue;
     }
     p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m;
   }
-  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
-    counter.over_world(Collective::all_reduce, 4 * p, times);
-    counter.over_world(Collective::all_reduce, 4 * q, times);
+  CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
+  compressed.count = [p, q, &run](TrafficCounter& counter, std::int64_t times) {
+    counter.over_world(Collective::all_reduce, run.wire_bytes(p), times);
+    counter.over_world(Collective::all_reduce, run.wire_bytes(q), times);
   };
   compressed.work_bytes = 4 * whole;
   compressed.kept_bytes = 4 * (whole + 2 * (p + q) + own);

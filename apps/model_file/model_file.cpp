@@ -195,7 +195,7 @@ bool has_other_rows(const Shape& shape, const Shape& expected) {
   return shape[0] != expected[0] && std::equal(shape.begin() + 1, shape.end(), expected.begin() + 1);
 }
 
-/// A file's content less what `slots` shall not take from it: a classifier of other classes. Such slots are
+/// A file's content less what `slots` must not take from it: a classifier of other classes. Such slots are
 /// removed and their names returned.
 std::vector<std::string> leave_out_classifier(Layer& model, TensorNames names, TensorFile& content,
                                               std::vector<Slot>& slots) {

@@ -36,7 +36,7 @@ TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names 
 /// names the tensors which are missing, superfluous or of the wrong shape, or one that is not finite.
 LoadedModel model_from_file(const TensorFile& content, const std::string& file, Device device = {});
 
-/// What happens to a classifier whose stored form tells another number of classes apart.
+/// What happens to a classifier that was stored for a different number of classes.
 enum class OtherClasses { refuse, keep_own };
 
 /// Fills a dense model from a file of abtrain, torchvision or timm: the names tell which. Factors are

@@ -51,7 +51,7 @@ TrainedRun read_trained_run(const std::string& path) {
   return {summary, summary.per_layer};
 }
 
-/// The ranks r that the method shall plan with.
+/// The ranks r that the method plans with.
 AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
   AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
   if (trained) assumed.layers = trained->layers, assumed.as_left = !trained->from_folder;

@@ -138,7 +138,7 @@ std::string notes(const RunPlan& plan) {
   else
     text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
-         "memory: without activations; kept: the rest of a cut, the factors of the split; average: --ema-decay.\n";
+         "memory: without activations; kept: by the method, such as the rest of a cut or residuals; average: --ema-decay.\n";
 }
 
 std::string in_lower_case(std::string text) {

@@ -44,7 +44,7 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
 GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation) {
   if (config.cuda_graph == "off") return GraphUse::off;
   std::string obstacle;
-  if (config.device == "cpu") obstacle = "graphs are of a GPU; give --device cuda";
+  if (config.device == "cpu") obstacle = "only a GPU can run CUDA graphs; give --device cuda";
   else if (runs_beside_computation)
     obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
   else if (config.sync_bn != SyncBn::off)

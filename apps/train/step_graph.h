@@ -5,7 +5,7 @@
 //   the first time a step is met   it runs as it is: plans are made, and the pool gets the memory it needs
 //   the second time                it is captured, and the graph is launched
 //   from then on                   the graph is launched
-// A step is met for the first time again when anything that its work refers to is another: AB-training splits and
+// A step counts as new when anything that its work refers to has been replaced: AB-training splits and
 // rejoins weights, which changes tensors, shapes and what trains.
 // A graph keeps the memory of its step between steps too. So it is dropped before anything else needs a lot of it, and
 // where memory is too short for the step's pool but not for the step, steps run as they are.

@@ -28,8 +28,8 @@ std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   return different;
 }
 
-/// Ranks started with different flags would train different models, and ranks that see another state of the run
-/// folder would begin at another step: refuse.
+/// Ranks started with different flags would train different models, and ranks that see a different state of the run
+/// folder would begin at a different step: refuse.
 void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
@@ -38,8 +38,8 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
                            31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   AB_CHECK(different.empty(),
-           "rank(s) {} started with other settings than rank 0, or see another run folder: all ranks need the same "
-           "flags and one file system",
+           "rank(s) {} started with settings that differ from rank 0's, or see a different run folder: all ranks need "
+           "the same flags and one file system",
            fmt::join(different, ", "));
 }
 
@@ -51,7 +51,7 @@ void check_same_data(const TrainAndTest& data, Comm& world) {
                 fmt::join(different, ", "));
 }
 
-/// A rank that cannot write its part of a checkpoint shall say so now, and not when the run is told to stop.
+/// A rank that cannot write its part of a checkpoint says so now, and not when the run is told to stop.
 void check_sees_folder(const TrainConfig& config, int rank) {
   std::error_code ignored;
   AB_CHECK(config.save_every == 0 || std::filesystem::exists(in_folder(config.out, kConfigFile), ignored),
@@ -67,7 +67,7 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
   const std::string file = model_path(config.weights);
   const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
   if (!fresh.empty())
-    say(stderr, "warning: {} is for another number of classes than {}; {} start from drawn values\n", file,
+    say(stderr, "warning: {} has a different number of classes than {}; {} start from drawn values\n", file,
         config.dataset, fmt::join(fresh, " and "));
   return model;
 }

@@ -158,7 +158,7 @@ class Trainer {
     learner_.optimizer->check_grad_norm();
   }
 
-  /// Of what a forward pass draws (dropout): another one for every micro-batch of every rank, and the same again
+  /// The seed of what a forward pass draws (dropout): different for every micro-batch of every rank, and the same again
   /// after a resume.
   std::uint64_t noise_seed(std::int64_t step, std::int64_t micro_batch) const {
     constexpr std::uint64_t kNoiseStream = std::uint64_t{0x6e6f6973} << 32;  // "nois", then the rank

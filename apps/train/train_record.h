@@ -53,7 +53,7 @@ class TrainRecord {
               const TrainListener& listener, std::int64_t total_steps);
 
   /// The loss [1] of a micro-batch of `images` and its weight in the step's. Throws Error(numerics) when it is not finite;
-  /// on a GPU, which shall not wait, that of `step` is looked at when the next step tells its own.
+  /// on a GPU, which must not wait, that of `step` is looked at when the next step tells its own.
   void loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step);
   /// Looks at all losses so far: before they are reported or saved, and before weights are made into others.
   void check_losses() { check_losses_before(std::numeric_limits<std::int64_t>::max()); }

@@ -49,7 +49,7 @@ inline Var weighted_sum(const Var& y) {
 }  // namespace detail
 
 /// `f` maps float64 host Vars to one Var and must be deterministic. Inputs that do not require a gradient are
-/// held fixed, and their gradient must stay undefined. Of each other input at most `most_elements` scattered
+/// held fixed, and their gradient must stay undefined. For each other input, at most `most_elements` scattered
 /// elements are checked; every one costs two calls of f.
 inline GradcheckResult gradcheck(const std::function<Var(const std::vector<Var>&)>& f,
                                  std::vector<Var> inputs, double step = 1e-5,

@@ -84,7 +84,7 @@ Var record(std::string_view name, Tensor value, std::vector<Var> inputs, Backwar
 /// consumed: memory of intermediate values is freed as the walk passes them. On the way gradients are larger by
 /// `loss_scale`, so that small ones do not vanish in float16 (Micikevicius et al. 2018); leaves get them without it.
 void backward(const Var& loss, double scale = 1.0, double loss_scale = 1.0);
-/// The same with numbers that lie on the device of the loss, where a captured step reads those of its present turn.
+/// The same with numbers that lie on the device of the loss, where a captured step reads those of the present step.
 /// dloss: scale · loss_scale, of the loss's type and size; unscale: 1 / loss_scale, [1] float32, or undefined for 1.
 void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale = {});
 
@@ -103,7 +103,7 @@ class NoGradScope {
   bool before_;
 };
 
-/// While it lives, backward() on this thread calls no hooks; it notes the leaves whose gradients are complete instead.
+/// While it lives, backward() on this thread calls no hooks: it records which leaves have complete gradients.
 class PostponedHooks {
  public:
   PostponedHooks();

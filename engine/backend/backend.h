@@ -77,14 +77,14 @@ class Backend {
   /// dW[O,I] = dyᵀ x and, where `db` [O] is defined, the column sums of dy.   dy: [P,O], x: [P,I]
   virtual void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) = 0;
 
-  /// The same types. What lies between the matrices of `c` keeps its values.
+  /// The same types as gemm(). What lies between the matrices of `c` keeps its values.
   virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
   /// y = conv(x, w), with a `bias` of out_channels values.
   virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                               const Tensor& y) = 0;
   /// y = conv(x, w) with a `bias`, which may be undefined. Returns Σ y and Σ y² of every channel, [2, out_channels]
-  /// float32, where they come faster with y than from another look at it, otherwise an undefined tensor.
+  /// float32, where that is faster than reading y again, otherwise an undefined tensor.
   virtual Tensor conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
                                        const Tensor& y) {
     conv2d_forward(spec, x, w, {bias}, y);

@@ -60,7 +60,7 @@ std::unique_ptr<Comm> Comm::split(int colour, const std::string& name) {
   AB_CHECK(colour >= 0, "split: a colour is at least 0, got {}", colour);
   const Tensor mine = Tensor::from(std::vector<std::int64_t>{colour}, Shape{1});
   const Tensor all(Shape{size_}, DType::int64);
-  do_all_gather_v(mine, all, std::vector<std::int64_t>(static_cast<std::size_t>(size_), 1));
+  do_all_gather_v(mine, all, std::vector<std::int64_t>(static_cast<std::size_t>(size_), 1)).wait();
   std::vector<int> members;
   for (int r = 0; r < size_; ++r)
     if (all.data<std::int64_t>()[r] == colour) members.push_back(r);
@@ -73,34 +73,33 @@ void Comm::barrier() {
   do_barrier();
 }
 
-void Comm::broadcast(const Tensor& tensor, int root) {
+/// Counts the time of its wait(). `reached`: what the transport writes; copied to `out` if that is a tensor beyond its
+/// reach.
+Request Comm::waiting(Request started, const Tensor& reached, const Tensor& out) {
+  return Request([ledger = ledger_, started = std::make_shared<Request>(std::move(started)), reached, out] {
+    const Waiting waiting(*ledger);
+    started->wait();
+    if (reached.raw() != out.raw()) out.copy_from(reached);
+  });
+}
+
+Request Comm::broadcast_async(const Tensor& tensor, int root) {
   check_tensor(Collective::broadcast, tensor);
   AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_,
            size_);
   count(Collective::broadcast, tensor.bytes());
-  const Waiting waiting(*ledger_);
-  if (reaches(tensor)) return do_broadcast(tensor, root);
-  const Tensor on_host = tensor.to(Device{});
-  do_broadcast(on_host, root);
-  if (rank_ != root) tensor.copy_from(on_host);
+  const Tensor reached = reaches(tensor) ? tensor : tensor.to(Device{});
+  return waiting(do_broadcast(reached, root), reached, tensor);
 }
-
-void Comm::all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tensor, op).wait(); }
 
 Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
   check_reducible(Collective::all_reduce, tensor, op);
   count(Collective::all_reduce, tensor.bytes());
-  const bool copied = !reaches(tensor);
-  const Tensor reached = copied ? tensor.to(Device{}) : tensor;
-  const auto started = std::make_shared<Request>(do_all_reduce_async(reached, op));
-  return Request([ledger = ledger_, started, reached, tensor, copied] {
-    const Waiting waiting(*ledger);
-    started->wait();
-    if (copied) tensor.copy_from(reached);
-  });
+  const Tensor reached = reaches(tensor) ? tensor : tensor.to(Device{});
+  return waiting(do_all_reduce(reached, op), reached, tensor);
 }
 
-void Comm::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+Request Comm::reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op) {
   check_reducible(Collective::reduce_scatter, in, op);
   check_tensor(Collective::reduce_scatter, out);
   check_same_device(Collective::reduce_scatter, in, out);
@@ -108,18 +107,15 @@ void Comm::reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
            "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size_, in.numel(),
            name_of(in.dtype()), out.numel(), name_of(out.dtype()));
   count(Collective::reduce_scatter, in.bytes());
-  const Waiting waiting(*ledger_);
-  if (reaches(in)) return do_reduce_scatter(in, out, op);
-  const Tensor part(out.shape(), out.dtype());
-  do_reduce_scatter(in.to(Device{}), part, op);
-  out.copy_from(part);
+  const Tensor part = reaches(in) ? out : Tensor(out.shape(), out.dtype());
+  return waiting(do_reduce_scatter(reaches(in) ? in : in.to(Device{}), part, op), part, out);
 }
 
-void Comm::all_gather(const Tensor& in, const Tensor& out) {
-  all_gather_v(in, out, std::vector<std::int64_t>(static_cast<std::size_t>(size_), in.numel()));
+Request Comm::all_gather_async(const Tensor& in, const Tensor& out) {
+  return all_gather_v_async(in, out, std::vector<std::int64_t>(static_cast<std::size_t>(size_), in.numel()));
 }
 
-void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+Request Comm::all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
   check_tensor(Collective::all_gather, in);
   check_tensor(Collective::all_gather, out);
   check_same_device(Collective::all_gather, in, out);
@@ -134,11 +130,8 @@ void Comm::all_gather_v(const Tensor& in, const Tensor& out, const std::vector<s
            "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()),
            out.numel(), name_of(out.dtype()));
   count(Collective::all_gather, out.bytes());
-  const Waiting waiting(*ledger_);
-  if (reaches(in)) return do_all_gather_v(in, out, counts);
-  const Tensor parts(out.shape(), out.dtype());
-  do_all_gather_v(in.to(Device{}), parts, counts);
-  out.copy_from(parts);
+  const Tensor parts = reaches(in) ? out : Tensor(out.shape(), out.dtype());
+  return waiting(do_all_gather_v(reaches(in) ? in : in.to(Device{}), parts, counts), parts, out);
 }
 
 bool Comm::reaches(const Tensor& tensor) const {

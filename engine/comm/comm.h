@@ -29,7 +29,7 @@
 
 namespace ab {
 
-/// A collective in flight. The tensor must not be touched before wait() returns. Requests of one
+/// A collective in flight. Its tensors must not be touched before wait() returns (an input may be read). Requests of one
 /// communicator are waited for in the order they were started, and before it is destroyed.
 class Request {
  public:
@@ -45,6 +45,8 @@ class Request {
   std::function<void()> finish_;
 };
 
+struct VirtualCard;
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -58,18 +60,25 @@ class Comm {
   std::unique_ptr<Comm> split(int colour, const std::string& name);
 
   void barrier();
-  void broadcast(const Tensor& tensor, int root);
+  void broadcast(const Tensor& tensor, int root) { broadcast_async(tensor, root).wait(); }
   /// In place. `mean` divides the sum by size() and takes floating-point tensors only; NaN survives `max`.
-  void all_reduce(const Tensor& tensor, ReduceOp op);
-  /// Starts without waiting for peers, so that computation may go on meanwhile.
-  Request all_reduce_async(const Tensor& tensor, ReduceOp op);
+  void all_reduce(const Tensor& tensor, ReduceOp op) { all_reduce_async(tensor, op).wait(); }
   /// `in` holds size() equal parts; `out` receives the reduction of part rank(), so
   /// in.numel() = size() · out.numel().
-  void reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op);
+  void reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) { reduce_scatter_async(in, out, op).wait(); }
   /// out.numel() = size() · in.numel(), parts in rank order.
-  void all_gather(const Tensor& in, const Tensor& out);
+  void all_gather(const Tensor& in, const Tensor& out) { all_gather_async(in, out).wait(); }
   /// Rank i contributes counts[i] elements (equal lists on all ranks); out.numel() = sum of counts.
-  void all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
+  void all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+    all_gather_v_async(in, out, counts).wait();
+  }
+
+  /// The same, started without waiting for peers, so that computation may go on meanwhile.
+  Request broadcast_async(const Tensor& tensor, int root);
+  Request all_reduce_async(const Tensor& tensor, ReduceOp op);
+  Request reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op);
+  Request all_gather_async(const Tensor& in, const Tensor& out);
+  Request all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
 
   /// Whether this transport works on device memory itself.
   virtual bool takes_device_tensors() const { return false; }
@@ -79,6 +88,8 @@ class Comm {
 
   Ledger& ledger() { return *ledger_; }
 
+  /// The card of this rank's node in a virtual network; null where the network is as it is.
+  virtual const VirtualCard* card() const { return nullptr; }
   /// Whether the host waits until a collective is over, so that the ledger's waiting times tell what communication costs.
   virtual bool waits_on_host() const { return true; }
 
@@ -104,11 +115,10 @@ class Comm {
   virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name,
                                          const std::vector<int>& members) = 0;
   virtual void do_barrier() = 0;
-  virtual void do_broadcast(const Tensor& tensor, int root) = 0;
-  virtual Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) = 0;
-  virtual void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
-  virtual void do_all_gather_v(const Tensor& in, const Tensor& out,
-                               const std::vector<std::int64_t>& counts) = 0;
+  virtual Request do_broadcast(const Tensor& tensor, int root) = 0;
+  virtual Request do_all_reduce(const Tensor& tensor, ReduceOp op) = 0;
+  virtual Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
+  virtual Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) = 0;
 
   /// The members of this group by their rank in the world.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
@@ -116,6 +126,7 @@ class Comm {
 
  private:
   void count(Collective what, std::size_t payload_bytes);
+  Request waiting(Request started, const Tensor& reached, const Tensor& out);
   bool reaches(const Tensor& tensor) const;
 
   int rank_, size_;

@@ -79,6 +79,11 @@ class Ledger {
   /// The network is that of this step from here on.
   void begin_step(std::int64_t step) { links_ = wiring_.network.at(step); }
   const LinkModel& links() const { return links_; }
+  /// From here on all-reduces travel so, unless a library carries them. Returns how they did.
+  AllReduce use_all_reduce(AllReduce algorithm) {
+    if (wiring_.all_reduce == AllReduce::library) return AllReduce::library;
+    return std::exchange(wiring_.all_reduce, algorithm);
+  }
 
   /// A group, by its ranks in the world in rank order.
   Layout layout_of(const std::vector<int>& world_ranks) const;

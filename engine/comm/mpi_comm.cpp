@@ -34,6 +34,9 @@ class MpiComm final : public Comm {
   ~MpiComm() override;
 
   bool runs_beside_computation() const override { return true; }
+  const VirtualCard* card() const override {
+    return network_ ? &network_->network.card_of(world_ranks()[static_cast<std::size_t>(rank())]) : nullptr;
+  }
   void abort(const std::string& /*reason*/, int exit_code) noexcept override {
     const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
     MpiLibrary::instance().mark_failed();
@@ -46,16 +49,20 @@ class MpiComm final : public Comm {
   std::unique_ptr<Comm> do_split(int colour, const std::string& name,
                                  const std::vector<int>& members) override;
   void do_barrier() override;
-  void do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
-  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
+  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
 
  private:
   using Operation = std::shared_ptr<MpiOperation>;
 
+  Operation last_of_this_tag();
   Operation start(const CollectiveCall& call, MpiOperation::Buffers buffers);
   void wait(const Operation& operation);
+  Request later(Operation operation) {
+    return Request([this, operation = std::move(operation)] { wait(operation); });
+  }
   bool advance_all() noexcept;
   void inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited);
   [[noreturn]] void fail(const std::string& reason);
@@ -80,8 +87,15 @@ MpiComm::~MpiComm() {
   else if (comm_ != MPI_COMM_WORLD && !MpiLibrary::instance().failed()) MPI_Comm_free(&comm_);
 }
 
+/// The collective in flight, if any, whose messages could be taken for those of the next one.
+MpiComm::Operation MpiComm::last_of_this_tag() {
+  const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
+  const bool any = !in_flight_.empty() && in_flight_.front()->sequence() + MpiOperation::kMaxInFlight <= next_sequence_;
+  return any ? in_flight_.front() : nullptr;
+}
+
 MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buffers buffers) {
-  if (in_flight_.size() == MpiOperation::kMaxInFlight) wait(Operation(in_flight_.front()));
+  while (const Operation last = last_of_this_tag()) wait(last);
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
   if (failure_) std::rethrow_exception(failure_);
   const MpiOperation::Group group{comm_, rank(), layout(), world_ranks(), network_ ? &network_->network : nullptr,
@@ -168,30 +182,28 @@ std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name,
 
 void MpiComm::do_barrier() { wait(start({}, {})); }
 
-void MpiComm::do_broadcast(const Tensor& tensor, int root) {
-  wait(start(
+Request MpiComm::do_broadcast(const Tensor& tensor, int root) {
+  return later(start(
       {.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
       {.full = tensor}));
 }
 
-Request MpiComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
-  const auto operation =
-      start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
-            {.full = tensor});
-  return Request([this, operation] { wait(operation); });
+Request MpiComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
+  return later(start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
+                     {.full = tensor}));
 }
 
-void MpiComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
-  wait(start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op},
+Request MpiComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+  return later(start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op},
              {.full = in, .out = out}));
 }
 
-void MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+Request MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
   std::int64_t begin = 0;
   for (int r = 0; r < rank(); ++r) begin += counts[static_cast<std::size_t>(r)];
   const Tensor mine = out.view(Shape{out.numel()}).slice(begin, begin + in.numel());
   if (mine.raw() != in.raw()) mine.copy_from(in);
-  wait(start({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()},
+  return later(start({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()},
              {.full = out, .counts = counts}));
 }
 

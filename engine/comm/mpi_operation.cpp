@@ -140,21 +140,30 @@ void MpiOperation::add_up() {
 void MpiOperation::send(int to, Piece piece) {
   messages_.push_back({to, piece.bytes, false});
   requests_.push_back(MPI_REQUEST_NULL);
-  Waiting message{0, messages_.size() - 1, full() + piece.begin};
-  if (group_.network)
-    message.due = group_.network->send(group_.world_ranks[static_cast<std::size_t>(group_.rank)],
-                                       group_.world_ranks[static_cast<std::size_t>(to)],
-                                       static_cast<std::int64_t>(piece.bytes), network_now(), group_.links);
-  waiting_.push_back(message);
+  Waiting waiting{messages_.size() - 1, full() + piece.begin, 0, true};
+  if (group_.network) {
+    waiting.due = group_.network->leave(in_world(messages_.back()), network_now(), group_.links);
+    waiting.left = false;
+  }
+  waiting_.push_back(waiting);
   send_what_is_due();
+}
+
+VirtualNetwork::Message MpiOperation::in_world(const Message& message) const {
+  return {group_.world_ranks[static_cast<std::size_t>(group_.rank)],
+          group_.world_ranks[static_cast<std::size_t>(message.peer)], static_cast<std::int64_t>(message.bytes)};
 }
 
 void MpiOperation::send_what_is_due() {
   if (waiting_.empty()) return;
   const NetworkTime now = group_.network ? network_now() : 0;
-  std::erase_if(waiting_, [&](const Waiting& waiting) {
-    if (waiting.due > now) return false;
+  std::erase_if(waiting_, [&](Waiting& waiting) {
     const Message& message = messages_[waiting.message];
+    if (!waiting.left && waiting.due <= now) {
+      waiting.due = group_.network->arrive(in_world(message), waiting.due, group_.links);
+      waiting.left = true;
+    }
+    if (waiting.due > now) return false;
     check_mpi(MPI_Isend(waiting.data, static_cast<int>(message.bytes), MPI_BYTE, message.peer, tag(), group_.comm,
                         &requests_[waiting.message]),
               "MPI_Isend");
@@ -176,7 +185,7 @@ MpiOperation::Piece MpiOperation::piece_of(int first_part, int last_part) const 
 }
 
 int MpiOperation::tag() const {
-  const int sequence = static_cast<int>(sequence_ % static_cast<std::int64_t>(kMaxInFlight));
+  const int sequence = static_cast<int>(sequence_ % kMaxInFlight);
   return sequence << kSequenceShift | call_.kind();
 }
 

@@ -54,6 +54,7 @@ class MpiOperation {
   /// Goes as far as it can without waiting; true when complete. Messages move only while MPI is called.
   bool advance();
   const CollectiveCall& call() const { return call_; }
+  std::int64_t sequence() const { return sequence_; }
   /// Ranks of `comm` whose message has not come, or that have not taken ours.
   std::vector<int> silent_ranks();
   /// A rank that is known to be in another collective at this place in the sequence, and in which.
@@ -63,12 +64,18 @@ class MpiOperation {
   };
   std::optional<Disagreement> find_disagreement();
 
-  /// Operations of one communicator that may be in flight at once; more would share message tags.
-  static constexpr std::size_t kMaxInFlight = 128;
+  /// Sequence numbers of what is in flight over one communicator differ by less; others would share message tags.
+  static constexpr std::int64_t kMaxInFlight = 128;
 
  private:
   struct Piece {
     std::size_t begin, bytes;
+  };
+
+  struct Message {
+    int peer;
+    std::size_t bytes;
+    bool incoming;
   };
 
   bool all_messages_done();
@@ -76,6 +83,7 @@ class MpiOperation {
   void finish_round();
   void add_up();
   void send_what_is_due();
+  VirtualNetwork::Message in_world(const Message& message) const;
 
   void send(int to, Piece piece);
   void receive(int from, std::byte* data, std::size_t bytes);
@@ -93,17 +101,13 @@ class MpiOperation {
   std::size_t segment_ = 0, round_ = 0;
   std::vector<std::byte> received_;  // what is to be added up, in the order of the round's receives
 
-  struct Message {
-    int peer;
-    std::size_t bytes;
-    bool incoming;
-  };
   std::vector<MPI_Request> requests_;
   std::vector<Message> messages_;  // of the same index
   struct Waiting {
-    NetworkTime due;
     std::size_t message;
     const std::byte* data;
+    NetworkTime due;
+    bool left;  // the sender's card; else it is still busy with it
   };
   std::vector<Waiting> waiting_;  // messages under way in the virtual network
 };

@@ -94,15 +94,14 @@ class NcclComm final : public Comm {
  protected:
   std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
   void do_barrier() override;
-  void do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
-  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
+  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
 
  private:
   template <class Issue>
   Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out, const Issue& issue);
-  Request start_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
   Request max_with_nan(const Tensor& tensor);
   std::string in_group(const std::string& what) const { return fmt::format("{} in group '{}'", what, name()); }
 
@@ -149,17 +148,15 @@ void NcclComm::do_barrier() {
   }).wait();
 }
 
-void NcclComm::do_broadcast(const Tensor& tensor, int root) {
-  start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor,
-        tensor,
-        [&](const void* from, void* to) {
-          return ncclBroadcast(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()), root,
-                               communicator_, world_->stream());
-        })
-      .wait();
+Request NcclComm::do_broadcast(const Tensor& tensor, int root) {
+  return start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
+               tensor, tensor, [&](const void* from, void* to) {
+                 return ncclBroadcast(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()),
+                                      root, communicator_, world_->stream());
+               });
 }
 
-Request NcclComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
+Request NcclComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
   if (may_hide_nan(tensor, op)) return max_with_nan(tensor);
   return start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor,
                tensor, [&](const void* from, void* to) {
@@ -168,26 +165,23 @@ Request NcclComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
                });
 }
 
-void NcclComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+Request NcclComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
   if (may_hide_nan(in, op)) {
     const Tensor all = in.clone().view(Shape{in.numel()});
-    max_with_nan(all).wait();
-    out.copy_from(all.slice(rank() * out.numel(), (rank() + 1) * out.numel()));
-    return;
+    const auto gathering = std::make_shared<Request>(max_with_nan(all));
+    return Request([gathering, all, out, begin = rank() * out.numel()] {
+      gathering->wait();
+      out.copy_from(all.slice(begin, begin + out.numel()));
+    });
   }
-  start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in, out,
-        [&](const void* from, void* to) {
-          return ncclReduceScatter(from, to, static_cast<std::size_t>(out.numel()), nccl_type(in.dtype()), nccl_op(op),
-                                   communicator_, world_->stream());
-        })
-      .wait();
+  return start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in, out,
+               [&](const void* from, void* to) {
+                 return ncclReduceScatter(from, to, static_cast<std::size_t>(out.numel()), nccl_type(in.dtype()),
+                                          nccl_op(op), communicator_, world_->stream());
+               });
 }
 
-void NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
-  start_all_gather_v(in, out, counts).wait();
-}
-
-Request NcclComm::start_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+Request NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
   const CollectiveCall call{.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()};
   const ncclDataType_t type = nccl_type(in.dtype());
   const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
@@ -211,7 +205,7 @@ Request NcclComm::start_all_gather_v(const Tensor& in, const Tensor& out, const 
 Request NcclComm::max_with_nan(const Tensor& tensor) {
   const Tensor all(Shape{size() * tensor.numel()}, tensor.dtype(), tensor.device());
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), tensor.numel());
-  const auto gathering = std::make_shared<Request>(start_all_gather_v(tensor, all, counts));
+  const auto gathering = std::make_shared<Request>(do_all_gather_v(tensor, all, counts));
   return Request([gathering, tensor, all, ranks = size()] {
     gathering->wait();
     std::vector<const void*> sources;

@@ -23,14 +23,16 @@ class SelfComm final : public Comm {
     return std::make_unique<SelfComm>(name, shared_ledger());
   }
   void do_barrier() override {}
-  void do_broadcast(const Tensor& /*tensor*/, int /*root*/) override {}
-  Request do_all_reduce_async(const Tensor& /*tensor*/, ReduceOp /*op*/) override { return {}; }
-  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp /*op*/) override {
+  Request do_broadcast(const Tensor& /*tensor*/, int /*root*/) override { return {}; }
+  Request do_all_reduce(const Tensor& /*tensor*/, ReduceOp /*op*/) override { return {}; }
+  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp /*op*/) override {
     copy_unless_same(in, out);
+    return {};
   }
-  void do_all_gather_v(const Tensor& in, const Tensor& out,
+  Request do_all_gather_v(const Tensor& in, const Tensor& out,
                        const std::vector<std::int64_t>& /*counts*/) override {
     copy_unless_same(in, out);
+    return {};
   }
 };
 

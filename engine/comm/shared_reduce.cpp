@@ -64,6 +64,7 @@ void reduce_by_nodes(const Part& part, const Layout& layout) {
 
 void reduce_shared_part(const Route& route, const Layout& layout, const CollectiveCall& call, int rank,
                         const std::vector<Tensor>& tensors) {
+  if (layout.ranks() == 1) return;
   for (const ElementRange& segment : segment_ranges(route, call)) {
     const ElementRange mine = part_of_rank(segment.size(), rank, layout.ranks());
     const Part part(call, {segment.begin + mine.begin, segment.begin + mine.end}, tensors);

@@ -99,16 +99,19 @@ class ThreadComm final : public Comm {
         world_(std::move(world)), group_(std::move(group)), me_(static_cast<std::size_t>(rank)) {}
 
   bool takes_device_tensors() const override { return true; }
+  const VirtualCard* card() const override {
+    return world_->network ? &world_->network->card_of(world_ranks()[me_]) : nullptr;
+  }
   void abort(const std::string& reason, int exit_code) noexcept override;
 
  protected:
   std::unique_ptr<Comm> do_split(int colour, const std::string& name,
                                  const std::vector<int>& members) override;
   void do_barrier() override { complete(post({}, {}), {}); }
-  void do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce_async(const Tensor& tensor, ReduceOp op) override;
-  void do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  void do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
+  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -116,6 +119,9 @@ class ThreadComm final : public Comm {
 
   std::int64_t post(const CollectiveCall& call, const Tensor& tensor);
   void complete(std::int64_t sequence, const Work& work);
+  Request later(std::int64_t sequence, Work work) {
+    return Request([this, sequence, work = std::move(work)] { complete(sequence, work); });
+  }
   void set_out(Slot& slot);
   void check_one_device(const Slot& slot);
   void reach(Slot& slot, Progress progress);
@@ -251,29 +257,28 @@ std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name,
   return comm;
 }
 
-void ThreadComm::do_broadcast(const Tensor& tensor, int root) {
+Request ThreadComm::do_broadcast(const Tensor& tensor, int root) {
   const auto sequence =
       post({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
            tensor);
-  complete(sequence, [&](const Slot& slot) {
+  return later(sequence, [this, tensor, root](const Slot& slot) {
     if (rank() != root) tensor.copy_from(slot.tensors[static_cast<std::size_t>(root)]);
   });
 }
 
-Request ThreadComm::do_all_reduce_async(const Tensor& tensor, ReduceOp op) {
+Request ThreadComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
   const auto sequence =
       post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
            tensor);
-  const auto reduce_my_part = [this, way = route(Collective::all_reduce, tensor.bytes())](const Slot& slot) {
+  return later(sequence, [this, way = route(Collective::all_reduce, tensor.bytes())](const Slot& slot) {
     reduce_shared_part(way, layout(), slot.call, rank(), slot.tensors);
-  };
-  return Request([this, sequence, reduce_my_part] { complete(sequence, reduce_my_part); });
+  });
 }
 
-void ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
+Request ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
   const auto sequence =
       post({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in);
-  complete(sequence, [&](const Slot& slot) {
+  return later(sequence, [this, in, out, op](const Slot& slot) {
     std::vector<const void*> sources;
     for (const Tensor& t : slot.tensors)
       sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
@@ -282,11 +287,11 @@ void ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp
   });
 }
 
-void ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
+Request ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
                                  const std::vector<std::int64_t>& counts) {
   const auto sequence =
       post({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()}, in);
-  complete(sequence, [&](const Slot& slot) {
+  return later(sequence, [out, counts](const Slot& slot) {
     const Tensor flat = out.view(Shape{out.numel()});
     std::int64_t begin = 0;
     for (std::size_t r = 0; r < counts.size(); ++r) {

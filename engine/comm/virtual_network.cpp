@@ -12,6 +12,10 @@ namespace {
 
 NetworkTime duration(double seconds) { return static_cast<NetworkTime>(seconds * 1e9); }
 
+NetworkTime time_to_send(std::int64_t bytes, const Link& link) {
+  return duration(static_cast<double>(bytes) / link.bandwidth);
+}
+
 /// Sets a clock from where it stands, whoever else does so at the same time; returns where it stands then.
 template <class Next> NetworkTime move_on(std::atomic<NetworkTime>& clock, Next next) {
   NetworkTime before = clock.load();
@@ -20,19 +24,24 @@ template <class Next> NetworkTime move_on(std::atomic<NetworkTime>& clock, Next 
   return after;
 }
 
-/// What the messages of one member of a collective wait for.
+/// A member of a collective and what it waits for.
 class Member {
  public:
   explicit Member(MessageRounds rounds) : rounds_(std::move(rounds)) {}
 
-  const MessageRounds& rounds() const { return rounds_; }
+  int parts() const { return rounds_.parts; }
+  bool takes_part() const { return !rounds_.rounds.empty(); }
   const Round& round() const { return rounds_.rounds[round_]; }
-  bool next_round() { return ++round_ < rounds_.rounds.size(); }
-  void first_round() { round_ = 0; }
+  void next_round() {
+    if (++round_ < rounds_.rounds.size()) return;
+    round_ = 0;
+    ++segment;
+  }
 
-  NetworkTime done = 0;       // with what it has sent and received of this round
-  bool has_sent = false;      // its messages of this round
   std::size_t segment = 0;
+  bool inside_round = false;
+  std::size_t sends_under_way = 0;
+  NetworkTime done = 0;  // with what it has sent and received of this round
 
  private:
   MessageRounds rounds_;
@@ -50,62 +59,85 @@ class Simulation {
   }
 
   std::vector<NetworkTime> run(std::vector<NetworkTime> times) {
-    for (std::size_t i = 0; i < members_.size(); ++i)
-      if (!members_[i].rounds().rounds.empty()) ready_.push({times[i], static_cast<int>(i)});
-    while (!ready_.empty()) {
-      const auto [now, rank] = ready_.top();
-      ready_.pop();
-      times[static_cast<std::size_t>(rank)] = now;
-      Member& member = members_[static_cast<std::size_t>(rank)];
-      if (member.segment < collective_.segments.size()) send_all(member, rank, now);
+    for (int rank = 0; rank < collective_.layout.ranks(); ++rank)
+      if (member(rank).takes_part()) events_.push({times[static_cast<std::size_t>(rank)], rank, -1, 0});
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.to >= 0) {
+        come_to_receiver(event);
+        continue;
+      }
+      times[static_cast<std::size_t>(event.rank)] = event.time;
+      if (member(event.rank).segment < collective_.segments.size()) begin_round(event.rank, event.time);
     }
     return times;
   }
 
  private:
-  std::int64_t bytes_of(const Transfer& transfer, const Member& member) const {
-    const std::int64_t bytes = collective_.segments[member.segment];
-    return part_of_rank(bytes, transfer.last - 1, member.rounds().parts).end -
-           part_of_rank(bytes, transfer.first, member.rounds().parts).begin;
-  }
+  /// A member comes to its next round; or (to >= 0) a message of a member comes to the receiver's card.
+  struct Event {
+    NetworkTime time;
+    int rank, to;
+    std::int64_t bytes;
+    auto operator<=>(const Event&) const = default;
+  };
 
-  void send_all(Member& member, int rank, NetworkTime now) {
-    member.done = now;
-    member.has_sent = true;
-    for (const Transfer& send : member.round().sends) {
-      const NetworkTime arrival =
-          network_.send(world_rank(rank), world_rank(send.peer), bytes_of(send, member), now, links_);
-      member.done = std::max(member.done, arrival);
-      arrivals_[{rank, send.peer}].push_back(arrival);
+  void begin_round(int rank, NetworkTime now) {
+    Member& sender = member(rank);
+    sender.done = now;
+    sender.inside_round = true;
+    for (const Transfer& send : sender.round().sends) {
+      const std::int64_t bytes = bytes_of(send, sender);
+      events_.push({network_.leave(message(rank, send.peer, bytes), now, links_), rank, send.peer, bytes});
+      ++sender.sends_under_way;
     }
-    for (const Transfer& send : member.round().sends) receive_all(members_[static_cast<std::size_t>(send.peer)], send.peer);
-    receive_all(member, rank);
+    end_round(rank);
   }
 
-  /// Ends the round of a member when everything has been sent that it waits for.
-  void receive_all(Member& member, int rank) {
-    if (!member.has_sent) return;
-    for (const Transfer& receive : member.round().receives)
+  void come_to_receiver(const Event& event) {
+    const NetworkTime arrival = network_.arrive(message(event.rank, event.to, event.bytes), event.time, links_);
+    arrivals_[{event.rank, event.to}].push_back(arrival);
+    Member& sender = member(event.rank);
+    sender.done = std::max(sender.done, arrival);
+    --sender.sends_under_way;
+    end_round(event.rank);
+    end_round(event.to);
+  }
+
+  /// If everything that it sends and receives is known to arrive.
+  void end_round(int rank) {
+    Member& waiting = member(rank);
+    if (!waiting.inside_round || waiting.sends_under_way > 0) return;
+    for (const Transfer& receive : waiting.round().receives)
       if (arrivals_[{receive.peer, rank}].empty()) return;
-    for (const Transfer& receive : member.round().receives) {
+    for (const Transfer& receive : waiting.round().receives) {
       std::deque<NetworkTime>& from_peer = arrivals_[{receive.peer, rank}];
-      member.done = std::max(member.done, from_peer.front());
+      waiting.done = std::max(waiting.done, from_peer.front());
       from_peer.pop_front();
     }
-    member.has_sent = false;
-    if (!member.next_round()) ++member.segment, member.first_round();
-    ready_.push({member.done, rank});
+    waiting.inside_round = false;
+    waiting.next_round();
+    events_.push({waiting.done, rank, -1, 0});
   }
 
-  int world_rank(int member) const { return collective_.world_ranks[static_cast<std::size_t>(member)]; }
+  std::int64_t bytes_of(const Transfer& transfer, const Member& sender) const {
+    const std::int64_t bytes = collective_.segments[sender.segment];
+    return part_of_rank(bytes, transfer.last - 1, sender.parts()).end -
+           part_of_rank(bytes, transfer.first, sender.parts()).begin;
+  }
+  VirtualNetwork::Message message(int from, int to, std::int64_t bytes) const {
+    return {collective_.world_ranks[static_cast<std::size_t>(from)],
+            collective_.world_ranks[static_cast<std::size_t>(to)], bytes};
+  }
+  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
 
-  using Event = std::pair<NetworkTime, int>;  // when a member comes to its next round
   const VirtualCollective& collective_;
   VirtualNetwork& network_;
   const LinkModel& links_;
   std::vector<Member> members_;
   std::map<std::pair<int, int>, std::deque<NetworkTime>> arrivals_;  // by sender and receiver
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> ready_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 };
 
 }  // namespace
@@ -117,18 +149,22 @@ std::size_t VirtualNetwork::card_count(const std::vector<int>& node_of_rank) {
   return Layout(node_of_rank).members.size() + node_of_rank.size();
 }
 
-NetworkTime VirtualNetwork::send(int from, int to, std::int64_t bytes, NetworkTime now, const LinkModel& links) {
-  const bool crosses = node(from) != node(to);
-  const Link& link = crosses ? links.inter_node : links.intra_node;
-  VirtualCard& sender = cards_[crosses ? node(from) : port(from)];
-  VirtualCard& receiver = cards_[crosses ? node(to) : port(to)];
-  const NetworkTime busy = duration(static_cast<double>(bytes) / link.bandwidth);
-  const NetworkTime sent = move_on(sender.sends_until, [&](NetworkTime free) { return std::max(now, free) + busy; });
-  const NetworkTime received =
-      move_on(receiver.receives_until, [&](NetworkTime free) { return std::max(sent, free + busy); });
-  sender.bytes_sent += bytes;
-  receiver.bytes_received += bytes;
-  return received + duration(link.latency);
+NetworkTime VirtualNetwork::leave(const Message& message, NetworkTime now, const LinkModel& links) {
+  const bool away = crosses(message);
+  VirtualCard& card = cards_[away ? node(message.from) : port(message.from)];
+  card.bytes_sent += message.bytes;
+  const NetworkTime busy = time_to_send(message.bytes, away ? links.inter_node : links.intra_node);
+  return move_on(card.sends_until, [&](NetworkTime free) { return std::max(now, free) + busy; });
+}
+
+NetworkTime VirtualNetwork::arrive(const Message& message, NetworkTime left, const LinkModel& links) {
+  const bool away = crosses(message);
+  const Link& link = away ? links.inter_node : links.intra_node;
+  VirtualCard& card = cards_[away ? node(message.to) : port(message.to)];
+  card.bytes_received += message.bytes;
+  const NetworkTime busy = time_to_send(message.bytes, link);
+  return move_on(card.receives_until, [&](NetworkTime free) { return std::max(left, free + busy); }) +
+         duration(link.latency);
 }
 
 std::vector<NetworkTime> arrival_times(const VirtualCollective& collective, std::vector<NetworkTime> starts,

@@ -36,13 +36,21 @@ class VirtualNetwork {
   VirtualNetwork(std::vector<int> node_of_rank, VirtualCard* cards);
   static std::size_t card_count(const std::vector<int>& node_of_rank);
 
-  /// Sends a message at `now`; when it arrives. Ranks are those of the world. Any rank may call at any time.
-  NetworkTime send(int from, int to, std::int64_t bytes, NetworkTime now, const LinkModel& links);
+  struct Message {
+    int from, to;  ///< ranks of the world
+    std::int64_t bytes;
+  };
+  /// A message is sent at `now`: s, when it has left the sender. Any rank may call at any time.
+  NetworkTime leave(const Message& message, NetworkTime now, const LinkModel& links);
+  /// The same message comes to the receiver's card at s: r + alpha, when it arrives. To be called when s has come, as
+  /// messages to one node queue in this order.
+  NetworkTime arrive(const Message& message, NetworkTime left, const LinkModel& links);
 
   /// The card of the node of `rank`.
   const VirtualCard& card_of(int rank) const { return cards_[node(rank)]; }
 
  private:
+  bool crosses(const Message& message) const { return node(message.from) != node(message.to); }
   std::size_t node(int rank) const { return static_cast<std::size_t>(layout_.node_of[static_cast<std::size_t>(rank)]); }
   std::size_t port(int rank) const { return layout_.members.size() + static_cast<std::size_t>(rank); }
 

@@ -1,13 +1,13 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Activations y = act(z) by name, and what leads back through one. Their formulas: engine/kernels/activation.h.
+// Activations y = act(z) by name, and what their gradients need. Their formulas: engine/kernels/activation.h.
 
 #include "engine/core/tensor.h"
 
 namespace ab {
 
-/// Who asks which one it is does so in a switch without a default, so that the compiler names what a new one needs.
+/// Always used in a switch without a default, so that the compiler names the places that a new one needs.
 enum class Activation { none, relu, gelu };
 
 /// Whether act'(z) cannot be told from y = act(z).
@@ -20,7 +20,7 @@ constexpr bool derivative_needs_z(Activation activation) {
   return true;
 }
 
-/// The way back through y = act(z): dz = dy · act'(z).
+/// The gradient of y = act(z): dz = dy · act'(z).
 struct ActivationGrad {
   Activation activation = Activation::none;
   Tensor saved = {};  ///< z where derivative_needs_z(), otherwise y

@@ -29,7 +29,7 @@ class GraphPool : public std::enable_shared_from_this<GraphPool> {
   std::shared_ptr<void> allocate(std::size_t bytes);
 
   Device device() const { return device_; }
-  /// What the pool has taken from the device.
+  /// The memory that the pool has taken from the device.
   std::size_t bytes() const;
 
   /// The pool in scope on this thread for tensors of `device`, or null.

@@ -16,7 +16,7 @@ namespace ab {
 class HostRead {
  public:
   HostRead() = default;
-  /// Of kHostCopyBytes at most. The tensor may change, or go, as soon as this has returned.
+  /// Reads at most kHostCopyBytes. The tensor may change, or go, as soon as this has returned.
   explicit HostRead(const Tensor& tensor);
 
   bool defined() const { return values_.defined(); }

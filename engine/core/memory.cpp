@@ -22,7 +22,7 @@ constexpr bool kCacheBlocks = false;
 constexpr bool kCacheBlocks = true;
 #endif
 
-/// One that was complete when it was started.
+/// A copy that was complete when it was started.
 class FinishedCopy final : public HostCopy {
  public:
   FinishedCopy(const void* from, std::size_t bytes) { std::memcpy(values_.data(), from, bytes); }

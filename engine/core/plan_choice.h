@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Which of the algorithms that a GPU's libraries offer for one convolution or matrix product is taken. They differ in
-// speed and rounding, and a few do not even repeat their own: those add up in the order in which blocks finish.
+// Which algorithm to take of those that a GPU's libraries offer for a convolution or matrix product. They differ in
+// speed and rounding, and a few do not even repeat their own results: they add up in the order in which blocks finish.
 
 namespace ab {
 

@@ -21,9 +21,9 @@ enum class Precision {
   fp16,  ///< needs a scaled loss: engine/optim/loss_scale.h
 };
 
-/// What they are called on a command line, in this order.
+/// Their names on a command line, in this order.
 const std::vector<std::string>& precision_names();
-/// Throws Error(config) when none is called that.
+/// Throws Error(config) when there is none of that name.
 Precision precision_named(const std::string& name);
 
 constexpr DType activation_type(Precision precision) {

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a program tells people while it works. A terminal that has gone, a pipe that nobody reads any more or a full
+// What a program tells people while it works. A terminal that is gone, a pipe that nobody reads any more or a full
 // disk costs the words and never the work: errors of writing are ignored.
 
 #include <fmt/format.h>

@@ -81,12 +81,12 @@ class Tensor {
     return {data<T>(), static_cast<std::size_t>(numel_)};
   }
 
-  /// The same elements under another shape of equal size; one dimension may be -1.
+  /// The same elements in a different shape of equal size; one dimension may be -1.
   Tensor view(Shape shape) const;
   /// Rows [begin, end) of the first dimension, sharing storage.
   Tensor slice(std::int64_t begin, std::int64_t end) const;
   Tensor clone() const;
-  /// The same values on another device (this tensor itself when it is already there).
+  /// The same values on a different device (this tensor itself when it is already there).
   Tensor to(Device device) const;
   void set_zero() const;
   /// Overwrites all elements with those of `from` (same size and type, any device).

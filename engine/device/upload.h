@@ -23,7 +23,7 @@ class UploadSlot {
   virtual std::byte* host() = 0;
   /// Starts to copy the first `bytes` bytes, as soon as what was issued until release() has read the block.
   virtual void start(std::size_t bytes) = 0;
-  /// The block on the device, uint8: for work that this thread issues before release(), and which comes after the copy.
+  /// The block on the device, uint8, for work that this thread issues before release(). The work comes after the copy.
   virtual const Tensor& acquire() = 0;
   virtual void release() = 0;
 };

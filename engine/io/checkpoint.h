@@ -39,7 +39,7 @@ struct Checkpoint {
 /// Collective. The newest checkpoint that is whole for all ranks; a damaged one, one of a newer format, or one that
 /// holds NaN or infinity is passed over with one warning on stderr, by rank 0. None when the folder holds no
 /// checkpoint. Throws Error(checkpoint) when it holds some and none can be used, and when the newest whole one was saved
-/// by another number of ranks.
+/// by a different number of ranks.
 std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm& world);
 
 /// Collective. The checkpoint of `step`. Throws Error(checkpoint) that lists those there when it is none of them, and

@@ -18,7 +18,7 @@ void activation_forward(Activation activation, const Tensor& z, const Tensor& y)
 Tensor activation_backward(const ActivationGrad& activation, const Tensor& dy);
 void activation_backward(const ActivationGrad& activation, const Tensor& dy, const Tensor& dz);
 
-/// Forward and backward alike: the mask is drawn from Philox{seed, stream} both times. p in [0, 1), seed: [1] int64.
+/// Forward and backward alike: both draw the mask from Philox{seed, stream}. p in [0, 1), seed: [1] int64.
 Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);
 /// The same with number n for all of sample n.   x: [N, ...]
 Tensor apply_drop_path(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream);

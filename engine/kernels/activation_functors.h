@@ -52,7 +52,7 @@ template <class C, class F> void dispatch_activation(Activation activation, F&& 
   }
 }
 
-/// run(functor), the functor of the way back: (dy, ActivationGrad::saved) → dz.
+/// run(functor), the backward functor: (dy, ActivationGrad::saved) → dz.
 template <class C, class F> void dispatch_activation_backward(Activation activation, F&& run) {
   switch (activation) {
     case Activation::none: return run(IdentityBackward<C>{});

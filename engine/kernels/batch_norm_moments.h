@@ -91,7 +91,7 @@ template <class C> struct SetSums {
   }
 };
 
-/// The way back, channel by channel: Σ x and Σ x² of all ranks, or of a convolution, become what SetMoments takes.
+/// The reverse, channel by channel: Σ x and Σ x² of all ranks, or of a convolution, become what SetMoments takes.
 template <class C, class Sum> struct MomentsOfSums {
   double pixels;  // that the sums are of
   const Sum* sum;

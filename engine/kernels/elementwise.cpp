@@ -73,6 +73,7 @@ Tensor cast(const Tensor& t, DType dtype) {
 void cast_into(const Tensor& y, const Tensor& t) {
   AB_CHECK(y.numel() == t.numel() && y.device() == t.device(),
            "cast_into: {} values do not go into {}, or are on different devices", t.numel(), y.numel());
+  if (y.raw() == t.raw()) return;
   if (y.dtype() == t.dtype()) return y.copy_from(t);
   dispatch_float(t.dtype(), "cast", [&]<class From>() {
     dispatch_float(y.dtype(), "cast", [&]<class To>() {

@@ -22,9 +22,9 @@ void scale_in_place(const Tensor& t, const Tensor& factor);
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.
 void fill(const Tensor& t, double value);
-/// The same values in another floating-point type; `t` itself when it has that type already.
+/// The same values in a different floating-point type; `t` itself when it has that type already.
 Tensor cast(const Tensor& t, DType dtype);
-/// y = t in the floating-point type of y.   t, y: equal size
+/// y = t in the floating-point type of y.   t, y: equal size, maybe the same tensor
 void cast_into(const Tensor& y, const Tensor& t);
 /// y[j, i] = m[i, j], fresh.   m: [rows, columns]
 Tensor transpose(const Tensor& m);

@@ -13,13 +13,17 @@ void FiniteCheck::add(const Tensor& t) const {
     for_each_row(t.device(), chunks, kernels::kReduceChunk,
                  kernels::ChunkFinite<T>{t.data<T>(), partial.data<double>(), n});
   });
-  for_each_row(t.device(), 1, chunks,
-               kernels::AddPartials{partial.data<double>(), failed_.data<double>(), chunks});
+  add_sums(partial);
 }
 
-void FiniteCheck::take_back(const Tensor& t, const Tensor& kept) const {
-  AB_ASSERT(t.numel() == kept.numel());
-  map(t.device(), t.numel(), t.data<float>(), kernels::TakeBack{failed_.data<double>()}, t.data<float>(),
+void FiniteCheck::add_sums(const Tensor& sums) const {
+  for_each_row(sums.device(), 1, sums.numel(),
+               kernels::AddPartials{sums.data<double>(), failed_.data<double>(), sums.numel()});
+}
+
+void FiniteCheck::choose(const Tensor& to, const Tensor& good, const Tensor& kept) const {
+  AB_ASSERT(to.numel() == good.numel() && to.numel() == kept.numel());
+  map(to.device(), to.numel(), to.data<float>(), kernels::ChooseGood{failed_.data<double>()}, good.data<float>(),
       kept.data<float>());
 }
 

@@ -14,10 +14,12 @@ class FiniteCheck {
 
   void reset() const { failed_.set_zero(); }
   void add(const Tensor& t) const;
+  /// The same for sums, float64, that a kernel has taken: each is zero, or NaN.
+  void add_sums(const Tensor& sums) const;
   /// [1] float64: zero, or NaN when an element of a tensor that was added is not finite.
   const Tensor& failed() const { return failed_; }
-  /// t = kept if there is one. Float32.
-  void take_back(const Tensor& t, const Tensor& kept) const;
+  /// to = kept if there is one, or else good. Float32; `to` may be one of them.
+  void choose(const Tensor& to, const Tensor& good, const Tensor& kept) const;
 
  private:
   Tensor failed_;
@@ -36,9 +38,9 @@ struct AddPartials {
   }
 };
 
-struct TakeBack {
+struct ChooseGood {
   const double* failed;
-  AB_HD float operator()(float now, float kept) const { return *failed == 0 ? now : kept; }
+  AB_HD float operator()(float good, float kept) const { return *failed == 0 ? good : kept; }
 };
 
 }  // namespace kernels

@@ -5,7 +5,7 @@
 // and b, of shares λ and 1 − λ (mixup, CutMix); without mixing, a = b and λ = 1.
 //   loss = 1/N Σ_rows (lse − (1 − s) · (λ z_a + (1 − λ) z_b) − s/C · Σ_c z_c),   lse = log Σ_c exp z_c
 //   dz_c = dloss / N · (exp(z_c − lse) − (1 − s) · (λ [c = a] + (1 − λ) [c = b]) − s/C)
-// logits z: [N, C], labels: [N] int64 in [0, C); the loss of a row with another label is NaN.
+// logits z: [N, C], labels: [N] int64 in [0, C); the loss of a row with any other label is NaN.
 
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@
 
 namespace ab {
 
-/// What a row of logits shall become.
+/// The targets of the rows of logits.
 struct ClassTargets {
   Tensor labels;        ///< a: [N] int64
   Tensor mixed_labels;  ///< b: [N] int64

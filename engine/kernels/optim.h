@@ -32,7 +32,7 @@ struct SliceTable {
   std::int64_t count;
 };
 
-/// Of all gradients together, before clipping.
+/// The norm of all gradients together, before clipping.
 struct GradNorm {
   double norm;
   float scale;  ///< what gradients are multiplied by; 0: one is not finite, and the update is left out

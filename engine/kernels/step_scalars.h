@@ -3,7 +3,7 @@
 //
 // The numbers that forward and backward of a training step depend on and that change from step to step. They lie in
 // the memory of the device, where a step that was captured in a graph (engine/device/graph.h) reads those of its
-// present turn; one launch outside the graph sets them, so they travel as arguments of a kernel, without a copy.
+// present step; one launch outside the graph sets them, so they travel as arguments of a kernel, without a copy.
 
 #include "engine/core/tensor.h"
 #include "engine/device/exec.h"

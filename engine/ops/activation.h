@@ -13,13 +13,13 @@ Var relu(const Var& x);
 Var gelu(const Var& x);
 /// y = x · mask / (1 − p), mask_i = [uniform_i >= p] with the numbers of Philox{seed, stream}; p in [0, 1).
 /// `seed`: [1] int64 on the device of x, read there whenever the mask is drawn, so that a captured step can be given
-/// another one. The mask is drawn again in the backward pass instead of being kept.
+/// a new one. The mask is drawn again in the backward pass instead of being kept.
 Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream);
 /// The same with one number for each sample: y[n] = x[n] · mask_n / (1 − p).   x: [N, ...]
 Var drop_path(const Var& x, float p, const Tensor& seed, std::uint64_t stream);
 /// y = a + b, equal shapes
 Var add(const Var& a, const Var& b);
-/// The same values in another floating-point type, x itself when it has that one. dx is of x's type.
+/// The same values in a different floating-point type, x itself when it has that one. dx is of x's type.
 Var cast(const Var& x, DType dtype);
 
 }  // namespace ab

@@ -22,8 +22,8 @@ struct Conv2dGrads {
 Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& options);
 
 /// y = act(x ⋆ w + b)    x: [N, H, W, I], w: [O, kh, kw, I/groups], b: [O] or undefined, y: [N, H', W', O]
-/// `sums` receives Σ y and Σ y² per channel, [2, O] float32, where they come faster with y than from another look at
-/// it; elsewhere it stays or becomes undefined: with an activation, in other types than those of 16 bits, on a CPU, and
+/// `sums` receives Σ y and Σ y² per channel, [2, O] float32, where that is faster than reading y again. It
+/// stays or becomes undefined elsewhere: with an activation, in other types than those of 16 bits, on a CPU, and
 /// where plans are not timed (core/plan_choice.h). They may be those of y before it is rounded. A variance computed
 /// from them is wrong by some 10⁻⁶ of the squared mean: by 1 % where the mean is a hundred deviations and y in 16 bits
 /// has little left of them. float32 can do better than that, so it does without.
@@ -31,7 +31,7 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
                       Activation activation = Activation::none, Tensor* sums = nullptr,
                       ActivationGrad* grad = nullptr);
-/// Of dy, the gradient of x ⋆ w + b:
+/// From dy, the gradient of x ⋆ w + b:
 /// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
 /// Where `of_x` says that x = act(z), dx is the gradient of z.
 /// x is read for dw only and w for dx only; what is not needed may be undefined.

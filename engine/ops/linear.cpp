@@ -11,7 +11,7 @@ namespace {
 /// [..., I] as a matrix.
 Tensor rows_of(const Tensor& t) { return t.view({t.dim(-1) == 0 ? 0 : t.numel() / t.dim(-1), t.dim(-1)}); }
 
-/// The shape of x with another last dimension.
+/// The shape of x with a different last dimension.
 Shape with_features(Shape shape, std::int64_t features) {
   shape[shape.rank() - 1] = features;
   return shape;

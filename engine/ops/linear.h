@@ -20,7 +20,7 @@ struct LinearGrads {
 /// `grad`, where it is given, receives the way back through the activation.
 Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation = Activation::none,
                       ActivationGrad* grad = nullptr);
-/// Of dy, the gradient of x Wᵀ + b:   dx = dy W,  dW = dyᵀ x,  db = column sums of dy
+/// From dy, the gradient of x Wᵀ + b:   dx = dy W,  dW = dyᵀ x,  db = column sums of dy
 /// Where `of_x` says that x = act(z), dx is the gradient of z: dy W · act'(z).
 /// x is read for dW only and w for dx only; what is not needed may be undefined.
 LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, LinearNeeds needs,

@@ -7,7 +7,7 @@
 
 namespace ab {
 
-/// The same elements under another shape; one dimension may be -1.
+/// The same elements in a different shape; one dimension may be -1.
 Var reshape(const Var& x, const Shape& shape);
 /// [N, ...] -> [N, product of the rest]
 Var flatten(const Var& x);

@@ -66,7 +66,7 @@ void Optimizer::check_grad_norm() {
 ParamSlice Optimizer::prepare(const Param& param) {
   const Tensor &value = param.value.value(), &grad = param.value.grad();
   AB_CHECK(grad.device() == value.device() && grad.numel() == value.numel(),
-           "{}: a gradient of shape {} does not fit a value of shape {}, or is on another device", param.name,
+           "{}: a gradient of shape {} does not fit a value of shape {}, or is on a different device", param.name,
            grad.shape().str(), value.shape().str());
   ParamState& s = state(param);
   ++s.updates;

@@ -36,7 +36,7 @@ class Optimizer {
   void step(double learning_rate);
   void clear_grads();
 
-  /// The joint norm of the last step's gradients before scaling, 0 when it was not taken. Waits for the device.
+  /// The joint norm of the last step's gradients before scaling, 0 when it was not measured. Waits for the device.
   double grad_norm() const;
   /// The same for later, without waiting: see grad_norm_of().
   HostRead read_grad_norm() const { return table_.read_grad_norm(); }
@@ -64,7 +64,7 @@ class Optimizer {
   void load(const StateDict& dict, const std::vector<Param*>& params, Device device);
 
   void set_max_grad_norm(double norm) { max_grad_norm_ = norm; }
-  /// Always takes the norm, and leaves an update out without an error when it is not finite: a scaled loss
+  /// Always measures the norm, and leaves an update out without an error when it is not finite: a scaled loss
   /// (loss_scale.h). Such an update counts, so that ranks that skip and ranks that do not stay comparable.
   void set_skip_overflow(bool on) { skip_overflow_ = on; }
   /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a method tells of a run before it is trained.
+// What a method says about a run before it is trained.
 
 #include <optional>
 

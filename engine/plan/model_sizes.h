@@ -26,7 +26,7 @@ struct ModelSizes {
     for (const Parameter& p : params) elements += p.elements;
     return elements;
   }
-  /// Of the trained parameters, in forward order.
+  /// The sizes of the trained parameters, in forward order.
   std::vector<std::int64_t> gradients() const {
     std::vector<std::int64_t> elements;
     for (const Parameter& p : params)

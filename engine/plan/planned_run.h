@@ -57,6 +57,10 @@ struct PlannedRun {
   AssumedR assumed{};
   std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 
+  /// Of gradients, or what a method makes of them, on the wire.
+  std::int64_t wire_bytes(std::int64_t elements) const {
+    return elements * static_cast<std::int64_t>(size_of(gradients.dtype));
+  }
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
   void check() const;
   std::int64_t epochs() const { return (total_steps + steps_per_epoch - 1) / steps_per_epoch; }

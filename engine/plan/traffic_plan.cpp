@@ -8,11 +8,12 @@ namespace {
 
 constexpr const char* kEvaluation = "evaluation";
 
-/// The payloads of the buckets that gradients of these sizes fill.
+}  // namespace
+
 std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
   std::vector<std::int64_t> bytes, payloads;
   for (auto it = elements.rbegin(); it != elements.rend(); ++it)
-    bytes.push_back(*it * static_cast<std::int64_t>(size_of(run.gradients.dtype)));
+    bytes.push_back(run.wire_bytes(*it));
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, run.gradients.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return bytes.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -21,8 +22,6 @@ std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& eleme
   }
   return payloads;
 }
-
-}  // namespace
 
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   TrafficPlan plan;
@@ -75,6 +74,12 @@ void TrafficCounter::over_world(Collective what, std::int64_t bytes, std::int64_
   over(world_, what, bytes, times);
 }
 
+void TrafficCounter::all_reduce_by(AllReduce algorithm, std::int64_t bytes, std::int64_t times) {
+  const AllReduce before = ranks_.ledger.use_all_reduce(algorithm);
+  over_world(Collective::all_reduce, bytes, times);
+  ranks_.ledger.use_all_reduce(before);
+}
+
 void TrafficCounter::over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times) {
   if (bytes > 0 && times > 0) count(what, members.label, members.ranks, bytes, times);
 }
@@ -96,11 +101,16 @@ void TrafficCounter::setup(const ModelSizes& sizes) {
   count_extras(run_.at_setup, world_, 1);
 }
 
-void TrafficCounter::steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
-                           const RingMembers& members) {
+void TrafficCounter::steps(const std::string& phase, const StepCount& done,
+                           const std::vector<std::int64_t>& gradients, const RingMembers& members) {
+  steps_of_buckets(phase, done, bucket_payloads(gradients, run_), members);
+}
+
+void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount& done,
+                                      std::vector<std::int64_t> bucket_bytes, const RingMembers& members) {
   if (done.steps == 0) return;
   set_phase(phase);
-  PlannedSteps planned{phase, done.steps, ranks_.ledger.layout_of(members.ranks), bucket_payloads(gradients, run_)};
+  PlannedSteps planned{phase, done.steps, ranks_.ledger.layout_of(members.ranks), std::move(bucket_bytes)};
   for (const std::int64_t bytes : planned.bucket_bytes)
     count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);

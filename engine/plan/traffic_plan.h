@@ -61,6 +61,9 @@ struct RingMembers {
   const char* label = "world";
 };
 
+/// The payloads of the buckets that gradients of these sizes (elements, in forward order) fill.
+std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run);
+
 /// Counts what the ranks of one class do.
 class TrafficCounter {
  public:
@@ -70,18 +73,23 @@ class TrafficCounter {
   void set_phase(const std::string& phase) { ranks_.ledger.set_phase(phase); }
   /// A collective over the world; an empty one does not take place.
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
-  /// The same over some ranks.
+  /// Over the world, for flat buffers of several types (engine/sync/flat.h).
+  void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
+  /// Over some ranks.
   void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);
   /// All-reduces that are waited for `steps` steps after they have started.
   void in_flight(const RingMembers& members, std::int64_t bytes, std::int64_t times, std::int64_t steps);
-  /// Over the world, for flat buffers of several types (engine/sync/flat.h).
-  void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
+  /// All-reduces over the world by an algorithm of their own (Ledger::use_all_reduce).
+  void all_reduce_by(AllReduce algorithm, std::int64_t bytes, std::int64_t times);
 
   /// The model from rank 0, and what a run exchanges before its first step.
   void setup(const ModelSizes& sizes);
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
              const RingMembers& members);
+  /// The same with the payloads of the buckets themselves, in bytes.
+  void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<std::int64_t> bucket_bytes,
+                        const RingMembers& members);
   /// What every validation of the run exchanges, whatever the method.
   void evaluations();
 

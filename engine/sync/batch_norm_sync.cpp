@@ -3,6 +3,11 @@
 
 namespace ab {
 
+SumOverRanks sum_over(Comm* ranks) {
+  if (!ranks || ranks->size() == 1) return {};
+  return [ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
+}
+
 BatchNormSync::BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, int group)
     : batch_norms_(std::move(batch_norms)) {
   if (scope == SyncBn::off) batch_norms_.clear();
@@ -18,9 +23,7 @@ BatchNormSync::~BatchNormSync() {
 
 void BatchNormSync::enter(bool in_groups) {
   Comm* const ranks = in_groups && group_ ? group_.get() : world_.get();
-  for (BatchNormStats* stats : batch_norms_)
-    if (ranks->size() > 1) stats->sum_over_ranks = [ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
-    else stats->sum_over_ranks = {};
+  for (BatchNormStats* stats : batch_norms_) stats->sum_over_ranks = sum_over(ranks);
 }
 
 }  // namespace ab

@@ -19,6 +19,9 @@ enum class SyncBn {
   world,  ///< all ranks at all times, which couples groups that train by themselves (the authors' release)
 };
 
+/// Adds up over `ranks`, which must outlive it; empty for null and for a rank alone.
+SumOverRanks sum_over(Comm* ranks);
+
 class BatchNormSync {
  public:
   static constexpr const char* kLabel = "batch-norm";  ///< of the communicators in the ledger

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/compressed_gradients.h"
 
+#include "engine/kernels/elementwise.h"
+
 namespace ab {
 namespace {
 
@@ -28,7 +30,7 @@ void CompressedGradients::enter(std::int64_t step) {
   if (buckets_ && compress == compressing_) return;
   compressing_ = compress;
   buckets_.reset();  // its hooks, before others take their places
-  buckets_ = std::make_unique<GradientBuckets>(compress ? begin() : replica().params, world(), ReduceOp::mean,
+  buckets_ = std::make_unique<GradientBuckets>(compress ? begin(step) : replica().params, world(), ReduceOp::mean,
                                                start_.gradients);
   buckets_->set_exchange(exchange_);
 }
@@ -50,12 +52,18 @@ void CompressedGradients::after_step(TrainState& state) { enter(state.step); }
 
 void CompressedGradients::finish_rest() {
   buckets_->finish();
-  for (std::size_t i = 0; i < buckets_->bucket_count(); ++i) check_.add(buckets_->bucket(i));
+  check_buckets(*buckets_);
+}
+
+void CompressedGradients::check_buckets(const GradientBuckets& buckets) const {
+  for (std::size_t i = 0; i < buckets.bucket_count(); ++i) check_.add(buckets.bucket(i));
 }
 
 void CompressedGradients::reduce(const Tensor& payload, ReduceOp op) {
   if (payload.numel() == 0) return;
-  world().all_reduce(payload, op);
+  const Tensor sent = cast(payload, start_.gradients.dtype);
+  world().all_reduce(sent, op);
+  cast_into(payload, sent);
   check_.add(payload);
 }
 

@@ -24,7 +24,7 @@ namespace ab {
 /// How a method of compressed gradients begins.
 struct CompressionStart {
   std::int64_t warmup_steps = 0;  ///< steps with whole gradients
-  GradientWire gradients{};       ///< of those that are exchanged in full
+  GradientWire gradients{};
   std::uint64_t seed = 0;         ///< of what the method draws
 };
 
@@ -49,10 +49,10 @@ class CompressedGradients : public ReplicaStrategy {
   CompressedGradients(Replica replica, Comm& world, const CompressionStart& start);
 
   /// Once, when compressed steps begin: makes residuals (zeros) and buffers. Returns the parameters that are still
-  /// exchanged in full.
-  virtual std::vector<Param*> begin() = 0;
+  /// exchanged in full, by buckets of their own.
+  virtual std::vector<Param*> begin(std::int64_t step) = 0;
   /// A compressed step. On return every compressed parameter has the gradient that all ranks share. Calls finish_rest()
-  /// once, before it reads failed().
+  /// once if begin() has returned some, before it reads failed().
   virtual void exchange(std::int64_t step) = 0;
   /// What a rank keeps between two compressed steps; `name` begins all names.
   virtual void save_compression(StateDict& state) const = 0;
@@ -60,8 +60,11 @@ class CompressedGradients : public ReplicaStrategy {
 
   /// Waits for the gradients that are exchanged in full.
   void finish_rest();
-  /// In place, over all ranks: the one way in which floats of a payload are summed. The result counts for failed().
+  /// In place, over all ranks, in the type that gradients have on the wire: the one way in which floats of a payload are
+  /// summed. The result counts for failed().
   void reduce(const Tensor& payload, ReduceOp op);
+  /// What has arrived in buckets counts for failed().
+  void check_buckets(const GradientBuckets& buckets) const;
   /// [1] float64 on the device: not zero when a result of this step is not finite.
   const Tensor& failed() const { return check_.failed(); }
   const FiniteCheck& check() const { return check_; }

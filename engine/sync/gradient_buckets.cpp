@@ -12,12 +12,17 @@ namespace {
 
 /// In the order of their places in a bucket. Kernels of a GPU read neighbours as Packs, where these are aligned: one of
 /// an odd size misaligns all behind it, so those come last, the largest of them first.
-std::vector<Param*> in_order_of_places(std::span<Param* const> params) {
-  std::vector<Param*> ordered(params.begin(), params.end());
+void sort_by_places(std::vector<BucketItem>& items) {
   const auto odd = std::ranges::stable_partition(
-      ordered, [](const Param* p) { return p->numel() % kPackWidth<float> == 0; });
-  std::ranges::stable_sort(odd, std::ranges::greater(), &Param::numel);
-  return ordered;
+      items, [](const BucketItem& item) { return item.elements % kPackWidth<float> == 0; });
+  std::ranges::stable_sort(odd, std::ranges::greater(), &BucketItem::elements);
+}
+
+std::vector<BucketItem> whole_gradients(const std::vector<Param*>& params) {
+  std::vector<BucketItem> items;
+  for (Param* const param : params)
+    if (param->trainable()) items.push_back({param, param->numel()});
+  return items;
 }
 
 }  // namespace
@@ -40,26 +45,31 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
 
 GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
                                  const GradientWire& wire)
+    : GradientBuckets(whole_gradients(params), comm, op, wire) {}
+
+GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, const GradientWire& wire)
     : comm_(comm), op_(op) {
   AB_CHECK(wire.dtype == DType::float32 || wire.dtype == DType::bfloat16 || wire.dtype == DType::float16,
            "gradients travel as float32, bfloat16 or float16, not {}", name_of(wire.dtype));
-  std::vector<Param*> trained;
+  std::ranges::reverse(items);
   std::vector<std::int64_t> bytes;
-  for (auto it = params.rbegin(); it != params.rend(); ++it) {
-    Param* const param = *it;
-    if (!param->trainable()) continue;
-    AB_CHECK(param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
-             param->name, name_of(param->value.value().dtype()));
-    trained.push_back(param);
-    bytes.push_back(param->numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
+  for (const BucketItem& item : items) {
+    const Tensor& value = item.param->value.value();
+    AB_CHECK(value.dtype() == DType::float32, "gradient buckets: {} is {}, not float32", item.param->name,
+             name_of(value.dtype()));
+    bytes.push_back(value.numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
   }
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, wire.bucket_bytes)) {
-    add_bucket(std::span(trained).subspan(begin, end - begin), wire.dtype);
+    const auto at = [&](std::size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
+    add_bucket({at(begin), at(end)}, wire.dtype);
     begin = end;
   }
+  take_hooks();
+}
 
-  // Only now, when the vectors no longer move, may hooks point into them.
+void GradientBuckets::take_hooks() {
+  // The vectors no longer move, so hooks may point into them.
   for (Bucket& bucket : buckets_)
     for (Entry& entry : bucket.entries)
       entry.hooked.set_grad_ready_hook([this, &bucket, &entry] { on_grad_ready(bucket, entry); });
@@ -70,16 +80,18 @@ GradientBuckets::~GradientBuckets() {
     for (Entry& entry : bucket.entries) entry.hooked.set_grad_ready_hook({});
 }
 
-void GradientBuckets::add_bucket(std::span<Param* const> params, DType wire) {
+void GradientBuckets::add_bucket(std::vector<BucketItem> items, DType wire) {
   Bucket& bucket = buckets_.emplace_back();
   std::int64_t elements = 0;
-  for (const Param* param : params) elements += param->numel();
-  bucket.result = Tensor(Shape{elements}, DType::float32, params.front()->value.value().device());
+  for (const BucketItem& item : items) elements += item.elements;
+  bucket.result = Tensor(Shape{elements}, DType::float32, items.front().param->value.value().device());
   bucket.sent = wire == DType::float32 ? bucket.result : Tensor(Shape{elements}, wire, bucket.result.device());
+  sort_by_places(items);
   std::int64_t begin = 0;
-  for (Param* const param : in_order_of_places(params)) {
-    const std::int64_t end = begin + param->numel();
-    bucket.entries.push_back({param, param->value, bucket.result.slice(begin, end), bucket.sent.slice(begin, end)});
+  for (BucketItem& item : items) {
+    const std::int64_t end = begin + item.elements;
+    const Var hooked = item.param->value;
+    bucket.entries.push_back({std::move(item), hooked, bucket.result.slice(begin, end), bucket.sent.slice(begin, end)});
     begin = end;
   }
 }
@@ -88,18 +100,24 @@ void GradientBuckets::on_grad_ready(Bucket& bucket, Entry& entry) {
   if (!exchange_) return;
   AB_CHECK(!entry.packed,
            "{} received a second gradient before the first was exchanged: call finish() after each backward",
-           entry.param->name);
+           entry.item.param->name);
   pack(bucket, entry);
   start_full_buckets();
 }
 
 void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
-  const Tensor& grad = entry.param->value.grad();
-  AB_CHECK(entry.param->numel() == entry.place.numel(),
-           "{} changed its shape to {} after its gradient bucket was laid out", entry.param->name,
-           entry.param->value.shape().str());
-  if (grad.defined()) cast_into(entry.sent, grad);
-  else entry.sent.set_zero();
+  const BucketItem& item = entry.item;
+  const Tensor& grad = item.param->value.grad();
+  if (item.pack) {
+    item.pack(grad, entry.place);
+    cast_into(entry.sent, entry.place);
+  } else {
+    AB_CHECK(item.param->numel() == entry.place.numel(),
+             "{} changed its shape to {} after its gradient bucket was laid out", item.param->name,
+             item.param->value.shape().str());
+    if (grad.defined()) cast_into(entry.sent, grad);
+    else entry.sent.set_zero();
+  }
   entry.packed = true;
   ++bucket.packed;
 }
@@ -116,11 +134,12 @@ void GradientBuckets::finish() {
   start_full_buckets();
   for (Bucket& bucket : buckets_) {
     bucket.request.wait();
-    if (bucket.sent.dtype() != DType::float32) cast_into(bucket.result, bucket.sent);
+    cast_into(bucket.result, bucket.sent);
     bucket.packed = 0;
     for (Entry& entry : bucket.entries) {
-      Var& value = entry.param->value;
-      value.set_grad(entry.place.view(value.shape()));
+      Var& value = entry.item.param->value;
+      if (entry.item.unpack) entry.item.unpack(entry.place);
+      else value.set_grad(entry.place.view(value.shape()));
       entry.packed = false;
     }
   }

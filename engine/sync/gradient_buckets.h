@@ -14,6 +14,7 @@
 //   buckets.finish();    // now every param has the mean gradient of all ranks
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -34,12 +35,24 @@ struct GradientWire {
   bool operator==(const GradientWire&) const = default;
 };
 
+/// What a parameter puts into its bucket: its gradient, or what a method makes of that.
+struct BucketItem {
+  Param* param;
+  std::int64_t elements;  ///< on the wire
+  /// Fills this item's place from the gradient, which may be undefined; empty: it is copied, or zeros.
+  std::function<void(const Tensor& gradient, const Tensor& place)> pack{};
+  /// Takes the reduced place back; empty: it becomes the gradient.
+  std::function<void(const Tensor& place)> unpack{};
+};
+
 class GradientBuckets {
  public:
   /// Frozen parameters are left out. Takes over the gradient hooks of the others until destruction, so an
   /// older object over the same parameters must be gone before a new one is made. `comm` must outlive this.
   GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op = ReduceOp::mean,
                   const GradientWire& wire = {});
+  /// For items in forward order; buckets are closed by the bytes of gradients, not of payloads.
+  GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, const GradientWire& wire);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -47,6 +60,10 @@ class GradientBuckets {
   /// While off, backward passes only add to the gradients on this rank (accumulation over micro-batches); on
   /// again before the last one.
   void set_exchange(bool on) { exchange_ = on; }
+
+  /// The constructor does so. Where two objects over the same parameters take turns, the one that is next calls this
+  /// before backward.
+  void take_hooks();
 
   /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
   /// none on this rank counted as zeros. The gradients are views of the buckets: they hold until the next backward.
@@ -58,7 +75,7 @@ class GradientBuckets {
 
  private:
   struct Entry {
-    Param* param;
+    BucketItem item;
     Var hooked;    // the leaf that carries our hook, even if the parameter is given another
     Tensor place;  // its part of the bucket's result
     Tensor sent;   // its part of what travels
@@ -72,7 +89,7 @@ class GradientBuckets {
     Request request;
   };
 
-  void add_bucket(std::span<Param* const> params, DType wire);
+  void add_bucket(std::vector<BucketItem> items, DType wire);
   void on_grad_ready(Bucket& bucket, Entry& entry);
   void pack(Bucket& bucket, Entry& entry);
   void start_full_buckets();

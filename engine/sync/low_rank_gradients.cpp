@@ -25,13 +25,14 @@ LowRankSizes low_rank_sizes(const Shape& shape, std::int64_t rank, double min_ra
   return size;
 }
 
-LowRankGradients::LowRankGradients(const std::vector<Param*>& params, std::int64_t rank, double min_rate,
-                                   std::uint64_t seed, std::string name)
+LowRankGradients::LowRankGradients(const std::vector<Param*>& params,
+                                   const std::function<LowRankSizes(const Shape&)>& sizes, std::uint64_t seed,
+                                   std::string name)
     : name_(std::move(name)), seed_(seed) {
   std::vector<std::int64_t> p_lengths, q_lengths;
   Device device;
   for (Param* param : params) {
-    const LowRankSizes size = low_rank_sizes(param->value.shape(), rank, min_rate);
+    const LowRankSizes size = sizes(param->value.shape());
     if (!size.compressed()) {
       rest_.push_back(param);
       continue;
@@ -76,8 +77,8 @@ void LowRankGradients::keep_factors() const {
 }
 
 void LowRankGradients::restore_factors(const FiniteCheck& check) const {
-  check.take_back(all_p_, kept_p_);
-  check.take_back(all_q_, kept_q_);
+  check.choose(all_p_, all_p_, kept_p_);
+  check.choose(all_q_, all_q_, kept_q_);
 }
 
 void LowRankGradients::save(StateDict& state) const {

@@ -6,6 +6,7 @@
 // lie as rows here, the transposes of those in the papers. All P are parts of one tensor and all Q of another, so that
 // each travels in one collective.
 
+#include <functional>
 #include <vector>
 
 #include "engine/autograd/param.h"
@@ -38,10 +39,10 @@ struct LowRankMatrix {
 
 class LowRankGradients {
  public:
-  /// Takes those of `params` that are worth it. First factors are normal, drawn from Philox(seed, parameter) in the stream
+  /// Takes those of `params` for which sizes() gives an r. First factors are normal, drawn from Philox(seed, parameter) in the stream
   /// `name`, which begins names in a checkpoint too: equal on all ranks.
-  LowRankGradients(const std::vector<Param*>& params, std::int64_t rank, double min_rate, std::uint64_t seed,
-                   std::string name);
+  LowRankGradients(const std::vector<Param*>& params, const std::function<LowRankSizes(const Shape&)>& sizes,
+                   std::uint64_t seed, std::string name);
 
   const std::vector<LowRankMatrix>& matrices() const { return matrices_; }
   /// The others.

@@ -11,9 +11,11 @@ PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdO
   AB_CHECK(options_.rank >= 1, "PowerSGD needs a rank of at least 1, got {}", options_.rank);
 }
 
-std::vector<Param*> PowerSgdStrategy::begin() {
-  gradients_ = std::make_unique<LowRankGradients>(trained_params(), options_.rank, options_.min_rate,
-                                                  settings().seed, kName);
+std::vector<Param*> PowerSgdStrategy::begin(std::int64_t) {
+  gradients_ = std::make_unique<LowRankGradients>(
+      trained_params(),
+      [this](const Shape& shape) { return low_rank_sizes(shape, options_.rank, options_.min_rate); }, settings().seed,
+      kName);
   return gradients_->rest();
 }
 

@@ -33,7 +33,7 @@ class PowerSgdStrategy final : public CompressedGradients {
   PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdOptions& options, const CompressionStart& start);
 
  private:
-  std::vector<Param*> begin() override;
+  std::vector<Param*> begin(std::int64_t step) override;
   void exchange(std::int64_t step) override;
   void save_compression(StateDict& state) const override { gradients_->save(state); }
   void load_compression(const StateDict& saved) override { gradients_->load(saved); }

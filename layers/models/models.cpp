@@ -50,8 +50,8 @@ const std::vector<Model>& models() {
 
 void check_settings(const Model& model, const ModelSpec& spec) {
   const auto has_or_default = [&](const char* setting, bool has, bool is_default) {
-    AB_CHECK(has || is_default, "{} has no {}; leave that setting at its default or choose another model", model.name,
-             setting);
+    AB_CHECK(has || is_default, "{} has no {}; leave that setting at its default or choose a different model",
+             model.name, setting);
   };
   const auto is_rate = [](double p) { return p >= 0 && p < 1; };
   const ModelSpec standard;

@@ -85,7 +85,7 @@ std::unique_ptr<Layer> make_resnet(int depth, const ModelSpec& spec, const Build
     case 50: plan.blocks = {3, 4, 6, 3}; break;
     case 101: plan.blocks = {3, 4, 23, 3}; break;
     default:
-      throw Error(ErrorKind::config, fmt::format("there is no ResNet with {} layers; 18, 34, 50 and 101 are", depth));
+      throw Error(ErrorKind::config, fmt::format("there is no ResNet with {} layers; choose 18, 34, 50 or 101", depth));
   }
   return std::make_unique<ResNet>(plan, spec, build);
 }

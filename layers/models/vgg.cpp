@@ -17,7 +17,7 @@ std::vector<int> convolutions_per_stage(int layers) {
     case 16: return {2, 2, 3, 3, 3};
     case 19: return {2, 2, 4, 4, 4};
     default:
-      throw Error(ErrorKind::config, fmt::format("there is no VGG with {} layers; 11, 13, 16 and 19 are", layers));
+      throw Error(ErrorKind::config, fmt::format("there is no VGG with {} layers; choose 11, 13, 16 or 19", layers));
   }
 }
 constexpr std::int64_t kStageChannels[] = {64, 128, 256, 512, 512};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A CUDA runtime whose device memory is host memory, to be preloaded into a test that shall run where there is no GPU:
+// A CUDA runtime whose device memory is host memory, to be preloaded into a test that is to run where there is no GPU:
 // streams, events and copies work, kernels do not. Every stream has a thread of its own, so work that is issued to two
 // streams without an event between them does race. What goes wrong is chosen by environment variables:
 //   FAKE_GPU_DRIVER   the newest CUDA that the driver supports, as 13000; 0: there is none
@@ -177,7 +177,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
   pool.clear();
   return cudaSuccess;
 }
-/// Of a block from cudaMallocAsync: waits for nothing.
+/// Frees a block from cudaMallocAsync: waits for nothing.
 cudaError_t cudaFree(void* block) {
   const std::lock_guard lock(mutex);
   return give_back(block), cudaSuccess;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A CUDA driver without a GPU, to be preloaded into a test in which cuDNN shall compile plans. The code that comes of
+// A CUDA driver without a GPU, to be preloaded into a test in which cuDNN is to compile plans. The code that comes of
 // it is accepted and goes nowhere; everything else fails. As a library it has the name of the real driver
 // (CMakeLists.txt), which is what cuDNN opens.
 

@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Convolutions as plain loops, straight from the definition. In float64: what gradient checks run on and what the
-// fast kernels are tested against. In float32: grouped convolutions in builds without oneDNN.
+// Convolutions as plain loops, straight from the definition. In float64, gradient checks run on them, and tests compare
+// the fast kernels with them. In float32, they run grouped convolutions in builds without oneDNN.
 //   y[n,p,q,k] = bias[k] + Σ_{r,s,c} x[n, p·stride + r·dilation − padding, q·stride + …, c] · w[k,r,s,c]
 
 #include "engine/backend/backend.h"

@@ -73,7 +73,7 @@ class OneDnnConv {
 
  private:
   dnnl::primitive primitive_;
-  std::optional<dnnl::reorder> reorder_;  ///< of the weights, when the kernel wants another layout
+  std::optional<dnnl::reorder> reorder_;  ///< of the weights, when the kernel wants a different layout
   bool writes_weights_;
   dnnl::memory x_, y_, bias_, weights_, inner_weights_, scratchpad_;
   std::size_t scratchpad_offset_ = 0;  ///< in the scratch buffer, behind the inner weights

@@ -21,7 +21,7 @@ constexpr bool may_be_fused(Activation activation) {
   return activation == Activation::none || activation == Activation::relu;
 }
 
-/// What a training batch norm does next: plans with `sums` save it the look at y.
+/// What a training batch norm does next: plans with `sums` save it from reading y.
 void take_moments(const Tensor& y, const Tensor& sums) {
   const Shape per_channel{y.dim(-1)};
   const Tensor mean = Tensor::zeros(per_channel, DType::float32, y.device()), var = mean.clone();

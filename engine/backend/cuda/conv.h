@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// 2-D convolutions on a GPU, of the functions of Backend: matrix products where they are nothing else, cuDNN for the
-// rest.
+// Backend's 2-D convolutions on a GPU: those that are matrix products as matrix products, the others by
+// cuDNN.
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/thread_libraries.h"

@@ -19,7 +19,7 @@ cudaDataType_t storage_type(DType dtype) {
     case DType::bfloat16: return CUDA_R_16BF;
     case DType::float16: return CUDA_R_16F;
     case DType::float64: return CUDA_R_64F;
-    default: throw Error(ErrorKind::config, fmt::format("gemm: a GPU does not multiply {}", name_of(dtype)));
+    default: throw Error(ErrorKind::config, fmt::format("gemm: a GPU cannot multiply {}", name_of(dtype)));
   }
 }
 

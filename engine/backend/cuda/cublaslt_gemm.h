@@ -52,7 +52,7 @@ class CublasLtGemm {
   /// The epilogue is part of the plan where cuBLASLt has it for these matrices; otherwise the product is planned alone.
   CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key);
 
-  /// Algorithms to choose from, best guess first: one, unless they shall be timed.
+  /// Algorithms to choose from, best guess first: one, unless they are to be timed.
   std::size_t candidates() const { return candidates_.size(); }
   /// Drops the others.
   void keep(std::size_t i) { candidates_ = {candidates_[i]}; }

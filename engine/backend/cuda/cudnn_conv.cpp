@@ -199,8 +199,8 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target)
       // cuDNN refuses some graphs as a whole; there are the plans of the convolution alone.
     }
   };
-  // A fused plan that does not repeat is not worth its gain: the same in two steps does. And what cuDNN compiles while
-  // the run waits, for some three seconds each, shall be one plan: the way back through an activation, and sums.
+  // A fused plan that does not repeat is not worth its gain: two separate steps do repeat. The run waits some three
+  // seconds for a plan that cuDNN compiles, those with the gradient of an activation or with sums: one of each is enough.
   const bool one_repeats = key.choice == PlanChoice::heuristic || key.grad != Activation::none;
   if (key.has_epilogue()) try_to_add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
   if (candidates_.empty() || key.choice == PlanChoice::timed) add_plans(plain.without_epilogue(), key.choice);
@@ -213,10 +213,10 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target)
       ErrorKind::communication,
       fmt::format(
           "cuDNN {} has no plan{} for conv2d {} in {} (batch {}, {}×{}, {} → {} channels, kernel {}×{}, "
-          "stride {}, padding {}, dilation {}, groups {}); try another batch size or element type{}",
+          "stride {}, padding {}, dilation {}, groups {}); try a different batch size or element type{}",
           cudnnGetVersion(), repeats ? " that repeats bit for bit" : "", name_of(key.direction),
           ab::name_of(key.dtype), s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-          s.stride, s.padding, s.dilation, s.groups, repeats ? ", or leave --deterministic away" : ""));
+          s.stride, s.padding, s.dilation, s.groups, repeats ? ", or leave out --deterministic" : ""));
 }
 
 void CudnnConv::keep(std::size_t i) {

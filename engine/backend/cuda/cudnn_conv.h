@@ -68,7 +68,7 @@ class CudnnConv {
   /// Throws Error(communication) when cuDNN has no plan at all, or none as `choice` demands.
   CudnnConv(const CudnnConvKey& key, const CudnnTarget& target);
 
-  /// Plans to choose from, best guess first: one, unless they shall be timed.
+  /// Plans to choose from, best guess first: one, unless they are to be timed.
   std::size_t candidates() const { return candidates_.size(); }
   /// Drops the others.
   void keep(std::size_t i);

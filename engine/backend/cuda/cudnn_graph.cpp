@@ -36,7 +36,7 @@ cudnnDataType_t storage_type(DType dtype, std::string_view operation) {
     case DType::float16: return CUDNN_DATA_HALF;
     case DType::float64: return CUDNN_DATA_DOUBLE;
     default:
-      throw Error(ErrorKind::config, fmt::format("{}: a GPU does not compute with {}", operation, name_of(dtype)));
+      throw Error(ErrorKind::config, fmt::format("{}: a GPU cannot compute with {}", operation, name_of(dtype)));
   }
 }
 

@@ -18,7 +18,7 @@ std::string describe(cudnnStatus_t status) {
 
 // cuSOLVER has no function that names its statuses.
 std::string describe(cusolverStatus_t status) {
-  const char* name = "another failure, see cusolver_common.h";
+  const char* name = "see cusolver_common.h";
   switch (status) {
     case CUSOLVER_STATUS_NOT_INITIALIZED: name = "not initialised, is the driver recent enough?"; break;
     case CUSOLVER_STATUS_ALLOC_FAILED: name = "out of memory"; break;

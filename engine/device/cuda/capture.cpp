@@ -24,7 +24,7 @@ class RelaxedMode {
 }  // namespace
 
 StreamCapture::StreamCapture(ThreadStream& stream) : stream_(stream) {
-  stream.refuse_in_capture("another capture");
+  stream.refuse_in_capture("a second capture");
   beside_ = make_stream();
   AB_CUDA(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal));
   stream.set_capture(this);

@@ -29,9 +29,9 @@ using PinnedBuffer = Owned<void*, cudaFreeHost>;
 /// A stream of the calling thread's current device that waits for no other.
 Stream make_stream();
 
-/// An event of that device to wait for, which is as good as recorded until it is.
+/// An event of that device to wait for; until it is recorded, nothing waits for it.
 Event make_event();
-/// An event that knows when it happened.
+/// An event that knows its time.
 Event make_timed_event();
 
 }  // namespace ab::cuda

@@ -24,7 +24,7 @@ void CudaMemory::release(void* block, std::size_t bytes) {
     else release_on(stream->handle(), block, bytes);
     return;
   }
-  // The thread is ending. Its stream has waited for its stream before it went, so nothing of this thread uses the
+  // The thread is ending. Its ThreadStream waited for the stream before it went, so nothing of this thread uses the
   // block; to wait for the whole device would break captures of other threads.
   live_bytes_ -= static_cast<std::int64_t>(bytes);
   (void)cudaFree(block);
@@ -51,12 +51,12 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
 /// The pool keeps what was released in pieces of the sizes that were asked for, and some of that for work which is
 /// still under way: gives the system back all that this thread has released. False inside a capture, which may not wait.
 bool CudaMemory::trim_pool(cudaStream_t stream) {
-  const ThreadStream& stream = ThreadStream::current(device_index_);
-  if (stream.capture()) return false;
+  const ThreadStream& own = ThreadStream::current(device_index_);
+  if (own.capture()) return false;
   (void)cudaGetLastError();  // the failure is answered here
   cudaMemPool_t pool = nullptr;
   AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index_));
-  for (const cudaStream_t releasing : {stream.handle(), stream}) AB_CUDA(cudaStreamSynchronize(releasing));
+  for (const cudaStream_t releasing : {own.handle(), stream}) AB_CUDA(cudaStreamSynchronize(releasing));
   AB_CUDA(cudaMemPoolTrimTo(pool, 0));
   return true;
 }

@@ -18,7 +18,7 @@ struct PinnedSlot {
   Event copied;
 };
 
-/// Those of one thread that are not in use.
+/// The slots of one thread that are not in use.
 using PinnedSlots = std::vector<std::unique_ptr<PinnedSlot>>;
 
 /// A copy in the order of `stream`, through one of `slots`, which gets it back.

@@ -120,7 +120,7 @@ void Arena::read(void* host, const void* from, std::size_t bytes) const {
 
 namespace {
 
-/// Taken at once, as the work before it is done, and shown to nobody who has not waited for it.
+/// Copies at once, as the work before it is done, and shows the values to nobody who has not waited.
 class StartedCopy final : public HostCopy {
  public:
   StartedCopy(Arena& arena, const void* from, std::size_t bytes) : arena_(arena), issued_(arena.issued()) {

@@ -51,7 +51,7 @@ void refuse_in_capture(const char* what) {
 
 std::unique_ptr<Graph> cuda_capture_graph(GraphPool& pool, const std::function<void()>& issue_work) {
   check_cuda_device(pool.device().index);
-  emulated_gpu::refuse_in_capture("another capture");
+  emulated_gpu::refuse_in_capture("a second capture");
   auto graph = std::make_unique<emulated_gpu::EmulatedGraph>(pool.shared_from_this());
   const emulated_gpu::CaptureScope scope(*graph);
   issue_work();

@@ -11,6 +11,7 @@ A tensor is a list of numbers, row by row.  u(name) are numbers in [-1, 1) by fo
   update      v = 0.9 v + g + 0.01 w,  w = w - 0.1 v
 """
 
+import copy
 import json
 import math
 import pathlib
@@ -105,7 +106,7 @@ class Record:
     def step(self, ranks, state=None):
         """After an update. state: by the name in a checkpoint, one list of numbers for each rank; or one for all."""
         parameters = {name: [list(r.w[name]) for r in ranks] for name in SHAPES}
-        self.steps.append({"parameters": parameters, "state": state or {}})
+        self.steps.append({"parameters": parameters, "state": copy.deepcopy(state or {})})
 
     def write(self):
         def rounded(x):

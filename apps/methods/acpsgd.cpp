@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+//
+// ACP-SGD (arXiv 2306.08881; engine/sync/acpsgd.h).
+#include "engine/sync/acpsgd.h"
+
+#include "apps/methods/compressed.h"
+#include "layers/model_sizes.h"
+
+namespace ab {
+namespace {
+
+struct AcpSgdSettings : AcpSgdOptions {
+  std::string preset = "default";
+
+  bool operator==(const AcpSgdSettings&) const = default;
+};
+
+/// Those of the authors' release for ResNet-50: from the first step on, whatever can be factorised.
+AcpSgdSettings release() {
+  AcpSgdSettings settings;
+  settings.min_rate = 0;
+  settings.warmup_steps = 0;
+  return settings;
+}
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<AcpSgdSettings>(settings, AcpSgdStrategy::kName, "ACP-SGD (method acpsgd)");
+  declare_preset<AcpSgdSettings>(s, {{"default", {}}, {"release", release()}},
+                                 "where the other acpsgd settings start from: our own choice, or what the authors "
+                                 "released for ResNet-50");
+  s.number("rank", &AcpSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
+  s.number("min_rate", &AcpSgdSettings::min_rate, 0, 1e9,
+           "gradients whose factors are not so many times smaller than themselves, mean over both turns, are exchanged "
+           "in full");
+  s.number("bucket_mb", &AcpSgdSettings::bucket_mb, 0.001, 65536,
+           "MiB of gradients whose factors travel in one bucket; more suits slow networks, less overlaps more");
+  declare_warmup(s);
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  const auto& options = config.method_options.of<AcpSgdSettings>();
+  return std::make_unique<AcpSgdStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+                                          compression_start(config, options.warmup_steps, schedule));
+}
+
+MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  const auto& options = config.method_options.of<AcpSgdSettings>();
+  std::vector<std::int64_t> bytes, p_bytes, q_bytes;  // of gradients and of both factors, in the order of buckets
+  std::int64_t factors = 0, own = 0, whole = 0, rest = 0;
+  const std::vector<Param*> params = inventory_of(model).params;
+  for (auto it = params.rbegin(); it != params.rend(); ++it) {
+    if (!(*it)->trainable()) continue;
+    const auto [n, m, r] = acp_sizes((*it)->value.shape(), options);
+    bytes.push_back(run.wire_bytes((*it)->numel()));
+    p_bytes.push_back(r > 0 ? run.wire_bytes(r * n) : bytes.back());
+    q_bytes.push_back(r > 0 ? run.wire_bytes(r * m) : bytes.back());
+    if (r == 0) {
+      rest += (*it)->numel();
+      continue;
+    }
+    factors += r * (n + m), own += r * std::max(n, m), whole += n * m;
+  }
+  CompressedSteps compressed{.buckets = {{}, {}}};
+  std::size_t begin = 0;
+  for (const std::size_t end : bucket_ends(bytes, options.wire(run.gradients.dtype).bucket_bytes)) {
+    std::int64_t p = 0, q = 0;
+    for (; begin < end; ++begin) p += p_bytes[begin], q += q_bytes[begin];
+    compressed.buckets[0].push_back(p);
+    compressed.buckets[1].push_back(q);
+  }
+  compressed.work_bytes = 4 * (whole + rest);
+  compressed.kept_bytes = 4 * (whole + 2 * factors + own);
+  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+}
+
+}  // namespace
+
+Method acpsgd_method() {
+  return {.name = AcpSgdStrategy::kName,
+          .declare = declare,
+          .make = make,
+          .plan = plan,
+          .laws = {.small = "rank = 2\nwarmup_steps = 3\nbucket_mb = 0.02",
+                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                   .lossless = "warmup_steps = 1000000"}};
+}
+
+}  // namespace ab

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+//
+// HiTopKComm (arXiv 2010.10458; engine/sync/hitopk.h).
+#include "engine/sync/hitopk.h"
+
+#include <numeric>
+
+#include "apps/methods/compressed.h"
+#include "layers/model_sizes.h"
+
+namespace ab {
+namespace {
+
+struct HiTopkSettings : HiTopkOptions {
+  int node_size = 0;  ///< ranks of a node; 0: node_ranks()
+
+  bool operator==(const HiTopkSettings&) const = default;
+};
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<HiTopkSettings>(settings, HiTopkStrategy::kName, "HiTopKComm (method hitopk)");
+  s.number("density", &HiTopkSettings::density, 0, 1, "share of its slice that a rank sends to other nodes").above_low = true;
+  s.number("rounds", &HiTopkSettings::rounds, 1, 64, "rounds of the search for the threshold");
+  s.number("node_size", &HiTopkSettings::node_size, 0, 65536,
+           "neighbouring ranks that exchange whole gradients; 0: --ranks-per-node if all nodes are full and there are "
+           "several, or else 1");
+  declare_warmup(s);
+}
+
+int node_ranks(const TrainConfig& config, int world_size) {
+  const int asked = config.method_options.of<HiTopkSettings>().node_size, per_node = config.ranks_per_node;
+  if (asked > 0) return asked;
+  return per_node > 0 && per_node < world_size && world_size % per_node == 0 ? per_node : 1;
+}
+
+void check(const TrainConfig& config, Layer&, int world_size) {
+  const int node = node_ranks(config, world_size), per_node = config.ranks_per_node;
+  AB_CHECK(world_size % node == 0, "--hitopk.node-size {}: {} ranks are no whole nodes of {}", node, world_size, node);
+  AB_CHECK(node == 1 || per_node == 0 || node == per_node,
+           "--hitopk.node-size {} is not --ranks-per-node {}; leave one of them out", node, per_node);
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  const auto& options = config.method_options.of<HiTopkSettings>();
+  return std::make_unique<HiTopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world,
+                                          node_ranks(config, world.size()), options,
+                                          compression_start(config, options.warmup_steps, schedule));
+}
+
+/// Every n-th of `count` ranks from the first on.
+RingMembers every(int n, int count, const char* label) {
+  RingMembers members{.ranks = {}, .label = label};
+  for (int i = 0; i < count; ++i) members.ranks.push_back(i * n);
+  return members;
+}
+
+MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  check(config, model, run.world_size);
+  const auto& options = config.method_options.of<HiTopkSettings>();
+  const int n = node_ranks(config, run.world_size), m = run.world_size / n;
+  const ModelSizes sizes = sizes_of(model);
+  const std::vector<std::int64_t> gradients = sizes.gradients();
+  const auto [slice, sent] =
+      hitopk_sizes(std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0}), n, options.density);
+  const std::int64_t padded = run.wire_bytes(n * slice), gathered = m * kSparseEntryBytes * sent;
+  CompressedSteps compressed{.buckets = {{}}};
+  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
+    const RingMembers node = every(1, n, HiTopkStrategy::kNode), across = every(n, m, HiTopkStrategy::kAcross);
+    counter.over(node, Collective::reduce_scatter, padded, times);
+    counter.over(across, Collective::all_gather, gathered, times);
+    counter.over(node, Collective::all_gather, padded, times);
+  };
+  compressed.work_bytes = padded + 4 * slice + kSparseEntryBytes * sent + gathered;
+  compressed.kept_bytes = 2 * 4 * slice;
+  return plan_compressed(sizes, run, options.warmup_steps, compressed);
+}
+
+}  // namespace
+
+Method hitopk_method() {
+  return {.name = HiTopkStrategy::kName,
+          .declare = declare,
+          .check = check,
+          .make = make,
+          .plan = plan,
+          .laws = {.small = "density = 0.1\nwarmup_steps = 3",
+                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                   .lossless = "density = 1\nwarmup_steps = 0",
+                   .lossless_to_the_bit = false,
+                   .unusable_by_three = "node_size = 2"}};
+}
+
+}  // namespace ab

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+//
+// MSTopK (arXiv 2010.10458; engine/sync/mstopk.h).
+#include "engine/sync/mstopk.h"
+
+#include <numeric>
+
+#include "apps/methods/compressed.h"
+#include "layers/model_sizes.h"
+
+namespace ab {
+namespace {
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<MsTopkOptions>(settings, MsTopkStrategy::kName, "MSTopK (method mstopk)");
+  s.number("density", &MsTopkOptions::density, 0, 1, "share of all gradient elements that a rank sends, float32 values with their indices").above_low = true;
+  s.number("rounds", &MsTopkOptions::rounds, 1, 64, "rounds of the search for the threshold");
+  declare_warmup(s);
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  const auto& options = config.method_options.of<MsTopkOptions>();
+  return std::make_unique<MsTopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+                                          compression_start(config, options.warmup_steps, schedule));
+}
+
+MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  const auto& options = config.method_options.of<MsTopkOptions>();
+  const ModelSizes sizes = sizes_of(model);
+  const std::vector<std::int64_t> gradients = sizes.gradients();
+  const std::int64_t all = std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0});
+  const std::int64_t own = kSparseEntryBytes * elements_of_density(options.density, all), gathered = run.world_size * own;
+  CompressedSteps compressed{.buckets = {{}}};
+  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
+    counter.over_world(Collective::all_gather, gathered, times);
+  };
+  compressed.work_bytes = 4 * all + own + gathered;
+  compressed.kept_bytes = 4 * all;
+  return plan_compressed(sizes, run, options.warmup_steps, compressed);
+}
+
+}  // namespace
+
+Method mstopk_method() {
+  return {.name = MsTopkStrategy::kName,
+          .declare = declare,
+          .make = make,
+          .plan = plan,
+          .laws = {.small = "density = 0.1\nwarmup_steps = 3",
+                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                   .lossless = "density = 1\nwarmup_steps = 0",
+                   .lossless_to_the_bit = false}};
+}
+
+}  // namespace ab

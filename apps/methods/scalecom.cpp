@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+//
+// ScaleCom (arXiv 2104.11125; engine/sync/scalecom.h).
+#include "engine/sync/scalecom.h"
+
+#include <algorithm>
+
+#include "apps/methods/compressed.h"
+#include "layers/model_sizes.h"
+
+namespace ab {
+namespace {
+
+struct ScaleComSettings : ScaleComOptions {
+  std::string preset = "default";
+
+  bool operator==(const ScaleComSettings&) const = default;
+};
+
+ScaleComSettings large_batch() {
+  ScaleComSettings settings;
+  settings.beta = 0.1;
+  return settings;
+}
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<ScaleComSettings>(settings, ScaleComStrategy::kName, "ScaleCom (method scalecom)");
+  declare_preset<ScaleComSettings>(s, {{"default", {}}, {"large-batch", large_batch()}},
+                                   "where the other scalecom settings start from: our own choice, or the filter that is "
+                                   "reported for large batches");
+  s.number("rate", &ScaleComSettings::rate, 1, kMostChunkRate, "C: of so many neighbouring elements one is sent");
+  s.value("rates", &ScaleComSettings::rates,
+          "other rates, NAME=C separated by commas, for parameters whose names begin so; also for those that are "
+          "exchanged in full otherwise");
+  s.number("beta", &ScaleComSettings::beta, 0, 1, "share of a new residual that enters the memory; 1: no filter")
+      .above_low = true;
+  declare_warmup(s);
+}
+
+void check(const TrainConfig& config, Layer& model, int) {
+  const auto& options = config.method_options.of<ScaleComSettings>();
+  for (const std::string& rate : options.rates) {
+    const std::string prefix = rate.substr(0, rate.rfind('='));
+    const std::vector<Param*> params = inventory_of(model).params;
+    for (const Param* param : params) scalecom_rate(*param, options);
+    AB_CHECK(std::any_of(params.begin(), params.end(), [&](const Param* p) { return p->name.starts_with(prefix); }),
+             "--scalecom.rates: the model has no parameter whose name begins with '{}'", prefix);
+  }
+}
+
+std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+  const auto& options = config.method_options.of<ScaleComSettings>();
+  return std::make_unique<ScaleComStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+                                            compression_start(config, options.warmup_steps, schedule));
+}
+
+MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  check(config, model, run.world_size);
+  const auto& options = config.method_options.of<ScaleComSettings>();
+  std::vector<std::int64_t> rest;
+  std::int64_t offsets = 0, values = 0, whole = 0;
+  for (const Param* param : inventory_of(model).params) {
+    if (!param->trainable()) continue;
+    const ChunkedVector size{.elements = param->numel(), .rate = scalecom_rate(*param, options)};
+    if (size.rate == 0) {
+      rest.push_back(param->numel());
+      continue;
+    }
+    offsets += size.offset_bytes(), values += 4 * size.chunks(), whole += 4 * size.elements;
+  }
+  CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
+  compressed.count = [offsets, chunks = values / 4, &run](TrafficCounter& counter, std::int64_t times) {
+    counter.over_world(Collective::broadcast, offsets, times);
+    counter.over_world(Collective::all_reduce, run.wire_bytes(chunks), times);
+  };
+  compressed.work_bytes = whole + offsets + values;
+  compressed.kept_bytes = whole;
+  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+}
+
+}  // namespace
+
+Method scalecom_method() {
+  return {.name = ScaleComStrategy::kName,
+          .declare = declare,
+          .check = check,
+          .make = make,
+          .plan = plan,
+          .laws = {.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
+                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                   .lossless = "rate = 1\nwarmup_steps = 0"}};
+}
+
+}  // namespace ab

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include "engine/kernels/chunk_select.h"
+
+#include "engine/kernels/map.h"
+
+namespace ab {
+namespace {
+
+kernels::ChunkPlace place_of(const ChunkedVector& v, const Tensor& offsets) {
+  AB_ASSERT(offsets.numel() == v.offset_bytes() && v.rate >= 1 && v.rate <= kMostChunkRate);
+  return {v.elements, v.rate, offsets.data<std::uint8_t>()};
+}
+
+}  // namespace
+
+void largest_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets) {
+  for_each_row(x.device(), v.chunks(), v.rate, kernels::LargestOfChunk{place_of(v, offsets), x.data<float>()});
+}
+
+void take_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets, const FiniteCheck& marked,
+                    const Tensor& values) {
+  map(x.device(), v.chunks(), values.data<float>(),
+      kernels::TakeOfChunk{place_of(v, offsets), x.data<float>(), marked.failed().data<double>()});
+}
+
+void settle_chunks(const ChunkedVector& v, const Tensor& offsets, const Tensor& values, double beta,
+                   const FiniteCheck& check, const Tensor& memory, const Tensor& x) {
+  for_each_row(x.device(), v.chunks(), v.rate,
+               kernels::SettleChunk{place_of(v, offsets), values.data<float>(), static_cast<float>(beta),
+                                    check.failed().data<double>(), memory.data<float>(), x.data<float>()});
+}
+
+}  // namespace ab

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "engine/sync/artopk.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/kernels/reduce.h"
+
+namespace ab {
+
+std::int64_t artopk_elements(const ArtopkOptions& options, const std::vector<std::int64_t>& sizes) {
+  if (options.mode != ArtopkOptions::Mode::layerwise)
+    return elements_of_density(options.ratio, std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+  std::int64_t all = 0;
+  for (const std::int64_t size : sizes) all += elements_of_density(options.ratio, size);
+  return all;
+}
+
+int leader_by_variance(const std::vector<double>& energies) {
+  return static_cast<int>(std::ranges::max_element(energies) - energies.begin());
+}
+
+ArtopkStrategy::ArtopkStrategy(Replica replica, Comm& world, const ArtopkOptions& options,
+                               const CompressionStart& start, bool network_is_given)
+    : CompressedGradients(std::move(replica), world, start), options_(options), network_is_given_(network_is_given),
+      own_(device()) {}
+
+std::vector<Param*> ArtopkStrategy::begin(std::int64_t) {
+  gradients_ = std::make_unique<FlatGradients>(trained_params(), /*with_residual=*/true);
+  std::vector<std::int64_t> sizes;
+  for (const Param* param : gradients_->params()) sizes.push_back(param->numel());
+  const std::int64_t n = gradients_->elements();
+  k_ = artopk_elements(options_, sizes);
+  selectors_.clear();
+  switch_.reset();
+  const bool may_gather = options_.mode != Mode::star && options_.mode != Mode::var;
+  const bool may_sum = options_.mode != Mode::gather && options_.mode != Mode::layerwise;
+  if (may_gather) average_ = std::make_unique<SparseAverage>(n, k_, world(), device());
+  if (options_.mode == Mode::layerwise)
+    for (const std::int64_t size : sizes) selectors_.try_emplace(size, size, device());
+  if (may_sum) {
+    selectors_.try_emplace(n, n, device());
+    indices_ = Tensor::zeros({4 * k_}, DType::uint8, device());
+    values_ = Tensor({k_}, DType::float32, device());
+  }
+  if (options_.mode == Mode::automatic)
+    switch_.emplace(world(), device(),
+                    ArtopkSwitch::Options{
+                        artopk_payload(k_, static_cast<std::int64_t>(size_of(settings().gradients.dtype))),
+                        options_.probe_every, network_is_given_});
+  return {};
+}
+
+void ArtopkStrategy::exchange(std::int64_t step) {
+  const std::int64_t turn = step - settings().warmup_steps;
+  const int in_turn = static_cast<int>(turn % world().size());
+  gradients_->gather();
+  switch (options_.mode) {
+    case Mode::star: sum_what_one_selects(in_turn, false); break;
+    case Mode::var: sum_what_one_selects(elect(), true); break;
+    case Mode::gather:
+    case Mode::layerwise: gather_what_each_selects(); break;
+    case Mode::automatic: {
+      const ArtopkWay way = switch_->next(turn);
+      const AllReduceScope scope(world().ledger(), way == ArtopkWay::tree ? AllReduce::tree : AllReduce::ring);
+      if (way == ArtopkWay::gather) gather_what_each_selects();
+      else sum_what_one_selects(in_turn, false);
+    }
+  }
+  gradients_->hand_over();
+}
+
+int ArtopkStrategy::elect() {
+  const Tensor& m = gradients_->work();
+  const FiniteCheck unmarked(device());
+  selectors_.at(m.numel()).exact(m, k_, indices());
+  take_values(m, {k_, values_.data<float>(), indices()}, k_, unmarked);
+  const Tensor own = Tensor::scalar(sum_of_squares(values_), DType::float32, device()).view({1});
+  const Tensor all({world().size()}, DType::float32, device());
+  world().all_gather(own, all);
+  return leader_by_variance(all.to_doubles());
+}
+
+void ArtopkStrategy::sum_what_one_selects(int leader, bool has_selected) {
+  const Tensor &m = gradients_->work(), &residual = gradients_->residual();
+  const SparseView entries{k_, values_.data<float>(), indices()};
+  if (world().rank() == leader && !has_selected) selectors_.at(m.numel()).exact(m, k_, indices());
+  own_.reset();
+  own_.add(m);
+  world().broadcast(indices_, leader);
+  take_values(m, entries, k_, own_);
+  reduce(values_, ReduceOp::mean);
+  check().choose(residual, m, residual);
+  clear_taken(residual, entries, k_, check());
+  m.set_zero();
+  add_values(entries, 1, m);
+}
+
+void ArtopkStrategy::gather_what_each_selects() {
+  const auto select = [this](const Selector& of_all, const Tensor& x, std::int64_t count, std::uint32_t* indices) {
+    if (options_.mode == Mode::layerwise) select_by_layer(x, indices);
+    else of_all.exact(x, count, indices);
+  };
+  average_->run(gradients_->work(), gradients_->residual(), 1.0 / world().size(), select, check());
+}
+
+void ArtopkStrategy::select_by_layer(const Tensor& x, std::uint32_t* indices) {
+  for (std::size_t i = 0; i < gradients_->params().size(); ++i) {
+    const std::int64_t begin = gradients_->begin(i), size = gradients_->params()[i]->numel();
+    const std::int64_t k = elements_of_density(options_.ratio, size);
+    selectors_.at(size).exact(x.slice(begin, begin + size), k, indices);
+    shift_indices(x.device(), indices, k, begin);
+    indices += k;
+  }
+}
+
+void ArtopkStrategy::save_compression(StateDict& state) const {
+  gradients_->save(state, kName);
+  if (switch_) switch_->save(state, kName);
+}
+
+void ArtopkStrategy::load_compression(const StateDict& saved) {
+  gradients_->load(saved, kName);
+  if (switch_) switch_->load(saved, kName);
+}
+
+}  // namespace ab

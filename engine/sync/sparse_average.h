@@ -1,0 +1,42 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The mean of vectors of which every rank sends k elements that it has selected itself. Positions differ from rank to
+// rank, so values travel with their indices in one all-gather, 8·k bytes a rank, and everybody adds them up in rank order.
+// What a rank has not sent is its residual:
+//   M_i → I_i, the positions it selects      result = scale · Σ_i M_i[I_i]      E_i = M_i with zeros at I_i
+
+#include <functional>
+
+#include "engine/comm/comm.h"
+#include "engine/kernels/select.h"
+#include "engine/kernels/sparse.h"
+
+namespace ab {
+
+/// How many of n elements a density stands for; at least one.
+std::int64_t elements_of_density(double density, std::int64_t n);
+
+class SparseAverage {
+ public:
+  /// Fills the indices of `count` elements of x.
+  using Select =
+      std::function<void(const Selector& selector, const Tensor& x, std::int64_t count, std::uint32_t* indices)>;
+
+  /// For vectors that begin with `n` elements to choose from (others are never selected; n may be 0) on this rank. All
+  /// ranks send k.
+  SparseAverage(std::int64_t n, std::int64_t k, Comm& comm, Device device);
+
+  /// work: M on entry, the result on return. The residual stays as it is where a rank's M is not finite; then the result
+  /// is not finite on any rank, and counts for `check`.
+  void run(const Tensor& work, const Tensor& residual, double scale, const Select& select, const FiniteCheck& check);
+
+ private:
+  std::int64_t n_, k_;
+  Comm& comm_;
+  std::unique_ptr<Selector> selector_;
+  FiniteCheck own_;
+  Tensor payload_, gathered_;
+};
+
+}  // namespace ab

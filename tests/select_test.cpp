@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+//
+// Selections by magnitude against a sort.
+#include "engine/kernels/select.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "engine/kernels/random.h"
+#include "tests/thread_team.h"
+
+namespace ab {
+namespace {
+
+using namespace kernels;
+
+/// [4·k] bytes
+Tensor room(std::int64_t k) { return Tensor::zeros({4 * k}, DType::uint8); }
+std::uint32_t* numbers(const Tensor& t) { return reinterpret_cast<std::uint32_t*>(t.data<std::uint8_t>()); }
+std::vector<std::uint32_t> list(const Tensor& t) { return {numbers(t), numbers(t) + t.numel() / 4}; }
+
+Tensor values(const std::string& kind, std::int64_t n) {
+  Tensor x({n});
+  fill_normal(x, 0, 1, {.seed = 11, .stream = stream_of(kind)});
+  for (float& v : x.span<float>()) {
+    if (kind == "cauchy") v = 1 / v;
+    if (kind == "few values") v = std::round(v);
+    if (kind == "equal") v = -0.25f;
+    if (kind == "zero") v = 0;
+    if (kind == "tiny") v *= 1e-41f;  // subnormal
+  }
+  return x;
+}
+
+const char* const kKinds[] = {"normal", "cauchy", "few values", "equal", "zero", "tiny"};
+constexpr std::int64_t kSizes[] = {1, 5, 255, 257, 20000, 65536, 70001};
+
+std::vector<std::uint32_t> sorted_selection(const Tensor& x, std::int64_t k) {
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(x.numel()));
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::abs(x.data<float>()[a]) > std::abs(x.data<float>()[b]);
+  });
+  order.resize(static_cast<std::size_t>(k));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+TEST(Selector, ExactIsWhatASortGives) {
+  for (const std::int64_t n : kSizes)
+    for (const char* kind : kKinds) {
+      const Tensor x = values(kind, n);
+      const Selector selector(n, Device{});
+      for (const std::int64_t k : {std::int64_t{1}, std::int64_t{3}, n / 100, n / 2, n - 1, n}) {
+        if (k < 1 || k > n) continue;
+        const Tensor indices = room(k);
+        selector.exact(x, k, numbers(indices));
+        EXPECT_EQ(list(indices), sorted_selection(x, k)) << kind << ", " << k << " of " << n;
+      }
+    }
+}
+
+TEST(Selector, CountsDigitsAsATeamDoes) {
+  constexpr std::int64_t n = kSelectChunk + 777;
+  const Tensor x = values("few values", n);
+  RadixSearch search{0x3f800000u, 1};
+  for (const auto& [shift, width] : {std::pair{28, 3}, std::pair{24, 4}, std::pair{20, 4}}) {
+    std::vector<std::int64_t> serial(32, -1), team(32, -1);
+    for (std::int64_t chunk = 0; chunk < 2; ++chunk)
+      CountDigits{x.data<float>(), &search, serial.data(), n, shift, width}(SerialTeam{}, chunk);
+    run_rows_in_threads(4, 2, CountDigits{x.data<float>(), &search, team.data(), n, shift, width});
+    EXPECT_EQ(serial, team) << shift;
+    EXPECT_GT(std::accumulate(serial.begin(), serial.begin() + (2 << width), std::int64_t{0}), 1000);
+  }
+}
+
+double energy(const Tensor& x, const std::vector<std::uint32_t>& indices) {
+  double sum = 0;
+  for (const std::uint32_t i : indices) sum += double{x.data<float>()[i]} * x.data<float>()[i];
+  return sum;
+}
+
+TEST(Selector, MultiSamplingTakesKDifferentElementsAndNearlyTheLargest) {
+  for (const std::int64_t n : kSizes)
+    for (const char* kind : kKinds) {
+      const Tensor x = values(kind, n);
+      const Selector selector(n, Device{});
+      for (const std::int64_t k : {std::int64_t{1}, std::int64_t{3}, n / 1000, n / 10, n * 6 / 10, n}) {
+        if (k < 1 || k > n) continue;
+        SCOPED_TRACE(fmt::format("{}, {} of {}", kind, k, n));
+        const Tensor indices = room(k);
+        selector.multi_sampling(x, k, 25, {.seed = 1, .stream = 2}, 3, numbers(indices));
+        const std::vector<std::uint32_t> got = list(indices);
+        EXPECT_EQ(std::set(got.begin(), got.end()).size(), static_cast<std::size_t>(k));
+        EXPECT_LT(*std::max_element(got.begin(), got.end()), n);
+        EXPECT_GE(energy(x, got), 0.999 * energy(x, sorted_selection(x, k)));
+      }
+    }
+}
+
+TEST(Selector, MultiSamplingFillsUpFromARandomPlace) {
+  constexpr std::int64_t n = 20000, k = 10;
+  Tensor x = values("equal", n);
+  x.data<float>()[17000] = 3;  // the only one above the others
+  const Selector selector(n, Device{});
+  std::set<std::uint32_t> starts;
+  for (std::uint64_t draw = 0; draw < 8; ++draw) {
+    const Tensor indices = room(k);
+    selector.multi_sampling(x, k, 25, {.seed = 1, .stream = 2}, draw, numbers(indices));
+    std::vector<std::uint32_t> got = list(indices);
+    EXPECT_EQ(std::erase(got, 17000u), 1u);
+    EXPECT_LE(got.back() - got.front(), static_cast<std::uint32_t>(k - 1)) << "one run";
+    starts.insert(got.front());
+  }
+  EXPECT_GT(starts.size(), 6u);
+}
+
+TEST(Selector, FewRoundsTakeWhatTheyCan) {
+  const Tensor x = values("cauchy", 20000);
+  const Selector selector(20000, Device{});
+  const Tensor indices = room(200);
+  selector.multi_sampling(x, 200, 2, {.seed = 1, .stream = 2}, 0, numbers(indices));
+  const std::vector<std::uint32_t> got = list(indices);
+  EXPECT_EQ(std::set(got.begin(), got.end()).size(), 200u);
+}
+
+TEST(Selector, NaNAndInfinityWriteNothingOutside) {
+  constexpr std::int64_t n = 1000, k = 20;
+  for (const float bad : {std::nanf(""), INFINITY}) {
+    Tensor x = values("normal", n);
+    for (std::int64_t i = 0; i < n; i += 3) x.data<float>()[i] = bad;
+    const Selector selector(n, Device{});
+    for (const bool exact : {true, false}) {
+      const Tensor indices = Tensor::zeros({4 * (k + 5)}, DType::uint8);
+      if (exact) selector.exact(x, k, numbers(indices));
+      else selector.multi_sampling(x, k, 25, {.seed = 1, .stream = 2}, 0, numbers(indices));
+      for (std::int64_t i = 0; i < k; ++i) EXPECT_LT(numbers(indices)[i], n);
+      for (std::int64_t i = k; i < k + 5; ++i) EXPECT_EQ(numbers(indices)[i], 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ab
