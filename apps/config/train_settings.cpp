@@ -88,8 +88,8 @@ void declare_ranks(std::vector<Setting>& all) {
       .above_low = true;
   s.choice("comm_dtype", &T::comm_dtype,
            {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
-           "type of gradients on the wire. With 16 bits every rank's are rounded once, summed in float32, and the sum is "
-           "rounded once (nccl: at every hop); fp16 ends at 65504");
+           "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "
+           "summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
   s.choice("allreduce", &T::all_reduce,
            {{"direct", AllReduce::direct},
             {"ring", AllReduce::ring},
