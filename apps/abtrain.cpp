@@ -126,7 +126,7 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->group("Plan");
   parser
       ->add_option("--decisions-from", options.decisions_from,
-                   "take what a trained run decided on the way (method daso): its folder")
+                   "take what a trained run decided on the way (methods daso and artopk): its folder")
       ->type_name("PATH")
       ->group("Plan");
   number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --ranks-from's run when not given");

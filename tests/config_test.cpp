@@ -199,7 +199,7 @@ TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
 }
 
 TEST_F(ConfigTest, WordsOutsideTheListAreRefusedWithTheList) {
-  EXPECT_TRUE(contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd or adamw"));
+  EXPECT_TRUE(contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd, adamw or lars"));
   EXPECT_TRUE(contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
   EXPECT_TRUE(contains(refused("nesterov", "maybe"), "allowed is true or false"));
 }
@@ -258,6 +258,18 @@ TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
                        "\nbeta = 0.1\n"));
   EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "acpsgd"}, {"acpsgd.preset", "release"}}, "")),
                        "\nmin_rate = 0.0\n"));
+}
+
+TEST_F(ConfigTest, ModesOfArtopkAreWords) {
+  const TrainConfig automatic =
+      from_toml("method = \"artopk\"\n[artopk]\nratio = 0.5\nmode = \"auto\"\nprobe_every = 7\n");
+  const std::string text = to_toml(automatic);
+  for (const char* line : {"\nratio = 0.5\n", "\nmode = \"auto\"\n", "\nprobe_every = 7\n"})
+    EXPECT_TRUE(contains(text, line)) << line << text;
+  EXPECT_EQ(from_toml(text), automatic);
+  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "artopk"}}, "")), "\nmode = \"star\"\n"));
+  EXPECT_THROW(resolve_train_config({{"method", "artopk"}, {"artopk.mode", "ring"}}, ""), Error);
+  EXPECT_THROW(resolve_train_config({{"method", "artopk"}, {"artopk.ratio", "0"}}, ""), Error);
 }
 
 TEST_F(ConfigTest, HelpSaysWhereThePaperDiffers) {

@@ -162,9 +162,11 @@ TEST(Artopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
       });
 }
 
+Tensor ones() { return Tensor::from(std::vector<float>(8, 1.0f), Shape{8}); }
+
 /// One element is sent of a gradient whose largest is element `place` of every rank, `size` large.
 int chosen(ExchangeSteps& steps, int place, float size) {
-  Tensor gradient = Tensor::full({8}, 1);
+  Tensor gradient = ones();
   gradient.data<float>()[place] = size;
   steps.step({gradient});
   const std::vector<double> mean = steps.gradient(0);
@@ -175,7 +177,7 @@ int chosen(ExchangeSteps& steps, int place, float size) {
 TEST(Artopk, RanksChooseInTurnFromTheFirstCompressedStepOn) {
   on_ranks(3, [](Comm& world) {
     ExchangeSteps steps(world, {{"weight", {8}}}, artopk({.ratio = 0.125}, 2));
-    for (int step = 0; step < 2; ++step) steps.step({Tensor::full({8}, 1)});
+    for (int step = 0; step < 2; ++step) steps.step({ones()});
     float size = 100;
     for (int step = 0; step < 7; ++step, size *= 100) EXPECT_EQ(chosen(steps, world.rank(), size), step % 3) << step;
   });
@@ -190,7 +192,8 @@ TEST(Artopk, TheRankWithTheLargestSelectionChooses) {
       size *= 1000;
     }
     // Of equal ones the lowest: rank 0 is silent.
-    EXPECT_EQ(chosen(steps, world.rank(), world.rank() == 0 ? 0.5f : size), 1);
+    ExchangeSteps equal(world, {{"weight", {8}}}, artopk({.ratio = 0.125, .mode = Mode::var}));
+    EXPECT_EQ(chosen(equal, world.rank(), world.rank() == 0 ? 0.5f : size), 1);
   });
   EXPECT_EQ(leader_by_variance({1, 3, 2, 3}), 1);
   EXPECT_EQ(leader_by_variance({2, 2}), 0);

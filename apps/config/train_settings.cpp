@@ -84,10 +84,10 @@ void declare_ranks(std::vector<Setting>& all) {
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB").above_low = true;
-  s.choice(
-      "comm_dtype", &T::comm_dtype, {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
-      "type of gradients on the wire. With 16 bits every rank's are rounded once, summed in float32, and the sum is "
-      "rounded once (nccl: at every hop); fp16 ends at 65504");
+  s.choice("comm_dtype", &T::comm_dtype,
+           {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
+           "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "
+           "summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
   s.choice("allreduce", &T::all_reduce,
            {{"direct", AllReduce::direct},
             {"ring", AllReduce::ring},
@@ -163,12 +163,15 @@ void declare_run(std::vector<Setting>& all) {
 
 void declare_optimizer(std::vector<Setting>& all) {
   auto s = section(all, "Optimizer and schedule");
-  s.name("optimizer", &T::optimizer, {"sgd", "adamw"}, "update rule");
+  s.name("optimizer", &T::optimizer, {"sgd", "adamw", "lars"}, "update rule");
   s.number("lr", &T::lr, 0, 1000, "peak learning rate");
-  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd");
+  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd and lars");
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
-  s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd, decoupled for adamw");
+  s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd and lars, decoupled for adamw");
   s.value("decay_vectors", &T::decay_vectors, "weight decay on biases and norm parameters too");
+  s.number("lars_trust", &T::lars_trust, 0, 1000,
+           "lars: share of a weight's norm that an update at learning rate 1 changes it by")
+      .above_low = true;
   s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
   s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
   s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "apps/methods/method.h"
+#include "apps/methods/preset.h"
 #include "engine/sync/compressed_gradients.h"
 
 namespace ab {
@@ -16,24 +17,6 @@ constexpr double kMostSteps = 1e15;  // "for ever", and exact in a double
 template <class Options> void declare_warmup(const Section<Options>& section) {
   section.number("warmup_steps", &Options::warmup_steps, -1, kMostSteps,
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
-}
-
-/// A preset of published settings beside our own, "default". `published` changes what differs from those.
-template <class Options>
-void declare_preset(const Section<Options>& section, std::vector<std::pair<const char*, Options>> presets,
-                    const char* help) {
-  std::vector<std::string> names;
-  for (const auto& [name, options] : presets) names.push_back(name);
-  Setting& preset = section.name("preset", &Options::preset, names, help);
-  preset.set = [presets](TrainConfig& config, const Value& name) {
-    for (const auto& [known, options] : presets) {
-      if (std::get<std::string>(name) != known) continue;
-      config.method_options.template of<Options>() = options;
-      config.method_options.template of<Options>().preset = known;
-    }
-  };
-  preset.brings_defaults = true;
-  preset.shown_word = names.back();
 }
 
 CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule);

@@ -5,6 +5,7 @@
 
 #include "apps/methods/method.h"
 #include "apps/methods/nodes.h"
+#include "apps/methods/preset.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
@@ -23,21 +24,19 @@ struct DasoSettings : DasoOptions {
 
 const DasoSettings& settings_of(const TrainConfig& config) { return config.method_options.of<DasoSettings>(); }
 
+DasoSettings release(std::int64_t max_skips) {
+  DasoSettings daso;
+  daso.warmup_epochs = daso.cooldown_epochs = 4;
+  daso.max_skips = max_skips;
+  return daso;
+}
+
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<DasoSettings>(settings, kName, "DASO (method daso)");
-  Setting& preset = s.name("preset", &DasoSettings::preset, {"default", "release-imagenet", "release"},
-                           "where the other daso settings start from: our own choice for short runs, the defaults of "
-                           "the authors' release, or those of its ImageNet example");
-  preset.set = [](TrainConfig& config, const Value& name) {
-    DasoSettings& daso = config.method_options.of<DasoSettings>();
-    daso = {};
-    daso.preset = std::get<std::string>(name);
-    if (daso.preset == "default") return;
-    daso.warmup_epochs = daso.cooldown_epochs = 4;
-    if (daso.preset == "release-imagenet") daso.max_skips = 4;
-  };
-  preset.brings_defaults = true;
-  preset.shown_word = "release";
+  declare_preset<DasoSettings>(
+      s, {{"default", {}}, {"release-imagenet", release(4)}, {"release", release(8)}},
+      "where the other daso settings start from: our own choice for short runs, those of the ImageNet example in the "
+      "authors' release, or the defaults of that release");
 
   s.number("warmup_epochs", &DasoSettings::warmup_epochs, 0, 1e9,
            "epochs at the start in which nodes average after every step");
@@ -46,11 +45,12 @@ void declare(std::vector<Setting>& settings) {
            "B: between them nodes send every so many steps, at first");
   s.number("start_wait", &DasoSettings::start_wait, 1, 1e6, "S: steps from a send to its merge, at first");
   s.number("max_skips", &DasoSettings::max_skips, 1, 1e6,
-           "B, and four times S, when the loss has stopped to fall at B = 1");
+           "B, and four times S, when the loss has stopped falling at B = 1");
   s.choice("decide", &DasoSettings::decide,
            {{"plateau", DasoOptions::Decide::plateau}, {"clock", DasoOptions::Decide::clock}},
-           "B and S change when the loss of epochs has stopped to fall, or at fixed times as if it never fell");
-  s.number("stability", &DasoSettings::stability, 0, 1, "share by which a loss must be below the best one to fall");
+           "B and S change when the loss of epochs has stopped falling, or at fixed times as if it never fell");
+  s.number("stability", &DasoSettings::stability, 0, 1,
+           "share by which a loss must lie below the best one to count as falling");
   s.number("patience", &DasoSettings::patience, 0, 1000, "epochs in a row that may miss that");
   s.number("node_size", &DasoSettings::node_size, 0, 65536,
            "ranks of a node; 0: as --ranks-per-node says, or without it every rank is one");

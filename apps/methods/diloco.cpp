@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "apps/methods/method.h"
+#include "apps/methods/preset.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
@@ -21,19 +22,19 @@ struct DilocoSettings : DilocoOptions {
 
 const DilocoSettings& settings_of(const TrainConfig& config) { return config.method_options.of<DilocoSettings>(); }
 
+DilocoSettings paper() {
+  DilocoSettings diloco;
+  diloco.inner_steps = 500;
+  diloco.outer_lr = 0.7;
+  diloco.outer_momentum = 0.9;
+  return diloco;
+}
+
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<DilocoSettings>(settings, kName, "DiLoCo (method diloco)");
-  Setting& preset = s.name("preset", &DilocoSettings::preset, {"default", "paper"},
-                           "where the other diloco settings start from: our own choice for short runs, or the paper's "
-                           "for language models");
-  preset.set = [](TrainConfig& config, const Value& name) {
-    DilocoSettings& diloco = config.method_options.of<DilocoSettings>();
-    diloco = {};
-    diloco.preset = std::get<std::string>(name);
-    if (diloco.preset != "default") diloco.inner_steps = 500, diloco.outer_lr = 0.7, diloco.outer_momentum = 0.9;
-  };
-  preset.brings_defaults = true;
-  preset.shown_word = "paper";
+  declare_preset<DilocoSettings>(s, {{"default", {}}, {"paper", paper()}},
+                                 "where the other diloco settings start from: our own choice for short runs, or the "
+                                 "paper's for language models");
 
   s.number("inner_steps", &DilocoSettings::inner_steps, 1, 1e9,
            "H: steps that every rank trains its own replica before it takes part in an outer step");

@@ -5,6 +5,7 @@
 
 #include "apps/methods/method.h"
 #include "apps/methods/nodes.h"
+#include "apps/methods/preset.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
@@ -20,19 +21,17 @@ struct LocalSettings : LocalOptions {
 
 const LocalSettings& settings_of(const TrainConfig& config) { return config.method_options.of<LocalSettings>(); }
 
+LocalSettings qsr_vit_b() {
+  LocalSettings local;
+  local.qsr_alpha = 0.0175;
+  return local;
+}
+
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<LocalSettings>(settings, kName, "Local training (method local)");
-  Setting& preset = s.name("preset", &LocalSettings::preset, {"default", "qsr-vit-b"},
-                           "where the other local settings start from: our own choice, or what the authors of QSR "
-                           "trained ViT-B on ImageNet with");
-  preset.set = [](TrainConfig& config, const Value& name) {
-    LocalSettings& local = config.method_options.of<LocalSettings>();
-    local = {};
-    local.preset = std::get<std::string>(name);
-    if (local.preset != "default") local.qsr_alpha = 0.0175;
-  };
-  preset.brings_defaults = true;
-  preset.shown_word = "qsr-vit-b";
+  declare_preset<LocalSettings>(s, {{"default", {}}, {"qsr-vit-b", qsr_vit_b()}},
+                                "where the other local settings start from: our own choice, or what the authors of QSR "
+                                "trained ViT-B on ImageNet with");
 
   s.number("average_every", &LocalSettings::average_every, 1, 1e9,
            "H: every rank trains its own replica, and all average them after every so many steps");

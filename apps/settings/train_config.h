@@ -66,12 +66,13 @@ struct TrainConfig {
   bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/core/plan_choice.h)
   bool deterministic = false;      ///< take only algorithms that repeat bit for bit
 
-  std::string optimizer = "sgd";  ///< sgd | adamw
+  std::string optimizer = "sgd";  ///< sgd | adamw | lars
   double lr = 0.1;
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 5e-4;
   bool decay_vectors = true;  ///< weight decay on biases and norms too
+  double lars_trust = 0.001;  ///< LarsOptions::trust
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;

@@ -70,11 +70,21 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
   return schedule;
 }
 
+namespace {
+
+std::unique_ptr<Optimizer> make_chosen(const TrainConfig& config, std::vector<Param*> params) {
+  if (config.optimizer == "adamw")
+    return make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay});
+  if (config.optimizer == "lars")
+    return make_lars(std::move(params),
+                     {.momentum = config.momentum, .weight_decay = config.weight_decay, .trust = config.lars_trust});
+  return make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
+}
+
+}  // namespace
+
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params) {
-  auto optimizer =
-      config.optimizer == "adamw"
-          ? make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay})
-          : make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
+  auto optimizer = make_chosen(config, std::move(params));
   optimizer->set_max_grad_norm(config.max_grad_norm);
   optimizer->set_decay_vectors(config.decay_vectors);
   optimizer->set_skip_overflow(precision_named(config.precision) == Precision::fp16);

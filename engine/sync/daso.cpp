@@ -93,8 +93,10 @@ void DasoStrategy::average(bool may_take_16_bits) {
       flat.slice(0, params.numel()).copy_from(params);
       in_float32 = flat.slice(params.numel(), flat.numel());
     }
-    if (weight() != 1) scale_in_place(in_float32, weight());
-    if (in_float32.numel() > 0) across.all_reduce(in_float32, ReduceOp::mean);
+    if (in_float32.numel() > 0) {  // not so in 16 bits, in a model without buffers
+      if (weight() != 1) scale_in_place(in_float32, weight());
+      across.all_reduce(in_float32, ReduceOp::mean);
+    }
   }
   share_in_node(flat, q, tensors);
   mean_.agree();

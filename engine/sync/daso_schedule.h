@@ -3,7 +3,7 @@
 //
 // When DASO (daso.h) exchanges what. Epochs at the start and at the end of a run are blocking: nodes average after every
 // step. In those between, the cycling ones, a node sends every B steps and merges what it has received S steps later;
-// only the last step of an epoch is blocking. B and S change at the end of an epoch, when the mean loss has stopped to
+// only the last step of an epoch is blocking. B and S change at the end of an epoch, when the mean loss has stopped
 // fall: they become smaller, so that nodes are kept together more closely, and after B = 1 they start again at the top.
 // With b the number of a step within its epoch, from 0, and `last` the one that ends it:
 //   send    b mod B = 0, unless the merge would not come before `last`
@@ -22,7 +22,7 @@
 namespace ab {
 
 struct DasoOptions {
-  /// What tells that the loss has stopped to fall.
+  /// What tells that the loss has stopped falling.
   enum class Decide {
     plateau,  ///< the loss
     clock,    ///< nothing: it is taken as if it never fell, so that the whole run is known before it is trained
@@ -65,7 +65,7 @@ class DasoController {
   std::int64_t bad_epochs_ = 0;
 };
 
-/// The pace after a loss that has stopped to fall.
+/// The pace after a loss that has stopped falling.
 DasoPace next_pace(const DasoPace& pace, const DasoOptions& options);
 
 /// Where the steps of a run are. `step`: updates done before this one.
