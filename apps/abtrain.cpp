@@ -145,9 +145,9 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
   parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
   parser
       ->add_option("--variant", command.variant,
-                   "faithful: as released; better: its defects fixed, less traffic between nodes (default faithful, "
+                   "faithful: as released; lean: its defects fixed, less traffic between nodes (default faithful, "
                    "for all both)")
-      ->check(CLI::IsMember({"faithful", "better"}))
+      ->check(CLI::IsMember({"faithful", "lean"}))
       ->type_name("WORD");
   parser
       ->add_option("--scale", command.adjustments.scale,

@@ -44,7 +44,7 @@ TEST(PaperConfigurations, EveryExperimentHasTwoAndNoneIsLeftOver) {
   EXPECT_EQ(experiments().size(), std::size(kReleased));
   EXPECT_EQ(paper_configs().size(), 2 * experiments().size());
   for (const Experiment& experiment : experiments())
-    for (const Variant variant : {Variant::faithful, Variant::better})
+    for (const Variant variant : {Variant::faithful, Variant::lean})
       EXPECT_TRUE(paper_configs().contains(config_name(experiment, variant))) << experiment.name;
 }
 
@@ -79,22 +79,22 @@ TEST(PaperConfigurations, BetterOnesMendTheDefects) {
     SCOPED_TRACE(released.name);
     const Experiment& experiment = find_experiment(released.name);
     const TrainConfig faithful = experiment_config(experiment, Variant::faithful);
-    const TrainConfig better = experiment_config(experiment, Variant::better);
-    EXPECT_EQ(better.ranks, faithful.ranks);
-    EXPECT_EQ(better.steps, faithful.steps);
-    EXPECT_EQ(better.batch_size, faithful.batch_size);
-    EXPECT_EQ(better.lr, faithful.lr);
-    EXPECT_EQ(better.weight_decay, faithful.weight_decay);
-    const PhaseSchedule& phases = ab_settings(better).schedule;
-    EXPECT_GE(phases.warmup_steps, better.warmup_steps) << "no split before the learning rate is up";
+    const TrainConfig lean = experiment_config(experiment, Variant::lean);
+    EXPECT_EQ(lean.ranks, faithful.ranks);
+    EXPECT_EQ(lean.steps, faithful.steps);
+    EXPECT_EQ(lean.batch_size, faithful.batch_size);
+    EXPECT_EQ(lean.lr, faithful.lr);
+    EXPECT_EQ(lean.weight_decay, faithful.weight_decay);
+    const PhaseSchedule& phases = ab_settings(lean).schedule;
+    EXPECT_GE(phases.warmup_steps, lean.warmup_steps) << "no split before the learning rate is up";
     EXPECT_LE(phases.rebound_steps, phases.full_rank_steps);
     EXPECT_TRUE(phases.cut_at_warmup);
     EXPECT_FALSE(phases.release_order);
-    EXPECT_FALSE(better.decay_vectors);
-    EXPECT_NE(better.sync_bn, SyncBn::world);
-    EXPECT_EQ(ab_settings(better).sync, SyncMode::tangent);
-    EXPECT_EQ(ab_settings(better).gauge, Gauge::orthonormal);
-    EXPECT_EQ(ab_settings(better).moments, MomentCarry::project);
+    EXPECT_FALSE(lean.decay_vectors);
+    EXPECT_NE(lean.sync_bn, SyncBn::world);
+    EXPECT_EQ(ab_settings(lean).sync, SyncMode::tangent);
+    EXPECT_EQ(ab_settings(lean).gauge, Gauge::orthonormal);
+    EXPECT_EQ(ab_settings(lean).moments, MomentCarry::project);
   }
 }
 
@@ -102,9 +102,9 @@ TEST(PaperTraffic, GroupsInsideNodesSave85PercentBetweenNodesAtAnyRank) {
   for (const Experiment& experiment : experiments()) {
     if (experiment.name == "resnet50_nogroups") continue;
     SCOPED_TRACE(experiment.name);
-    const TrainConfig better = experiment_config(experiment, Variant::better);
+    const TrainConfig lean = experiment_config(experiment, Variant::lean);
     for (const double ratio : {1.0 / 16, 1.0}) {
-      const TrafficFigures figures = plan_experiment(better, {.ratio = ratio}).at(0).figures;
+      const TrafficFigures figures = plan_experiment(lean, {.ratio = ratio}).at(0).figures;
       EXPECT_GE(figures.run_inter_node, 0.85);
       EXPECT_LE(figures.run_inter_node, figures.low_rank_steps) << "full-rank steps bound what a run saves";
       EXPECT_EQ(figures.low_rank_inter_node, 1);
@@ -144,7 +144,7 @@ TEST(PaperTraffic, ComparesWithTheDenseTwin) {
 int group_size(const TrainConfig& config) { return ab_settings(config).group_size; }
 
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
-  const TrainConfig full = experiment_config(find_experiment("resnet50_4k"), Variant::better);
+  const TrainConfig full = experiment_config(find_experiment("resnet50_4k"), Variant::lean);
   EXPECT_EQ(scale_config(full, 1), full);
   const TrainConfig half = scale_config(full, 0.5);
   EXPECT_EQ(half.ranks, 8);
@@ -173,7 +173,7 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
 
 TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
   for (const Experiment& experiment : experiments())
-    for (const Variant variant : {Variant::faithful, Variant::better})
+    for (const Variant variant : {Variant::faithful, Variant::lean})
       for (const double scale : {0.3, 0.02, 0.001}) {
         SCOPED_TRACE(fmt::format("{} {} {}", experiment.name, name_of(variant), scale));
         const TrainConfig config = experiment_config(experiment, variant, {.scale = scale});

@@ -29,8 +29,8 @@ int list_experiments() {
 }
 
 std::vector<Variant> variants_of(const ReproduceCommand& command) {
-  if (command.variant.empty() && command.experiment == kAll) return {Variant::faithful, Variant::better};
-  return {command.variant == name_of(Variant::better) ? Variant::better : Variant::faithful};
+  if (command.variant.empty() && command.experiment == kAll) return {Variant::faithful, Variant::lean};
+  return {command.variant == name_of(Variant::lean) ? Variant::lean : Variant::faithful};
 }
 
 void publish(const std::string& report, const std::string& folder) {

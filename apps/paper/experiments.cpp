@@ -7,7 +7,7 @@
 
 namespace ab {
 
-const char* name_of(Variant variant) { return variant == Variant::faithful ? "faithful" : "better"; }
+const char* name_of(Variant variant) { return variant == Variant::faithful ? "faithful" : "lean"; }
 
 const std::vector<Experiment>& experiments() {
   const auto resnet = [](const char* name, const char* title) {
@@ -43,7 +43,7 @@ const Experiment& find_experiment(const std::string& name) {
 }
 
 std::string config_name(const Experiment& experiment, Variant variant) {
-  return experiment.name + (variant == Variant::better ? "_better" : "");
+  return experiment.name + (variant == Variant::lean ? "_lean" : "");
 }
 
 TrainConfig experiment_config(const Experiment& experiment, Variant variant, const Adjustments& adjustments,

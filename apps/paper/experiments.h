@@ -15,7 +15,7 @@ namespace ab {
 
 enum class Variant {
   faithful,  ///< as released: NAME.toml
-  better,    ///< its defects mended, less traffic between nodes: NAME_better.toml
+  lean,      ///< its defects mended, less traffic between nodes: NAME_lean.toml
 };
 const char* name_of(Variant variant);
 
