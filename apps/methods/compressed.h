@@ -18,7 +18,7 @@ template <class Options> void declare_warmup(const Section<Options>& section) {
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
 }
 
-/// A preset of published settings beside our own, "default". `published` changes what differs from those.
+/// The setting preset of such a method, by name what it starts from; the first is "default", our own choice.
 template <class Options>
 void declare_preset(const Section<Options>& section, std::vector<std::pair<const char*, Options>> presets,
                     const char* help) {
