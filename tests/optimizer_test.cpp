@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "engine/kernels/lars.h"
 #include "engine/kernels/optim_functors.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/optim/optimizer.h"
@@ -20,6 +21,7 @@ const MakeOptimizer kOptimizers[] = {
     [](auto params) { return make_sgd(params, {.momentum = 0.9, .weight_decay = 0.01, .nesterov = false}); },
     [](auto params) { return make_sgd(params, {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}); },
     [](auto params) { return make_adamw(params, {}); },
+    [](auto params) { return make_lars(params, {.trust = 0.02}); },
 };
 
 /// Parameters of fewer elements than a slice has, of exactly as many, and of several slices.
@@ -68,8 +70,13 @@ TEST(FusedUpdate, EqualsOneLaunchForEachParameterBitForBit) {
 TEST(FusedUpdate, MakesItsTableOnlyWhenSomethingMoves) {
   const Tensor value = normal_values({5000}, 1), grad = normal_values({5000}, 2), other = normal_values({5000}, 3);
   const auto slice = [&](const Tensor& g, std::int64_t updates) {
-    return ParamSlice{.grad = g.data<float>(), .value = value.data<float>(), .first_moment = nullptr,
-                      .second_moment = nullptr, .count = 5000, .updates = updates, .weight_decay = 0};
+    return ParamSlice{.grad = g.data<float>(),
+                      .value = value.data<float>(),
+                      .first_moment = nullptr,
+                      .second_moment = nullptr,
+                      .count = 5000,
+                      .updates = updates,
+                      .weight_decay = 0};
   };
   UpdateTable table;
   table.hold({slice(grad, 8)}, Device{});
@@ -119,6 +126,73 @@ TEST(FusedUpdate, IsTheSameByATeamOfThreads) {
     expect_alike(updated<kernels::SgdUpdate>(sgd, lanes), updated<kernels::SgdUpdate>(sgd, 1));
     expect_alike(updated<kernels::AdamWUpdate>(adamw, lanes), updated<kernels::AdamWUpdate>(adamw, 1));
   }
+}
+
+/// The last updates of SGD with momentum, each at the rate of its tensor.
+TEST(Lars, GoesAtTheRateOfEveryTensor) {
+  const double trust = 0.02, momentum = 0.9, decay = 0.1, lr = 0.5;
+  Params params;
+  params.all.push_back({"bias", Var(normal_values({7}, 5), true)});
+  const auto lars = make_lars(params.list(), {.momentum = momentum, .weight_decay = decay, .trust = trust});
+  lars->set_max_grad_norm(3);  // clips
+  std::vector<std::vector<double>> w = params.values(), v;
+  for (const auto& values : w) v.emplace_back(values.size());
+  const auto norm = [](const std::vector<double>& x) {
+    double sum = 0;
+    for (const double e : x) sum += e * e;
+    return std::sqrt(sum);
+  };
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    params.set_grads(step);
+    if (step == 2) params.all[1].value.clear_grad();
+    if (step == 3) params.all[0].value.grad().set_zero();
+    std::vector<std::vector<double>> g(w.size());
+    double whole = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      if (!params.all[i].value.grad().defined()) continue;
+      g[i] = params.all[i].value.grad().to_doubles();
+      whole += norm(g[i]) * norm(g[i]);
+    }
+    lars->step(lr);
+    const double clip = 3 / (std::sqrt(whole) + 1e-6);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      if (g[i].empty()) continue;
+      for (double& e : g[i]) e *= clip;
+      const bool adapts = params.all[i].name != "bias" && norm(g[i]) > 0;
+      const double rate = adapts ? trust * norm(w[i]) / (norm(g[i]) + decay * norm(w[i]) + 1e-9) : 1;
+      for (std::size_t j = 0; j < w[i].size(); ++j) {
+        v[i][j] = momentum * v[i][j] + rate * (g[i][j] + decay * w[i][j]);
+        w[i][j] -= lr * v[i][j];
+      }
+    }
+    const auto values = params.values();
+    for (std::size_t i = 0; i < w.size(); ++i)
+      for (std::size_t j = 0; j < w[i].size(); ++j) ASSERT_NEAR(values[i][j], w[i][j], 1e-5) << i << ", step " << step;
+  }
+}
+
+TEST(Lars, IsTheSameByATeamOfThreads) {
+  const auto updated = [](int lanes) {
+    const Tensor grad = normal_values({177}, 1), value = normal_values({177}, 2), first = normal_values({177}, 3);
+    std::vector<ParamSlice> slices;
+    for (const std::int64_t begin : {0, 130})
+      slices.push_back({grad.data<float>() + begin, value.data<float>() + begin, first.data<float>() + begin, nullptr,
+                        begin ? 47 : 130, 5, 0.1f});
+    const LarsTensor tensor{0, 2, 1};
+    const std::int64_t tensor_of_slice[] = {0, 0};
+    std::vector<double> squares(4, kNaN);
+    float rate = 0;
+    const LarsTable table{&tensor, 1, tensor_of_slice, squares.data(), &rate};
+    const LarsRule rule{.learning_rate = 0.1f, .momentum = 0.9f, .trust = 0.5, .epsilon = 1e-9, .norm = nullptr};
+    run_rows_in_threads(lanes, 2, kernels::LarsSquares{slices.data(), squares.data()});
+    kernels::LarsRate{slices.data(), table, rule}(0);
+    run_rows_in_threads(lanes, 2, kernels::LarsUpdate{slices.data(), table, rule});
+    std::vector<double> results = value.to_doubles();
+    for (const double m : first.to_doubles()) results.push_back(m);
+    results.push_back(rate);
+    return results;
+  };
+  for (const int lanes : {3, 32}) expect_alike(updated(lanes), updated(1));
 }
 
 TEST(GradNorm, IsTheSameByATeamOfThreads) {
@@ -219,10 +293,12 @@ TEST(LossScale, ThatIsTooLargeAtItsFloorIsAnError) {
 }
 
 TEST(LossScale, ContinuesFromACheckpoint) {
-  const std::vector<bool> overflows{false, true, true, false, true, false, false, false, false, false, true, true, false};
+  const std::vector<bool> overflows{false, true,  true,  false, true, false, false,
+                                    false, false, false, true,  true, false};
   std::vector<double> values;
   for (std::size_t saved = 0; saved <= overflows.size(); ++saved) {
-    LossScale first({.initial = 8, .growth_steps = 2, .floor = 1}), then({.initial = 64, .growth_steps = 2, .floor = 1});
+    LossScale first({.initial = 8, .growth_steps = 2, .floor = 1}),
+        then({.initial = 64, .growth_steps = 2, .floor = 1});
     std::vector<double> seen;
     for (std::size_t i = 0; i < overflows.size(); ++i) {
       if (i == saved) {

@@ -94,7 +94,8 @@ TEST(ArtopkCost, CountsMessagesAndBytesOfEveryOperation) {
 
 // The paper's rules, as latency over seconds a byte, for 8 ranks: in units of the bytes of the indices.
 TEST(ArtopkCost, SwitchesWhereThePapersRulesDo) {
-  constexpr double kRingTree = (3 - 7.0 / 8) / (7 - 3), kRingGather = 1 - 1.0 / 8 - 3.0 / 14, kTreeGather = 7.0 / 3 - 1.5;
+  constexpr double kRingTree = (3 - 7.0 / 8) / (7 - 3), kRingGather = 1 - 1.0 / 8 - 3.0 / 14,
+                   kTreeGather = 7.0 / 3 - 1.5;
   EXPECT_NEAR(kRingTree, 0.531, 5e-4);
   EXPECT_NEAR(kRingGather, 0.661, 5e-4);
   EXPECT_NEAR(kTreeGather, 0.833, 5e-4);
@@ -115,7 +116,8 @@ TEST(ArtopkCost, SwitchesWhereThePapersRulesDo) {
 TEST(ArtopkCost, FindsTheLinkThatTimesStandFor) {
   for (const int ranks : {2, 3, 8}) {
     const Link link = link_of(0.7, 3);
-    const Link found = link_of_ring(ranks, 4, ring_seconds(ranks, 4, link), 1 << 20, ring_seconds(ranks, 1 << 20, link));
+    const Link found =
+        link_of_ring(ranks, 4, ring_seconds(ranks, 4, link), 1 << 20, ring_seconds(ranks, 1 << 20, link));
     EXPECT_NEAR(found.latency, link.latency, 1e-12);
     EXPECT_NEAR(found.bandwidth / link.bandwidth, 1, 1e-9);
   }
@@ -150,7 +152,8 @@ TEST(Artopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
           left = joined(steps.saved("artopk.conv.residual"), steps.saved("artopk.bias.residual"));
           const std::vector<double> sent = joined(steps.gradient(0), steps.gradient(1));
           EXPECT_LT(norm(plus(plus(mean_over(world, left), sent), m, -1)), 1e-5 * norm(m)) << step;
-          const auto zeros = std::count(left.begin(), left.end(), 0.0), some = std::ssize(sent) - std::count(sent.begin(), sent.end(), 0.0);
+          const auto zeros = std::count(left.begin(), left.end(), 0.0),
+                     some = std::ssize(sent) - std::count(sent.begin(), sent.end(), 0.0);
           EXPECT_EQ(zeros, mode == Mode::layerwise ? 14 + 1 : 14) << "of this rank";
           if (mode == Mode::star || mode == Mode::var) {
             EXPECT_EQ(some, 14) << "of all ranks";
@@ -159,9 +162,11 @@ TEST(Artopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
       });
 }
 
+Tensor ones() { return Tensor::from(std::vector<float>(8, 1.0f), Shape{8}); }
+
 /// One element is sent of a gradient whose largest is element `place` of every rank, `size` large.
 int chosen(ExchangeSteps& steps, int place, float size) {
-  Tensor gradient = Tensor::full({8}, 1);
+  Tensor gradient = ones();
   gradient.data<float>()[place] = size;
   steps.step({gradient});
   const std::vector<double> mean = steps.gradient(0);
@@ -172,7 +177,7 @@ int chosen(ExchangeSteps& steps, int place, float size) {
 TEST(Artopk, RanksChooseInTurnFromTheFirstCompressedStepOn) {
   on_ranks(3, [](Comm& world) {
     ExchangeSteps steps(world, {{"weight", {8}}}, artopk({.ratio = 0.125}, 2));
-    for (int step = 0; step < 2; ++step) steps.step({Tensor::full({8}, 1)});
+    for (int step = 0; step < 2; ++step) steps.step({ones()});
     float size = 100;
     for (int step = 0; step < 7; ++step, size *= 100) EXPECT_EQ(chosen(steps, world.rank(), size), step % 3) << step;
   });
@@ -187,7 +192,8 @@ TEST(Artopk, TheRankWithTheLargestSelectionChooses) {
       size *= 1000;
     }
     // Of equal ones the lowest: rank 0 is silent.
-    EXPECT_EQ(chosen(steps, world.rank(), world.rank() == 0 ? 0.5f : size), 1);
+    ExchangeSteps equal(world, {{"weight", {8}}}, artopk({.ratio = 0.125, .mode = Mode::var}));
+    EXPECT_EQ(chosen(equal, world.rank(), world.rank() == 0 ? 0.5f : size), 1);
   });
   EXPECT_EQ(leader_by_variance({1, 3, 2, 3}), 1);
   EXPECT_EQ(leader_by_variance({2, 2}), 0);
@@ -203,7 +209,8 @@ TEST(Artopk, LayersSelectForThemselves) {
     float scale = 1;
     for (const std::int64_t n : {10, 40, 3, 10}) {
       Tensor g({n});
-      for (std::int64_t i = 0; i < n; ++i) g.data<float>()[i] = scale * static_cast<float>(n - (i + n - world.rank()) % n);
+      for (std::int64_t i = 0; i < n; ++i)
+        g.data<float>()[i] = scale * static_cast<float>(n - (i + n - world.rank()) % n);
       gradients.push_back(g);
       scale *= 1000;
     }
@@ -255,14 +262,16 @@ TEST(Artopk, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
 
 // For 14 elements of 297, by one rank a node: with fewer than five ranks a tree is never the fastest.
 constexpr int kRanks = 8;
-constexpr const char* kNetwork = "latency=1us,bandwidth=8Mbps; from 3: latency=1ms,bandwidth=1Gbps; "
-                                 "from 6: latency=36us,bandwidth=8Mbps";
+constexpr const char* kNetwork =
+    "latency=1us,bandwidth=8Mbps; from 3: latency=1ms,bandwidth=1Gbps; "
+    "from 6: latency=36us,bandwidth=8Mbps";
 
 void on_network(const char* words, const std::function<void(Comm&)>& body) {
-  run_thread_ranks(kRanks, {.ranks_per_node = 1, .wiring = {AllReduce::direct, parse_network(words)}}, [&](Comm& world) {
-    set_compute_threads(1);
-    body(world);
-  });
+  run_thread_ranks(kRanks, {.ranks_per_node = 1, .wiring = {AllReduce::direct, parse_network(words)}},
+                   [&](Comm& world) {
+                     set_compute_threads(1);
+                     body(world);
+                   });
 }
 
 TEST(ArtopkSwitching, FollowsTheNetworkFromPeriodToPeriod) {
@@ -271,17 +280,18 @@ TEST(ArtopkSwitching, FollowsTheNetworkFromPeriodToPeriod) {
   const ArtopkWay ways[] = {ArtopkWay::ring, ArtopkWay::gather, ArtopkWay::tree};
   for (const int i : {0, 1, 2}) ASSERT_EQ(fastest_way(kRanks, payload, shape.at(3 * i).inter_node), ways[i]) << i;
   on_network(kNetwork, [&](Comm& world) {
-    ExchangeSteps steps(world, kShapes,
-                        artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}, 1, true));
+    ExchangeSteps steps(world, kShapes, artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}, 1, true));
     // Periods begin with steps 1, 3, 5 and 7.
     for (int step = 0; step < 9; ++step) {
       EXPECT_EQ(steps.strategy().follows_epochs(), step > 1);
       world.ledger().begin_step(step);
       steps.step(steps.draw());
     }
-    EXPECT_EQ(steps.strategy().decision(),
-              (std::map<std::string, std::int64_t>{{"ring_steps", 2}, {"tree_steps", 2}, {"gather_steps", 4},
-                                                   {"latency_ns", 36'000}, {"bytes_per_second", 1'000'000}}));
+    EXPECT_EQ(steps.strategy().decision(), (std::map<std::string, std::int64_t>{{"ring_steps", 2},
+                                                                                {"tree_steps", 2},
+                                                                                {"gather_steps", 4},
+                                                                                {"latency_ns", 36'000},
+                                                                                {"bytes_per_second", 1'000'000}}));
     for (const auto& [key, entry] : world.ledger().entries()) {
       EXPECT_NE(key.phase, ArtopkSwitch::kProbe);
       if (key.phase != CompressedGradients::kCompressed) continue;
@@ -333,7 +343,8 @@ TEST(ArtopkSwitching, MeasuresANetworkThatNobodyHasDescribed) {
     EXPECT_EQ(all.payload_bytes, 3 * (4 * 4 + (3 << 20) + 16));
     EXPECT_EQ(world.ledger().phase(), CompressedGradients::kCompressed);
     EXPECT_EQ(world.ledger().route(Collective::all_reduce, world.ledger().layout_of({0, 1, 2}), 4).algorithm,
-              AllReduce::direct) << "others go as before";
+              AllReduce::direct)
+        << "others go as before";
   });
 }
 

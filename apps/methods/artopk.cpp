@@ -15,9 +15,13 @@ using Mode = ArtopkOptions::Mode;
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<ArtopkOptions>(settings, ArtopkStrategy::kName, "AR-Topk (method artopk)");
-  s.number("ratio", &ArtopkOptions::ratio, 0, 1, "c: share of all gradient elements that a step sends").above_low = true;
+  s.number("ratio", &ArtopkOptions::ratio, 0, 1, "c: share of all gradient elements that a step sends").above_low =
+      true;
   s.choice("mode", &ArtopkOptions::mode,
-           {{"star", Mode::star}, {"var", Mode::var}, {"gather", Mode::gather}, {"layerwise", Mode::layerwise},
+           {{"star", Mode::star},
+            {"var", Mode::var},
+            {"gather", Mode::gather},
+            {"layerwise", Mode::layerwise},
             {"auto", Mode::automatic}},
            "who selects: one rank in turn for all, the rank with the largest selection for all, every rank for itself, "
            "or that parameter by parameter; auto: star over a ring or a tree or gather, whichever a cost model of the "
@@ -67,7 +71,8 @@ MethodPlan plan_ways(const TrainConfig& config, const ModelSizes& sizes, const P
   };
   const bool sums = options.mode != Mode::gather && options.mode != Mode::layerwise;
   const bool gathers = options.mode != Mode::star && options.mode != Mode::var;
-  compressed.work_bytes = all + (sums ? 2 * sent.index_bytes : 0) + (gathers ? (1 + run.world_size) * sent.gathered_bytes : 0);
+  compressed.work_bytes =
+      all + (sums ? 2 * sent.index_bytes : 0) + (gathers ? (1 + run.world_size) * sent.gathered_bytes : 0);
   compressed.kept_bytes = all;
   MethodPlan plan = plan_compressed(sizes, run, options.warmup_steps, compressed);
   if (ways.probes > 0) {

@@ -95,6 +95,15 @@ struct SgdOptions {
 /// v ← momentum · v + g + wd · w;   w ← w − lr · v   (Nesterov: w ← w − lr · (g + wd · w + momentum · v))
 std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions& options);
 
+struct LarsOptions {
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  double trust = 0.001;  ///< share of a tensor's norm that an update at rate 1 changes it by
+  double epsilon = 1e-9;
+};
+/// LARS (You, Gitman, Ginsburg 2017, arXiv 1708.03888; engine/kernels/lars.h). Vectors are updated as by SGD.
+std::unique_ptr<Optimizer> make_lars(std::vector<Param*> params, const LarsOptions& options);
+
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;

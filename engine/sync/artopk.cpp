@@ -22,7 +22,9 @@ int leader_by_variance(const std::vector<double>& energies) {
 
 ArtopkStrategy::ArtopkStrategy(Replica replica, Comm& world, const ArtopkOptions& options,
                                const CompressionStart& start, bool network_is_given)
-    : CompressedGradients(std::move(replica), world, start), options_(options), network_is_given_(network_is_given),
+    : CompressedGradients(std::move(replica), world, start),
+      options_(options),
+      network_is_given_(network_is_given),
       own_(device()) {}
 
 std::vector<Param*> ArtopkStrategy::begin(std::int64_t) {
@@ -44,10 +46,10 @@ std::vector<Param*> ArtopkStrategy::begin(std::int64_t) {
     values_ = Tensor({k_}, DType::float32, device());
   }
   if (options_.mode == Mode::automatic)
-    switch_.emplace(world(), device(),
-                    ArtopkSwitch::Options{
-                        artopk_payload(k_, static_cast<std::int64_t>(size_of(settings().gradients.dtype))),
-                        options_.probe_every, network_is_given_});
+    switch_.emplace(
+        world(), device(),
+        ArtopkSwitch::Options{artopk_payload(k_, static_cast<std::int64_t>(size_of(settings().gradients.dtype))),
+                              options_.probe_every, network_is_given_});
   return {};
 }
 

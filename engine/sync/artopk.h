@@ -70,9 +70,9 @@ class ArtopkStrategy final : public CompressedGradients {
   bool network_is_given_;
   std::unique_ptr<FlatGradients> gradients_;
   std::int64_t k_ = 0;
-  std::unique_ptr<SparseAverage> average_;          // of gather and layerwise
-  std::map<std::int64_t, Selector> selectors_;      // by elements
-  Tensor indices_, values_;                         // of star and var: what travels
+  std::unique_ptr<SparseAverage> average_;      // of gather and layerwise
+  std::map<std::int64_t, Selector> selectors_;  // by elements
+  Tensor indices_, values_;                     // of star and var: what travels
   FiniteCheck own_;
   std::optional<ArtopkSwitch> switch_;
 };

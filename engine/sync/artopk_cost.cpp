@@ -56,8 +56,8 @@ double artopk_seconds(ArtopkWay way, int ranks, const ArtopkPayload& payload, co
 double artopk_vote_seconds(int ranks, const Link& link) { return gather_seconds(ranks, 4, link); }
 
 ArtopkWay fastest_way(int ranks, const ArtopkPayload& payload, const Link& link) {
-  return *std::ranges::min_element(
-      kArtopkWays, {}, [&](ArtopkWay way) { return artopk_seconds(way, ranks, payload, link); });
+  return *std::ranges::min_element(kArtopkWays, {},
+                                   [&](ArtopkWay way) { return artopk_seconds(way, ranks, payload, link); });
 }
 
 Link link_of_ring(int ranks, double small_bytes, double small_seconds, double large_bytes, double large_seconds) {

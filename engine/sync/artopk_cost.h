@@ -34,9 +34,9 @@ const char* name_of(ArtopkWay way);
 
 /// What a step sends of its k elements.
 struct ArtopkPayload {
-  double index_bytes = 0;         ///< of k indices
-  double summed_bytes = 0;        ///< of k values in an all-reduce
-  double gathered_bytes = 0;      ///< of k indices and values in an all-gather
+  double index_bytes = 0;     ///< of k indices
+  double summed_bytes = 0;    ///< of k values in an all-reduce
+  double gathered_bytes = 0;  ///< of k indices and values in an all-gather
 };
 /// 32-bit indices; values are of 32 bits in an all-gather, and of `wire_bytes` each in an all-reduce.
 ArtopkPayload artopk_payload(std::int64_t k, std::int64_t wire_bytes = 4);

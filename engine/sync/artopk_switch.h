@@ -26,8 +26,8 @@ class ArtopkSwitch {
 
   struct Options {
     ArtopkPayload payload{};
-    std::int64_t every = 1;    ///< steps of a period
-    bool is_given = false;     ///< the ledger's links are those of the network
+    std::int64_t every = 1;  ///< steps of a period
+    bool is_given = false;   ///< the ledger's links are those of the network
   };
   ArtopkSwitch(Comm& world, Device device, const Options& options)
       : world_(world), device_(device), options_(options) {}

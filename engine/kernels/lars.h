@@ -1,0 +1,91 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// LARS (You, Gitman, Ginsburg 2017, arXiv 1708.03888): every tensor is updated at a rate of its own, in proportion to its
+// norm, so that large batches can take large learning rates.
+//   λ = trust · ‖w‖ / (‖g‖ + wd · ‖w‖ + ε)     v ← momentum · v + λ · (g + wd · w)     w ← w − lr · v
+// λ = 1 for tensors that do not adapt (biases, norms), and where ‖w‖ or ‖g‖ is zero. Norms and rates stay on the device.
+
+#include "engine/kernels/optim.h"
+
+namespace ab {
+
+struct LarsRule {
+  float learning_rate, momentum;
+  double trust, epsilon;
+  const GradNorm* norm;  ///< null without clipping
+};
+
+/// Which slices belong to one tensor, on the device of the table.
+struct LarsTensor {
+  std::int64_t first, end;  ///< slices
+  std::int64_t adapts;      ///< 0: λ = 1
+};
+struct LarsTable {
+  const LarsTensor* tensors;
+  std::int64_t count;
+  const std::int64_t* tensor_of_slice;
+  double* squares;  ///< of each slice, Σ g² and Σ w²
+  float* rates;     ///< λ of each tensor
+};
+
+void update_all(const SliceTable& table, const LarsTable& tensors, const LarsRule& rule);
+
+namespace kernels {
+
+/// squares[2 · slice …] = Σ g², Σ w² of one slice.
+struct LarsSquares {
+  const ParamSlice* slices;
+  double* squares;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const ParamSlice& slice = slices[row];
+    const auto square = [](double v) { return v * v; };
+    const double g = lane_sum<double>(team, slice.count, square, slice.grad);
+    const double w = lane_sum<double>(team, slice.count, square, static_cast<const float*>(slice.value));
+    if (team.lane() == 0) squares[2 * row] = g, squares[2 * row + 1] = w;
+  }
+};
+
+/// The rate of one tensor.
+struct LarsRate {
+  const ParamSlice* slices;
+  LarsTable table;
+  LarsRule rule;
+  AB_HD void operator()(std::int64_t i) const {
+    const LarsTensor tensor = table.tensors[i];
+    double g = 0, w = 0;
+    for (std::int64_t s = tensor.first; s < tensor.end; ++s) g += table.squares[2 * s], w += table.squares[2 * s + 1];
+    g = sqrt(g) * (rule.norm ? rule.norm->scale : 1.0f), w = sqrt(w);
+    const bool adapts = tensor.adapts != 0 && g > 0 && w > 0;
+    const double decay = slices[tensor.first].weight_decay;
+    table.rates[i] = adapts ? static_cast<float>(rule.trust * w / (g + decay * w + rule.epsilon)) : 1.0f;
+  }
+};
+
+/// One slice.
+struct LarsUpdate {
+  const ParamSlice* slices;
+  LarsTable table;
+  LarsRule rule;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const float scale = rule.norm ? rule.norm->scale : 1.0f;
+    if (scale == 0) return;
+    const ParamSlice slice = slices[row];
+    const float rate = table.rates[table.tensor_of_slice[row]];
+    constexpr int width = kLaneWidth<Team, float>;
+    const bool packed = packable<width>(width, slice.grad, slice.value, slice.first_moment);
+    for_each_block<width>(team, slice.count, packed, [&](std::int64_t i, auto count) {
+      const auto gs = load(slice.grad + i, count), ws = load(slice.value + i, count);
+      const auto vs = load(slice.first_moment + i, count);
+      Store new_ws(slice.value + i, count), new_vs(slice.first_moment + i, count);
+      for (int j = 0; j < count; ++j) {
+        const float w = ws[j], v = rule.momentum * vs[j] + rate * (scale * gs[j] + slice.weight_decay * w);
+        new_vs[j] = v;
+        new_ws[j] = w - rule.learning_rate * v;
+      }
+    });
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab
