@@ -36,8 +36,7 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
   MemoryUse use = memory_of_no_method(sizes.dense, run);
   for (std::size_t i = 0; i < sizes.dense.params.size(); ++i) {
     const ModelSizes::Parameter& p = sizes.dense.params[i];
-    std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, exchanged = trained,
-                 with_state = trained;
+    std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, exchanged = trained, with_state = trained;
     if (const auto weight = sizes.owner[i]) {
       const std::int64_t r = sizes.r(*weight, cut);
       held = sizes.factor_elements(*weight, Factor::a, r) + sizes.factor_elements(*weight, Factor::b, r);
@@ -56,8 +55,7 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
   return use;
 }
 
-MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r,
-                   const PlannedRun& run) {
+MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r, const PlannedRun& run) {
   const AbSizes sizes(model, std::move(cut_r));
   const Timetable table = make_timetable(options.schedule, run);
   MethodPlan plan{.traffic = plan_ab_traffic(sizes, options, run),
@@ -70,8 +68,7 @@ MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int6
   for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
     const Weight& weight = *sizes.eligible[i];
     plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_r[i]});
-    if (ends_with_factors && factors_are_smaller(weight, sizes.cut_r[i]))
-      plan.final_r.push_back(plan.cut_r.back());
+    if (ends_with_factors && factors_are_smaller(weight, sizes.cut_r[i])) plan.final_r.push_back(plan.cut_r.back());
   }
   return plan;
 }

@@ -10,13 +10,12 @@ namespace ab {
 
 AbSizes::AbSizes(Layer& model, std::vector<std::int64_t> r_after_cut)
     : dense(sizes_of(model)), eligible(eligible_weights(model)), cut_r(std::move(r_after_cut)) {
-  AB_CHECK(cut_r.size() == eligible.size(), "the plan has {} ranks for {} weights that can be split",
-           cut_r.size(), eligible.size());
+  AB_CHECK(cut_r.size() == eligible.size(), "the plan has {} ranks for {} weights that can be split", cut_r.size(),
+           eligible.size());
   for (std::size_t i = 0; i < eligible.size(); ++i) {
     AB_ASSERT(!eligible[i]->factored());
-    AB_CHECK(cut_r[i] >= 1 && cut_r[i] <= eligible[i]->n(),
-             "{} has {} singular values, so its rank cannot be {}", eligible[i]->name(), eligible[i]->n(),
-             cut_r[i]);
+    AB_CHECK(cut_r[i] >= 1 && cut_r[i] <= eligible[i]->n(), "{} has {} singular values, so its rank cannot be {}",
+             eligible[i]->name(), eligible[i]->n(), cut_r[i]);
   }
   const Inventory inventory = inventory_of(model);
   for (const Buffer& buffer : inventory.buffers) shared += buffer.value.numel();

@@ -20,9 +20,7 @@ struct AbSizes {
   AbSizes(Layer& model, std::vector<std::int64_t> cut_r);
 
   /// The rank of an eligible weight after a split.
-  std::int64_t r(std::size_t weight, bool cut) const {
-    return cut ? cut_r[weight] : eligible[weight]->n();
-  }
+  std::int64_t r(std::size_t weight, bool cut) const { return cut ? cut_r[weight] : eligible[weight]->n(); }
   std::int64_t factor_elements(std::size_t weight, Factor factor, std::int64_t r) const {
     return r * (factor == Factor::a ? eligible[weight]->m() : eligible[weight]->n());
   }

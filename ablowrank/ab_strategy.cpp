@@ -15,8 +15,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
   groups_ = make_groups(world.size(), options.group_size, options.sync == SyncMode::only_b);
   const int group = group_of(groups_, world.rank());
   group_ = world.split(group, "group");
-  batch_norms_ =
-      std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
+  batch_norms_ = std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
   keep_at_full_rank(options_.always_sync, model_);
   std::vector<Tensor> values = shared_values();
   for (Weight* w : eligible_weights(model_)) {
@@ -41,9 +40,7 @@ void AbStrategy::set_gradient_exchange(bool on) {
   buckets_->set_exchange(on);
 }
 
-void AbStrategy::finish_grads(TrainState&) {
-  buckets_->finish();
-}
+void AbStrategy::finish_grads(TrainState&) { buckets_->finish(); }
 
 bool AbStrategy::has_transition(std::int64_t step) const {
   return options_.schedule.transition_at(step) != Transition::none;
@@ -55,9 +52,7 @@ void AbStrategy::after_step(TrainState& state) {
     case Transition::restart_rebound: return;
     case Transition::split: return split(state, true);
     case Transition::split_uncut: return split(state, false);
-    case Transition::sync:
-      sync(state);
-      return enter(Phase::rebound, state);
+    case Transition::sync: sync(state); return enter(Phase::rebound, state);
   }
 }
 
@@ -133,9 +128,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   std::vector<Param*> params = inventory_of(model_).params;
   state.optimizer.set_params(params);
   const bool factors_stay_local = options_.gradient_scope == GradientScope::individual;
-  std::erase_if(params, [&](const Param* p) {
-    return !p->trainable() || (p->is_factor() && factors_stay_local);
-  });
+  std::erase_if(params, [&](const Param* p) { return !p->trainable() || (p->is_factor() && factors_stay_local); });
   batch_norms_->enter(phase == Phase::low_rank);
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
@@ -228,8 +221,8 @@ void AbStrategy::load(const StateDict& saved, TrainState& state) {
   }
   for (const Phase phase : {Phase::warmup, Phase::low_rank, Phase::rebound})
     if (saved.text("ab.phase") == name_of(phase)) return enter(phase, state);
-  throw Error(ErrorKind::checkpoint, fmt::format("the checkpoint is in a phase '{}' that AB-training does not have",
-                                                 saved.text("ab.phase")));
+  throw Error(ErrorKind::checkpoint,
+              fmt::format("the checkpoint is in a phase '{}' that AB-training does not have", saved.text("ab.phase")));
 }
 
 /// Everything that is not a factorised weight: biases, norms, always-sync parameters and running statistics.

@@ -23,8 +23,8 @@ std::vector<int> members_of(const RankGroup& group) {
 /// Counts what the ranks of one class do; `group` is that of its first rank.
 class AbCounter {
  public:
-  AbCounter(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run,
-            const std::vector<RankGroup>& groups, const RankGroup& group, TrafficCounter counter)
+  AbCounter(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, const std::vector<RankGroup>& groups,
+            const RankGroup& group, TrafficCounter counter)
       : sizes_(sizes),
         options_(options),
         run_(run),
@@ -46,10 +46,8 @@ class AbCounter {
     }
     counter_.evaluations();
     counter_.over_world(Collective::all_reduce, sizes_.dense.buffers_by_type, table.full_rank_evaluations);
-    if (table.last_stage >= 0)
-      finish(table.low_rank[static_cast<std::size_t>(table.last_stage)]);
-    else
-      counter_.over_world(Collective::all_reduce, sizes_.dense.buffers_by_type, 1);
+    if (table.last_stage >= 0) finish(table.low_rank[static_cast<std::size_t>(table.last_stage)]);
+    else counter_.over_world(Collective::all_reduce, sizes_.dense.buffers_by_type, 1);
   }
 
  private:
@@ -58,8 +56,7 @@ class AbCounter {
     for (std::size_t i = 0; i < sizes_.dense.params.size(); ++i) {
       const ModelSizes::Parameter& p = sizes_.dense.params[i];
       if (!p.trainable) continue;
-      if (!sizes_.owner[i])
-        elements.push_back(p.elements);
+      if (!sizes_.owner[i]) elements.push_back(p.elements);
       else if (options_.gradient_scope == GradientScope::group)
         elements.push_back(sizes_.factor_elements(*sizes_.owner[i], group_.trained_in_cycle(stage.odd),
                                                   sizes_.r(*sizes_.owner[i], stage.cut)));
@@ -82,8 +79,7 @@ class AbCounter {
   void sync(const LowRankStage& stage, std::int64_t times) {
     counter_.set_phase("sync");
     counter_.over_world(Collective::all_reduce, kFloatBytes * joined_elements(stage, true), times);
-    if (run_.world_size > 1)
-      counter_.over_world(Collective::all_gather, kReplicaHashBytes * run_.world_size, times);
+    if (run_.world_size > 1) counter_.over_world(Collective::all_gather, kReplicaHashBytes * run_.world_size, times);
   }
 
   void finish(const LowRankStage& stage) {
@@ -116,9 +112,7 @@ class AbCounter {
 };
 
 /// What ranks that train the same factor all the time are called.
-const char* kind_of(const RankGroup& group) {
-  return group.alternates ? "" : group.trains == Factor::a ? "A" : "B";
-}
+const char* kind_of(const RankGroup& group) { return group.alternates ? "" : group.trains == Factor::a ? "A" : "B"; }
 
 /// One class for every kind of group, in rank order; `group_of_class`: the group of its first rank.
 TrafficPlan make_classes(const PlannedRun& run, const std::vector<RankGroup>& groups,

@@ -17,7 +17,8 @@ LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod meth
   const Tensor u_rows = transpose(svd.u).slice(0, r);
   const Tensor v_rows = svd.vt.slice(0, r);
   const Tensor sigma = svd.s.slice(0, r).clone();
-  return transposed ? LowRank{transpose(v_rows), sigma, u_rows.clone()} : LowRank{transpose(u_rows), sigma, v_rows.clone()};
+  return transposed ? LowRank{transpose(v_rows), sigma, u_rows.clone()}
+                    : LowRank{transpose(u_rows), sigma, v_rows.clone()};
 }
 
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer) {

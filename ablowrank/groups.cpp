@@ -6,7 +6,8 @@
 namespace ab {
 
 std::vector<RankGroup> make_groups(int world_size, int group_size, bool only_b) {
-  AB_CHECK(group_size == -1 || group_size >= 1, "AB-training: group_size is a number of ranks or -1, got {}", group_size);
+  AB_CHECK(group_size == -1 || group_size >= 1, "AB-training: group_size is a number of ranks or -1, got {}",
+           group_size);
   AB_CHECK(group_size <= world_size, "AB-training: groups of {} ranks do not fit a world of {}; lower --ab.group-size",
            group_size, world_size);
   int count = group_size > 0 ? world_size / group_size : (only_b ? 1 : 2);

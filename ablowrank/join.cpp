@@ -38,8 +38,7 @@ Tensor Join::dense(const WeightedSum& sum) const {
   const Tensor outer = outer_term_ == kLocal ? outer_ : sum.result(outer_term_);
   const Tensor inner = inner_term_ == kLocal ? inner_ : sum.result(inner_term_);
   const bool both_trained = outer_term_ != kLocal && inner_term_ != kLocal;
-  if (mode_ == SyncMode::tangent && both_trained)
-    return lift_from_tangent(origin_.outer, origin_.inner, outer, inner);
+  if (mode_ == SyncMode::tangent && both_trained) return lift_from_tangent(origin_.outer, origin_.inner, outer, inner);
   return product(outer, inner);
 }
 

@@ -37,8 +37,8 @@ enum class Gauge {
 
 /// What happens to optimizer state when a weight changes form.
 enum class MomentCarry {
-  project,   ///< moments follow the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W; back at a sync for SGD with SyncMode::tangent,
-             ///< anew otherwise
+  project,  ///< moments follow the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W; back at a sync for SGD with SyncMode::tangent,
+            ///< anew otherwise
   reset,     ///< moments and update counts start anew
   truncate,  ///< W's moments sleep while the factors train; a factor's are cut or padded to its new rank
 };
@@ -64,7 +64,7 @@ struct AbOptions {
   FinalModel final_model = FinalModel::factors;
   Execution execution = Execution::automatic;
   SvdMethod svd = SvdMethod::gram;
-  int group_size = -1;  ///< ranks per group; -1: two halves of the world
+  int group_size = -1;                     ///< ranks per group; -1: two halves of the world
   std::vector<std::string> always_sync{};  ///< parameters that are never factorised; empty: the model's own list
   SyncBn sync_bn = SyncBn::off;
   GradientWire gradients{};

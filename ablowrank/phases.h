@@ -27,12 +27,12 @@ enum class Transition {
 };
 
 struct PhaseSchedule {
-  std::int64_t warmup_steps = 400;   ///< W >= 0
-  std::int64_t cycle_steps = 100;    ///< S
-  std::int64_t full_rank_steps = 20; ///< D, 1 <= D < S
-  std::int64_t rebound_steps = 0;    ///< R >= 0: length of the ramp of the rate after a transition
-  bool cut_at_warmup = true;         ///< the first split cuts ranks too
-  bool release_order = false;        ///< the order of the authors' release
+  std::int64_t warmup_steps = 400;    ///< W >= 0
+  std::int64_t cycle_steps = 100;     ///< S
+  std::int64_t full_rank_steps = 20;  ///< D, 1 <= D < S
+  std::int64_t rebound_steps = 0;     ///< R >= 0: length of the ramp of the rate after a transition
+  bool cut_at_warmup = true;          ///< the first split cuts ranks too
+  bool release_order = false;         ///< the order of the authors' release
 
   bool operator==(const PhaseSchedule&) const = default;
   /// Throws Error(config) naming the setting that is out of range.

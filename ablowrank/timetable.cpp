@@ -37,8 +37,8 @@ class Walk {
   void split(bool cut) {
     const bool odd = splits_++ % 2 != 0;
     auto& stages = table_.low_rank;
-    auto at = std::find_if(stages.begin(), stages.end(),
-                           [&](const LowRankStage& s) { return s.cut == cut && s.odd == odd; });
+    auto at =
+        std::find_if(stages.begin(), stages.end(), [&](const LowRankStage& s) { return s.cut == cut && s.odd == odd; });
     if (at == stages.end()) at = stages.insert(at, {.cut = cut, .odd = odd});
     ++at->splits;
     table_.last_stage = static_cast<int>(at - stages.begin());

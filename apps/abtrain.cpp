@@ -79,8 +79,7 @@ void add_config_file(CLI::App* parser, std::string& config_file) {
 }
 
 /// The settings that were given.
-std::vector<ab::FlagValue> given_settings(const CLI::App* parser,
-                                          const std::vector<std::string>& left_out = {}) {
+std::vector<ab::FlagValue> given_settings(const CLI::App* parser, const std::vector<std::string>& left_out = {}) {
   std::vector<ab::FlagValue> given;
   for (const ab::FlagHelp& line : ab::train_flag_help()) {
     if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
@@ -121,61 +120,54 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
                            ->type_name("NUM")
                            ->group("Plan");
   parser
-      ->add_option("--ranks-from", options.ranks_from,
-                   "take the ranks r of a trained run: its folder or summary.json")
+      ->add_option("--ranks-from", options.ranks_from, "take the ranks r of a trained run: its folder or summary.json")
       ->excludes(ratio)
       ->type_name("PATH")
       ->group("Plan");
-  parser->add_option("--decisions-from", options.decisions_from,
-                     "take what a trained run decided on the way (methods daso and artopk): its folder")
+  parser
+      ->add_option("--decisions-from", options.decisions_from,
+                   "take what a trained run decided on the way (methods daso and artopk): its folder")
       ->type_name("PATH")
       ->group("Plan");
-  number("--step-ms", options.step_milliseconds, 1e9,
-         "computing of one step; of --ranks-from's run when not given");
+  number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --ranks-from's run when not given");
   parser->add_option("--out", plan.out, "also write the plan as JSON")->type_name("FILE")->group("Plan");
   return {parser, [parser, &config_file, &plan] {
             return ab::run_plan(
-                ab::resolve_train_config(given_settings(parser, left_out), config_file, ab::ConfigUse::plan),
-                plan);
+                ab::resolve_train_config(given_settings(parser, left_out), config_file, ab::ConfigUse::plan), plan);
           }};
 }
 
 Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
   static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step", "method", "ab.preset"};
-  CLI::App* parser =
-      app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
+  CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
   parser->add_flag("--list", command.list, "list the experiments");
   parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
   parser
-      ->add_option(
-          "--variant", command.variant,
-          "faithful: as released; better: its defects fixed, less traffic between nodes (default faithful, "
-          "for all both)")
+      ->add_option("--variant", command.variant,
+                   "faithful: as released; better: its defects fixed, less traffic between nodes (default faithful, "
+                   "for all both)")
       ->check(CLI::IsMember({"faithful", "better"}))
       ->type_name("WORD");
   parser
-      ->add_option(
-          "--scale", command.adjustments.scale,
-          "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
+      ->add_option("--scale", command.adjustments.scale,
+                   "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
       ->type_name("NUM");
-  CLI::Option* ratio =
-      parser
-          ->add_option("--ratio", command.ranks.ratio,
-                       "plan with this share of all singular values kept; several shares when "
-                       "not given")
-          ->check(CLI::Range(1e-6, 1.0))
-          ->type_name("NUM");
+  CLI::Option* ratio = parser
+                           ->add_option("--ratio", command.ranks.ratio,
+                                        "plan with this share of all singular values kept; several shares when "
+                                        "not given")
+                           ->check(CLI::Range(1e-6, 1.0))
+                           ->type_name("NUM");
   parser
       ->add_option("--ranks-from", command.ranks.runs,
                    "plan with the ranks r of trained runs of the same model: folders or summary.json files")
       ->excludes(ratio)
       ->type_name("PATH");
   parser
-      ->add_option(
-          "--out", command.out,
-          "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
-          "not given); finished runs in it are kept")
+      ->add_option("--out", command.out,
+                   "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
+                   "not given); finished runs in it are kept")
       ->type_name("FOLDER");
   parser->add_flag("--overwrite", command.overwrite, "train again what the folder already holds");
   add_settings(parser, left_out);
@@ -189,16 +181,12 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
   CLI::App* parser = app.add_subcommand("eval", "loss and accuracy of a saved model over all test images");
   parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
       ->required();
-  parser->add_option("--model", config.model,
-                     "what a file of torchvision or timm holds: resnet50, vit_b_16 …");
-  parser
-      ->add_option("--classes", config.classes,
-                   "with --model: its outputs; as the data set has when not given")
+  parser->add_option("--model", config.model, "what a file of torchvision or timm holds: resnet50, vit_b_16 …");
+  parser->add_option("--classes", config.classes, "with --model: its outputs; as the data set has when not given")
       ->check(CLI::Range(1, 1000000));
   parser
-      ->add_option(
-          "--image-size", config.image_size,
-          "height and width that the model sees; as trained, or as the data set has them, when not given")
+      ->add_option("--image-size", config.image_size,
+                   "height and width that the model sees; as trained, or as the data set has them, when not given")
       ->check(CLI::Range(1, 1024));
   parser
       ->add_option("--dataset", config.dataset,
@@ -223,12 +211,10 @@ Command add_export(CLI::App& app, ab::ExportConfig& config) {
       ->required();
   parser->add_option("--names", config.names, "torchvision (default) or timm")
       ->check(CLI::IsMember({"torchvision", "timm"}));
-  parser
-      ->add_option("--factors", config.factors, "factored weights as W (merged, default) or as A and B (ab)")
+  parser->add_option("--factors", config.factors, "factored weights as W (merged, default) or as A and B (ab)")
       ->check(CLI::IsMember({"merged", "ab"}));
   parser
-      ->add_option("--out", config.out,
-                   "file to write; model_torchvision.safetensors beside the model when not given")
+      ->add_option("--out", config.out, "file to write; model_torchvision.safetensors beside the model when not given")
       ->type_name("FILE");
   return {parser, [&config] { return ab::run_export(config); }};
 }
@@ -241,10 +227,8 @@ Command add_inspect(CLI::App& app, std::string& file) {
 
 Command add_compare(CLI::App& app, ab::CompareConfig& config) {
   CLI::App* parser = app.add_subcommand("compare", "accuracy, bytes and time of several runs side by side");
-  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")
-      ->required();
-  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")
-      ->type_name("FILE");
+  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")->required();
+  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")->type_name("FILE");
   return {parser, [&config] { return ab::run_compare(config); }};
 }
 
@@ -257,9 +241,8 @@ void refuse_unknown(const CLI::App& parser) {
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);
   const std::string nearest = name.starts_with("-") ? ab::nearest_name(name, known) : "";
-  throw ab::Error(ab::ErrorKind::config,
-                  fmt::format("abtrain {} has no flag or argument '{}'{}", parser.get_name(), name,
-                              nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  throw ab::Error(ab::ErrorKind::config, fmt::format("abtrain {} has no flag or argument '{}'{}", parser.get_name(),
+                                                     name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
 /// The first word must be a subcommand; CLI11 would only say that one is required.
@@ -268,18 +251,18 @@ void refuse_unknown_command(const std::string& word, const std::vector<Command>&
   for (const Command& command : commands) names.push_back(command.parser->get_name());
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return;
   const std::string nearest = ab::nearest_name(word, names);
-  throw ab::Error(ab::ErrorKind::config,
-                  fmt::format("there is no command '{}'; {}", word,
-                              nearest.empty() ? fmt::format("choose {}", fmt::join(names, ", "))
-                                              : "did you mean " + nearest + "?"));
+  throw ab::Error(ab::ErrorKind::config, fmt::format("there is no command '{}'; {}", word,
+                                                     nearest.empty() ? fmt::format("choose {}", fmt::join(names, ", "))
+                                                                     : "did you mean " + nearest + "?"));
 }
 
 int dispatch(int argc, char** argv) {
   CLI::App app("abtrain: data-parallel training with low communication");
   app.set_version_flag("--version", std::string("abtrain ") + AB_VERSION);
   app.require_subcommand(0, 1);
-  app.footer("Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication "
-             "or device, 75 stopped as told, resume with train --resume.");
+  app.footer(
+      "Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication "
+      "or device, 75 stopped as told, resume with train --resume.");
   app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;
@@ -288,10 +271,9 @@ int dispatch(int argc, char** argv) {
   ab::CompareConfig compare;
   ab::PlanCommand plan;
   ab::ReproduceCommand reproduce;
-  const std::vector<Command> commands{add_train(app, config_file), add_plan(app, config_file, plan),
-                                      add_reproduce(app, reproduce),  add_eval(app, eval),
-                                      add_export(app, exported),
-                                      add_inspect(app, inspected), add_compare(app, compare)};
+  const std::vector<Command> commands{
+      add_train(app, config_file), add_plan(app, config_file, plan), add_reproduce(app, reproduce), add_eval(app, eval),
+      add_export(app, exported),   add_inspect(app, inspected),      add_compare(app, compare)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
   try {

@@ -48,21 +48,19 @@ std::vector<Case> cases() {
       square("resnet50", 32, 7, 512, 2048, 1),
   };
   for (const std::int64_t batch : {32, 128})
-    for (const Case& c :
-         {square("resnet20", batch, 32, 3, 16, 3), square("resnet20", batch, 32, 16, 16, 3),
-          square("resnet20", batch, 32, 16, 32, 3, 2), square("resnet20", batch, 16, 32, 32, 3),
-          square("resnet20", batch, 16, 32, 64, 3, 2), square("resnet20", batch, 8, 64, 64, 3),
-          square("resnet20", batch, 32, 16, 32, 1, 2), square("resnet20", batch, 16, 32, 64, 1, 2)})
+    for (const Case& c : {square("resnet20", batch, 32, 3, 16, 3), square("resnet20", batch, 32, 16, 16, 3),
+                          square("resnet20", batch, 32, 16, 32, 3, 2), square("resnet20", batch, 16, 32, 32, 3),
+                          square("resnet20", batch, 16, 32, 64, 3, 2), square("resnet20", batch, 8, 64, 64, 3),
+                          square("resnet20", batch, 32, 16, 32, 1, 2), square("resnet20", batch, 16, 32, 64, 1, 2)})
       list.push_back(c);
   for (const std::int64_t r : {32, 64, 128, 256}) {
     list.push_back(square("factored_vgg16", 128, 4, 512, r, 3));
     list.push_back(square("factored_vgg16", 128, 4, r, 512, 1));
   }
-  for (const Case& c :
-       {square("factored_resnet20", 32, 32, 16, 8, 3), square("factored_resnet20", 32, 32, 8, 16, 1),
-        square("factored_resnet20", 32, 16, 32, 16, 3), square("factored_resnet20", 32, 16, 16, 32, 1),
-        square("factored_resnet20", 32, 8, 64, 16, 3), square("factored_resnet20", 32, 8, 16, 64, 1),
-        square("factored_resnet20", 32, 8, 64, 32, 3), square("factored_resnet20", 32, 8, 32, 64, 1)})
+  for (const Case& c : {square("factored_resnet20", 32, 32, 16, 8, 3), square("factored_resnet20", 32, 32, 8, 16, 1),
+                        square("factored_resnet20", 32, 16, 32, 16, 3), square("factored_resnet20", 32, 16, 16, 32, 1),
+                        square("factored_resnet20", 32, 8, 64, 16, 3), square("factored_resnet20", 32, 8, 16, 64, 1),
+                        square("factored_resnet20", 32, 8, 64, 32, 3), square("factored_resnet20", 32, 8, 32, 64, 1)})
     list.push_back(c);
   return list;
 }
@@ -99,26 +97,23 @@ bool worth_measuring(ConvAlgorithm algorithm, const Conv2dSpec& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr std::pair<ConvDirection, const char*> kDirections[] = {
-      {ConvDirection::forward, "forward"},
-      {ConvDirection::backward_data, "backward_data"},
-      {ConvDirection::backward_weight, "backward_weight"}};
+  constexpr std::pair<ConvDirection, const char*> kDirections[] = {{ConvDirection::forward, "forward"},
+                                                                   {ConvDirection::backward_data, "backward_data"},
+                                                                   {ConvDirection::backward_weight, "backward_weight"}};
   for (const auto& [model, s] : cases())
     for (const auto& [direction, direction_name] : kDirections)
       for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) {
         if (!worth_measuring(algorithm, s)) continue;
         const bool chosen = cpu::select_conv(s, direction) == algorithm;
-        const std::string name = fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch,
-                                             s.in_channels, s.out_channels, s.height, s.kernel_h, s.stride,
-                                             direction_name, name_of(algorithm), chosen ? "*" : "");
+        const std::string name =
+            fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels, s.out_channels, s.height,
+                        s.kernel_h, s.stride, direction_name, name_of(algorithm), chosen ? "*" : "");
         benchmark::RegisterBenchmark(
-            name.c_str(),
-            [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
+            name.c_str(), [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
             ->Unit(benchmark::kMillisecond)
             ->MeasureProcessCPUTime()
             ->UseRealTime()
-            ->ComputeStatistics("min",
-                                [](const std::vector<double>& v) { return *std::ranges::min_element(v); });
+            ->ComputeStatistics("min", [](const std::vector<double>& v) { return *std::ranges::min_element(v); });
       }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

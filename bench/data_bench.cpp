@@ -31,8 +31,7 @@ const ImageSet& training_set() {
     s.classes = 10;
     s.labels.resize(50000);
     s.pixels.resize(50000 * 3072);
-    for (std::size_t i = 0; i < s.pixels.size(); ++i)
-      s.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 24);
+    for (std::size_t i = 0; i < s.pixels.size(); ++i) s.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 24);
     return s;
   }();
   return set;
@@ -56,10 +55,10 @@ BENCHMARK(prepare_image);
 /// Whole passes with a batch size of 128. Arguments: threads (0: on this one); training; whether a GPU does the rest.
 void loader_pass(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
-  Loader loader(
-      training_set(),
-      {.training = state.range(1) != 0, .staged = state.range(2) != 0, .prefetch = threads ? 2 : 0,
-       .threads = std::max(threads, 1)});
+  Loader loader(training_set(), {.training = state.range(1) != 0,
+                                 .staged = state.range(2) != 0,
+                                 .prefetch = threads ? 2 : 0,
+                                 .threads = std::max(threads, 1)});
   std::int64_t epoch = 0, images = 0;
   for (auto _ : state) {
     loader.start_epoch(epoch++);
@@ -105,13 +104,7 @@ void imagenet_pass(benchmark::State& state) {
   }
   state.SetItemsProcessed(images);
 }
-BENCHMARK(imagenet_pass)
-    ->ArgName("threads")
-    ->Arg(0)
-    ->Arg(1)
-    ->Arg(2)
-    ->UseRealTime()
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(imagenet_pass)->ArgName("threads")->Arg(0)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void shuffle(benchmark::State& state) {
   std::int64_t epoch = 0;

@@ -50,9 +50,13 @@ Tensor normal(const Shape& shape, double deviation, std::uint64_t stream, Device
 class StepTimer {
  public:
   StepTimer(const ModelSpec& spec, std::int64_t batch, Precision precision, Device device, GraphUse graph_use)
-      : device_(device), precision_(precision), model_(make_model(spec, device)), weights_(eligible_weights(*model_)),
+      : device_(device),
+        precision_(precision),
+        model_(make_model(spec, device)),
+        weights_(eligible_weights(*model_)),
         optimizer_(make_adamw(inventory_of(*model_).params, {})),
-        images_(cast(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device), activation_type(precision))) {
+        images_(
+            cast(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device), activation_type(precision))) {
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
     labels_ = Tensor::from(labels, {batch}, device);
@@ -89,7 +93,9 @@ class StepTimer {
   void step() {
     const Tf32Scope tf32(precision_);
     optimizer_->clear_grads();
-    if (graph_) graph_->run(StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false);
+    if (graph_)
+      graph_->run(
+          StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false);
     else forward_backward();
     optimizer_->step(1e-6);
     synchronize(device_);
@@ -119,8 +125,8 @@ std::vector<Setting> settings_of(const std::vector<double>& ratios) {
   return settings;
 }
 
-void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& precision, int rounds, const std::vector<double>& ratios,
-                 const std::map<Setting, std::vector<double>>& times) {
+void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& precision, int rounds,
+                 const std::vector<double>& ratios, const std::map<Setting, std::vector<double>>& times) {
   const std::vector<double>& dense = times.at({});
   std::printf("%s, %lld images of %lld×%lld, %s, %d threads: %.2f ms at full rank, median of %d rounds\n\n",
               spec.name.c_str(), static_cast<long long>(batch), static_cast<long long>(spec.image_size),

@@ -74,8 +74,8 @@ int main(int argc, char** argv) {
     synchronize(device);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const nlohmann::json line = {{"tool", "abtrain"},       {"model", spec.name},      {"matrices", weights.size()},
-                               {"method", method_word},   {"device", device_word},   {"threads", compute_threads()},
-                               {"seconds", seconds},      {"error", error}};
+  const nlohmann::json line = {{"tool", "abtrain"},     {"model", spec.name},    {"matrices", weights.size()},
+                               {"method", method_word}, {"device", device_word}, {"threads", compute_threads()},
+                               {"seconds", seconds},    {"error", error}};
   std::printf("%s\n", line.dump().c_str());
 }

@@ -47,7 +47,8 @@ class Training {
     Tensor loss;
     for (int step = 0; step < steps; ++step) {
       optimizer_->clear_grads();
-      loss = graph_ ? graph_->run(StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false)
+      loss = graph_ ? graph_->run(
+                          StepKey(*model_, {images_, labels_}), [this] { return forward_backward(); }, false)
                     : forward_backward();
       optimizer_->step(0.01);
     }

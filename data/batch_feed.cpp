@@ -21,8 +21,10 @@ struct Offsets {
   std::int64_t labels = 0, mixed_labels, draws, pixels, end;
 
   explicit Offsets(const Shape& images)
-      : mixed_labels(images[0] * static_cast<std::int64_t>(sizeof(std::int64_t))), draws(2 * mixed_labels),
-        pixels(draws + images[0] * static_cast<std::int64_t>(sizeof(ImageDraws))), end(pixels + images.numel()) {}
+      : mixed_labels(images[0] * static_cast<std::int64_t>(sizeof(std::int64_t))),
+        draws(2 * mixed_labels),
+        pixels(draws + images[0] * static_cast<std::int64_t>(sizeof(ImageDraws))),
+        end(pixels + images.numel()) {}
 };
 
 /// A copy of the labels that begin there.
@@ -35,7 +37,9 @@ Tensor labels_at(const Tensor& block, std::int64_t offset, std::int64_t count) {
 }  // namespace
 
 BatchFeed::BatchFeed(const Dataset& set, const LoaderOptions& options, Device device, DType activations)
-    : device_(device), activations_(activations), normalisation_(normalisation_of(set)),
+    : device_(device),
+      activations_(activations),
+      normalisation_(normalisation_of(set)),
       loader_(set, options_for(device, options)) {}
 
 void BatchFeed::start_epoch(std::int64_t epoch, std::int64_t first) {

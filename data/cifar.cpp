@@ -42,14 +42,13 @@ struct CifarFormat {
 };
 
 CifarFormat cifar10_format() {
-  return {
-      "CIFAR-10",
-      "cifar-10-batches-bin",
-      "cifar-10-batches-py",
-      "apps/fetch_cifar10.sh downloads the data set, and --dataset synthetic needs none",
-      {{"label", 10}},
-      {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
-      "test_batch.bin"};
+  return {"CIFAR-10",
+          "cifar-10-batches-bin",
+          "cifar-10-batches-py",
+          "apps/fetch_cifar10.sh downloads the data set, and --dataset synthetic needs none",
+          {{"label", 10}},
+          {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+          "test_batch.bin"};
 }
 
 CifarFormat cifar100_format() {
@@ -70,9 +69,8 @@ fs::path find_files(const CifarFormat& format, const std::string& folder) {
   std::error_code ignored;
   AB_CHECK_KIND(data, fs::exists(folder, ignored), "{}: there is no folder '{}'; {}", format.name, folder,
                 format.remedy);
-  AB_CHECK_KIND(data, fs::is_directory(folder, ignored),
-                "{}: '{}' is not a folder; give the folder that holds {}", format.name, folder,
-                format.train_files.front());
+  AB_CHECK_KIND(data, fs::is_directory(folder, ignored), "{}: '{}' is not a folder; give the folder that holds {}",
+                format.name, folder, format.train_files.front());
   for (const fs::path& candidate : {fs::path(folder), fs::path(folder) / format.subfolder}) {
     const auto holds = [&](const char* file) { return fs::exists(candidate / file, ignored); };
     if (std::any_of(format.train_files.begin(), format.train_files.end(), holds) || holds(format.test_file))
@@ -82,8 +80,8 @@ fs::path find_files(const CifarFormat& format, const std::string& folder) {
                       fs::exists(fs::path(folder) / "batches.meta", ignored) ||
                       fs::exists(fs::path(folder) / "meta", ignored);
   throw Error(ErrorKind::data,
-              fmt::format("{}: looked for {} in '{}' and in its subfolder {} and found neither{}; {}",
-                          format.name, format.train_files.front(), folder, format.subfolder,
+              fmt::format("{}: looked for {} in '{}' and in its subfolder {} and found neither{}; {}", format.name,
+                          format.train_files.front(), folder, format.subfolder,
                           python ? " (this is the version for Python; the binary version is needed)" : "",
                           format.remedy));
 }
@@ -98,14 +96,12 @@ std::int64_t count_records(const CifarFormat& format, const fs::path& file) {
   const std::uintmax_t size = fs::file_size(file, error);
   AB_CHECK_KIND(data, !error, "{}: cannot read '{}': {}", format.name, file.string(), error.message());
   const std::size_t record = format.record_bytes();
-  AB_CHECK_KIND(data, size > 0,
-                "{}: the file '{}' is empty, expected records of {} bytes; fetch the data set again",
+  AB_CHECK_KIND(data, size > 0, "{}: the file '{}' is empty, expected records of {} bytes; fetch the data set again",
                 format.name, file.string(), record);
-  AB_CHECK_KIND(
-      data, size % record == 0,
-      "{}: the file '{}' has {} bytes, expected a multiple of {} (it ends {} bytes into record {}); it is "
-      "truncated or in a different format: fetch the data set again",
-      format.name, file.string(), size, record, size % record, size / record);
+  AB_CHECK_KIND(data, size % record == 0,
+                "{}: the file '{}' has {} bytes, expected a multiple of {} (it ends {} bytes into record {}); it is "
+                "truncated or in a different format: fetch the data set again",
+                format.name, file.string(), size, record, size % record, size / record);
   return static_cast<std::int64_t>(size / record);
 }
 
@@ -113,11 +109,10 @@ std::int64_t count_records(const CifarFormat& format, const fs::path& file) {
 std::uint16_t checked_label(const CifarFormat& format, const std::uint8_t* record, const fs::path& file,
                             std::int64_t index) {
   for (std::size_t i = 0; i < format.label_bytes.size(); ++i)
-    AB_CHECK_KIND(
-        data, record[i] < format.label_bytes[i].classes,
-        "{}: record {} of '{}' has the {} {}, expected 0 to {}; the file is damaged or in a different format",
-        format.name, index, file.string(), format.label_bytes[i].meaning, record[i],
-        format.label_bytes[i].classes - 1);
+    AB_CHECK_KIND(data, record[i] < format.label_bytes[i].classes,
+                  "{}: record {} of '{}' has the {} {}, expected 0 to {}; the file is damaged or in a different format",
+                  format.name, index, file.string(), format.label_bytes[i].meaning, record[i],
+                  format.label_bytes[i].classes - 1);
   return record[format.label_bytes.size() - 1];
 }
 
@@ -152,8 +147,7 @@ void read_records(const CifarFormat& format, const fs::path& file, std::int64_t 
   }
 }
 
-ImageSet load_files(const CifarFormat& format, const fs::path& folder,
-                    const std::vector<const char*>& files) {
+ImageSet load_files(const CifarFormat& format, const fs::path& folder, const std::vector<const char*>& files) {
   // All sizes are checked before anything is allocated or read.
   std::vector<std::int64_t> counts;
   ImageSet set;

@@ -47,8 +47,7 @@ void padded_crop(const ImageView& image, const PaddedCrop& crop, Image& out) {
   }
 }
 
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height,
-                              int width) {
+ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width) {
   constexpr double kMinArea = 0.08, kMaxArea = 1, kMinRatio = 3.0 / 4, kMaxRatio = 4.0 / 3;
   Draws draws(seed, kResizedStream + static_cast<std::uint64_t>(epoch), sample);
   const bool flip = draws.coin();
@@ -62,10 +61,8 @@ ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64
     return {{top, draws.below(width - w + 1), h, w}, flip};
   }
   int h = height, w = width;
-  if (w < kMinRatio * h)
-    h = rounded(w / kMinRatio);
-  else if (w > kMaxRatio * h)
-    w = rounded(h * kMaxRatio);
+  if (w < kMinRatio * h) h = rounded(w / kMinRatio);
+  else if (w > kMaxRatio * h) w = rounded(h * kMaxRatio);
   return {{(height - h) / 2, (width - w) / 2, h, w}, flip};
 }
 

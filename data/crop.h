@@ -37,11 +37,9 @@ struct ResizedCrop {
 
 /// A box of 8 % to 100 % of the area and of width : height between 3 : 4 and 4 : 3 (uniform in its
 /// logarithm); the largest such box in the centre when ten attempts did not fit into the image.
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height,
-                              int width);
+ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width);
 /// The box, scaled to height · width, mirrored where that was drawn.
-void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, int width, Resizer& resizer,
-                  Image& out);
+void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, int width, Resizer& resizer, Image& out);
 
 /// The centre of the image, scaled so that its shorter side is 256/224 of that of the result.
 void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out);

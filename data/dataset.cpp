@@ -11,8 +11,8 @@ namespace ab {
 void Dataset::check() const {
   AB_CHECK_KIND(data, count > 0, "{}: the data set holds no images", name);
   for (std::size_t c = 0; c < 3; ++c)
-    AB_CHECK_KIND(data, stddev[c] > 0, "{}: the standard deviation of channel {} must be above 0, got {}",
-                  name, c, stddev[c]);
+    AB_CHECK_KIND(data, stddev[c] > 0, "{}: the standard deviation of channel {} must be above 0, got {}", name, c,
+                  stddev[c]);
 }
 
 std::uint64_t Dataset::fingerprint() const {
@@ -23,11 +23,10 @@ std::uint64_t Dataset::fingerprint() const {
 
 void ImageSet::check() const {
   Dataset::check();
-  const auto images = static_cast<std::size_t>(count),
-             bytes = images * static_cast<std::size_t>(image_bytes());
+  const auto images = static_cast<std::size_t>(count), bytes = images * static_cast<std::size_t>(image_bytes());
   AB_CHECK_KIND(data, pixels.size() == bytes && labels.size() == images,
-                "{}: {} images of {} bytes need {} bytes and as many labels, got {} bytes and {} labels",
-                name, images, image_bytes(), bytes, pixels.size(), labels.size());
+                "{}: {} images of {} bytes need {} bytes and as many labels, got {} bytes and {} labels", name, images,
+                image_bytes(), bytes, pixels.size(), labels.size());
 }
 
 ImageSet first_images(ImageSet set, std::int64_t n) {

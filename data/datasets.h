@@ -21,7 +21,7 @@ struct DatasetEntry {
   DataShape shape;
   /// At most so many images of each part; 0: all. Throws Error(data) that names what is missing or damaged.
   TrainAndTest (*load)(const std::string& folder, std::int64_t train_images, std::int64_t test_images);
-  bool needs_folder = true;         ///< of its files; else the folder is a cache, and may be empty
+  bool needs_folder = true;        ///< of its files; else the folder is a cache, and may be empty
   const char* variable = nullptr;  ///< of the environment, that names the folder when nothing else does
 };
 

@@ -21,21 +21,18 @@ constexpr std::array<std::uint8_t, 8> kPngMagic{0x89, 'P', 'N', 'G', '\r', '\n',
 
 void check_image_size(std::int64_t height, std::int64_t width, const std::string& name) {
   AB_CHECK_KIND(data, height > 0 && width > 0, "{}: the image has no pixels ({} x {})", name, width, height);
-  AB_CHECK_KIND(
-      data, height <= kMaxImagePixels / width,
-      "{}: the header claims {} x {} pixels, more than the {} that are accepted; the file is damaged, or "
-      "has to be scaled down",
-      name, width, height, kMaxImagePixels);
+  AB_CHECK_KIND(data, height <= kMaxImagePixels / width,
+                "{}: the header claims {} x {} pixels, more than the {} that are accepted; the file is damaged, or "
+                "has to be scaled down",
+                name, width, height, kMaxImagePixels);
 }
 
 void decode_image(std::span<const std::uint8_t> file, const std::string& name, Image& out) {
   AB_CHECK_KIND(data, !file.empty(), "{}: the file is empty; fetch it again", name);
   if (starts_with(file, kJpegMagic)) return decode_jpeg(file, name, out);
   if (starts_with(file, kPngMagic)) return decode_png(file, name, out);
-  throw Error(
-      ErrorKind::data,
-      fmt::format("{}: neither a JPEG nor a PNG by its first bytes; fetch the file again or convert it",
-                  name));
+  throw Error(ErrorKind::data,
+              fmt::format("{}: neither a JPEG nor a PNG by its first bytes; fetch the file again or convert it", name));
 }
 
 }  // namespace ab

@@ -58,8 +58,7 @@ std::uint8_t multiply_bytes(int v, int w) {
 /// Inverted CMYK, [width, 4], to RGB: R = (1 - C) · (1 - K), and inverted already means 1 - C.
 void cmyk_to_rgb(const std::uint8_t* cmyk, int width, std::uint8_t* rgb) {
   for (int x = 0; x < width; ++x, cmyk += 4, rgb += 3)
-    for (int c = 0; c < 3; ++c)
-      rgb[c] = static_cast<std::uint8_t>(cmyk[3] - multiply_bytes(255 - cmyk[c], cmyk[3]));
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<std::uint8_t>(cmyk[3] - multiply_bytes(255 - cmyk[c], cmyk[3]));
 }
 
 class JpegDecoder {

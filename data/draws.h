@@ -14,9 +14,7 @@ class Draws {
       : random_{seed, stream}, next_(static_cast<std::uint64_t>(sample) << 8) {}
 
   /// Uniform in [low, high).
-  double uniform(double low = 0, double high = 1) {
-    return low + (high - low) * 0x1p-32 * random_.bits(next_++);
-  }
+  double uniform(double low = 0, double high = 1) { return low + (high - low) * 0x1p-32 * random_.bits(next_++); }
   /// Uniform in 0 … n-1.
   int below(int n) { return static_cast<int>(random_.below(next_++, static_cast<std::uint64_t>(n))); }
   bool coin() { return (random_.bits(next_++) >> 31) != 0; }

@@ -5,8 +5,8 @@
 
 namespace ab {
 
-Tensor finish_images(const Tensor& pixels, const ImageDraws* draws, const Normalisation& normalisation,
-                     const Mix& mix, DType dtype) {
+Tensor finish_images(const Tensor& pixels, const ImageDraws* draws, const Normalisation& normalisation, const Mix& mix,
+                     DType dtype) {
   AB_CHECK(pixels.dtype() == DType::uint8 && pixels.rank() == 4 && pixels.dim(3) == 3,
            "finish_images: needs bytes [N, H, W, 3], got {} {}", name_of(pixels.dtype()), pixels.shape().str());
   const std::int64_t images = pixels.dim(0), height = pixels.dim(1), width = pixels.dim(2);

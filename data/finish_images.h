@@ -17,8 +17,8 @@
 namespace ab {
 
 /// `pixels`: [N, H, W, 3] uint8; `draws`: one for each image, on the same device. The result: [N, H, W, 3] of `dtype`.
-Tensor finish_images(const Tensor& pixels, const ImageDraws* draws, const Normalisation& normalisation,
-                     const Mix& mix, DType dtype);
+Tensor finish_images(const Tensor& pixels, const ImageDraws* draws, const Normalisation& normalisation, const Mix& mix,
+                     DType dtype);
 
 namespace kernels {
 

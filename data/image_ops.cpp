@@ -14,15 +14,12 @@ using Histogram = std::array<std::int64_t, 256>;
 using Table = std::array<std::uint8_t, 256>;
 
 std::uint8_t blend(double other, std::uint8_t value, float factor) {
-  const float v =
-      static_cast<float>(other) + factor * (static_cast<float>(value) - static_cast<float>(other));
+  const float v = static_cast<float>(other) + factor * (static_cast<float>(value) - static_cast<float>(other));
   return static_cast<std::uint8_t>(std::clamp(v, 0.0f, 255.0f));
 }
 
 /// Rec. 601, in 16-bit fixed point.
-int grey(const std::uint8_t* pixel) {
-  return (pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16;
-}
+int grey(const std::uint8_t* pixel) { return (pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16; }
 
 /// table(channel) maps the bytes of each channel.
 template <class F> void map_channels(Image& image, const F& table) {
@@ -58,10 +55,8 @@ void warp(const Affine& to_source, Image& image, Image& scratch) {
     for (int x = 0; x < image.width; ++x, out += 3, at[0] += step_x[0], at[1] += step_x[1]) {
       const std::int64_t from_x = at[0] >> 16, from_y = at[1] >> 16;
       const bool inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
-      if (inside)
-        std::memcpy(out, image.row(static_cast<int>(from_y)) + 3 * from_x, 3);
-      else
-        std::memset(out, 0, 3);
+      if (inside) std::memcpy(out, image.row(static_cast<int>(from_y)) + 3 * from_x, 3);
+      else std::memset(out, 0, 3);
     }
   }
   std::swap(image, scratch);
@@ -105,8 +100,8 @@ void adjust_sharpness(double factor, Image& image, Image& scratch) {
     const std::uint8_t *above = scratch.row(y - 1), *here = scratch.row(y), *below = scratch.row(y + 1);
     std::uint8_t* out = image.row(y);
     for (std::size_t i = 3; i + 3 < row_bytes; ++i) {
-      const int sum = above[i - 3] + above[i] + above[i + 3] + here[i - 3] + 5 * here[i] + here[i + 3] +
-                      below[i - 3] + below[i] + below[i + 3];
+      const int sum = above[i - 3] + above[i] + above[i + 3] + here[i - 3] + 5 * here[i] + here[i + 3] + below[i - 3] +
+                      below[i] + below[i + 3];
       out[i] = blend((2 * sum + 13) / 26, here[i], static_cast<float>(factor));  // sum / 13, rounded
     }
   }
@@ -138,8 +133,7 @@ void equalize(Image& image) {
   map_channels(image, [&](std::size_t channel) {
     const Histogram counts = histogram(image, channel);
     const auto brightest = std::find_if(counts.rbegin(), counts.rend(), [](std::int64_t n) { return n > 0; });
-    const std::int64_t step =
-        (std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) - *brightest) / 255;
+    const std::int64_t step = (std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) - *brightest) / 255;
     if (step == 0) return table_of([](int v) { return v; });
     std::int64_t below = step / 2;
     return table_of([&](int v) {

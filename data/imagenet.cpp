@@ -26,10 +26,8 @@ constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
 std::string printable(const fs::path& path) {
   std::string text;
   for (const char c : path.string())
-    if (c < ' ' || c > '~')
-      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      text += c;
+    if (c < ' ' || c > '~') text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else text += c;
   return text;
 }
 
@@ -64,8 +62,7 @@ std::vector<std::string> image_files(const fs::path& folder) {
     if (!has_image_extension(entry.path())) return false;
     std::error_code error;
     const bool regular = entry.is_regular_file(error);
-    AB_CHECK_KIND(data, regular,
-                  "imagenet: '{}' cannot be read ({}); remove it or repair the link",
+    AB_CHECK_KIND(data, regular, "imagenet: '{}' cannot be read ({}); remove it or repair the link",
                   printable(entry.path()), error ? error.message() : "not a regular file");
     return true;
   });
@@ -84,16 +81,14 @@ std::vector<std::uint8_t> read_bytes(const std::string& path) {
   check(static_cast<bool>(in), std::strerror(errno));
   std::vector<std::uint8_t> bytes(size);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  check(in.gcount() == static_cast<std::streamsize>(size),
-        errno ? std::strerror(errno) : "the file became shorter");
+  check(in.gcount() == static_cast<std::streamsize>(size), errno ? std::strerror(errno) : "the file became shorter");
   return bytes;
 }
 
 std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector<std::string>& class_names) {
   auto images = std::make_shared<ImageFolder>("ImageNet", root.string(), class_names);
   AB_CHECK_KIND(data, images->count > 0,
-                "imagenet: there are no images (.JPEG, .jpg, .png) in the class folders of '{}'",
-                printable(root));
+                "imagenet: there are no images (.JPEG, .jpg, .png) in the class folders of '{}'", printable(root));
   images->height = images->width = kSide;
   images->cropping = Cropping::resized;
   images->mean = {0.485f, 0.456f, 0.406f};
@@ -110,14 +105,12 @@ void check_classes(const ImageFolder& train, const fs::path& val) {
                 "imagenet: the class folder '{}' in train holds no images; remove it, or unpack its images",
                 printable(known[static_cast<std::size_t>(empty - seen.begin())]));
   const std::vector<std::string> tested = class_folders(val);
-  AB_CHECK_KIND(
-      data, !tested.empty(),
-      "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",
-      printable(val));
+  AB_CHECK_KIND(data, !tested.empty(),
+                "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",
+                printable(val));
   for (const std::string& name : tested)
     AB_CHECK_KIND(data, std::binary_search(known.begin(), known.end(), name),
-                  "imagenet: val has the class '{}', which train lacks; give both the same classes",
-                  printable(name));
+                  "imagenet: val has the class '{}', which train lacks; give both the same classes", printable(name));
 }
 
 }  // namespace
@@ -190,8 +183,8 @@ TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, 
   }
   const std::vector<std::string> class_names = class_folders(train_folder);
   AB_CHECK_KIND(data, !class_names.empty() && class_names.size() <= kMaxClasses,
-                "imagenet: '{}' has {} class folders, expected 1 to {}", printable(train_folder),
-                class_names.size(), kMaxClasses);
+                "imagenet: '{}' has {} class folders, expected 1 to {}", printable(train_folder), class_names.size(),
+                kMaxClasses);
   const auto train = list_images(train_folder, class_names);
   check_classes(*train, val_folder);
   const auto val = list_images(val_folder, class_names);

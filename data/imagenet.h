@@ -28,7 +28,7 @@ class ImageFolder : public Dataset {
  private:
   std::string root_;
   std::vector<std::string> class_names_;
-  std::string file_names_;  ///< one after the other: a million strings would take twice the memory
+  std::string file_names_;                  ///< one after the other: a million strings would take twice the memory
   std::vector<std::uint32_t> name_begins_;  ///< [count + 1]
   std::vector<std::uint16_t> labels_;
 };
@@ -36,7 +36,6 @@ class ImageFolder : public Dataset {
 /// Reads the lists of files under `folder`. Throws Error(data) when a part is missing, when a class of train
 /// has no images, and when val has a class that train lacks. At most `train_count` and `val_count` images
 /// each, evenly spaced over the classes; 0: all.
-TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count = 0,
-                           std::int64_t val_count = 0);
+TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count = 0, std::int64_t val_count = 0);
 
 }  // namespace ab

@@ -28,24 +28,21 @@ constexpr std::chrono::seconds kFarewell{3};           // for an image under way
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   set.check();
   AB_CHECK(o.batch_size > 0, "loader: the batch size must be at least 1, got {}", o.batch_size);
-  AB_CHECK(o.world_size > 0 && o.rank >= 0 && o.rank < o.world_size,
-           "loader: rank {} is not below the world size {}", o.rank, o.world_size);
+  AB_CHECK(o.world_size > 0 && o.rank >= 0 && o.rank < o.world_size, "loader: rank {} is not below the world size {}",
+           o.rank, o.world_size);
   AB_CHECK(o.image_size >= 0, "loader: the image size must be 1 or more, or 0 for the data set's own, got {}",
            o.image_size);
   AB_CHECK(o.prefetch >= 0, "loader: prefetch must be 0 or more batches, got {}", o.prefetch);
   AB_CHECK(o.threads > 0, "loader: there must be at least 1 thread, got {}", o.threads);
-  AB_CHECK(
-      o.augmentation.rand_augment_magnitude >= 0 && o.augmentation.rand_augment_magnitude <= kMaxMagnitude,
-      "loader: the magnitude of RandAugment must be 0 to {}, got {}", kMaxMagnitude,
-      o.augmentation.rand_augment_magnitude);
-  AB_CHECK(o.stall_timeout_seconds > 0, "loader: the stall timeout must be above 0 s, got {}",
-           o.stall_timeout_seconds);
+  AB_CHECK(o.augmentation.rand_augment_magnitude >= 0 && o.augmentation.rand_augment_magnitude <= kMaxMagnitude,
+           "loader: the magnitude of RandAugment must be 0 to {}, got {}", kMaxMagnitude,
+           o.augmentation.rand_augment_magnitude);
+  AB_CHECK(o.stall_timeout_seconds > 0, "loader: the stall timeout must be above 0 s, got {}", o.stall_timeout_seconds);
   const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training};
-  AB_CHECK(
-      !o.training || sampler.batches_per_epoch() > 0,
-      "loader: {} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch "
-      "or fewer ranks",
-      set.count, o.batch_size, o.world_size);
+  AB_CHECK(!o.training || sampler.batches_per_epoch() > 0,
+           "loader: {} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch "
+           "or fewer ranks",
+           set.count, o.batch_size, o.world_size);
   return sampler;
 }
 
@@ -182,8 +179,7 @@ std::optional<Batch> Loader::Impl::take() {
 std::optional<std::int64_t> Loader::Impl::claim() {
   std::unique_lock lock(mutex);
   const auto finished = [&] { return cancel || failure || steps_claimed == sampler.batches_per_epoch(); };
-  changed.wait(lock,
-               [&] { return finished() || steps_claimed - steps_taken < options.prefetch + thread_count; });
+  changed.wait(lock, [&] { return finished() || steps_claimed - steps_taken < options.prefetch + thread_count; });
   if (finished()) return std::nullopt;
   return steps_claimed++;
 }
@@ -210,16 +206,15 @@ Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   const auto begin = static_cast<std::size_t>(step * options.batch_size);
   const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), samples.size() - begin);
   const auto n = static_cast<std::int64_t>(count);
-  Batch batch{Tensor({n, height, width, 3}, options.staged ? DType::uint8 : DType::float32),
-              Tensor({n}, DType::int64)};
+  Batch batch{Tensor({n, height, width, 3}, options.staged ? DType::uint8 : DType::float32), Tensor({n}, DType::int64)};
   if (options.staged) batch.draws.resize(count);
   std::int64_t* labels = batch.labels.data<std::int64_t>();
   for (std::size_t i = 0; i < count; ++i) {
     if (cancel) break;  // a slow batch must not delay the end of the program; no one will see it
     const std::int64_t sample = samples[begin + i];
     labels[i] = set.label(sample);
-    AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name,
-                  sample, labels[i], set.classes - 1);
+    AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample,
+                  labels[i], set.classes - 1);
     prepare_image(set.read(sample, workbench.decoded), sample, static_cast<std::int64_t>(i), workbench, batch);
     ++images_prepared;
   }
@@ -228,8 +223,8 @@ Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
 }
 
 /// Image i of the batch.
-void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i,
-                                 Workbench& workbench, Batch& batch) const {
+void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
+                                 Batch& batch) const {
   const std::int64_t offset = i * 3 * height * width;
   const SampleKey key{options.seed, epoch, sample};
   ImageTransform& transform = workbench.transform;
@@ -237,24 +232,18 @@ void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, st
     std::uint8_t* out = batch.images.data<std::uint8_t>() + offset;
     if (options.training)
       batch.draws[static_cast<std::size_t>(i)] = transform.stage(image, options.augmentation, key, out);
-    else
-      transform.stage(image, out);
+    else transform.stage(image, out);
   } else {
     float* out = batch.images.data<float>() + offset;
-    if (options.training)
-      transform.prepare(image, options.augmentation, key, out);
-    else
-      transform.prepare(image, out);
+    if (options.training) transform.prepare(image, options.augmentation, key, out);
+    else transform.prepare(image, out);
   }
 }
 
 void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
-  const Mix mix =
-      draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
-  if (options.staged)
-    batch.pixel_mix = mix;
-  else
-    mix_images(mix, batch.images);
+  const Mix mix = draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
+  if (options.staged) batch.pixel_mix = mix;
+  else mix_images(mix, batch.images);
   batch.mixed_labels = reversed(batch.labels);
   batch.mix = mix.share;
 }
@@ -264,8 +253,7 @@ bool Loader::Impl::has_ready() const {
   return ready.contains(steps_taken);
 }
 
-Loader::Loader(const Dataset& set, const LoaderOptions& options)
-    : impl_(std::make_shared<Impl>(set, options)) {}
+Loader::Loader(const Dataset& set, const LoaderOptions& options) : impl_(std::make_shared<Impl>(set, options)) {}
 Loader::~Loader() { impl_->stop(kFarewell); }
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }

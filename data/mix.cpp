@@ -29,8 +29,8 @@ Box cutmix_box(double lambda, int y, int x, int height, int width) {
   return {top, left, std::min(y + half_height, height) - top, std::min(x + half_width, width) - left};
 }
 
-Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t batch,
-             int height, int width) {
+Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t batch, int height,
+             int width) {
   if (!options.enabled()) return {};
   Draws draws(seed, kMixStream + static_cast<std::uint64_t>(epoch), batch);
   const bool heads = draws.coin();
@@ -41,8 +41,7 @@ Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, 
   if (mix.cut) {
     const int y = draws.below(height);
     mix.box = cutmix_box(mix.share, y, draws.below(width), height, width);
-    mix.share =
-        1 - static_cast<double>(mix.box.height) * mix.box.width / (static_cast<double>(height) * width);
+    mix.share = 1 - static_cast<double>(mix.box.height) * mix.box.width / (static_cast<double>(height) * width);
   }
   return mix;
 }

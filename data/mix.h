@@ -30,8 +30,8 @@ struct Mix {
 };
 
 /// The mix of a batch by (seed, epoch, batch), the batch being counted over all ranks.
-Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t batch,
-             int height, int width);
+Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t batch, int height,
+             int width);
 /// λ a + (1 - λ) b, with the same bits on every processor.
 AB_HD inline float blend(float a, float b, float lambda) { return std::fma(lambda, a, (1 - lambda) * b); }
 /// The box of CutMix around (y, x), √(1-λ) of the height and width, cut off at the border.

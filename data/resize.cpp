@@ -12,9 +12,7 @@ namespace {
 constexpr int kWeightBits = 22;  // 32, less 8 of the pixels and 2 of headroom
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
-}
+std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
 
 }  // namespace
 
@@ -35,8 +33,7 @@ void Resizer::plan(int source_size, int full_size, int first, int count, Axis& a
       sum += weights.back();
     }
     axis.windows.push_back({begin, end - begin, axis.values.size()});
-    for (double w : weights)
-      axis.values.push_back(static_cast<std::int32_t>(0.5 + w / sum * (1 << kWeightBits)));
+    for (double w : weights) axis.values.push_back(static_cast<std::int32_t>(0.5 + w / sum * (1 << kWeightBits)));
   }
 }
 
@@ -80,13 +77,11 @@ void Resizer::scale_columns(int first_row, Image& out) const {
   }
 }
 
-void Resizer::resize(const ImageView& source, const Box& from, int height, int width, const Box& part,
-                     Image& out) {
+void Resizer::resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out) {
   AB_ASSERT(from.height > 0 && from.width > 0 && part.height > 0 && part.width > 0);
   AB_ASSERT(from.top >= 0 && from.top + from.height <= source.height);
   AB_ASSERT(from.left >= 0 && from.left + from.width <= source.width);
-  AB_ASSERT(part.top >= 0 && part.top + part.height <= height && part.left >= 0 &&
-            part.left + part.width <= width);
+  AB_ASSERT(part.top >= 0 && part.top + part.height <= height && part.left >= 0 && part.left + part.width <= width);
   plan(from.width, width, part.left, part.width, across_);
   plan(from.height, height, part.top, part.height, down_);
   const int first_row = down_.windows.front().first;

@@ -117,9 +117,8 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
   switch (label) {
     case 0: return draw(in_disc);
     case 1:
-      return draw([hole = 1 / (0.35 + 0.4 * t)](double u, double v) {
-        return in_disc(u, v) && !in_disc(u * hole, v * hole);
-      });
+      return draw(
+          [hole = 1 / (0.35 + 0.4 * t)](double u, double v) { return in_disc(u, v) && !in_disc(u * hole, v * hole); });
     case 2: return draw(in_square);
     case 3:
       return draw([hole = 1 / (0.35 + 0.35 * t)](double u, double v) {
@@ -137,8 +136,7 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
       });
     case 8:
       return draw([cell = t < 0.5 ? 0.567 : 0.425](double u, double v) {  // 3 · 3 or 4 · 4 fields
-        return in_square(u, v) &&
-               (static_cast<int>((u + 0.85) / cell) + static_cast<int>((v + 0.85) / cell)) % 2 == 0;
+        return in_square(u, v) && (static_cast<int>((u + 0.85) / cell) + static_cast<int>((v + 0.85) / cell)) % 2 == 0;
       });
     case 9:
       return draw([offset = 0.4 + 0.3 * t](double u, double v) {
@@ -157,10 +155,8 @@ void paint_clutter(Canvas& canvas, Dice& dice) {
   if (kind == 2) pose.half_u *= 2.5;
   const Colour colour = any_colour(dice, 20, 235);
   const Fill fill{colour, colour, dice.uniform(0.5, 1)};
-  if (kind == 0)
-    paint(canvas, pose, fill, in_disc);
-  else
-    paint(canvas, pose, fill, in_square);
+  if (kind == 0) paint(canvas, pose, fill, in_disc);
+  else paint(canvas, pose, fill, in_square);
 }
 
 /// A foreground brighter than the background by `contrast` at least. Shapes of either polarity would be
@@ -204,8 +200,7 @@ void draw_shape_image(std::uint64_t seed, Split split, std::int64_t index,
 
   const double size = dice.uniform(6, 11), margin = 0.9 * size;
   const Pose pose{dice.uniform(margin, kSide - margin), dice.uniform(margin, kSide - margin),
-                  size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1),
-                  dice.uniform(0, 2 * std::numbers::pi)};
+                  size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1), dice.uniform(0, 2 * std::numbers::pi)};
   const Fill fill = foreground(dice, background, dice.uniform(30, 80));
   paint_shape(canvas, shape_label(index), pose, fill, dice);
   for (int n = dice.between(0, 2); n > 0; --n) paint_clutter(canvas, dice);

@@ -14,8 +14,8 @@ namespace ab {
 
 inline constexpr int kShapeImageSide = 32;
 inline constexpr std::size_t kShapeImageBytes = 3 * kShapeImageSide * kShapeImageSide;
-inline constexpr std::array<std::string_view, 10> kShapeNames{
-    "disc", "ring", "square", "frame", "triangle", "cross", "star", "stripes", "checker", "crescent"};
+inline constexpr std::array<std::string_view, 10> kShapeNames{"disc",  "ring", "square",  "frame",   "triangle",
+                                                              "cross", "star", "stripes", "checker", "crescent"};
 
 enum class Split : std::uint8_t { train, test };
 

@@ -39,8 +39,8 @@ struct RecordFile {
 std::vector<RecordFile> record_files(const SyntheticOptions& options) {
   std::vector<RecordFile> files;
   for (std::int64_t i = 0; i < kTrainFiles; ++i)
-    files.push_back({fmt::format("data_batch_{}.bin", i + 1), Split::train,
-                     options.train_count * i / kTrainFiles, options.train_count * (i + 1) / kTrainFiles});
+    files.push_back({fmt::format("data_batch_{}.bin", i + 1), Split::train, options.train_count * i / kTrainFiles,
+                     options.train_count * (i + 1) / kTrainFiles});
   files.push_back({"test_batch.bin", Split::test, 0, options.test_count});
   return files;
 }
@@ -55,18 +55,16 @@ std::vector<RecordFile> record_files(const SyntheticOptions& options) {
 fs::path default_cache_root() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "abtrain";
   const char* home = std::getenv("HOME");
-  AB_CHECK_KIND(
-      data, home && *home,
-      "synthetic data set: neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep it; give "
-      "data_dir or set XDG_CACHE_HOME");
+  AB_CHECK_KIND(data, home && *home,
+                "synthetic data set: neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep it; give "
+                "data_dir or set XDG_CACHE_HOME");
   return fs::path(home) / ".cache" / "abtrain";
 }
 
 /// A file descriptor, closed at the end of its scope.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags)
-      : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  Descriptor(const fs::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     if (fd_ < 0) fail("open", path, errno);
   }
   ~Descriptor() { ::close(fd_); }
@@ -100,8 +98,8 @@ class TemporaryFolder {
     // mkdtemp() locks out everyone else; a cache may be shared.
     std::error_code ignored;
     fs::permissions(path_,
-                    fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec |
-                        fs::perms::others_read | fs::perms::others_exec,
+                    fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
+                        fs::perms::others_exec,
                     ignored);
   }
   ~TemporaryFolder() {
@@ -137,19 +135,16 @@ std::vector<std::uint8_t> draw_records(const RecordFile& file, std::uint64_t see
   for (std::int64_t index = file.begin; index < file.end; ++index) {
     std::uint8_t* record = records.data() + static_cast<std::size_t>(index - file.begin) * kRecordBytes;
     record[0] = static_cast<std::uint8_t>(shape_label(index));
-    draw_shape_image(seed, file.split, index,
-                     std::span<std::uint8_t, kShapeImageBytes>(record + 1, kShapeImageBytes));
+    draw_shape_image(seed, file.split, index, std::span<std::uint8_t, kShapeImageBytes>(record + 1, kShapeImageBytes));
   }
   return records;
 }
 
 void write_set(const fs::path& folder, const SyntheticOptions& options) {
-  for (const RecordFile& file : record_files(options))
-    write_file(folder / file.name, draw_records(file, options.seed));
+  for (const RecordFile& file : record_files(options)) write_file(folder / file.name, draw_records(file, options.seed));
   std::string names;
   for (std::string_view name : kShapeNames) names += fmt::format("{}\n", name);
-  write_file(folder / "batches.meta.txt",
-             {reinterpret_cast<const std::uint8_t*>(names.data()), names.size()});
+  write_file(folder / "batches.meta.txt", {reinterpret_cast<const std::uint8_t*>(names.data()), names.size()});
 }
 
 /// A finished folder has the right files; anything else was changed by someone since.
@@ -157,13 +152,11 @@ void check_set(const fs::path& folder, const SyntheticOptions& options) {
   for (const RecordFile& file : record_files(options)) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(folder / file.name, error);
-    AB_CHECK_KIND(data, !error,
-                  "synthetic data set: cannot read '{}': {}; delete the folder to have it drawn again",
+    AB_CHECK_KIND(data, !error, "synthetic data set: cannot read '{}': {}; delete the folder to have it drawn again",
                   (folder / file.name).string(), error.message());
-    AB_CHECK_KIND(
-        data, size == file.bytes(),
-        "synthetic data set: '{}' has {} bytes, expected {}; delete the folder to have it drawn again",
-        (folder / file.name).string(), size, file.bytes());
+    AB_CHECK_KIND(data, size == file.bytes(),
+                  "synthetic data set: '{}' has {} bytes, expected {}; delete the folder to have it drawn again",
+                  (folder / file.name).string(), size, file.bytes());
   }
 }
 
@@ -171,14 +164,13 @@ void check_set(const fs::path& folder, const SyntheticOptions& options) {
 
 std::string ensure_synthetic_cifar10(const SyntheticOptions& options, const std::string& cache_root) {
   AB_CHECK(options.train_count >= kTrainFiles && options.train_count <= kMaxCount,
-           "synthetic data set: the number of training images must be {} to {}, got {}", kTrainFiles,
-           kMaxCount, options.train_count);
+           "synthetic data set: the number of training images must be {} to {}, got {}", kTrainFiles, kMaxCount,
+           options.train_count);
   AB_CHECK(options.test_count >= 1 && options.test_count <= kMaxCount,
-           "synthetic data set: the number of test images must be 1 to {}, got {}", kMaxCount,
-           options.test_count);
+           "synthetic data set: the number of test images must be 1 to {}, got {}", kMaxCount, options.test_count);
   const fs::path root = cache_root.empty() ? default_cache_root() : fs::path(cache_root);
-  const fs::path folder = root / fmt::format("synthetic-v{}-{}-{}-seed{}", kFormatVersion,
-                                             options.train_count, options.test_count, options.seed);
+  const fs::path folder = root / fmt::format("synthetic-v{}-{}-{}-seed{}", kFormatVersion, options.train_count,
+                                             options.test_count, options.seed);
   std::error_code error;
   if (!fs::exists(folder, error)) {
     fs::create_directories(root, error);

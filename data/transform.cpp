@@ -22,19 +22,15 @@ ImageTransform::ImageTransform(const Dataset& set, int height, int width)
 }
 
 void ImageTransform::resize_to_frame(const ImageView& image) {
-  if (as_stored(image))
-    frame_.pixels.assign(image.pixels, image.pixels + image.bytes());
-  else
-    resizer_.resize(image, {0, 0, image.height, image.width}, height_, width_, frame_);
+  if (as_stored(image)) frame_.pixels.assign(image.pixels, image.pixels + image.bytes());
+  else resizer_.resize(image, {0, 0, image.height, image.width}, height_, width_, frame_);
   frame_.height = height_;
   frame_.width = width_;
 }
 
 void ImageTransform::frame(const ImageView& image) {
-  if (cropping_ == Cropping::resized)
-    centre_crop(image, height_, width_, resizer_, frame_);
-  else
-    resize_to_frame(image);
+  if (cropping_ == Cropping::resized) centre_crop(image, height_, width_, resizer_, frame_);
+  else resize_to_frame(image);
 }
 
 void ImageTransform::frame_randomly(const ImageView& image, const SampleKey& key) {
@@ -59,12 +55,10 @@ void ImageTransform::normalise(float* out) const {
 }
 
 void ImageTransform::frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
-  if (augmentation.crop_and_flip)
-    frame_randomly(image, key);
-  else
-    frame(image);
-  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment,
-               augmentation.rand_augment_magnitude, frame_, scratch_);
+  if (augmentation.crop_and_flip) frame_randomly(image, key);
+  else frame(image);
+  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment, augmentation.rand_augment_magnitude, frame_,
+               scratch_);
 }
 
 Box ImageTransform::draw_erased(const Augmentation& augmentation, const SampleKey& key) const {

@@ -22,7 +22,7 @@ struct Buffer {
 
 /// What a model consists of, in forward order.
 struct Inventory {
-  std::vector<Param*> params;    ///< as they are now: a factorised weight lists its factors
+  std::vector<Param*> params;  ///< as they are now: a factorised weight lists its factors
   std::vector<Buffer> buffers;
   std::vector<Weight*> weights;  ///< all matrices and convolutions, factorised or not
   std::vector<BatchNormStats*> batch_norms;

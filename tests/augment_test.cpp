@@ -64,8 +64,7 @@ TEST(Resize, EqualsPillow) {
     Image window;
     resizer.resize(image.view(), box_of(c), size[0], size[1], part, window);
     for (int y = 0; y < part.height; ++y)
-      EXPECT_TRUE(
-          std::equal(window.row(y), window.row(y) + 3 * part.width, out.row(part.top + y) + 3 * part.left));
+      EXPECT_TRUE(std::equal(window.row(y), window.row(y) + 3 * part.width, out.row(part.top + y) + 3 * part.left));
   });
 }
 
@@ -151,8 +150,7 @@ TEST(RandAugment, FlatAndTinyImagesSurviveEveryOperation) {
       Image image, scratch;
       image.resize(side, side);
       std::fill(image.pixels.begin(), image.pixels.end(), std::uint8_t{77});
-      apply_op(static_cast<ImageOp>(op), op_strength(static_cast<ImageOp>(op), 30, side, side), image,
-               scratch);
+      apply_op(static_cast<ImageOp>(op), op_strength(static_cast<ImageOp>(op), 30, side, side), image, scratch);
       EXPECT_EQ(image.pixels.size(), static_cast<std::size_t>(3 * side * side));
     }
 }
@@ -203,8 +201,7 @@ TEST(RandomErasing, SetsExactlyTheBoxToZero) {
   for (int y = 0; y < 5; ++y)
     for (int x = 0; x < 7; ++x)
       for (int c = 0; c < 3; ++c)
-        EXPECT_EQ(pixels[static_cast<std::size_t>(3 * (7 * y + x) + c)],
-                  y >= 1 && y < 4 && x >= 2 && x < 6 ? 0 : 1);
+        EXPECT_EQ(pixels[static_cast<std::size_t>(3 * (7 * y + x) + c)], y >= 1 && y < 4 && x >= 2 && x < 6 ? 0 : 1);
 }
 
 // ---- Mixup and CutMix ----
@@ -228,8 +225,7 @@ TEST(Mix, PairsInReverse) {
   for (std::int64_t i = 0; i < 5; ++i)
     for (std::int64_t k = 0; k < 72; ++k)
       EXPECT_NEAR(images.data<float>()[72 * i + k],
-                  0.3 * before.data<float>()[72 * i + k] + 0.7 * before.data<float>()[72 * (4 - i) + k],
-                  1e-6);
+                  0.3 * before.data<float>()[72 * i + k] + 0.7 * before.data<float>()[72 * (4 - i) + k], 1e-6);
   const Tensor labels = Tensor::from(std::vector<std::int64_t>{7, 8, 9}, {3});
   EXPECT_EQ(reversed(labels).to_doubles(), (std::vector<double>{9, 8, 7}));
   EXPECT_EQ(labels.to_doubles(), (std::vector<double>{7, 8, 9})) << "the labels themselves stay";

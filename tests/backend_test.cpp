@@ -59,33 +59,24 @@ struct NamedSpec {
 
 // batch, height, width, in, out, kernel h, kernel w, stride, padding, dilation, groups
 const NamedSpec kSpecs[] = {
-    {"first_layer", {3, 11, 9, 3, 16, 3, 3, 1, 1, 1, 1}},
-    {"one_block", {5, 8, 8, 16, 16, 3, 3, 1, 1, 1, 1}},
-    {"odd_size", {2, 7, 5, 32, 48, 3, 3, 1, 1, 1, 1}},
-    {"narrow_to_wide", {4, 4, 4, 32, 128, 3, 3, 1, 1, 1, 1}},
-    {"ragged_channels", {2, 6, 6, 20, 9, 3, 3, 1, 1, 1, 1}},
-    {"tiny_images", {65, 2, 2, 64, 80, 3, 3, 1, 1, 1, 1}},
-    {"single_pixel", {32, 1, 1, 64, 64, 3, 3, 1, 1, 1, 1}},
-    {"several_chunks", {60, 16, 16, 16, 32, 3, 3, 1, 1, 1, 1}},
-    {"wide_padding", {2, 6, 7, 16, 32, 3, 3, 1, 2, 1, 1}},
-    {"stride_2", {2, 9, 8, 16, 32, 3, 3, 2, 1, 1, 1}},
-    {"pointwise", {3, 5, 6, 64, 72, 1, 1, 1, 0, 1, 1}},
-    {"shortcut", {3, 8, 8, 16, 32, 1, 1, 2, 0, 1, 1}},
-    {"dilated", {2, 9, 9, 8, 16, 3, 3, 1, 2, 2, 1}},
-    {"no_padding", {2, 7, 7, 16, 16, 3, 3, 1, 0, 1, 1}},
-    {"oblong_kernel", {2, 9, 9, 16, 16, 5, 3, 2, 2, 1, 1}},
-    {"grouped", {2, 6, 6, 16, 32, 3, 3, 1, 1, 1, 4}},
-    {"depthwise", {2, 6, 6, 24, 24, 3, 3, 2, 1, 1, 24}},
-    {"patches", {2, 16, 16, 3, 48, 4, 4, 4, 0, 1, 1}},
+    {"first_layer", {3, 11, 9, 3, 16, 3, 3, 1, 1, 1, 1}},    {"one_block", {5, 8, 8, 16, 16, 3, 3, 1, 1, 1, 1}},
+    {"odd_size", {2, 7, 5, 32, 48, 3, 3, 1, 1, 1, 1}},       {"narrow_to_wide", {4, 4, 4, 32, 128, 3, 3, 1, 1, 1, 1}},
+    {"ragged_channels", {2, 6, 6, 20, 9, 3, 3, 1, 1, 1, 1}}, {"tiny_images", {65, 2, 2, 64, 80, 3, 3, 1, 1, 1, 1}},
+    {"single_pixel", {32, 1, 1, 64, 64, 3, 3, 1, 1, 1, 1}},  {"several_chunks", {60, 16, 16, 16, 32, 3, 3, 1, 1, 1, 1}},
+    {"wide_padding", {2, 6, 7, 16, 32, 3, 3, 1, 2, 1, 1}},   {"stride_2", {2, 9, 8, 16, 32, 3, 3, 2, 1, 1, 1}},
+    {"pointwise", {3, 5, 6, 64, 72, 1, 1, 1, 0, 1, 1}},      {"shortcut", {3, 8, 8, 16, 32, 1, 1, 2, 0, 1, 1}},
+    {"dilated", {2, 9, 9, 8, 16, 3, 3, 1, 2, 2, 1}},         {"no_padding", {2, 7, 7, 16, 16, 3, 3, 1, 0, 1, 1}},
+    {"oblong_kernel", {2, 9, 9, 16, 16, 5, 3, 2, 2, 1, 1}},  {"grouped", {2, 6, 6, 16, 32, 3, 3, 1, 1, 1, 4}},
+    {"depthwise", {2, 6, 6, 24, 24, 3, 3, 2, 1, 1, 24}},     {"patches", {2, 16, 16, 3, 48, 4, 4, 4, 0, 1, 1}},
 };
 
 /// What separates a rounding error from a wrong result. Winograd's F(4×4, 3×3) multiplies by constants up to
 /// 8 and subtracts again, which costs about one decimal digit.
 double tolerance(ConvAlgorithm algorithm, const Conv2dSpec& s, ConvDirection direction) {
-  const std::int64_t length =
-      direction == ConvDirection::forward         ? s.kernel_h * s.kernel_w * s.in_channels / s.groups
-      : direction == ConvDirection::backward_data ? s.kernel_h * s.kernel_w * s.out_channels / s.groups
-                                                  : s.batch * s.out_height() * s.out_width();
+  const std::int64_t length = direction == ConvDirection::forward ? s.kernel_h * s.kernel_w * s.in_channels / s.groups
+                              : direction == ConvDirection::backward_data
+                                  ? s.kernel_h * s.kernel_w * s.out_channels / s.groups
+                                  : s.batch * s.out_height() * s.out_width();
   const double digit = algorithm == ConvAlgorithm::winograd ? 10 : 1;
   return digit * 1e-6 * std::sqrt(static_cast<double>(length));
 }
@@ -93,16 +84,14 @@ double tolerance(ConvAlgorithm algorithm, const Conv2dSpec& s, ConvDirection dir
 /// Runs one algorithm in all three directions; false when it does not apply to the shape in any.
 bool check_algorithm(ConvAlgorithm algorithm, const ConvCase& c) {
   bool ran = false;
-  for (const auto direction :
-       {ConvDirection::forward, ConvDirection::backward_data, ConvDirection::backward_weight}) {
-    const bool data = direction == ConvDirection::backward_data,
-               weight = direction == ConvDirection::backward_weight;
+  for (const auto direction : {ConvDirection::forward, ConvDirection::backward_data, ConvDirection::backward_weight}) {
+    const bool data = direction == ConvDirection::backward_data, weight = direction == ConvDirection::backward_weight;
     for (const bool with_bias : {false, true}) {
       if (with_bias && direction != ConvDirection::forward) continue;
       const Tensor x = data ? poisoned(c.x.shape()) : c.x, w = weight ? poisoned(c.w.shape()) : c.w;
       const Tensor y = data || weight ? c.dy : poisoned(c.dy.shape());
-      const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(),
-                                     with_bias ? c.bias.data<float>() : nullptr, y.data<float>()};
+      const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(), with_bias ? c.bias.data<float>() : nullptr,
+                                     y.data<float>()};
       if (!cpu::run_conv(algorithm, c.spec, direction, tensors)) continue;
       ran = true;
       Tensor exact = data ? c.dx_exact : weight ? c.dw_exact : c.y_exact;
@@ -116,8 +105,7 @@ bool check_algorithm(ConvAlgorithm algorithm, const ConvCase& c) {
                                         : y,
                                exact),
                 tolerance(algorithm, c.spec, direction))
-          << name_of(algorithm) << ", direction " << static_cast<int>(direction)
-          << (with_bias ? ", bias" : "");
+          << name_of(algorithm) << ", direction " << static_cast<int>(direction) << (with_bias ? ", bias" : "");
     }
   }
   return ran;
@@ -208,8 +196,7 @@ TEST(ConvSelect, PutsEachShapeWhereItWasMeasuredFastest) {
 // Ranks may be threads: compiled kernels and scratch memory must not be shared between them.
 TEST(ConvThreads, AnyThreadMayRunWhatAnotherCompiled) {
   std::vector<ConvCase> cases;
-  for (const NamedSpec& named : {kSpecs[1], kSpecs[5], kSpecs[7], kSpecs[9]})
-    cases.push_back(make_case(named.spec));
+  for (const NamedSpec& named : {kSpecs[1], kSpecs[5], kSpecs[7], kSpecs[9]}) cases.push_back(make_case(named.spec));
   const auto run_all = [&](std::vector<Tensor>& results) {
     set_compute_threads(1);
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -268,15 +255,12 @@ TEST_P(Gemm, IsAlphaTimesProductPlusBetaTimesC) {
       expected.data<double>()[i * n + j] = 1.5 * sum + (beta == 0.0f ? 0.0 : beta * before[at(i * n + j)]);
     }
   cpu_backend().gemm({transpose_a, transpose_b, 1.5f, beta}, a, b, c);
-  EXPECT_LT(relative_error(c, expected), dtype == DType::float64   ? 1e-14
-                                         : dtype == DType::float32 ? 1e-6
-                                                                   : 4e-3);
+  EXPECT_LT(relative_error(c, expected), dtype == DType::float64 ? 1e-14 : dtype == DType::float32 ? 1e-6 : 4e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Gemm,
                          testing::Combine(testing::Values(DType::float32, DType::float64, DType::bfloat16),
-                                          testing::Bool(), testing::Bool(),
-                                          testing::Values(0.0f, 1.0f, -0.5f)));
+                                          testing::Bool(), testing::Bool(), testing::Values(0.0f, 1.0f, -0.5f)));
 
 // What a GPU's library does while it writes: in 16 bits, the bias counts before the result is rounded.
 TEST(Gemm, AddsTheBiasAndActivatesBeforeItRounds) {

@@ -87,8 +87,8 @@ TEST(FinishImages, ErasesAndMixesAsTheHostDoes) {
   draws[0] = {.crop = {.dy = 1, .dx = 7, .flip = true}, .erased = {2, 3, 4, 5}};
   draws[3].erased = {0, 0, 11, 8};
   draws[4].crop = {.dy = 8, .dx = 0, .flip = false};
-  for (const Mix& mix : {Mix{}, Mix{0.3, false, {}}, Mix{0, false, {}}, Mix{0.8, true, {3, 0, 5, 4}},
-                         Mix{0, true, {0, 0, 12, 9}}})
+  for (const Mix& mix :
+       {Mix{}, Mix{0.3, false, {}}, Mix{0, false, {}}, Mix{0.8, true, {3, 0, 5, 4}}, Mix{0, true, {0, 0, 12, 9}}})
     for (const Device device : devices())
       expect_equal(finish_on(device, set, draws, mix), finish_reference(set, draws, mix));
 }
@@ -98,14 +98,17 @@ TEST(FinishImages, LanesShareARow) {
   const std::vector<ImageDraws> draws(3, {.crop = {.dy = 2, .dx = 6, .flip = true}, .erased = {1, 1, 2, 2}});
   const Mix mix{0.3, false, {}};
   const Tensor got = poisoned({3, 6, 5, 3});
-  run_rows_in_threads(4, 18, kernels::FinishImages<float>{set.pixels.data(), draws.data(), got.data<float>(), 3, 6, 5,
-                                                          normalisation_of(set), mix});
+  run_rows_in_threads(4, 18,
+                      kernels::FinishImages<float>{set.pixels.data(), draws.data(), got.data<float>(), 3, 6, 5,
+                                                   normalisation_of(set), mix});
   expect_equal(got, finish_reference(set, draws, mix));
 }
 
 TEST(FinishImages, RefusesWhatIsNotBytes) {
   EXPECT_TRUE(contains(message_of(ErrorKind::config,
-                                  [] { finish_images(Tensor({1, 4, 4, 3}), nullptr, {}, {}, DType::float32); }),
+                                  [] {
+                                    finish_images(Tensor({1, 4, 4, 3}), nullptr, {}, {}, DType::float32);
+                                  }),
                        "needs bytes [N, H, W, 3], got float32 [1, 4, 4, 3]"));
 }
 

@@ -31,8 +31,7 @@ constexpr int kRanks = 2, kKeep = 2;
 class CheckpointKillTest : public ::testing::Test {
  protected:
   CheckpointKillTest()
-      : folder_(::testing::TempDir() + "abtrain_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(::testing::TempDir() + "abtrain_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
   }
   ~CheckpointKillTest() override { fs::remove_all(folder_); }
@@ -41,9 +40,8 @@ class CheckpointKillTest : public ::testing::Test {
 };
 
 void save_on_ranks(const std::string& folder, std::int64_t step) {
-  run_thread_ranks(kRanks, {}, [&](Comm& world) {
-    save_checkpoint(folder, step, state_of(world.rank(), step), kKeep, world);
-  });
+  run_thread_ranks(kRanks, {},
+                   [&](Comm& world) { save_checkpoint(folder, step, state_of(world.rank(), step), kKeep, world); });
 }
 
 /// The step of the newest checkpoint, which must hold what every rank had at that step; 0 when there is none.
@@ -121,12 +119,10 @@ class Trace {
     for (std::size_t i = begin; i < lines_.size(); ++i) {
       std::size_t at = 0;
       for (const std::string& part : parts)
-        if (at != std::string::npos && (at = lines_[i].find(part, at)) != std::string::npos)
-          at += part.size();
+        if (at != std::string::npos && (at = lines_[i].find(part, at)) != std::string::npos) at += part.size();
       if (at != std::string::npos) return i;
     }
-    ADD_FAILURE() << "the trace lacks, from line " << begin
-                  << " on: " << fmt::format("{}", fmt::join(parts, " … "));
+    ADD_FAILURE() << "the trace lacks, from line " << begin << " on: " << fmt::format("{}", fmt::join(parts, " … "));
     return lines_.size();
   }
 
@@ -161,8 +157,7 @@ TEST_F(CheckpointKillTest, EverythingIsOnDiskBeforeItIsRenamed) {
   std::size_t all_written = 0;
   for (const std::string file : {"/rank_00000.safetensors", "/rank_00001.safetensors", "/manifest.json"}) {
     const std::size_t synced = trace.find(0, {"fsync(", saving, file, ">"});
-    const std::size_t renamed =
-        trace.find(synced + 1, {"rename", saving, file, ".tmp\"", saving, file + "\""});
+    const std::size_t renamed = trace.find(synced + 1, {"rename", saving, file, ".tmp\"", saving, file + "\""});
     all_written = std::max(all_written, renamed);
   }
   const std::size_t folder_synced = trace.find(all_written + 1, {"fsync(", saving, ">"});

@@ -54,8 +54,7 @@ class CheckpointTest : public ::testing::Test {
 void on_ranks(int ranks, const std::function<void(Comm&)>& body) { run_thread_ranks(ranks, {}, body); }
 
 void save_on(int ranks, const std::string& folder, std::int64_t step, int keep = 1000) {
-  on_ranks(ranks,
-           [&](Comm& world) { save_checkpoint(folder, step, state_of(world.rank(), step), keep, world); });
+  on_ranks(ranks, [&](Comm& world) { save_checkpoint(folder, step, state_of(world.rank(), step), keep, world); });
 }
 
 /// Loads on all ranks; the step all got, with the state each had saved at it. -1: there is none.
@@ -83,8 +82,7 @@ TEST_P(CheckpointRanks, EveryTypeAndValueComesBackBitForBit) {
   const auto everything = [](int rank) {
     StateDict state;
     const auto own = static_cast<std::uint8_t>(rank);
-    state.put("float32",
-              Tensor::from(std::vector<float>{1, -0.0f, -3.4e38f, 1e-40f, static_cast<float>(rank)}, {5}));
+    state.put("float32", Tensor::from(std::vector<float>{1, -0.0f, -3.4e38f, 1e-40f, static_cast<float>(rank)}, {5}));
     state.put("float64", Tensor::from(std::vector<double>{3.25, 1e-310, -0.0}, {3, 1}));
     state.put("bfloat16", Tensor::from(std::vector<bfloat16>{bfloat16(1.5f), bfloat16(-3.3e38f)}, {2}));
     state.put("int64", Tensor::from(std::vector<std::int64_t>{-1, INT64_MAX, rank}, {1, 3}));
@@ -142,8 +140,8 @@ TEST_P(CheckpointRanks, AFailingRankPublishesNothingAndEndsAllRanks) {
   };
   std::atomic<int> failed = 0;
   on_ranks(GetParam(), [&](Comm& world) {
-    const std::string message = message_of(
-        ErrorKind::checkpoint, [&] { save_checkpoint(folder_, 2, state(world.rank()), 1, world); });
+    const std::string message =
+        message_of(ErrorKind::checkpoint, [&] { save_checkpoint(folder_, 2, state(world.rank()), 1, world); });
     EXPECT_TRUE(contains(message, fmt::format("rank {}: ", broken)));
     ++failed;
   });
@@ -210,8 +208,7 @@ TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnError) {
   overwrite(folder_ + "/file", "");
   on_ranks(2, [&](Comm& world) {
     EXPECT_TRUE(contains(
-        message_of(ErrorKind::checkpoint, [&] { save_checkpoint(folder_ + "/file/x", 1, {}, 1, world); }),
-        "rank 0"));
+        message_of(ErrorKind::checkpoint, [&] { save_checkpoint(folder_ + "/file/x", 1, {}, 1, world); }), "rank 0"));
   });
 }
 
@@ -221,8 +218,7 @@ TEST_F(CheckpointTest, TheNewestStayAndLeftoversGo) {
   fs::create_directories(folder_ + "/step_12");
   overwrite(folder_ + "/notes.txt", "of the user");
   for (const std::int64_t step : {1, 5, 20, 300}) save_on(2, folder_, step, 2);
-  EXPECT_EQ(names(),
-            (std::vector<std::string>{"notes.txt", "step_000000000020", "step_000000000300", "step_12"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"notes.txt", "step_000000000020", "step_000000000300", "step_12"}));
   EXPECT_EQ(load_on(2, folder_), 300);
 
   // A run that went back saves on; what it could not read stays, and is not what pushes its own ones out.
@@ -230,8 +226,7 @@ TEST_F(CheckpointTest, TheNewestStayAndLeftoversGo) {
   EXPECT_EQ(checkpoints_in(folder_), (std::vector<std::int64_t>{300, 21}));
   // The same step once more.
   save_on(2, folder_, 300, 2);
-  EXPECT_EQ(names(),
-            (std::vector<std::string>{"notes.txt", "step_000000000021", "step_000000000300", "step_12"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"notes.txt", "step_000000000021", "step_000000000300", "step_12"}));
   EXPECT_EQ(load_on(2, folder_), 300);
 }
 
@@ -251,9 +246,9 @@ TEST_F(CheckpointTest, AnotherNumberOfRanksIsRefused) {
 
 TEST_F(CheckpointTest, RanksAtDifferentStepsDoNotSave) {
   on_ranks(2, [&](Comm& world) {
-    EXPECT_TRUE(contains(
-        message_of(ErrorKind::checkpoint, [&] { save_checkpoint(folder_, 3 + world.rank(), {}, 1, world); }),
-        "rank 0 saves step 3 and rank 1 step 4"));
+    EXPECT_TRUE(
+        contains(message_of(ErrorKind::checkpoint, [&] { save_checkpoint(folder_, 3 + world.rank(), {}, 1, world); }),
+                 "rank 0 saves step 3 and rank 1 step 4"));
   });
   EXPECT_TRUE(names().empty());
 }
@@ -297,11 +292,9 @@ TEST_F(DamageTest, AFlippedBitAnywhereIsFound) {
     const Philox random{11, whole.size()};
     constexpr std::uint64_t kRegions = 40;  // one flip in each
     for (std::uint64_t region = 0; region < kRegions; ++region) {
-      const std::size_t begin = whole.size() * region / kRegions,
-                        end = whole.size() * (region + 1) / kRegions;
+      const std::size_t begin = whole.size() * region / kRegions, end = whole.size() * (region + 1) / kRegions;
       std::string damaged = whole;
-      damaged[begin + random.below(region, end - begin)] ^=
-          static_cast<char>(1u << random.below(1000 + region, 8));
+      damaged[begin + random.below(region, end - begin)] ^= static_cast<char>(1u << random.below(1000 + region, 8));
       overwrite(file, damaged);
       expect_fallback("rank ");
     }
@@ -362,8 +355,7 @@ TEST_F(DamageTest, NothingWholeIsAnError) {
   fs::remove(shard_path(path(1), 1));
   ::testing::internal::CaptureStderr();
   on_ranks(2, [&](Comm& world) {
-    const std::string message =
-        message_of(ErrorKind::checkpoint, [&] { load_newest_checkpoint(folder_, world); });
+    const std::string message = message_of(ErrorKind::checkpoint, [&] { load_newest_checkpoint(folder_, world); });
     EXPECT_TRUE(contains(message, "none of the 2 checkpoints in " + folder_));
     EXPECT_TRUE(contains(message, "rank 1: "));
   });
@@ -400,8 +392,8 @@ TEST_P(CheckpointRanks, NothingThatIsNotFiniteIsSaved) {
         const std::string message = message_of(ErrorKind::numerics, [&] {
           save_checkpoint(folder_, 2, last ? with_value(value, dtype) : state_of(world.rank(), 2), 1, world);
         });
-        EXPECT_TRUE(contains(message, fmt::format("rank {}: optimizer.fc.first_moment holds NaN or infinity",
-                                                  GetParam() - 1)));
+        EXPECT_TRUE(
+            contains(message, fmt::format("rank {}: optimizer.fc.first_moment holds NaN or infinity", GetParam() - 1)));
       });
   EXPECT_EQ(names(), std::vector<std::string>{fs::path(path(1)).filename().string()});
   EXPECT_EQ(load_on(GetParam(), folder_), 1);

@@ -35,8 +35,7 @@ TEST_F(CliTest, HelpAndVersion) {
   const Outcome train = run("train --help");
   EXPECT_EQ(train.exit_code, 0);
   for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(train.out, line.flag));
-  for (const char* command :
-       {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help"})
+  for (const char* command : {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help"})
     EXPECT_EQ(run(command).exit_code, 0);
 }
 
@@ -64,15 +63,14 @@ TEST_F(CliTest, AGpuThatIsNotThereIsRefusedBeforeAnythingIsWritten) {
   expect_failure("eval --model-file x --device gpu", 2, "allowed is cpu, cuda, or cuda:N");
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU; device_test trains on it";
   // No data either: the device is asked for first.
-  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --device cuda --out {}", path("none"), path("o")), 6,
-                 cuda_unavailable_reason());
+  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --device cuda --out {}", path("none"), path("o")),
+                 6, cuda_unavailable_reason());
   expect_failure("eval --model-file none --device cuda:1", 6, cuda_unavailable_reason());
   EXPECT_FALSE(fs::exists(path("o")));
 }
 
 TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
-  expect_failure("train --lr nan --out " + path("o"), 2,
-                 "--lr cannot be nan; allowed is a number, 0 to 1000");
+  expect_failure("train --lr nan --out " + path("o"), 2, "--lr cannot be nan; allowed is a number, 0 to 1000");
   expect_failure("train --lr=-1 --out " + path("o"), 2, "--lr cannot be -1");
   expect_failure("train --lr 1e999 --out " + path("o"), 2, "--lr cannot be '1e999'");
   expect_failure("train --epochs 99999999999 --out " + path("o"), 2, "--epochs cannot be 99999999999");
@@ -96,9 +94,7 @@ TEST_F(CliTest, BrokenDataIsExitThree) {
   fs::resize_file(file, 3073 * 8 - 100);
   expect_failure(train + data, 3, "data_batch_3.bin");
   fs::resize_file(file, 3073 * 8);
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary)
-      .seekp(3073 * 2)
-      .put(static_cast<char>(200));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(3073 * 2).put(static_cast<char>(200));
   expect_failure(train + data, 3, "200");
   EXPECT_FALSE(fs::exists(path("o")));
 }
@@ -119,8 +115,7 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   expect_failure(tiny_train("dense", "--ranks 2"), 2, "already holds a run");
 
   // The saved configuration gives the same run again, byte for byte in the model.
-  const Outcome again =
-      run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
+  const Outcome again = run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_EQ(read_file(path("dense/model.safetensors"), ErrorKind::data),
             read_file(path("again/model.safetensors"), ErrorKind::data));
@@ -138,8 +133,8 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
     EXPECT_EQ(summary.val_samples, 16);
     const Outcome eval = run(fmt::format("eval --model-file {} --data-dir {}", path(name), path("data")));
     EXPECT_EQ(eval.exit_code, 0) << eval.err;
-    EXPECT_TRUE(contains(eval.out, fmt::format("loss {:.4f}   top-1 {:.2f} %", summary.final_val_loss,
-                                               100 * summary.final_val_top1)));
+    EXPECT_TRUE(contains(
+        eval.out, fmt::format("loss {:.4f}   top-1 {:.2f} %", summary.final_val_loss, 100 * summary.final_val_top1)));
     EXPECT_TRUE(contains(eval.out, "16 test images"));
   }
 
@@ -148,8 +143,7 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_TRUE(contains(inspect.out, "/512"));  // r of a factored 512-wide layer
   EXPECT_EQ(inspect.out.find('\x1b'), std::string::npos) << "colours without a terminal";
 
-  const Outcome compare =
-      run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
+  const Outcome compare = run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
   EXPECT_EQ(compare.exit_code, 0) << compare.err;
   EXPECT_TRUE(contains(compare.out, "dense"));
   EXPECT_TRUE(contains(compare.out, "saved"));
@@ -164,9 +158,9 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   write_safetensors(path("foreign"), {{}, {{"w", Tensor::zeros({2, 2})}}});
   EXPECT_EQ(run("inspect " + path("foreign")).exit_code, 0);
   expect_failure("eval --model-file " + path("foreign"), 4, "give --model and --dataset");
-  expect_failure(
-      "eval --model mlp --dataset synthetic --data-dir " + path("cache") + " --model-file " + path("foreign"),
-      4, "w is not part of it");
+  expect_failure("eval --model mlp --dataset synthetic --data-dir " + path("cache") + " --model-file " +
+                     path("foreign"),
+                 4, "w is not part of it");
   expect_failure("export --model-file " + path("foreign"), 4, "lacks \"format\"");
   TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};
   write_safetensors(path("newer"), content);
@@ -217,8 +211,7 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
 
   // Training starts from any of them: at a rate of zero it ends where it started.
   for (const char* start : {"ab", "ab/model_timm.safetensors", "merged"}) {
-    const std::string train =
-        tiny_train("further", "--width 0.25 --ranks 2 --overwrite --weights " + path(start));
+    const std::string train = tiny_train("further", "--width 0.25 --ranks 2 --overwrite --weights " + path(start));
     const Outcome further = run(replaced(train, "--lr 0.01", "--lr 0"));
     EXPECT_EQ(further.exit_code, 0) << further.err;
     EXPECT_EQ(evaluation_in(run("eval --model-file " + path("further") + data).out), trained) << start;
@@ -235,11 +228,9 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
 }
 
 TEST_F(CliTest, PythonReadsAModelWithItsFactorsMultiplied) {
-  if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0)
-    GTEST_SKIP() << "this system has no Python with NumPy";
+  if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "this system has no Python with NumPy";
   const std::string train = tiny_train(
-      "ab",
-      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
+      "ab", "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
   ASSERT_EQ(run(replaced(train, "--model mlp", "--model resnet20")).exit_code, 0);
   ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged")).exit_code, 0);
   const std::string script = fmt::format(
@@ -262,8 +253,7 @@ TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
   EXPECT_EQ(evaluation_in(foreign.out), evaluation_in(own)) << foreign.err;
   expect_failure(eval + path("foreign") + " --model mlp --image-size 16", 4,
                  "fc1.weight is float32 [512, 3072], expected");
-  expect_failure(eval + path("foreign") + " --model mlp --classes 3", 4,
-                 "fc4.weight is float32 [10, 512], expected");
+  expect_failure(eval + path("foreign") + " --model mlp --classes 3", 4, "fc4.weight is float32 [10, 512], expected");
   expect_failure(eval + path("foreign") + " --model lenet", 2, "there is no model 'lenet'");
   expect_failure(eval + path("run") + " --model mlp", 2, "leave out --model");
   expect_failure("eval --data-dir x --model mlp --model-file " + path("foreign"), 2, "give --dataset");
@@ -274,8 +264,8 @@ TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
   write_safetensors(path("seven"), content);
   const Outcome fresh = run(tiny_train("fresh", "--ranks 2 --weights " + path("seven")));
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_TRUE(contains(fresh.err,
-                       "a different number of classes than cifar10; fc4.weight and fc4.bias start from drawn"));
+  EXPECT_TRUE(
+      contains(fresh.err, "a different number of classes than cifar10; fc4.weight and fc4.bias start from drawn"));
   EXPECT_EQ(fresh.err.find("warning"), fresh.err.rfind("warning")) << fresh.err;
 }
 

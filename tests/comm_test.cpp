@@ -43,9 +43,7 @@ Transport threads(int ranks) {
 bool over_nccl() { return std::getenv("AB_TEST_NCCL") != nullptr; }
 
 /// The GPU of this process. Threads share the first.
-Device test_gpu() {
-  return {DeviceKind::cuda, over_nccl() ? local_rank() % std::max(1, cuda_device_count()) : 0};
-}
+Device test_gpu() { return {DeviceKind::cuda, over_nccl() ? local_rank() % std::max(1, cuda_device_count()) : 0}; }
 
 /// Processes share GPUs when there are not enough of them.
 void run_over_nccl(CommOptions options, const Body& body) {
@@ -62,7 +60,10 @@ std::vector<Transport> transports() {
   if (launched_by_mpi())
     return {{"mpi", [](const CommOptions& options, const Body& body) { body(*make_mpi_comm(options)); }}};
   return {{"self", [](const CommOptions& options, const Body& body) { body(*make_self_comm(options)); }},
-          threads(1), threads(2), threads(4), threads(5)};
+          threads(1),
+          threads(2),
+          threads(4),
+          threads(5)};
 }
 
 class CommTest : public testing::TestWithParam<Transport> {
@@ -76,20 +77,18 @@ INSTANTIATE_TEST_SUITE_P(Transports, CommTest, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param.name; });
 
 /// Elements that depend on the index and, unless it is negative, on the rank.
-template <class T>
-Tensor numbered(std::int64_t elements, int rank) {
+template <class T> Tensor numbered(std::int64_t elements, int rank) {
   Tensor t(Shape{elements}, dtype_of<T>);
-  for (std::int64_t i = 0; i < elements; ++i)
-    t.data<T>()[i] = static_cast<T>(static_cast<float>(i % 50 + 10 * rank));
+  for (std::int64_t i = 0; i < elements; ++i) t.data<T>()[i] = static_cast<T>(static_cast<float>(i % 50 + 10 * rank));
   return t;
 }
 
 /// Numbers that T does not have are rounded once.
-template <class T>
-void expect_all(const Tensor& t, const std::function<double(std::int64_t)>& expected) {
+template <class T> void expect_all(const Tensor& t, const std::function<double(std::int64_t)>& expected) {
   const auto values = t.to_doubles();
   for (std::size_t i = 0; i < values.size(); ++i)
-    ASSERT_EQ(values[i], static_cast<double>(static_cast<T>(static_cast<float>(expected(static_cast<std::int64_t>(i))))))
+    ASSERT_EQ(values[i],
+              static_cast<double>(static_cast<T>(static_cast<float>(expected(static_cast<std::int64_t>(i))))))
         << "element " << i;
 }
 
@@ -100,8 +99,7 @@ Tensor rough_floats(std::int64_t elements, int rank) {
   const Philox random{7, static_cast<std::uint64_t>(rank)};
   Tensor t(Shape{elements});
   for (std::int64_t i = 0; i < elements; ++i)
-    t.data<float>()[i] =
-        random.normal(static_cast<std::uint64_t>(i)) * std::exp2f(static_cast<float>((i + rank) % 24));
+    t.data<float>()[i] = random.normal(static_cast<std::uint64_t>(i)) * std::exp2f(static_cast<float>((i + rank) % 24));
   return t;
 }
 
@@ -110,8 +108,7 @@ void expect_equal_bits_on_all_ranks(Comm& comm, const Tensor& mine) {
   comm.all_gather(mine.view(Shape{mine.numel()}), all);
   for (int r = 0; r < comm.size(); ++r) {
     const Tensor other = all.slice(r * mine.numel(), (r + 1) * mine.numel());
-    EXPECT_EQ(std::memcmp(mine.raw(), other.raw(), mine.bytes()), 0)
-        << "ranks " << comm.rank() << " and " << r;
+    EXPECT_EQ(std::memcmp(mine.raw(), other.raw(), mine.bytes()), 0) << "ranks " << comm.rank() << " and " << r;
   }
 }
 
@@ -142,8 +139,7 @@ TEST_P(CommTest, BarrierHoldsEveryRankUntilTheLastArrives) {
   });
 }
 
-template <class T>
-void check_broadcast(Comm& comm) {
+template <class T> void check_broadcast(Comm& comm) {
   for (int root = 0; root < comm.size(); ++root)
     for (const std::int64_t n : {0, 1, 3, 1000}) {
       const Tensor t = numbered<T>(n, comm.rank()), expected = numbered<T>(n, root);
@@ -162,8 +158,7 @@ TEST_P(CommTest, BroadcastOfEveryTypeFromEveryRank) {
   });
 }
 
-template <class T>
-void check_all_reduce(Comm& comm) {
+template <class T> void check_all_reduce(Comm& comm) {
   const int p = comm.size();
   for (const std::int64_t n : {0, 1, 2, 7, 5000}) {
     Tensor t = numbered<T>(n, comm.rank());
@@ -190,8 +185,7 @@ TEST_P(CommTest, AllReduceOfEveryTypeAndOperation) {
 
 /// Operands that T has exactly; their float64 sum, rounded once, is what every rank shall hold, save for the float32 in
 /// which it was added. Over NCCL every hop rounds.
-template <class T>
-void check_16_bit_sums(Comm& comm, double rounding) {
+template <class T> void check_16_bit_sums(Comm& comm, double rounding) {
   constexpr std::int64_t n = 4001;
   const Tensor mine = cast(rough_floats(n, comm.rank()), dtype_of<T>);
   std::vector<double> sums(n, 0), magnitudes(n, 0);
@@ -215,7 +209,8 @@ TEST_P(CommTest, SumsOf16BitsAreRoundedOnce) {
     Tensor tiny(Shape{1}, DType::float16);      // summed in float16, three of these would be lost beside 2048
     tiny.data<float16>()[0] = comm.rank() == 0 ? 2048.0f : 0.75f;
     comm.all_reduce(tiny, ReduceOp::sum);
-    if (!over_nccl()) EXPECT_EQ(tiny.item(), static_cast<float>(static_cast<float16>(2048 + 0.75f * (comm.size() - 1))));
+    if (!over_nccl())
+      EXPECT_EQ(tiny.item(), static_cast<float>(static_cast<float16>(2048 + 0.75f * (comm.size() - 1))));
   });
 }
 
@@ -247,8 +242,7 @@ TEST_P(CommTest, EveryAlgorithmHasTheSameBitsOnAllTransports) {
             comm.all_reduce(mine, call.op);
             const Layout layout(consecutive_nodes(comm.size(), 2));
             std::vector<Tensor> expected;
-            for (int r = 0; r < comm.size(); ++r)
-              expected.push_back(cast(rough_floats(call.elements, r), dtype));
+            for (int r = 0; r < comm.size(); ++r) expected.push_back(cast(rough_floats(call.elements, r), dtype));
             for (int r = 0; r < comm.size(); ++r)
               reduce_shared_part(route_of(call.what, algorithm, layout), layout, call, r, expected);
             EXPECT_EQ(mine.to_doubles(), expected[0].to_doubles()) << name_of(algorithm);
@@ -291,8 +285,7 @@ TEST_P(CommTest, AVirtualNetworkHoldsCollectivesBackAndCountsTheirBytes) {
           // All that the cards of the nodes have sent, each counted by the first of its ranks.
           const bool first_of_node = comm.rank() % 2 == 0;
           const Tensor sums = Tensor::from(
-              std::vector<double>{first_of_node ? static_cast<double>(after - before) : 0,
-                                  sent.inter_node_sent_bytes},
+              std::vector<double>{first_of_node ? static_cast<double>(after - before) : 0, sent.inter_node_sent_bytes},
               {2});
           comm.all_reduce(sums, ReduceOp::sum);
           EXPECT_NEAR(sums.data<double>()[0], sums.data<double>()[1], 1e-6) << name_of(algorithm);
@@ -320,8 +313,7 @@ TEST_P(CommTest, ReduceScatterGivesEachRankItsPart) {
       const Tensor in = numbered<float>(p * part, comm.rank()), out(Shape{part});
       comm.reduce_scatter(in, out, ReduceOp::mean);
       const std::int64_t first = comm.rank() * part;
-      expect_all<float>(out,
-                        [=](std::int64_t i) { return static_cast<double>((first + i) % 50) + 5 * (p - 1); });
+      expect_all<float>(out, [=](std::int64_t i) { return static_cast<double>((first + i) % 50) + 5 * (p - 1); });
     }
   });
 }
@@ -332,8 +324,7 @@ TEST_P(CommTest, AllGatherTakesPartsOfDifferentSizeEvenNone) {
     for (int r = 0; r < comm.size(); ++r) counts.push_back(r % 3 == 1 ? 0 : 4 * r + 2);
     const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     const Tensor out(Shape{total}, DType::bfloat16);
-    comm.all_gather_v(numbered<bfloat16>(counts[static_cast<std::size_t>(comm.rank())], comm.rank()), out,
-                      counts);
+    comm.all_gather_v(numbered<bfloat16>(counts[static_cast<std::size_t>(comm.rank())], comm.rank()), out, counts);
     std::int64_t begin = 0;
     for (int r = 0; r < comm.size(); ++r) {
       const std::int64_t n = counts[static_cast<std::size_t>(r)];
@@ -398,8 +389,8 @@ TEST_P(CommTest, EveryCollectiveMayBeInFlight) {
                         numbered<float>(3 * p, comm.rank() + k), Tensor(Shape{3}), numbered<float>(7, comm.rank())});
       const Round& round = rounds.back();
       requests.push_back(comm.broadcast_async(round.sent, last));
-      requests.push_back(comm.all_gather_async(Tensor::from(std::vector<std::int64_t>{comm.rank() + k}, Shape{1}),
-                                               round.gathered));
+      requests.push_back(
+          comm.all_gather_async(Tensor::from(std::vector<std::int64_t>{comm.rank() + k}, Shape{1}), round.gathered));
       requests.push_back(comm.reduce_scatter_async(round.parts, round.mine, ReduceOp::sum));
       requests.push_back(comm.all_reduce_async(round.summed, ReduceOp::max));
     }
@@ -432,8 +423,7 @@ TEST_P(CommTest, GroupsOfAnySizeWorkSideBySide) {
 
     // Requests of the world and of a group may be in flight together.
     const Tensor a = Tensor::scalar(1), b = Tensor::scalar(1);
-    Request of_world = world.all_reduce_async(a, ReduceOp::sum),
-            of_group = group->all_reduce_async(b, ReduceOp::sum);
+    Request of_world = world.all_reduce_async(a, ReduceOp::sum), of_group = group->all_reduce_async(b, ReduceOp::sum);
     of_group.wait();
     of_world.wait();
     EXPECT_EQ(a.item(), world.size());
@@ -497,7 +487,8 @@ TEST_P(DeviceCommTest, ReductionsAndTransfersEqualThoseInHostMemory) {
         return part;
       });
     }
-    expect_same_on_device(comm, numbered<bfloat16>(100, rank), [&](const Tensor& t) { return comm.broadcast(t, p - 1), t; });
+    expect_same_on_device(comm, numbered<bfloat16>(100, rank),
+                          [&](const Tensor& t) { return comm.broadcast(t, p - 1), t; });
     std::vector<std::int64_t> counts;
     for (int r = 0; r < p; ++r) counts.push_back(r % 3 == 1 ? 0 : 4 * r + 2);
     const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -559,9 +550,8 @@ TEST_P(DeviceCommTest, RequestsOfGroupsAreInFlightTogether) {
     for (Request& request : requests) request.wait();
     for (int k = 0; k < 20; ++k) {
       const int p = k % 2 == 0 ? world.size() : group->size();
-      expect_all<float>(tensors[static_cast<std::size_t>(k)], [p](std::int64_t i) {
-        return p * static_cast<double>(i % 50) + 10 * sum_of_ranks(p);
-      });
+      expect_all<float>(tensors[static_cast<std::size_t>(k)],
+                        [p](std::int64_t i) { return p * static_cast<double>(i % 50) + 10 * sum_of_ranks(p); });
     }
   });
 }
@@ -675,8 +665,7 @@ TEST_P(CommTest, RanksPerNodeSetsTheLedgersNodes) {
 // --- When things go wrong: threads only; an MPI world does not survive it, see mpi_fault_test.cpp.
 
 /// Runs `body` on four threads and returns what run_thread_ranks throws; `seen` receives each rank's error.
-std::string failure_of(const Body& body, std::vector<std::string>* seen = nullptr,
-                       std::chrono::seconds timeout = 30s) {
+std::string failure_of(const Body& body, std::vector<std::string>* seen = nullptr, std::chrono::seconds timeout = 30s) {
   std::vector<std::string> errors(4);
   std::string thrown = "nothing was thrown";
   try {
@@ -713,8 +702,7 @@ TEST(ThreadRanks, AFailingRankWakesAllGroupsAndItsOwnErrorIsRethrown) {
       &seen);
   EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
   EXPECT_EQ(thrown, "disk on fire");
-  for (const int rank : {0, 1, 3})
-    EXPECT_EQ(seen[static_cast<std::size_t>(rank)], "rank 2 failed: disk on fire");
+  for (const int rank : {0, 1, 3}) EXPECT_EQ(seen[static_cast<std::size_t>(rank)], "rank 2 failed: disk on fire");
 }
 
 TEST(ThreadRanks, AbortReleasesTheOthers) {
@@ -752,18 +740,15 @@ TEST(ThreadRanks, DifferentCallsAreAnErrorOnAllRanks) {
     EXPECT_NE(thrown.find("all_reduce(mean) of 100 float32"), std::string::npos) << thrown;
     return thrown;
   };
-  const auto contains = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   EXPECT_TRUE(contains(mismatch([](Comm& c) { c.broadcast(Tensor::zeros(Shape{100}), 0); }),
                        "broadcast(root 0) of 100 float32"));
-  EXPECT_TRUE(contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{200}), ReduceOp::mean); }),
-                       "of 200 float32"));
-  EXPECT_TRUE(contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}), ReduceOp::sum); }),
-                       "all_reduce(sum)"));
+  EXPECT_TRUE(
+      contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{200}), ReduceOp::mean); }), "of 200 float32"));
+  EXPECT_TRUE(
+      contains(mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}), ReduceOp::sum); }), "all_reduce(sum)"));
   EXPECT_TRUE(contains(
-      mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}, DType::float64), ReduceOp::mean); }),
-      "float64"));
+      mismatch([](Comm& c) { c.all_reduce(Tensor::zeros(Shape{100}, DType::float64), ReduceOp::mean); }), "float64"));
 }
 
 TEST(ThreadRanks, AMissingRankIsNamedAfterTheTimeout) {

@@ -58,7 +58,9 @@ TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
 
 // What ranks r are rounded up to follows the device, unless somebody says so or the authors' release did.
 TEST_F(ConfigTest, TheMultipleOfRanksFollowsTheDevice) {
-  const auto multiple = [](const std::vector<FlagValue>& flags) { return rank_multiple(resolve_train_config(flags, "")); };
+  const auto multiple = [](const std::vector<FlagValue>& flags) {
+    return rank_multiple(resolve_train_config(flags, ""));
+  };
   EXPECT_EQ(multiple({}), 1);
   EXPECT_EQ(multiple({{"device", "cuda"}}), 8);
   EXPECT_EQ(multiple({{"device", "cuda:1"}, {"ab.rank_multiple", "3"}}), 3);
@@ -94,10 +96,8 @@ struct Anything {
   template <class T> operator T() const;
 };
 template <class T, class... Fields> constexpr std::size_t field_count() {
-  if constexpr (requires { T{Fields{}..., Anything{}}; })
-    return field_count<T, Fields..., Anything>();
-  else
-    return sizeof...(Fields);
+  if constexpr (requires { T{Fields{}..., Anything{}}; }) return field_count<T, Fields..., Anything>();
+  else return sizeof...(Fields);
 }
 
 TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
@@ -105,8 +105,8 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
   for (const Setting& setting : train_settings()) ++settings[setting.table()];
   EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
   // The schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
-  EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() +
-                                   1 /* preset */);
+  EXPECT_EQ(settings.at("ab"),
+            field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() + 1 /* preset */);
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
@@ -125,19 +125,15 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
     const std::string where = setting.key;
-    if (setting.type == SettingType::on_off)
-      assign(setting, config, toml_text(setting, config) == "false", where);
+    if (setting.type == SettingType::on_off) assign(setting, config, toml_text(setting, config) == "false", where);
     else if (!setting.words.empty())
       assign(setting, config,
              Value(setting.words.back()) == setting.get(config) ? setting.words.front() : setting.words.back(), where);
-    else if (setting.type == SettingType::text)
-      assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
+    else if (setting.type == SettingType::text) assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
     else if (setting.type == SettingType::list)
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
-    else if (setting.type == SettingType::real)
-      assign(setting, config, 0.1234567890123456, where);
-    else
-      assign(setting, config, std::int64_t{7}, where);
+    else if (setting.type == SettingType::real) assign(setting, config, 0.1234567890123456, where);
+    else assign(setting, config, std::int64_t{7}, where);
   }
   config.lr = 0.2;
   config.device = "cuda:3";
@@ -178,21 +174,17 @@ TEST_F(ConfigTest, BrokenTomlNamesTheLine) {
 }
 
 TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
-  for (const char* value :
-       {"nan", "-nan", "inf", "-inf", "-1", "1e999", "1001", "", "x", "0.1x", " 0.1", "0,1"})
+  for (const char* value : {"nan", "-nan", "inf", "-inf", "-1", "1e999", "1001", "", "x", "0.1x", " 0.1", "0,1"})
     EXPECT_TRUE(contains(refused("lr", value), "allowed is a number, 0 to 1000")) << value;
   for (const char* value : {"0", "-5", "65537", "99999999999999999999", "1.5", "1e3", "nan", "0x10", ""})
     EXPECT_TRUE(contains(refused("batch_size", value), "--batch-size cannot be")) << value;
   EXPECT_TRUE(contains(refused("epochs", "99999999999"), "allowed is an integer, 1 to 1e6"));
   EXPECT_TRUE(contains(refused("epochs", "0"), "--epochs cannot be 0"));
-  EXPECT_TRUE(
-      contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
+  EXPECT_TRUE(contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
   EXPECT_TRUE(contains(refused("ab.group_size", "-2"), "an integer, -1 to 65536"));
-  EXPECT_TRUE(
-      contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
+  EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
   EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
-  EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"),
-                       "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
+  EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
 }
 
 TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
@@ -207,10 +199,8 @@ TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
 }
 
 TEST_F(ConfigTest, WordsOutsideTheListAreRefusedWithTheList) {
-  EXPECT_TRUE(
-      contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd, adamw or lars"));
-  EXPECT_TRUE(
-      contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
+  EXPECT_TRUE(contains(refused("optimizer", "adam"), "--optimizer cannot be 'adam'; allowed is sgd, adamw or lars"));
+  EXPECT_TRUE(contains(refused_toml("[ab]\nsync = \"fulll\"\n"), "allowed is full, with-stale, only-learned"));
   EXPECT_TRUE(contains(refused("nesterov", "maybe"), "allowed is true or false"));
 }
 
@@ -221,8 +211,7 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
                                     resolve_train_config({{"epochs", "1"}, {"steps", "1"}}, "");
                                   }),
                        "--epochs and --steps exclude each other"));
-  const TrainConfig config =
-      from_toml("epochs = 3\nwarmup_epochs = 0.5\n", {{"steps", "10"}, {"warmup_steps", "2"}});
+  const TrainConfig config = from_toml("epochs = 3\nwarmup_epochs = 0.5\n", {{"steps", "10"}, {"warmup_steps", "2"}});
   EXPECT_EQ(config.epochs, 0);
   EXPECT_EQ(config.steps, 10);
   EXPECT_EQ(config.warmup_epochs, 0);

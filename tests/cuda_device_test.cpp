@@ -74,8 +74,7 @@ TEST(UploadSlot, CopiesAreOrderedWithTheWorkThatReadsThem) {
   const Tensor busy = Tensor::zeros({16 << 20}, DType::uint8, gpu), work = busy.clone();
   std::array slots{cuda_upload_slot(0, kBytes), cuda_upload_slot(0, kBytes)};
   std::vector<Tensor> received;
-  for (int block = 0; block < kBlocks; ++block)
-    received.emplace_back(Shape{std::int64_t{kRead}}, DType::uint8, gpu);
+  for (int block = 0; block < kBlocks; ++block) received.emplace_back(Shape{std::int64_t{kRead}}, DType::uint8, gpu);
   int sent = 0;
   const auto slot_of = [&](int block) -> UploadSlot& { return *slots[static_cast<std::size_t>(block) % 2]; };
   const auto send = [&] {

@@ -322,10 +322,8 @@ void expect_rows(const Tensor& got, const Tensor& expected) {
   const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
   const auto columns = static_cast<std::size_t>(got.dim(-1));
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (i < columns)
-      ASSERT_TRUE(std::isnan(a[i]) || !std::isnan(b[i])) << "column " << i;
-    else
-      ASSERT_NEAR(a[i], b[i], 2e-2 * std::fmax(1, std::abs(b[i]))) << "element " << i;
+    if (i < columns) ASSERT_TRUE(std::isnan(a[i]) || !std::isnan(b[i])) << "column " << i;
+    else ASSERT_NEAR(a[i], b[i], 2e-2 * std::fmax(1, std::abs(b[i]))) << "element " << i;
   }
 }
 
@@ -371,8 +369,14 @@ void expect_close(const Tensor& got, const Tensor& expected, double tolerance) {
     ASSERT_NEAR(a[i], b[i], tolerance * std::fmax(1, std::abs(b[i]))) << "element " << i;
 }
 
-constexpr Conv2dSpec kSmall{.batch = 8, .height = 16, .width = 16, .in_channels = 64, .out_channels = 64,
-                            .kernel_h = 3, .kernel_w = 3, .padding = 1};
+constexpr Conv2dSpec kSmall{.batch = 8,
+                            .height = 16,
+                            .width = 16,
+                            .in_channels = 64,
+                            .out_channels = 64,
+                            .kernel_h = 3,
+                            .kernel_w = 3,
+                            .padding = 1};
 
 // float32 without TF32 shows whether cuDNN's notes tell the truth about what it compiles.
 TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {

@@ -86,8 +86,7 @@ TEST_F(DataTest, ReadsHandmadeCifar10AsNhwc) {
   const auto image = train.image(14);
   for (int pixel = 0; pixel < 1024; ++pixel)
     for (int c = 0; c < 3; ++c)
-      ASSERT_EQ(image[static_cast<std::size_t>(3 * pixel + c)], made_byte(4, 1024 * c + pixel))
-          << pixel << ' ' << c;
+      ASSERT_EQ(image[static_cast<std::size_t>(3 * pixel + c)], made_byte(4, 1024 * c + pixel)) << pixel << ' ' << c;
 }
 
 TEST_F(DataTest, ReadsOfficialSubfolders) {
@@ -112,8 +111,7 @@ TEST_F(DataTest, MissingFolderSaysWhatToDo) {
   EXPECT_TRUE(contains(empty, "looked for data_batch_1.bin in '" + folder_.string() + "'"));
   EXPECT_TRUE(contains(empty, "cifar-10-batches-bin"));
   EXPECT_TRUE(contains(empty, "apps/fetch_cifar10.sh"));
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::data, [&] { load_cifar100(folder_.string()); }), "cifar-100-binary"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { load_cifar100(folder_.string()); }), "cifar-100-binary"));
   fs::create_directory(folder_ / "cifar-10-batches-py");
   EXPECT_TRUE(contains(cifar10_error(folder_), "version for Python"));
 }
@@ -156,9 +154,9 @@ TEST_F(DataTest, LabelOutOfRangeNamesFileAndRecord) {
     write_records(folder_ / "train.bin", 4, {20, 100});
     write_records(folder_ / "test.bin", 4, {20, 100});
     poke(folder_ / "test.bin", 2 * 3074 + byte, 200);
-    EXPECT_TRUE(contains(
-        message_of(ErrorKind::data, [&] { load_cifar100(folder_.string()); }),
-        byte == 0 ? "the coarse label 200, expected 0 to 19" : "the fine label 200, expected 0 to 99"));
+    EXPECT_TRUE(
+        contains(message_of(ErrorKind::data, [&] { load_cifar100(folder_.string()); }),
+                 byte == 0 ? "the coarse label 200, expected 0 to 19" : "the fine label 200, expected 0 to 99"));
   }
 }
 
@@ -256,8 +254,7 @@ TEST_F(DataTest, SyntheticSetSurvivesARace) {
       EXPECT_EQ(load_cifar10(set).train.count, 50);
     });
   for (std::thread& racer : racers) racer.join();
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator{}), 1)
-      << "temporary folders remain";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator{}), 1) << "temporary folders remain";
 }
 
 TEST_F(DataTest, SyntheticSetReportsWhatIsWrong) {
@@ -272,8 +269,8 @@ TEST_F(DataTest, SyntheticSetReportsWhatIsWrong) {
   const SyntheticOptions options{.train_count = 10, .test_count = 2};
   const fs::path set = ensure_synthetic_cifar10(options, folder_.string());
   fs::resize_file(set / "data_batch_2.bin", 3073);
-  EXPECT_TRUE(contains(error_of(ErrorKind::data, options, folder_),
-                       "has 3073 bytes, expected 6146; delete the folder"));
+  EXPECT_TRUE(
+      contains(error_of(ErrorKind::data, options, folder_), "has 3073 bytes, expected 6146; delete the folder"));
   fs::remove(set / "data_batch_2.bin");
   EXPECT_TRUE(contains(error_of(ErrorKind::data, options, folder_), "delete the folder"));
 }

@@ -170,7 +170,8 @@ TEST_F(DeviceTest, TheHostCannotTouchTheMemoryOfTheEmulatedGpu) {
 TEST_F(DeviceTest, KernelsOfTheEmulatedGpuAreNotGivenHostMemory) {
   if (!kEmulated) GTEST_SKIP() << "a real GPU reports an illegal address, and is lost to the process";
   const Tensor parameter = Tensor::zeros({4}, DType::float32, {DeviceKind::cuda, 0}), gradient = Tensor::zeros({4});
-  EXPECT_THROW(map(parameter.device(), 4, parameter.data<float>(), kernels::Same<float>{}, gradient.data<float>()), Bug);
+  EXPECT_THROW(map(parameter.device(), 4, parameter.data<float>(), kernels::Same<float>{}, gradient.data<float>()),
+               Bug);
 }
 
 // Every row of the list, as it is set to by itself.
@@ -477,8 +478,14 @@ TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
 
 // Winograd halves the work of the dense convolution on a CPU, and there alone.
 TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
-  constexpr Conv2dSpec kSpec{.batch = 4, .height = 16, .width = 16, .in_channels = 32, .out_channels = 32,
-                             .kernel_h = 3, .kernel_w = 3, .padding = 1};
+  constexpr Conv2dSpec kSpec{.batch = 4,
+                             .height = 16,
+                             .width = 16,
+                             .in_channels = 32,
+                             .out_channels = 32,
+                             .kernel_h = 3,
+                             .kernel_w = 3,
+                             .padding = 1};
   const auto runs_factors = [&](Device device) {
     Weight weight("w", Tensor::zeros({32, 3, 3, 32}, DType::float32, device), ParamRole::weight);
     weight.factorise(Tensor::zeros({32, 20}, DType::float32, device), Tensor::zeros({20, 288}, DType::float32, device),
@@ -496,9 +503,8 @@ TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {
   for (const char* device : {"cpu", "cuda"}) {
     TrainConfig config = short_run("dense");
     config.device = device;
-    const std::string message = testing::message_of(ErrorKind::data, [&] {
-      run_thread_ranks(1, {}, [&](Comm& world) { train(config, world, set, {}); });
-    });
+    const std::string message = testing::message_of(
+        ErrorKind::data, [&] { run_thread_ranks(1, {}, [&](Comm& world) { train(config, world, set, {}); }); });
     EXPECT_TRUE(testing::contains(message, "has the label 10, expected 0 to 9"));
   }
 }

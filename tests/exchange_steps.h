@@ -9,8 +9,8 @@
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/random.h"
-#include "engine/sync/sync_strategy.h"
 #include "engine/sync/replica_strategy.h"
+#include "engine/sync/sync_strategy.h"
 
 namespace ab::testing {
 

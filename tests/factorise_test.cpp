@@ -51,7 +51,8 @@ TEST(Factorise, CutKeepsTheLeadingDirections) {
   const LowRank full = decompose(random_tensor({30, 20}, 2), nullptr, SvdMethod::gram);
   std::vector<float> sigma(20, 0.1f);
   sigma[0] = 4, sigma[1] = 2, sigma[2] = 1;
-  const Tensor w = product_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
+  const Tensor w =
+      product_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
   RankPolicy policy;
   policy.kind = RankPolicy::Kind::sigma_cutoff;
   const LowRank cut = decompose(w, &policy, SvdMethod::gram);
@@ -92,7 +93,8 @@ TEST(Factorise, TangentLiftIsExactOnTheTangentSpace) {
 Tensor split_in_place(Layer& layer, Weight::Mode mode, Execution execution) {
   Weight& weight = *inventory_of(layer).weights[0];
   RankPolicy policy;
-  FactorPair pair = apply_gauge(decompose(weight.dense().value.value(), &policy, SvdMethod::gram), Gauge::split_sigma, weight.trains_outer(mode));
+  FactorPair pair = apply_gauge(decompose(weight.dense().value.value(), &policy, SvdMethod::gram), Gauge::split_sigma,
+                                weight.trains_outer(mode));
   const Tensor w = product_of(pair);
   weight.factorise(pair.outer, pair.inner, mode);
   weight.set_execution(execution);
@@ -158,20 +160,20 @@ TEST_P(FactoredLayer, Conv2d) {
   compare(factored, dense, random_tensor({2, 7, 7, in}, 11));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Orientations, FactoredLayer,
-    ::testing::ValuesIn([] {
-      std::vector<Case> cases;
-      for (bool transposed : {false, true})
-        for (Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
-          for (Execution execution : {Execution::factors, Execution::form_w}) cases.push_back({transposed, mode, execution});
-      return cases;
-    }()),
-    [](const auto& info) {
-      const Case& c = info.param;
-      return fmt::format("{}_{}_{}", c.transposed ? "wide" : "tall", c.mode == Weight::Mode::train_a ? "a" : "b",
-                         c.execution == Execution::factors ? "factors" : "formed");
-    });
+INSTANTIATE_TEST_SUITE_P(Orientations, FactoredLayer, ::testing::ValuesIn([] {
+                           std::vector<Case> cases;
+                           for (bool transposed : {false, true})
+                             for (Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
+                               for (Execution execution : {Execution::factors, Execution::form_w})
+                                 cases.push_back({transposed, mode, execution});
+                           return cases;
+                         }()),
+                         [](const auto& info) {
+                           const Case& c = info.param;
+                           return fmt::format("{}_{}_{}", c.transposed ? "wide" : "tall",
+                                              c.mode == Weight::Mode::train_a ? "a" : "b",
+                                              c.execution == Execution::factors ? "factors" : "formed");
+                         });
 
 TEST(Weight, RestoringGivesADenseWeightAgain) {
   Conv2d layer("conv", 4, 8, 3, {}, false, {});

@@ -39,9 +39,7 @@ TEST(Fastest, FirstRunsDoNotCount) {
   EXPECT_EQ(FakeClock({{0.1, 3.0}, {50.0, 2.0}}).choose(), 1u);  // one loads code, the other happens to be quick once
 }
 
-TEST(Fastest, OneDisturbedRunDoesNotDecide) {
-  EXPECT_EQ(FakeClock({{2.0}, {1.0, 9.0, 1.0, 9.0}}).choose(), 1u);
-}
+TEST(Fastest, OneDisturbedRunDoesNotDecide) { EXPECT_EQ(FakeClock({{2.0}, {1.0, 9.0, 1.0, 9.0}}).choose(), 1u); }
 
 TEST(Fastest, EqualTimesKeepTheOrderOfTheLibrary) {
   EXPECT_EQ(FakeClock({{1.0}, {0.99}, {0.995}}).choose(), 0u);

@@ -75,8 +75,10 @@ void run_matmul(OpRun& r) {
 
 void run_conv2d(OpRun& r) {
   const auto option = [&](const char* key) { return r.fixture().option<std::int64_t>(key); };
-  const Conv2dOptions options{.stride = option("stride"), .padding = option("padding"),
-                              .dilation = option("dilation"), .groups = option("groups")};
+  const Conv2dOptions options{.stride = option("stride"),
+                              .padding = option("padding"),
+                              .dilation = option("dilation"),
+                              .groups = option("groups")};
   const Var x = r.leaf("x"), w = r.leaf("w"), b = r.leaf("b");
   r.check(conv2d(x, w, b, options));
 }
@@ -98,7 +100,8 @@ void run_layer_norm(OpRun& r) {
 }
 
 Pool2dOptions pool_options(const Case& c) {
-  return {.kernel = c.option<std::int64_t>("kernel"), .stride = c.option<std::int64_t>("stride"),
+  return {.kernel = c.option<std::int64_t>("kernel"),
+          .stride = c.option<std::int64_t>("stride"),
           .padding = c.option<std::int64_t>("padding")};
 }
 void run_max_pool2d(OpRun& r) { r.check(max_pool2d(r.leaf("x"), pool_options(r.fixture()))); }

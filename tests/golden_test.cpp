@@ -31,7 +31,8 @@ std::unique_ptr<Optimizer> make_sgd(const Case& c, std::vector<Param*> params) {
 }
 
 std::unique_ptr<Optimizer> make_adamw(const Case& c, std::vector<Param*> params) {
-  return ab::make_adamw(std::move(params), {.beta1 = c.option<double>("beta1"), .beta2 = c.option<double>("beta2"),
+  return ab::make_adamw(std::move(params), {.beta1 = c.option<double>("beta1"),
+                                            .beta2 = c.option<double>("beta2"),
                                             .epsilon = c.option<double>("epsilon"),
                                             .weight_decay = c.option<double>("weight_decay")});
 }
@@ -76,16 +77,17 @@ TEST(GoldenOptimizer, AdamWMatchesPyTorch) {
 }
 
 TEST(GoldenSchedule, MatchesPyTorch) {
-  const std::map<std::string, LrSchedule::Kind> kinds{{"constant", LrSchedule::Kind::constant},
-                                                      {"step", LrSchedule::Kind::step},
-                                                      {"cosine", LrSchedule::Kind::cosine}};
+  const std::map<std::string, LrSchedule::Kind> kinds{
+      {"constant", LrSchedule::Kind::constant}, {"step", LrSchedule::Kind::step}, {"cosine", LrSchedule::Kind::cosine}};
   const auto names = cases_of(optimizer_fixtures(), "schedule");
   ASSERT_GE(names.size(), 5u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const Case c(optimizer_fixtures(), name);
-    LrSchedule schedule{.kind = kinds.at(c.option<std::string>("kind")), .peak = c.option<double>("peak"),
-                        .start = c.option<double>("start"), .end = c.option<double>("end"),
+    LrSchedule schedule{.kind = kinds.at(c.option<std::string>("kind")),
+                        .peak = c.option<double>("peak"),
+                        .start = c.option<double>("start"),
+                        .end = c.option<double>("end"),
                         .warmup_steps = c.option<std::int64_t>("warmup_steps"),
                         .total_steps = c.option<std::int64_t>("total_steps")};
     if (schedule.kind == LrSchedule::Kind::step) {
@@ -117,7 +119,8 @@ class GoldenModel : public testing::TestWithParam<std::string> {
   double stored_norm(const Param& p) const { return fixture_.tensor("grad_norm/" + p.name).item(); }
 
   const Case fixture_{model_fixtures(), "model/" + GetParam()};
-  const std::int64_t batch_ = fixture_.option<std::int64_t>("batch"), classes_ = fixture_.option<std::int64_t>("classes");
+  const std::int64_t batch_ = fixture_.option<std::int64_t>("batch"),
+                     classes_ = fixture_.option<std::int64_t>("classes");
   const Tensor images_ = images(batch_, fixture_.option<std::int64_t>("image_size"));
   const Tensor labels_ = labels(batch_, classes_);
   std::unique_ptr<Layer> model_;
@@ -183,7 +186,8 @@ TEST_P(GoldenModel, LossesFollowPyTorch) {
   EXPECT_NEAR(loss().value().item(), stored, 1e-2 * stored) << "with running statistics";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::Values("resnet20", "vgg11_bn_cifar", "resnet50", "vgg11", "vit_s_16"),
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
+                         testing::Values("resnet20", "vgg11_bn_cifar", "resnet50", "vgg11", "vit_s_16"),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

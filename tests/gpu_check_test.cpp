@@ -84,14 +84,17 @@ TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {
       table(60, "check first 5 printf \"note: all is well\\nnote: very well\\n\"; skip second no time");
   EXPECT_EQ(good.exit_code, 0) << good.err;
   EXPECT_TRUE(std::regex_search(
-      good.out, std::regex("\nfirst +passed +\\d+  all is well\n +very well\nsecond +skipped +-  no time\ntotal +passed ")))
+      good.out,
+      std::regex("\nfirst +passed +\\d+  all is well\n +very well\nsecond +skipped +-  no time\ntotal +passed ")))
       << good.out;
   EXPECT_EQ(read_file(path("table.txt"), ErrorKind::data), good.out);
 
   const testing::Outcome bad = table(
-      60, "check bad 5 sh -c \"echo why; false\"; check slow 1 sleep 20; check good 5 true; check none 5 bash -c \"exit 77\"");
+      60,
+      "check bad 5 sh -c \"echo why; false\"; check slow 1 sleep 20; check good 5 true; check none 5 bash -c \"exit 77\"");
   EXPECT_EQ(bad.exit_code, 1) << bad.err;
-  EXPECT_TRUE(std::regex_search(bad.out, std::regex("\nbad +FAILED +\\d+  exit code 1, see bad\\.log: why\n"))) << bad.out;
+  EXPECT_TRUE(std::regex_search(bad.out, std::regex("\nbad +FAILED +\\d+  exit code 1, see bad\\.log: why\n")))
+      << bad.out;
   EXPECT_TRUE(std::regex_search(bad.out, std::regex("\nslow +FAILED +\\d+  longer than 1 s"))) << bad.out;
   EXPECT_TRUE(std::regex_search(bad.out, std::regex("\ngood +passed +\\d+  \nnone +skipped "))) << bad.out;
 }

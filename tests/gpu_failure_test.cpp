@@ -28,7 +28,8 @@ TEST_F(GpuFailureTest, NoDriver) {
 
 TEST_F(GpuFailureTest, DriverTooOld) {
   expect_refusal("FAKE_GPU_DRIVER=12040", fmt::format("the NVIDIA driver supports CUDA 12.4 but this build needs {}; "
-                                                      "update the driver", AB_CUDA_VERSION));
+                                                      "update the driver",
+                                                      AB_CUDA_VERSION));
 }
 
 TEST_F(GpuFailureTest, NoDevice) {
@@ -37,8 +38,7 @@ TEST_F(GpuFailureTest, NoDevice) {
 }
 
 TEST_F(GpuFailureTest, DeviceThatIsNotThere) {
-  const testing::Outcome outcome =
-      run(tiny_train("run", "--device cuda:2"), on_fake_gpu("FAKE_GPU_COUNT=2"));
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda:2"), on_fake_gpu("FAKE_GPU_COUNT=2"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.err, "abtrain: there is no GPU 2: this process sees 2, numbered from 0\n");
 }
@@ -54,8 +54,10 @@ TEST_F(GpuFailureTest, OutOfMemory) {
 
 // As where its libraries come from two installations. Ranks are threads here: both fail, one speaks.
 TEST_F(GpuFailureTest, CudnnDoesNotStart) {
-  const std::string train = fmt::format("train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --device "
-                                        "cuda --ranks 2 --batch-size 4 --steps 1 --out {}", small_cifar(), path("run"));
+  const std::string train = fmt::format(
+      "train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --device "
+      "cuda --ranks 2 --batch-size 4 --steps 1 --out {}",
+      small_cifar(), path("run"));
   const testing::Outcome outcome = run(train, "timeout 60 " + on_fake_gpu(""));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.err,
@@ -65,9 +67,10 @@ TEST_F(GpuFailureTest, CudnnDoesNotStart) {
 
 // Both have what NCCL needs to introduce them, and rank 1 no room for the model.
 TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
-  const std::string launcher =
-      fmt::format("timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_BYTES=1000; "
-                  "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh", AB_SOURCE_DIR, on_fake_gpu(""));
+  const std::string launcher = fmt::format(
+      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_BYTES=1000; "
+      "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
+      AB_SOURCE_DIR, on_fake_gpu(""));
   const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
   EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;

@@ -84,7 +84,8 @@ TEST(Graph, IsNotForACpu) {
 
 TEST(GraphUse, IsChosenByDeviceAndCollectives) {
   constexpr bool kBeside = true, kOnThreads = false;
-  const auto use = [](const char* word, const char* device, bool runs_beside_computation, SyncBn sync_bn = SyncBn::off) {
+  const auto use = [](const char* word, const char* device, bool runs_beside_computation,
+                      SyncBn sync_bn = SyncBn::off) {
     TrainConfig config;
     config.cuda_graph = word, config.device = device, config.sync_bn = sync_bn;
     return choose_graph_use(config, runs_beside_computation);

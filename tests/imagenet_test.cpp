@@ -53,8 +53,8 @@ Bytes make_jpeg(int height, int width, int shade, bool progressive = false) {
   Bytes row(3 * static_cast<std::size_t>(width));
   for (int y = 0; y < height; ++y) {
     for (std::size_t i = 0; i < row.size(); ++i)
-      row[i] = static_cast<std::uint8_t>(
-          (shade + static_cast<int>(i) + (y * 37 + static_cast<int>(i) * 11) % 60) % 256);
+      row[i] =
+          static_cast<std::uint8_t>((shade + static_cast<int>(i) + (y * 37 + static_cast<int>(i) * 11) % 60) % 256);
     JSAMPROW pointer = row.data();
     jpeg_write_scanlines(&codec, &pointer, 1);
   }
@@ -105,8 +105,7 @@ TEST(Decode, RefusesTruncatedFilesWhereverTheyAreCut) {
     EXPECT_EQ(out.height, 40);
     EXPECT_EQ(out.width, 50);
     for (std::size_t size = 0; size < whole.size(); size += size < 700 ? 13 : 3) {
-      const std::string message =
-          decode_error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
+      const std::string message = decode_error(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
       EXPECT_TRUE(message.starts_with("some/file: ")) << message;
     }
     Bytes longer = whole;
@@ -178,8 +177,7 @@ TEST(RealImageNet, DecodesAsPillowDoes) {
     for (std::size_t c = 0; c < 3; ++c) {
       double sum = 0;
       for (std::size_t i = c; i < image.pixels.size(); i += 3) sum += image.pixels[i];
-      const double deviation =
-          std::abs(3 * sum / static_cast<double>(image.pixels.size()) - std::stod(field[10 + c]));
+      const double deviation = std::abs(3 * sum / static_cast<double>(image.pixels.size()) - std::stod(field[10 + c]));
       EXPECT_LT(deviation, 0.02);
       largest = std::max(largest, deviation);
     }
@@ -243,8 +241,8 @@ std::vector<std::string> files_of(const Dataset& set) {
   std::vector<std::string> files;
   for (std::int64_t i = 0; i < set.count; ++i) {
     const fs::path path = folder.path(i);
-    files.push_back(fmt::format("{}/{} {}", path.parent_path().filename().string(), path.filename().string(),
-                                set.label(i)));
+    files.push_back(
+        fmt::format("{}/{} {}", path.parent_path().filename().string(), path.filename().string(), set.label(i)));
   }
   return files;
 }
@@ -255,8 +253,8 @@ TEST_F(ImageNetTest, ListsClassesAndFilesByName) {
   write_file(folder_ / "train/n01/.hidden.JPEG", {1});
   write_file(folder_ / "train/LICENSE", {1});
   const TrainAndTest data = load_imagenet(folder_.string());
-  EXPECT_EQ(files_of(*data.train), (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n01/z.JPEG 0",
-                                                             "n02/a.JPEG 1", "n02/b.JPEG 1"}));
+  EXPECT_EQ(files_of(*data.train),
+            (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n01/z.JPEG 0", "n02/a.JPEG 1", "n02/b.JPEG 1"}));
   EXPECT_EQ(files_of(*data.test), (std::vector<std::string>{"n01/x.JPEG 0", "n02/A.JPEG 1", "n02/y.JPEG 1"}));
   EXPECT_EQ(data.train->classes, 2);
   EXPECT_EQ(data.test->classes, 2);
@@ -282,8 +280,7 @@ TEST_F(ImageNetTest, FingerprintTellsListsApart) {
 TEST_F(ImageNetTest, ClassesComeFromTrain) {
   write_images();
   fs::remove_all(folder_ / "val/n01");
-  EXPECT_EQ(files_of(*load_imagenet(folder_.string()).test),
-            (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
+  EXPECT_EQ(files_of(*load_imagenet(folder_.string()).test), (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
       << "a class without images in val keeps its number";
   fs::create_directories(folder_ / "val/n015");
   EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train lacks"));
@@ -330,18 +327,15 @@ TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
     loader.start_epoch(4);
     const auto batch = loader.next();
     ASSERT_EQ(batch->images.shape(), (Shape{5, 20, 20, 3}));
-    const auto order =
-        training ? Sampler{5, 5, 0, 1, 3, true}.samples(4) : std::vector<std::int64_t>{0, 1, 2, 3, 4};
+    const auto order = training ? Sampler{5, 5, 0, 1, 3, true}.samples(4) : std::vector<std::int64_t>{0, 1, 2, 3, 4};
     for (std::size_t i = 0; i < 5; ++i) {
       EXPECT_EQ(batch->labels.span<std::int64_t>()[i], data.train->label(order[i]));
       Image decoded, expected;
       Resizer resizer;
       const ImageView image = data.train->read(order[i], decoded);
       if (training)
-        resized_crop(image, draw_resized_crop(3, 4, order[i], image.height, image.width), 20, 20, resizer,
-                     expected);
-      else
-        centre_crop(image, 20, 20, resizer, expected);
+        resized_crop(image, draw_resized_crop(3, 4, order[i], image.height, image.width), 20, 20, resizer, expected);
+      else centre_crop(image, 20, 20, resizer, expected);
       const float mean[3] = {0.485f, 0.456f, 0.406f}, stddev[3] = {0.229f, 0.224f, 0.225f};
       for (std::size_t k = 0; k < expected.pixels.size(); ++k)
         ASSERT_NEAR(batch->images.span<float>()[i * expected.pixels.size() + k],
@@ -360,13 +354,13 @@ TEST_F(ImageNetTest, DamagedFileReachesTheCallerWithItsName) {
     loader.start_epoch(0);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next().has_value()) << "batches before the damaged file";
     for (int again = 0; again < 2; ++again)
-      EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }),
-                           file.string() + ": the JPEG is truncated"));
+      EXPECT_TRUE(
+          contains(message_of(ErrorKind::data, [&] { loader.next(); }), file.string() + ": the JPEG is truncated"));
   }
   fs::remove(file);
   Image buffer;
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { data.train->read(3, buffer); }),
-                       "cannot read '" + file.string()));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::data, [&] { data.train->read(3, buffer); }), "cannot read '" + file.string()));
 }
 
 }  // namespace

@@ -112,8 +112,7 @@ TEST_F(SafetensorsTest, WrittenFilesFollowTheFormat) {
 
 TEST_F(SafetensorsTest, RefusesToWriteANameTwice) {
   const TensorFile content{{}, {{"w", Tensor::zeros({1})}, {"w", Tensor::zeros({1})}}};
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::config, [&] { write_safetensors(path("m"), content); }), "twice"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { write_safetensors(path("m"), content); }), "twice"));
   EXPECT_EQ(files(), 0u);
 }
 
@@ -127,9 +126,9 @@ TEST_F(SafetensorsTest, AcceptsWhatTheFormatAllows) {
 
 TEST_F(SafetensorsTest, RefusesBrokenPrefixes) {
   for (std::size_t size = 0; size < 8; ++size)
-    EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint,
-                                    [&] { parse_safetensors(std::vector<std::uint8_t>(size), "short"); }),
-                         "short is not a safetensors file"));
+    EXPECT_TRUE(contains(
+        message_of(ErrorKind::checkpoint, [&] { parse_safetensors(std::vector<std::uint8_t>(size), "short"); }),
+        "short is not a safetensors file"));
   const auto announced = [](std::uint64_t json_bytes) {
     std::vector<std::uint8_t> bytes(64);
     std::memcpy(bytes.data(), &json_bytes, 8);
@@ -205,14 +204,12 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   }
   EXPECT_TRUE(contains(refusal(tensor("\"F32\"", "[2]", "[0,8]"), 9), "1 bytes follow the last tensor"));
   EXPECT_TRUE(contains(refusal("{}", 5), "5 bytes follow the last tensor"));
-  EXPECT_TRUE(
-      contains(refusal(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "lacks the field \"data_offsets\""));
+  EXPECT_TRUE(contains(refusal(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "lacks the field \"data_offsets\""));
   EXPECT_TRUE(contains(refusal(R"({"w":{"kind":1}})", 8), "unknown field \"kind\""));
   EXPECT_TRUE(contains(refusal(R"({"w":3})", 8), "is a number instead of an object"));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":{"a":1}})", 0), "only strings"));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":[]})", 0), "only strings"));
-  EXPECT_TRUE(
-      contains(refusal(R"({"a\nb":{"kind":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output
+  EXPECT_TRUE(contains(refusal(R"({"a\nb":{"kind":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output
 }
 
 TEST_F(SafetensorsTest, RefusesHolesAndOverlapsBetweenTensors) {
@@ -235,14 +232,12 @@ TEST_F(SafetensorsTest, RefusesTruncatedAndMissingFiles) {
     fs::resize_file(path("cut"), size);
     message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("cut")); });
   }
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("none")); }), "No such file"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(path("none")); }), "No such file"));
   EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { read_safetensors(folder_); }), "not a file"));
 }
 
 TEST_F(SafetensorsTest, SurvivesRandomDamage) {
-  TensorFile content{{{"k", "v"}},
-                     {{"a.weight", Tensor::zeros({3, 4})}, {"b", Tensor::zeros({5}, DType::int64)}}};
+  TensorFile content{{{"k", "v"}}, {{"a.weight", Tensor::zeros({3, 4})}, {"b", Tensor::zeros({5}, DType::int64)}}};
   write_safetensors(path("m"), content);
   const std::string text = read_file(path("m"), ErrorKind::checkpoint);
   const std::vector<std::uint8_t> whole(text.begin(), text.end());
@@ -279,13 +274,12 @@ TEST_F(AtomicFileTest, ReplacesOrLeavesAlone) {
 }
 
 TEST_F(AtomicFileTest, ReportsWhatFails) {
-  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("no/f"), ""); }),
-                       "No such file"));
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("none"), ErrorKind::data); }),
-                       "cannot read"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("no/f"), ""); }), "No such file"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("none"), ErrorKind::data); }), "cannot read"));
   write_file_atomically(path("f"), std::string(100, 'x'));
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { read_file(path("f"), ErrorKind::data, 99); }),
-                       "larger than 99"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::data, [&] { read_file(path("f"), ErrorKind::data, 99); }), "larger than 99"));
   fs::create_directories(path("folder/inside"));
   message_of(ErrorKind::checkpoint, [&] { write_file_atomically(path("folder"), "x"); });
   EXPECT_EQ(files(), 2u);  // no temporary file is left
@@ -348,14 +342,12 @@ TEST_F(MetricsLogTest, AHalfWrittenLineDoesNotSpoilTheNext) {
   std::istringstream lines(read_file(path("m.jsonl"), ErrorKind::data));
   std::vector<std::int64_t> whole;
   for (std::string line; std::getline(lines, line);)
-    if (const auto json = nlohmann::json::parse(line, nullptr, false); json.is_object())
-      whole.push_back(json["epoch"]);
+    if (const auto json = nlohmann::json::parse(line, nullptr, false); json.is_object()) whole.push_back(json["epoch"]);
   EXPECT_EQ(whole, (std::vector<std::int64_t>{1, 4}));
 }
 
 TEST_F(MetricsLogTest, ReportsAFileThatCannotBeCreated) {
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::config, [&] { MetricsLog log(path("no/m.jsonl")); }), "cannot create"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { MetricsLog log(path("no/m.jsonl")); }), "cannot create"));
 }
 
 }  // namespace

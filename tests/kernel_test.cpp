@@ -55,9 +55,9 @@ std::vector<Tensor> fresh(const std::vector<Tensor>& like) {
 
 /// Runs make(outputs) on one lane, and on teams of 1, 3 and 8 threads; all must write the same outputs.
 /// `rows_of(block_width)`: how many rows there are when a lane holds that many neighbouring elements.
-template <class Make> void expect_teams_agree(const std::vector<Tensor>& output_like,
-                                              const std::function<std::int64_t(int)>& rows_of,
-                                              const Make& make) {
+template <class Make>
+void expect_teams_agree(const std::vector<Tensor>& output_like, const std::function<std::int64_t(int)>& rows_of,
+                        const Make& make) {
   const std::vector<Tensor> expected = fresh(output_like);
   const auto serial = make(expected);
   for (std::int64_t row = 0; row < rows_of(kLaneWidth<SerialTeam, float>); ++row) serial(SerialTeam{}, row);
@@ -84,8 +84,7 @@ PixelTable table_of(std::int64_t pixels, std::int64_t channels, std::int64_t per
   return {.pixels = pixels, .channels = channels, .pixels_per_row = per_row, .chunk_rows = chunk_rows};
 }
 // A last chunk that is not full; rows of several pixels; more channels than one block.
-const std::vector<PixelTable> kTables{table_of(50, 5, 1, 16), table_of(48, 16, 4, 5),
-                                      table_of(30, 131, 1, 7)};
+const std::vector<PixelTable> kTables{table_of(50, 5, 1, 16), table_of(48, 16, 4, 5), table_of(30, 131, 1, 7)};
 
 TEST(RowKernels, BatchNormMoments) {
   for (const PixelTable& t : kTables) {
@@ -100,12 +99,12 @@ TEST(RowKernels, BatchNormMoments) {
     expect_teams_agree({c, c, c, c}, blocks(t.channels), [&](const std::vector<Tensor>& out) {
       fill(out[2], 0.5);
       fill(out[3], 2.0);
-      return MergeMoments<float, SetMoments<float>>{
-          t,
-          mean.data<float>(),
-          m2.data<float>(),
-          {static_cast<float>(t.pixels), out[0].data<float>(), out[1].data<float>(), out[2].data<float>(),
-           out[3].data<float>(), 1e-5f, 0.1f}};
+      return MergeMoments<float, SetMoments<float>>{t,
+                                                    mean.data<float>(),
+                                                    m2.data<float>(),
+                                                    {static_cast<float>(t.pixels), out[0].data<float>(),
+                                                     out[1].data<float>(), out[2].data<float>(), out[3].data<float>(),
+                                                     1e-5f, 0.1f}};
     });
     const Tensor sums(Shape{t.channels}, DType::float64);
     expect_teams_agree({sums, sums}, blocks(t.channels), [&](const std::vector<Tensor>& out) {
@@ -122,8 +121,8 @@ TEST(RowKernels, BatchNormNormalise) {
   for (const PixelTable& t : kTables) {
     const Shape shape{t.pixels, t.channels}, channels{t.channels};
     const Tensor x = normal(shape, 1), residual = normal(shape, 2), dy = normal(shape, 3);
-    const Tensor a = normal(channels, 4), b = normal(channels, 5), c = normal(channels, 6),
-                 d = normal(channels, 7), e = normal(channels, 8);
+    const Tensor a = normal(channels, 4), b = normal(channels, 5), c = normal(channels, 6), d = normal(channels, 7),
+                 e = normal(channels, 8);
     expect_teams_agree({x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
       return Normalise<float, true, true>{t,
                                           x.data<float>(),
@@ -155,8 +154,7 @@ TEST(RowKernels, BatchNormGradSums) {
   for (const PixelTable& t : kTables) {
     const Shape shape{t.pixels, t.channels};
     const Tensor x = normal(shape, 1), y = normal(shape, 2), dy = normal(shape, 3);
-    const Tensor center = normal({t.channels}, 4), rstd = normal({t.channels}, 5),
-                 sums({t.chunks(), t.columns()});
+    const Tensor center = normal({t.channels}, 4), rstd = normal({t.channels}, 5), sums({t.chunks(), t.columns()});
     expect_teams_agree({sums, sums}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
       return ChunkGradSums<float, true>{t,
                                         dy.data<float>(),
@@ -168,12 +166,8 @@ TEST(RowKernels, BatchNormGradSums) {
     });
     const Tensor g = normal(sums.shape(), 6), gx = normal(sums.shape(), 7);
     expect_teams_agree({rstd, rstd}, blocks(t.channels), [&](const std::vector<Tensor>& out) {
-      return MergeGradSums<float>{t,
-                                  g.data<float>(),
-                                  gx.data<float>(),
-                                  rstd.data<float>(),
-                                  out[0].data<float>(),
-                                  out[1].data<float>()};
+      return MergeGradSums<float>{
+          t, g.data<float>(), gx.data<float>(), rstd.data<float>(), out[0].data<float>(), out[1].data<float>()};
     });
   }
 }
@@ -199,8 +193,12 @@ TEST(RowKernels, Tokens) {
   const Tensor patches = normal({samples, tokens - 1, features}, 1), class_token = normal({features}, 2),
                position = normal({tokens, features}, 3), all = normal({samples, tokens, features}, 4);
   expect_teams_agree({all}, fixed(samples * tokens), [&](const std::vector<Tensor>& out) {
-    return EmbedTokens<float>{patches.data<float>(), class_token.data<float>(), position.data<float>(),
-                              out[0].data<float>(), tokens, features};
+    return EmbedTokens<float>{patches.data<float>(),
+                              class_token.data<float>(),
+                              position.data<float>(),
+                              out[0].data<float>(),
+                              tokens,
+                              features};
   });
   expect_teams_agree({patches}, fixed(samples), [&](const std::vector<Tensor>& out) {
     const std::int64_t length = (tokens - 1) * features;
@@ -222,9 +220,8 @@ TEST(RowKernels, LayerNormAndItsGradients) {
                  beta = normal({channels}, 4);
     const Tensor mean = normal({5}, 5), rstd = normal({5}, 6);
     expect_teams_agree({x, mean, rstd}, fixed(5), [&](const std::vector<Tensor>& out) {
-      return LayerNorm<float>{
-          x.data<float>(),      gamma.data<float>(),  beta.data<float>(), out[0].data<float>(),
-          out[1].data<float>(), out[2].data<float>(), channels,           1e-5f};
+      return LayerNorm<float>{x.data<float>(),      gamma.data<float>(),  beta.data<float>(), out[0].data<float>(),
+                              out[1].data<float>(), out[2].data<float>(), channels,           1e-5f};
     });
     expect_teams_agree({x}, fixed(5), [&](const std::vector<Tensor>& out) {
       return LayerNormBackward<float>{
@@ -260,38 +257,29 @@ TEST(RowKernels, Pooling) {
   }
   const Tensor x = normal(regular.in_shape(), 1), dy = normal(regular.out_shape(), 2);
   const MaxPoolResult result = max_pool_forward(x, regular);
-  expect_teams_agree(
-      {result.y, result.winner}, fixed(2 * regular.rows.out), [&](const std::vector<Tensor>& out) {
-        return MaxPool<float>{regular, x.data<float>(), out[0].data<float>(), out[1].data<std::uint8_t>()};
-      });
+  expect_teams_agree({result.y, result.winner}, fixed(2 * regular.rows.out), [&](const std::vector<Tensor>& out) {
+    return MaxPool<float>{regular, x.data<float>(), out[0].data<float>(), out[1].data<std::uint8_t>()};
+  });
   expect_teams_agree({x}, fixed(2 * regular.rows.in), [&](const std::vector<Tensor>& out) {
-    return MaxPoolBackward<float>{regular, dy.data<float>(), result.winner.data<std::uint8_t>(),
-                                  out[0].data<float>()};
+    return MaxPoolBackward<float>{regular, dy.data<float>(), result.winner.data<std::uint8_t>(), out[0].data<float>()};
   });
 }
 
 TEST(RowKernels, LossAndAccuracy) {
   for (std::int64_t classes : {2, 10, 150}) {
-    const Tensor logits = normal({6, classes}, 1), labels = some_labels(6, classes), per_row({6}),
-                 lse = normal({6}, 2);
+    const Tensor logits = normal({6, classes}, 1), labels = some_labels(6, classes), per_row({6}), lse = normal({6}, 2);
     const Tensor one = Tensor::scalar(1.5), share = Tensor::scalar(0.7);
     const Tensor positions(Shape{6}, DType::int64), count(Shape{1}, DType::int64);
     const auto* label = labels.data<std::int64_t>();
     expect_teams_agree({per_row, per_row}, fixed(6), [&](const std::vector<Tensor>& out) {
-      return SoftmaxCrossEntropy<float>{logits.data<float>(), label, label, out[0].data<float>(),
-                                        out[1].data<float>(), classes, share.data<float>(), 0.1f};
+      return SoftmaxCrossEntropy<float>{
+          logits.data<float>(), label, label, out[0].data<float>(), out[1].data<float>(), classes,
+          share.data<float>(),  0.1f};
     });
     expect_teams_agree({logits}, fixed(6), [&](const std::vector<Tensor>& out) {
-      return SoftmaxCrossEntropyBackward<float>{one.data<float>(),
-                                                logits.data<float>(),
-                                                label,
-                                                label,
-                                                lse.data<float>(),
-                                                out[0].data<float>(),
-                                                6,
-                                                classes,
-                                                share.data<float>(),
-                                                0.1f};
+      return SoftmaxCrossEntropyBackward<float>{
+          one.data<float>(), logits.data<float>(), label, label, lse.data<float>(), out[0].data<float>(), 6,
+          classes,           share.data<float>(),  0.1f};
     });
     expect_teams_agree({one}, fixed(1), [&](const std::vector<Tensor>& out) {
       return MeanLoss<float>{lse.data<float>(), out[0].data<float>(), 6};

@@ -83,8 +83,7 @@ TYPED_TEST(LanesOf, MapEveryElementOnceWhateverTheBlock) {
     EXPECT_EQ(blocks.values(), y.values());
     EXPECT_EQ(elements.values(), y.values());
     const auto expected = Elements<T>(n, 0, 2).values(), xs = x.values();
-    for (std::size_t i = 0; i < xs.size(); ++i)
-      EXPECT_NEAR(y.values()[i], 2 * xs[i] + expected[i], tolerance<T>() * 8);
+    for (std::size_t i = 0; i < xs.size(); ++i) EXPECT_NEAR(y.values()[i], 2 * xs[i] + expected[i], tolerance<T>() * 8);
   }
 }
 
@@ -115,8 +114,10 @@ template <class T> struct ReadsAndWritesRows {
   std::int64_t n;
   template <class Team> void operator()(const Team& team, std::int64_t row) const {
     const T* from = x + row * n;
-    const double total = lane_sum<double>(team, n, [](double v) { return v; }, from);
-    const double most = lane_max<double>(team, n, -1e30, [](double v) { return v; }, from);
+    const double total = lane_sum<double>(
+        team, n, [](double v) { return v; }, from);
+    const double most = lane_max<double>(
+        team, n, -1e30, [](double v) { return v; }, from);
     lane_map(team, n, y + row * n, Scale<compute_t<T>>{2}, from);
     if (team.lane() != 0) return;
     sum[row] = total;
@@ -165,28 +166,31 @@ template <class T> struct BatchNormRun {
   using C = compute_t<T>;
   std::vector<double> mean, rstd, y, dgamma, dbeta, dx, dresidual;
 
-  template <class Runner> BatchNormRun(const PixelTable& t, std::int64_t merge_width, std::int64_t offset, const Runner& run) {
+  template <class Runner>
+  BatchNormRun(const PixelTable& t, std::int64_t merge_width, std::int64_t offset, const Runner& run) {
     const std::int64_t n = t.pixels * t.channels;
     const Elements<T> x(n, offset, 1), residual(n, offset, 2), dy(n, offset, 3);
     const Elements<T> out_y(n, offset, 4), out_dx(n, offset, 5), out_dresidual(n, offset, 6);
     const auto per_channel = [&](std::uint64_t stream) { return Elements<C>(t.channels, 0, stream); };
-    const Elements<C> gamma = per_channel(7), beta = per_channel(8), out_mean = per_channel(9), out_rstd = per_channel(10),
-                      running_mean = per_channel(11), running_var = per_channel(12), out_dgamma = per_channel(13),
-                      out_dbeta = per_channel(14);
+    const Elements<C> gamma = per_channel(7), beta = per_channel(8), out_mean = per_channel(9),
+                      out_rstd = per_channel(10), running_mean = per_channel(11), running_var = per_channel(12),
+                      out_dgamma = per_channel(13), out_dbeta = per_channel(14);
     const Elements<C> first(t.chunks() * t.columns(), 0, 15), second(t.chunks() * t.columns(), 0, 16);
     const std::int64_t blocks = (t.channels + merge_width - 1) / merge_width;
     const C pixels = static_cast<C>(t.pixels);
 
     run(t.chunks(), ChunkMoments<T>{t, x.data(), first.data(), second.data()});
-    const SetMoments<C> set{pixels, out_mean.data(), out_rstd.data(), running_mean.data(), running_var.data(), C(1e-5), C(0.1)};
+    const SetMoments<C> set{pixels,  out_mean.data(), out_rstd.data(), running_mean.data(), running_var.data(),
+                            C(1e-5), C(0.1)};
     run(blocks, MergeMoments<C, SetMoments<C>>{t, first.data(), second.data(), set});
     run(t.chunks(), Normalise<T, true, true>{t, x.data(), residual.data(), out_mean.data(), out_rstd.data(),
                                              gamma.data(), beta.data(), out_y.data()});
-    run(t.chunks(), ChunkGradSums<T, true>{t, dy.data(), x.data(), out_y.data(), out_mean.data(), first.data(), second.data()});
+    run(t.chunks(),
+        ChunkGradSums<T, true>{t, dy.data(), x.data(), out_y.data(), out_mean.data(), first.data(), second.data()});
     run(blocks, MergeGradSums<C>{t, first.data(), second.data(), out_rstd.data(), out_dbeta.data(), out_dgamma.data()});
     run(t.chunks(), NormaliseBackward<T, true, true>{t, dy.data(), x.data(), out_y.data(), out_mean.data(),
-                                                     out_rstd.data(), gamma.data(), out_dbeta.data(),
-                                                     out_dgamma.data(), C{1} / pixels, out_dx.data(), out_dresidual.data()});
+                                                     out_rstd.data(), gamma.data(), out_dbeta.data(), out_dgamma.data(),
+                                                     C{1} / pixels, out_dx.data(), out_dresidual.data()});
     mean = out_mean.values(), rstd = out_rstd.values(), y = out_y.values(), dgamma = out_dgamma.values(),
     dbeta = out_dbeta.values(), dx = out_dx.values(), dresidual = out_dresidual.values();
   }
@@ -266,7 +270,8 @@ TYPED_TEST(LanesOf, PoolingOfWholePacksAndOfOddChannels) {
       const std::int64_t inputs = spec.in_shape().numel(), outputs = spec.out_shape().numel();
       const Elements<T> x(inputs, offset, 1), dy(outputs, offset, 2);
       const auto run = [&](const auto& runner) {
-        const Elements<T> y(outputs, offset, 3), dx(inputs, offset, 4), mean(outputs, offset, 5), dmean(inputs, offset, 6);
+        const Elements<T> y(outputs, offset, 3), dx(inputs, offset, 4), mean(outputs, offset, 5),
+            dmean(inputs, offset, 6);
         const Tensor winner(Shape{outputs}, DType::uint8);
         runner(spec.batch * spec.rows.out, MaxPool<T>{spec, x.data(), y.data(), winner.data<std::uint8_t>()});
         runner(spec.batch * spec.rows.in, MaxPoolBackward<T>{spec, dy.data(), winner.data<std::uint8_t>(), dx.data()});

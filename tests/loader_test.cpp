@@ -89,8 +89,7 @@ TEST(Sampler, EvaluationSeesEachSampleOnce) {
         EXPECT_EQ(sampler.batches_per_epoch(), (std::ssize(samples) + 7) / 8);
         for (std::int64_t sample : samples) ++times.at(static_cast<std::size_t>(sample));
       }
-      EXPECT_EQ(std::count(times.begin(), times.end(), 1), count)
-          << ranks << " ranks, " << count << " samples";
+      EXPECT_EQ(std::count(times.begin(), times.end(), 1), count) << ranks << " ranks, " << count << " samples";
     }
 }
 
@@ -109,8 +108,7 @@ std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, 
     for (int x = 0; x < side; ++x)
       for (std::size_t c = 0; c < 3; ++c) {
         const int from = a.flip ? side - 1 - x : x;
-        const double value =
-            padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
+        const double value = padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
         out.push_back((value - set.mean[c]) / set.stddev[c]);
       }
   return out;
@@ -131,8 +129,7 @@ TEST(Augment, MatchesTheReferenceForEveryCropAndFlip) {
           normalise.prepare(cropped.view(), out.data());
           const auto expected = augment_reference(set, 0, {dy, dx, flip});
           for (std::size_t i = 0; i < out.size(); ++i)
-            ASSERT_NEAR(out[i], expected[i], 2e-6)
-                << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
+            ASSERT_NEAR(out[i], expected[i], 2e-6) << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
         }
   }
 }
@@ -230,8 +227,7 @@ TEST(Loader, EvaluationIsExactAndUnaugmented) {
       for (std::int64_t label : batch->labels.span<std::int64_t>()) seen.push_back(label);
       const auto sample = batch->labels.span<std::int64_t>()[0];
       const auto expected = augment_reference(set, sample, {});
-      for (std::size_t j = 0; j < expected.size(); ++j)
-        ASSERT_NEAR(batch->images.span<float>()[j], expected[j], 2e-6);
+      for (std::size_t j = 0; j < expected.size(); ++j) ASSERT_NEAR(batch->images.span<float>()[j], expected[j], 2e-6);
     }
   }
   std::sort(seen.begin(), seen.end());
@@ -299,8 +295,8 @@ TEST(Loader, MixesBatchesWithTheirReverse) {
     const Tensor expected = Tensor::from(image, batch->images.shape());
     const Mix mix = draw_mix(options.mix, 4, 2, 2 * step + 1, 32, 32);
     mix_images(mix, expected);
-    EXPECT_TRUE(std::equal(expected.data<float>(), expected.data<float>() + expected.numel(),
-                           batch->images.data<float>()));
+    EXPECT_TRUE(
+        std::equal(expected.data<float>(), expected.data<float>() + expected.numel(), batch->images.data<float>()));
     EXPECT_EQ(batch->mix, mix.share);
     const auto labels = batch->labels.span<std::int64_t>(), mixed = batch->mixed_labels.span<std::int64_t>();
     EXPECT_TRUE(std::equal(label.begin(), label.end(), labels.begin()));
@@ -486,12 +482,10 @@ TEST(Loader, RefusesWhatCannotWork) {
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { loader.next(); }), "start_epoch()"));
   ImageSet broken = set;
   broken.stddev[1] = 0;
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "channel 1"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "channel 1"));
   broken = set;
   broken.labels.pop_back();
-  EXPECT_TRUE(
-      contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "9 labels"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { Loader bad(broken, {.batch_size = 1}); }), "9 labels"));
 }
 
 }  // namespace

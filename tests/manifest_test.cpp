@@ -87,8 +87,7 @@ TEST(ManifestTest, RefusesWhatItWouldNotWrite) {
   EXPECT_TRUE(contains(refusal("\"version\":1", "\"version\":7"), "version 7, this program reads version 1"));
   EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":-1"), "integer from 0 in \"step\""));
   EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":1e3"), "integer from 0 in \"step\""));
-  EXPECT_TRUE(
-      contains(refusal("\"step\":1200", "\"step\":9223372036854775808"), "integer from 0 in \"step\""));
+  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":9223372036854775808"), "integer from 0 in \"step\""));
   EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":1e999"), "a number that is too large"));
   EXPECT_TRUE(contains(refusal("\"step\":1200,", ""), "lacks the field \"step\""));
   EXPECT_TRUE(contains(refusal("\"world_size\":2", "\"world_size\":3"), "one hash of values for each rank"));

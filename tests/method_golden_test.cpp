@@ -14,8 +14,8 @@
 #include "apps/methods/method.h"
 #include "apps/train/build_run.h"
 #include "engine/comm/launcher.h"
-#include "engine/core/threads.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/threads.h"
 #include "tests/golden/formula_init.h"
 
 namespace ab {
@@ -60,7 +60,8 @@ class GoldenModel final : public Layer {
 
 /// `expected`: one list of numbers for each rank, or one for all.
 void expect_values(const nlohmann::json& expected, const Tensor& actual, int rank, const std::string& what) {
-  const auto numbers = expected.at(expected.size() == 1 ? 0u : static_cast<std::size_t>(rank)).get<std::vector<double>>();
+  const auto numbers =
+      expected.at(expected.size() == 1 ? 0u : static_cast<std::size_t>(rank)).get<std::vector<double>>();
   const std::vector<double> values = actual.to_doubles();
   ASSERT_EQ(values.size(), numbers.size()) << what;
   double largest = 1;

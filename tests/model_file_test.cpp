@@ -23,8 +23,7 @@ namespace {
 Tensor noise(const Shape& shape, std::uint64_t stream) {
   const Tensor t(shape);
   const Philox random{11, stream};
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = 0.1f * random.normal(static_cast<std::uint64_t>(i));
+  for (std::int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = 0.1f * random.normal(static_cast<std::uint64_t>(i));
   return t;
 }
 
@@ -119,8 +118,7 @@ TEST_P(ModelFile, WithoutItsMetadataIsReadByItsNames) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ModelFile, ::testing::ValuesIn(kSpecs),
-                         [](const auto& spec) { return spec.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, ModelFile, ::testing::ValuesIn(kSpecs), [](const auto& spec) { return spec.param.name; });
 
 TEST(StoredFactors, MultiplyToTheWeightInPyTorchsOrder) {
   for (const Shape& shape : {Shape{4, 3, 3, 2}, Shape{40, 3, 3, 2}, Shape{5, 5}, Shape{3, 7}, Shape{7, 3}}) {
@@ -170,19 +168,17 @@ TEST(StoredFactors, AreRefusedUnlessTheyFit) {
   };
   EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":[32,32],"fc9.weight":[3,3]})")),
                        "factors of fc9.weight are missing or do not fit its shape [3, 3]"));
-  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":[32,2,4,4]})")),
-                       "make up [32, 2, 4, 4], expected [32, 32]"));
+  EXPECT_TRUE(
+      contains(refusal(with_metadata(R"({"fc2.weight":[32,2,4,4]})")), "make up [32, 2, 4, 4], expected [32, 32]"));
   EXPECT_TRUE(contains(refusal(with_metadata("{}")), "fc2.weight is missing"));
   for (const char* text : {"", "[]", "{", "null", "3"})
     EXPECT_TRUE(contains(refusal(with_metadata(text)), "not a JSON object")) << text;
   const std::string deep(1'000'000, '['), closed = deep + std::string(deep.size(), ']');
   EXPECT_TRUE(contains(refusal(with_metadata(deep)), "not a JSON object"));
   EXPECT_TRUE(contains(refusal(with_metadata(closed)), "not a JSON object"));
-  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":)" + closed + "}")),
-                       "no sensible shape for fc2.weight"));
-  for (const char* list :
-       {"3", "[]", "[9]", "[0,3]", "[-1,3]", "[1.5,3]", "[3,\"3\"]", "[4294967296,4294967296]",
-        "[1,1,1,1,1,1,1]", "[18446744073709551615,1]", "[[3],3]"})
+  EXPECT_TRUE(contains(refusal(with_metadata(R"({"fc2.weight":)" + closed + "}")), "no sensible shape for fc2.weight"));
+  for (const char* list : {"3", "[]", "[9]", "[0,3]", "[-1,3]", "[1.5,3]", "[3,\"3\"]", "[4294967296,4294967296]",
+                           "[1,1,1,1,1,1,1]", "[18446744073709551615,1]", "[[3],3]"})
     EXPECT_TRUE(contains(refusal(with_metadata(fmt::format(R"({{"fc2.weight":{}}})", list))),
                          "no sensible shape for fc2.weight"))
         << list;
@@ -240,18 +236,14 @@ TEST(ModelFileErrors, TellWhatIsWrongWithTheMetadata) {
   const TensorFile good = model_to_file(*make_model(kMlp), {kMlp, "synthetic"});
   const auto refusal = [&](const char* key, const char* value) {
     TensorFile content = good;
-    if (value)
-      content.metadata[key] = value;
-    else
-      content.metadata.erase(key);
+    if (value) content.metadata[key] = value;
+    else content.metadata.erase(key);
     return message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); });
   };
   EXPECT_TRUE(contains(refusal("format", nullptr), "lacks \"format\""));
   EXPECT_TRUE(contains(refusal("format", "pt"), "its format is 'pt'"));
-  EXPECT_TRUE(contains(refusal("format_version", "3"),
-                       "format version 3, this program reads version 2; use a newer"));
-  EXPECT_TRUE(contains(refusal("format_version", "1"),
-                       "format version 1, this program reads version 2; load it with"));
+  EXPECT_TRUE(contains(refusal("format_version", "3"), "format version 3, this program reads version 2; use a newer"));
+  EXPECT_TRUE(contains(refusal("format_version", "1"), "format version 1, this program reads version 2; load it with"));
   EXPECT_TRUE(contains(refusal("model", "lenet"), "'lenet'"));
   EXPECT_TRUE(contains(refusal("names", "keras"), "names are 'keras'"));
   EXPECT_TRUE(contains(refusal("qkv_bias", "false"), "mlp has no qkv_bias"));
@@ -294,9 +286,9 @@ TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {
       // It may differ in its classes only.
       for (NamedTensor& t : content.tensors)
         if (t.name == fresh[0]) t.value = Tensor::zeros({10, 3});
-      EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint,
-                                      [&] { load_weights(*model, content, "f", OtherClasses::keep_own); }),
-                           fresh[0] + " is float32 [10, 3]"));
+      EXPECT_TRUE(contains(
+          message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f", OtherClasses::keep_own); }),
+          fresh[0] + " is float32 [10, 3]"));
     }
 }
 

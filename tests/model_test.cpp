@@ -47,22 +47,22 @@ class ModelSize : public ::testing::TestWithParam<Size> {};
 
 TEST_P(ModelSize, IsThePublishedOne) {
   const Size& size = GetParam();
-  EXPECT_EQ(parameter_count(
-                {.name = size.model, .classes = size.classes, .image_size = size.image_size, .draw = false}),
-            size.parameters);
+  EXPECT_EQ(
+      parameter_count({.name = size.model, .classes = size.classes, .image_size = size.image_size, .draw = false}),
+      size.parameters);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ModelSize,
     ::testing::Values(Size{"vgg11", 1000, 224, 132'863'336}, Size{"vgg13", 1000, 224, 133'047'848},
-                    Size{"vgg16", 1000, 224, 138'357'544}, Size{"vgg19", 1000, 224, 143'667'240},
-                    Size{"vgg11_bn", 1000, 224, 132'868'840}, Size{"vgg13_bn", 1000, 224, 133'053'736},
-                    Size{"vgg16_bn", 1000, 224, 138'365'992}, Size{"vgg19_bn", 1000, 224, 143'678'248},
-                    Size{"vgg16", 10, 32, 134'301'514}, Size{"resnet18", 1000, 224, 11'689'512},
-                    Size{"resnet34", 1000, 224, 21'797'672}, Size{"resnet50", 1000, 224, 25'557'032},
-                    Size{"resnet101", 1000, 224, 44'549'160}, Size{"resnet50", 10, 32, 23'528'522},
-                    Size{"vit_b_16", 1000, 224, 86'567'656}, Size{"vit_s_16", 1000, 224, 22'050'664},
-                    Size{"vit_ti_16", 1000, 224, 5'717'416}),
+                      Size{"vgg16", 1000, 224, 138'357'544}, Size{"vgg19", 1000, 224, 143'667'240},
+                      Size{"vgg11_bn", 1000, 224, 132'868'840}, Size{"vgg13_bn", 1000, 224, 133'053'736},
+                      Size{"vgg16_bn", 1000, 224, 138'365'992}, Size{"vgg19_bn", 1000, 224, 143'678'248},
+                      Size{"vgg16", 10, 32, 134'301'514}, Size{"resnet18", 1000, 224, 11'689'512},
+                      Size{"resnet34", 1000, 224, 21'797'672}, Size{"resnet50", 1000, 224, 25'557'032},
+                      Size{"resnet101", 1000, 224, 44'549'160}, Size{"resnet50", 10, 32, 23'528'522},
+                      Size{"vit_b_16", 1000, 224, 86'567'656}, Size{"vit_s_16", 1000, 224, 22'050'664},
+                      Size{"vit_ti_16", 1000, 224, 5'717'416}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.param.classes); });
 
 /// A member of every family that is small enough for a test.
@@ -158,13 +158,13 @@ TEST(Models, HaveTorchvisionsNames) {
     EXPECT_TRUE(vgg.contains(name)) << name;
   for (const char* name : {"features.1.weight", "features.25.bias", "features.26.weight"})
     EXPECT_TRUE(vgg_bn.contains(name)) << name;
-  for (const char* name : {"class_token", "conv_proj.bias", "encoder.pos_embedding", "encoder.ln.weight",
-                           "encoder.layers.encoder_layer_0.ln_1.bias", "heads.head.weight",
-                           "encoder.layers.encoder_layer_3.self_attention.in_proj_weight",
-                           "encoder.layers.encoder_layer_3.self_attention.in_proj_bias",
-                           "encoder.layers.encoder_layer_3.self_attention.out_proj.weight",
-                           "encoder.layers.encoder_layer_11.mlp.0.weight",
-                           "encoder.layers.encoder_layer_11.mlp.3.bias"})
+  for (const char* name :
+       {"class_token", "conv_proj.bias", "encoder.pos_embedding", "encoder.ln.weight",
+        "encoder.layers.encoder_layer_0.ln_1.bias", "heads.head.weight",
+        "encoder.layers.encoder_layer_3.self_attention.in_proj_weight",
+        "encoder.layers.encoder_layer_3.self_attention.in_proj_bias",
+        "encoder.layers.encoder_layer_3.self_attention.out_proj.weight", "encoder.layers.encoder_layer_11.mlp.0.weight",
+        "encoder.layers.encoder_layer_11.mlp.3.bias"})
     EXPECT_TRUE(vit.contains(name)) << name;
 }
 
@@ -336,7 +336,8 @@ TEST_F(InitialSpectrum, SlopedFallsByTen) {
   for (const std::string& name : kMatrices) {
     const auto before = drawn(name), after = replaced(name);
     for (std::size_t i = 0; i < 4; ++i)
-      EXPECT_NEAR(after[i], 2 * before[0] * std::pow(0.1, static_cast<double>(i)), 1e-5 * before[0]) << name << " " << i;
+      EXPECT_NEAR(after[i], 2 * before[0] * std::pow(0.1, static_cast<double>(i)), 1e-5 * before[0])
+          << name << " " << i;
   }
 }
 

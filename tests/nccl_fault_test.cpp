@@ -83,8 +83,8 @@ TEST_F(NcclFaultTest, ARankWithoutMemoryIsNamedByTheOthers) {
   if (find_place().rank == 1) {
     const auto world = meet_at("memory");
     const Device gpu{DeviceKind::cuda, local_rank() % cuda_device_count()};
-    const std::string message = testing::message_of(
-        ErrorKind::communication, [&] { Tensor({std::int64_t{1} << 48}, DType::float32, gpu); });
+    const std::string message =
+        testing::message_of(ErrorKind::communication, [&] { Tensor({std::int64_t{1} << 48}, DType::float32, gpu); });
     EXPECT_TRUE(contains(message, "is out of memory: "));
     return world->abort(message, 6);
   }

@@ -47,9 +47,7 @@ OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2d
   const Conv2dSpec spec = conv2d_spec(x, w, options);
   OpCase c{.op = "conv2d", .name = "conv2d/" + name, .inputs = {x, w}};
   if (bias) c.inputs.push_back(Shape{w[0]});
-  c.apply = [=](const std::vector<Var>& in) {
-    return conv2d(in[0], in[1], bias ? in[2] : Var{}, options, activation);
-  };
+  c.apply = [=](const std::vector<Var>& in) { return conv2d(in[0], in[1], bias ? in[2] : Var{}, options, activation); };
   c.reference = [=](const std::vector<Values>& in) {
     return activated(reference::conv2d(spec, in[0], in[1], bias ? in[2] : Values{}), activation);
   };
@@ -89,8 +87,7 @@ BatchNormStats running_stats(const Tensor& x) {
   return stats;
 }
 
-OpCase batch_norm_case(const std::string& name, const Shape& x, bool training, Activation activation,
-                       bool residual) {
+OpCase batch_norm_case(const std::string& name, const Shape& x, bool training, Activation activation, bool residual) {
   const std::int64_t channels = x[x.rank() - 1];
   OpCase c{.op = "batch_norm", .name = "batch_norm/" + name, .inputs = {x, {channels}, {channels}}};
   if (residual) c.inputs.push_back(x);
@@ -117,9 +114,7 @@ OpCase layer_norm_case(const std::string& name, const Shape& x) {
   const Shape channels{x[x.rank() - 1]};
   OpCase c{.op = "layer_norm", .name = "layer_norm/" + name, .inputs = {x, channels, channels}};
   c.apply = [](const std::vector<Var>& in) { return layer_norm(in[0], in[1], in[2]); };
-  c.reference = [](const std::vector<Values>& in) {
-    return reference::layer_norm(in[0], in[1], in[2], 1e-5f);
-  };
+  c.reference = [](const std::vector<Values>& in) { return reference::layer_norm(in[0], in[1], in[2], 1e-5f); };
   c.work = numel(x);
   return c;
 }
@@ -143,12 +138,9 @@ OpCase avg_pool_case(const std::string& name, const Shape& x, Pool2dOptions o) {
 }
 
 OpCase adaptive_pool_case(const std::string& name, const Shape& x, std::int64_t out_h, std::int64_t out_w) {
-  OpCase c{
-      .op = "adaptive_avg_pool2d", .name = "adaptive_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  OpCase c{.op = "adaptive_avg_pool2d", .name = "adaptive_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
   c.apply = [=](const std::vector<Var>& in) { return adaptive_avg_pool2d(in[0], out_h, out_w); };
-  c.reference = [=](const std::vector<Values>& in) {
-    return reference::adaptive_avg_pool2d(x, in[0], out_h, out_w);
-  };
+  c.reference = [=](const std::vector<Values>& in) { return reference::adaptive_avg_pool2d(x, in[0], out_h, out_w); };
   return c;
 }
 
@@ -166,8 +158,7 @@ OpCase loss_case(const std::string& name, std::int64_t rows, std::int64_t classe
     labels.push_back((i * 7 + 3) % classes);
     mixed.push_back(share < 1 ? (i * 5 + 3) % classes : labels.back());
   }
-  OpCase c{
-      .op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
+  OpCase c{.op = "softmax_cross_entropy", .name = "softmax_cross_entropy/" + name, .inputs = {{rows, classes}}};
   c.apply = [=](const std::vector<Var>& in) {
     const auto on_device = [&](const std::vector<std::int64_t>& l) {
       return Tensor::from(l, Shape{rows}, in[0].value().device());
@@ -216,9 +207,7 @@ OpCase dropout_case(const std::string& name, const Shape& x, float p) {
   const Philox random{.seed = 3, .stream = 9};
   return elementwise_case(
       "dropout", name, {x},
-      [=](const std::vector<Var>& in) {
-        return dropout(in[0], p, seed_on_device(random, in[0]), random.stream);
-      },
+      [=](const std::vector<Var>& in) { return dropout(in[0], p, seed_on_device(random, in[0]), random.stream); },
       [=](std::size_t i, const std::vector<Values>& in) {
         return random.uniform(i) >= p ? in[0][i] / (1.0 - p) : 0.0;
       });

@@ -100,12 +100,9 @@ std::vector<OpCase> transformer_op_cases() {
 
 std::vector<OpCase> large_transformer_op_cases() {
   return {
-      attention_case("vit_b_224", 8, 197, 12, 64),
-      attention_case("vit_s_32", 128, 65, 6, 64),
-      embed_tokens_case("vit_b_224", 8, 196, 768),
-      first_token_case("vit_b_224", 8, 197, 768),
-      drop_path_case("vit_b_224", {8, 197, 768}, 0.1f),
-      token_linear_case("vit_qkv", {8, 197, 768}, 3 * 768),
+      attention_case("vit_b_224", 8, 197, 12, 64),      attention_case("vit_s_32", 128, 65, 6, 64),
+      embed_tokens_case("vit_b_224", 8, 196, 768),      first_token_case("vit_b_224", 8, 197, 768),
+      drop_path_case("vit_b_224", {8, 197, 768}, 0.1f), token_linear_case("vit_qkv", {8, 197, 768}, 3 * 768),
   };
 }
 

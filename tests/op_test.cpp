@@ -60,8 +60,7 @@ std::vector<Values> run(const OpCase& c, const std::vector<Var>& inputs) {
   backward(record("probe", Tensor::zeros(Shape{1}, y.value().dtype(), y.value().device()), {y},
                   [dy](const Tensor&) { return Gradients{dy}; }));
   std::vector<Values> results{y.value().to_doubles()};
-  for (const Var& input : inputs)
-    results.push_back(input.grad().defined() ? input.grad().to_doubles() : Values{});
+  for (const Var& input : inputs) results.push_back(input.grad().defined() ? input.grad().to_doubles() : Values{});
   return results;
 }
 
@@ -77,8 +76,7 @@ TEST_P(OpTest, ForwardMatchesReference) {
 
   for (std::size_t k = 0; k < c.inputs.size(); ++k)
     inputs[k] = cases::input_values(c.inputs[k], DType::float64, k).to_doubles();
-  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float64)).value().to_doubles(), c.reference(inputs)),
-            1e-12);
+  EXPECT_LT(distance(c.apply(make_inputs(c, DType::float64)).value().to_doubles(), c.reference(inputs)), 1e-12);
 }
 
 TEST_P(OpTest, GradientMatchesDifferences) {
@@ -93,11 +91,9 @@ TEST_P(OpTest, GradientMatchesDifferences) {
 TEST_P(OpTest, Float32GradientsMatchFloat64) {
   const OpCase& c = GetParam();
   std::vector<Var> wide;
-  for (const Var& input : make_inputs(c, DType::float32))
-    wide.emplace_back(cast(input.value(), DType::float64), true);
+  for (const Var& input : make_inputs(c, DType::float32)) wide.emplace_back(cast(input.value(), DType::float64), true);
   const auto got = run(c, make_inputs(c, DType::float32)), expected = run(c, wide);
-  for (std::size_t k = 0; k < got.size(); ++k)
-    EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
 }
 
 // An operation keeps only what the needed gradients read: each must come out the same when it is the only
@@ -110,8 +106,7 @@ TEST_P(OpTest, EachGradientAloneIsTheSame) {
     for (std::size_t other = 0; other < inputs.size(); ++other) inputs[other].set_requires_grad(other == k);
     const auto alone = run(c, inputs);
     EXPECT_EQ(alone[k + 1], all[k + 1]) << "input " << k;
-    for (std::size_t other = 0; other < inputs.size(); ++other)
-      EXPECT_EQ(alone[other + 1].empty(), other != k);
+    for (std::size_t other = 0; other < inputs.size(); ++other) EXPECT_EQ(alone[other + 1].empty(), other != k);
   }
 }
 
@@ -121,8 +116,7 @@ void expect_close_to_float32(const OpCase& c, DType dtype, double tolerance) {
   std::vector<Var> wide;
   for (const Var& input : narrow) wide.emplace_back(cast(input.value(), DType::float32), true);
   const auto got = run(c, narrow), expected = run(c, wide);
-  for (std::size_t k = 0; k < got.size(); ++k)
-    EXPECT_LT(distance(got[k], expected[k]), tolerance) << "result " << k;
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), tolerance) << "result " << k;
   for (const Var& input : narrow) EXPECT_EQ(input.grad().dtype(), dtype);
 }
 
@@ -137,10 +131,8 @@ TEST_P(OpTest, GpuMatchesCpu) {
     GTEST_SKIP() << "no GPU: " << error.what();
   }
   const OpCase& c = GetParam();
-  const auto got = run(c, make_inputs(c, DType::float32, gpu)),
-             expected = run(c, make_inputs(c, DType::float32));
-  for (std::size_t k = 0; k < got.size(); ++k)
-    EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+  const auto got = run(c, make_inputs(c, DType::float32, gpu)), expected = run(c, make_inputs(c, DType::float32));
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OpTest, testing::ValuesIn(cases::op_cases()), [](const auto& info) {
@@ -190,8 +182,7 @@ TEST(Gradcheck, SeesAWrongGradient) {
 }
 
 TEST(Linear, BackwardComputesOnlyWhatIsNeeded) {
-  const Tensor dy = cases::input_values({3, 4}, DType::float32, 0),
-               x = cases::input_values({3, 5}, DType::float32, 1);
+  const Tensor dy = cases::input_values({3, 4}, DType::float32, 0), x = cases::input_values({3, 5}, DType::float32, 1);
   const LinearGrads grads = linear_backward(dy, x, {}, {.dx = false, .dw = true, .db = false});
   EXPECT_TRUE(grads.dw.defined());
   EXPECT_FALSE(grads.dx.defined() || grads.db.defined());
@@ -216,8 +207,7 @@ TEST(Threads, DoNotChangeResults) {
     const Var gamma(cases::input_values({67}, DType::float32, 1), true);
     BatchNormStats stats{Tensor::zeros({67}), Tensor::zeros({67})};
     const Var y = batch_norm(x, gamma, gamma, stats, true, Activation::relu, x);
-    backward(
-        record("probe", Tensor::zeros({1}), {y}, [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
+    backward(record("probe", Tensor::zeros({1}), {y}, [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
     const std::vector<Values> values{y.value().to_doubles(),
                                      x.grad().to_doubles(),
                                      gamma.grad().to_doubles(),
@@ -308,12 +298,8 @@ template <class F> std::string message_of(F&& f) {
 }
 
 TEST(OpErrors, SayWhatDoesNotFit) {
-  const auto t = [](const Shape& shape, DType type = DType::float32) {
-    return Var(Tensor::zeros(shape, type));
-  };
-  const auto labels = [](std::int64_t label) {
-    return Tensor::from(std::vector<std::int64_t>{label}, Shape{1});
-  };
+  const auto t = [](const Shape& shape, DType type = DType::float32) { return Var(Tensor::zeros(shape, type)); };
+  const auto labels = [](std::int64_t label) { return Tensor::from(std::vector<std::int64_t>{label}, Shape{1}); };
   BatchNormStats stats{Tensor::zeros({3}), Tensor::zeros({3})};
   const std::vector<std::pair<std::string, std::function<void()>>> calls{
       {"linear: x [2, 3] does not fit w [4, 5]",
@@ -383,8 +369,7 @@ TEST(OpErrors, SayWhatDoesNotFit) {
   };
   for (const auto& [expected, call] : calls) {
     const std::string message = message_of(call);
-    EXPECT_NE(message.find(expected), std::string::npos)
-        << "expected: " << expected << "\n     got: " << message;
+    EXPECT_NE(message.find(expected), std::string::npos) << "expected: " << expected << "\n     got: " << message;
   }
 }
 

@@ -70,8 +70,13 @@ TEST(FusedUpdate, EqualsOneLaunchForEachParameterBitForBit) {
 TEST(FusedUpdate, MakesItsTableOnlyWhenSomethingMoves) {
   const Tensor value = normal_values({5000}, 1), grad = normal_values({5000}, 2), other = normal_values({5000}, 3);
   const auto slice = [&](const Tensor& g, std::int64_t updates) {
-    return ParamSlice{.grad = g.data<float>(), .value = value.data<float>(), .first_moment = nullptr,
-                      .second_moment = nullptr, .count = 5000, .updates = updates, .weight_decay = 0};
+    return ParamSlice{.grad = g.data<float>(),
+                      .value = value.data<float>(),
+                      .first_moment = nullptr,
+                      .second_moment = nullptr,
+                      .count = 5000,
+                      .updates = updates,
+                      .weight_decay = 0};
   };
   UpdateTable table;
   table.hold({slice(grad, 8)}, Device{});
@@ -288,10 +293,12 @@ TEST(LossScale, ThatIsTooLargeAtItsFloorIsAnError) {
 }
 
 TEST(LossScale, ContinuesFromACheckpoint) {
-  const std::vector<bool> overflows{false, true, true, false, true, false, false, false, false, false, true, true, false};
+  const std::vector<bool> overflows{false, true,  true,  false, true, false, false,
+                                    false, false, false, true,  true, false};
   std::vector<double> values;
   for (std::size_t saved = 0; saved <= overflows.size(); ++saved) {
-    LossScale first({.initial = 8, .growth_steps = 2, .floor = 1}), then({.initial = 64, .growth_steps = 2, .floor = 1});
+    LossScale first({.initial = 8, .growth_steps = 2, .floor = 1}),
+        then({.initial = 64, .growth_steps = 2, .floor = 1});
     std::vector<double> seen;
     for (std::size_t i = 0; i < overflows.size(); ++i) {
       if (i == saved) {

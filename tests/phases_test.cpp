@@ -37,9 +37,10 @@ TEST(ReleaseSchedule, Cifar10Vgg16) {
 
 TEST(ReleaseSchedule, ResNet50With2kRestartsTheReboundOnce) {
   const auto found = transitions(release(24000, 6000, 300, 600), 37000);
-  const std::map<std::int64_t, Transition> expected{{24000, Transition::split_uncut}, {24300, Transition::restart_rebound},
-                                                    {30000, Transition::sync},        {30300, Transition::split},
-                                                    {36000, Transition::sync},        {36300, Transition::split}};
+  const std::map<std::int64_t, Transition> expected{
+      {24000, Transition::split_uncut}, {24300, Transition::restart_rebound},
+      {30000, Transition::sync},        {30300, Transition::split},
+      {36000, Transition::sync},        {36300, Transition::split}};
   EXPECT_EQ(found, expected);
 }
 
@@ -68,8 +69,10 @@ TEST(ReleaseSchedule, ShareOfLowRankSteps) {
 TEST(PhaseSchedule, CyclesFollowTheWarmup) {
   const PhaseSchedule schedule{400, 100, 20, 10, true, false};
   const auto found = transitions(schedule, 650);
-  const std::map<std::int64_t, Transition> expected{{400, Transition::split}, {480, Transition::sync},
-                                                    {500, Transition::split}, {580, Transition::sync},
+  const std::map<std::int64_t, Transition> expected{{400, Transition::split},
+                                                    {480, Transition::sync},
+                                                    {500, Transition::split},
+                                                    {580, Transition::sync},
                                                     {600, Transition::split}};
   EXPECT_EQ(found, expected);
 }
@@ -84,8 +87,15 @@ TEST(PhaseSchedule, PhaseAgreesWithTheTransitionsBehindIt) {
       for (std::int64_t t = 0; t < 100; ++t) {
         switch (schedule.transition_at(t)) {
           case Transition::split:
-          case Transition::split_uncut: ASSERT_NE(phase, Phase::low_rank); phase = Phase::low_rank; ++splits; break;
-          case Transition::sync: ASSERT_EQ(phase, Phase::low_rank); phase = Phase::rebound; break;
+          case Transition::split_uncut:
+            ASSERT_NE(phase, Phase::low_rank);
+            phase = Phase::low_rank;
+            ++splits;
+            break;
+          case Transition::sync:
+            ASSERT_EQ(phase, Phase::low_rank);
+            phase = Phase::rebound;
+            break;
           default: break;
         }
         if (schedule.transition_at(t) != Transition::none) {
@@ -126,10 +136,13 @@ TEST(Rebound, ReleaseFollowsTheTransitionsRate) {
 }
 
 TEST(Rebound, NeverTurnsTheRateNegative) {
-  for (const PhaseSchedule& schedule : {release(4330, 759, 60, 267), release(0, 100, 10, 50), PhaseSchedule{5, 20, 4, 8}})
+  for (const PhaseSchedule& schedule :
+       {release(4330, 759, 60, 267), release(0, 100, 10, 50), PhaseSchedule{5, 20, 4, 8}})
     for (std::int64_t t = 0; t < 15000; ++t) {
-      const double at_transition = 1e-3 * (1 - static_cast<double>(std::max<std::int64_t>(0, schedule.last_transition(t))) / 15000);
-      ASSERT_GE(rebound_learning_rate(schedule, 1e-3 * (1 - static_cast<double>(t) / 15000), at_transition, t), 0.0) << t;
+      const double at_transition =
+          1e-3 * (1 - static_cast<double>(std::max<std::int64_t>(0, schedule.last_transition(t))) / 15000);
+      ASSERT_GE(rebound_learning_rate(schedule, 1e-3 * (1 - static_cast<double>(t) / 15000), at_transition, t), 0.0)
+          << t;
     }
 }
 

@@ -79,8 +79,8 @@ Summary trained(const TrainConfig& config, int ranks, int ranks_per_node) {
 }
 
 void expect_plan_equals_run(TrainConfig config, int ranks, int ranks_per_node = 0) {
-  SCOPED_TRACE(fmt::format("{} {}: {} ranks, {} per node, {} steps", config.model, config.method, ranks,
-                           ranks_per_node, config.steps));
+  SCOPED_TRACE(fmt::format("{} {}: {} ranks, {} per node, {} steps", config.model, config.method, ranks, ranks_per_node,
+                           config.steps));
   config.ranks_per_node = ranks_per_node;
   const Summary run = trained(config, ranks, ranks_per_node);
   const RunPlan plan = plan_run(config, {.world_size = ranks});
@@ -179,10 +179,10 @@ const Variant kVariants[] = {
     {"sync_bn_over_the_world", [](auto& c, auto&) { c.sync_bn = SyncBn::world; }},
     {"sync_bn_with_accumulation",
      [](auto& c, auto&) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
-    {"sync_bn_where_every_rank_is_a_group",
-     [](auto& c, auto& ab) { c.sync_bn = SyncBn::group, ab.group_size = 1; }},
+    {"sync_bn_where_every_rank_is_a_group", [](auto& c, auto& ab) { c.sync_bn = SyncBn::group, ab.group_size = 1; }},
     {"averaged_weights", [](auto& c, auto&) { c.ema_decay = 0.9, c.eval_every = 1; }},
-    {"fixed_rank", [](auto&, auto& ab) { ab.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = 5, .multiple = 4}; }},
+    {"fixed_rank",
+     [](auto&, auto& ab) { ab.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = 5, .multiple = 4}; }},
     {"rank_too_high_to_pay", [](auto&, auto& ab) { ab.rank_policy.ratio = 0.9; }},
     {"kept_at_full_rank",
      [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
@@ -296,8 +296,7 @@ TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
   for (std::size_t c = 0; c < with.classes.size(); ++c)
     for (const auto& [phase, entry] : with.classes[c].ledger.by_phase()) {
       const auto steps = phase == "warmup" ? 4330 : phase == "low-rank" ? 480 : phase == "rebound" ? 190 : 0;
-      EXPECT_EQ(entry.payload_bytes - without.classes[c].ledger.by_phase().at(phase).payload_bytes,
-                208 * steps)
+      EXPECT_EQ(entry.payload_bytes - without.classes[c].ledger.by_phase().at(phase).payload_bytes, 208 * steps)
           << phase;
     }
   const auto entries = with.classes[0].ledger.entries();
@@ -327,8 +326,7 @@ TEST(Plan, SharedBatchNormStatisticsTravelTwiceAStep) {
       const double more = 8.0 * static_cast<double>(sums * steps);  // payload
       const double wire_factor = phase == "low-rank" && config.sync_bn == SyncBn::group ? 2.0 * 1 / 2 : 2.0 * 3 / 4;
       EXPECT_DOUBLE_EQ(on.traffic.at(phase).payload, off.traffic.at(phase).payload + more) << phase;
-      EXPECT_DOUBLE_EQ(on.traffic.at(phase).wire(), off.traffic.at(phase).wire() + wire_factor * more)
-          << phase;
+      EXPECT_DOUBLE_EQ(on.traffic.at(phase).wire(), off.traffic.at(phase).wire() + wire_factor * more) << phase;
     }
   }
 }
@@ -402,9 +400,8 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
             const bool alternates = group_size == 2;
             const Factor factor = (alternates ? step == 9 : world.rank() == 1) ? Factor::b : Factor::a;
             if (step == 2 || step == 9) {
-              const MemoryUse planned =
-                  step == 2 ? memory_at_full_rank(sizes.dense, run)
-                            : memory_with_factors(sizes, options, run, factor, true, alternates);
+              const MemoryUse planned = step == 2 ? memory_at_full_rank(sizes.dense, run)
+                                                  : memory_with_factors(sizes, options, run, factor, true, alternates);
               const MemoryUse held = measure(*model, *optimizer, ever, average.model(*model));
               EXPECT_EQ(planned.weights, held.weights);
               EXPECT_EQ(planned.optimizer, held.optimizer);
@@ -418,7 +415,6 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
         });
       }
 }
-
 
 TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
@@ -454,9 +450,7 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   for (const char* word : {"mlp on cifar10, ab: 3 ranks on 2 nodes", "warmup", "low-rank", "total",
                            "dense data parallel", "bfloat16", "wire saved", "low-rank, A", "give --step-ms"})
     EXPECT_TRUE(contains(plan.out, word));
-  const auto read = [&](const char* file) {
-    return summary_from_json(read_file(path(file), ErrorKind::data), file);
-  };
+  const auto read = [&](const char* file) { return summary_from_json(read_file(path(file), ErrorKind::data), file); };
   const Summary counted = read("run/summary.json"), planned = read("plan.json");
   EXPECT_EQ(planned.wire_bytes_by_rank, counted.wire_bytes_by_rank);
   EXPECT_EQ(planned.wire_bytes_per_rank_by_phase, counted.wire_bytes_per_rank_by_phase);

@@ -60,7 +60,7 @@ TrainConfig config_of(const Case& c) {
 }
 
 struct Outcome {
-  std::vector<double> losses;  ///< of all steps, then of the validation
+  std::vector<double> losses;               ///< of all steps, then of the validation
   std::vector<std::vector<double>> models;  ///< of every rank
 };
 
@@ -104,7 +104,8 @@ TEST_P(MixedPrecision, FollowsFloat32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision,
-                         ::testing::Values(Case{"vgg11_bn_cifar", 0.125}, Case{"resnet20", 0.25}, Case{"vit_ti_16", 0.34},
+                         ::testing::Values(Case{"vgg11_bn_cifar", 0.125}, Case{"resnet20", 0.25},
+                                           Case{"vit_ti_16", 0.34},
                                            Case{"vgg11_bn_cifar", 0.125, "ab", Execution::factors},
                                            Case{"vgg11_bn_cifar", 0.125, "ab", Execution::form_w},
                                            Case{"resnet20", 0.25, "ab", Execution::automatic, Rest::keep},

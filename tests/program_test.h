@@ -31,8 +31,7 @@ struct Outcome {
 class ProgramTest : public ::testing::Test {
  protected:
   ProgramTest()
-      : folder_(::testing::TempDir() + "abtrain_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(::testing::TempDir() + "abtrain_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

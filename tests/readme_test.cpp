@@ -73,8 +73,8 @@ class ReadmeTest : public testing::ProgramTest {
   }
 
   testing::Outcome type(const std::string& command) const {
-    return run_command(fmt::format("cd '{}'; export OMP_NUM_THREADS=1 ABTRAIN_DATA_DIR='{}'; {}", folder_,
-                                   small_cifar(), command));
+    return run_command(
+        fmt::format("cd '{}'; export OMP_NUM_THREADS=1 ABTRAIN_DATA_DIR='{}'; {}", folder_, small_cifar(), command));
   }
 
   /// Runs a command of a page, or what comes nearest to it in seconds, without a GPU, a cluster or a download.
@@ -91,7 +91,8 @@ class ReadmeTest : public testing::ProgramTest {
       command += " --dry-run";
     } else if (contains(command, "abtrain eval") && contains(command, " DIR")) {
       expected = 4;  // flags are right, but there are no weights
-    } else if (!command.starts_with("build/apps/") && !command.starts_with("abtrain/bin/") && !command.starts_with("mkdir ")) {
+    } else if (!command.starts_with("build/apps/") && !command.starts_with("abtrain/bin/") &&
+               !command.starts_with("mkdir ")) {
       return check_words(command);
     }
     const testing::Outcome outcome = type(command);
@@ -115,9 +116,8 @@ class ReadmeTest : public testing::ProgramTest {
       EXPECT_TRUE(contains(text_of(kSource / "CMakePresets.json"), fmt::format("\"name\": \"{}\"", name[1].str())));
     });
     each(script, [&](const std::smatch& name) { EXPECT_TRUE(fs::exists(kSource / name.str())) << name.str(); });
-    each(program, [&](const std::smatch& name) {
-      EXPECT_TRUE(fs::exists(kSource / (name[1].str() + ".cpp"))) << name.str();
-    });
+    each(program,
+         [&](const std::smatch& name) { EXPECT_TRUE(fs::exists(kSource / (name[1].str() + ".cpp"))) << name.str(); });
     EXPECT_TRUE(known) << "this test has no rule for it";
   }
 
@@ -134,7 +134,9 @@ TEST_F(ReadmeTest, CommandsWork) {
 }
 
 TEST_F(ReadmeTest, LibraryExampleIsTheProgramThatIsTested) {
-  const auto without_numbers = [](const std::string& text) { return std::regex_replace(text, std::regex("\\d+"), "N"); };
+  const auto without_numbers = [](const std::string& text) {
+    return std::regex_replace(text, std::regex("\\d+"), "N");
+  };
   std::string example;
   for (const std::string& line : lines_in_blocks(text_of(kSource / "README.md"), "cpp")) example += line + "\n";
   EXPECT_TRUE(without_numbers(text_of(kSource / "tests/consumer/train.cpp")).ends_with(without_numbers(example)));
@@ -236,9 +238,10 @@ TEST_F(QuickstartTest, BuildsForTheCpuWithoutADriverAndTrainsBothMethods) {
   if (fs::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "there is a driver";
   script("bin/nvidia-smi", "exit 9");
   EXPECT_TRUE(contains(quickstart(), "Building for the CPU, since there is no NVIDIA driver here"));
-  EXPECT_TRUE(calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF\n"
-                                  "cmake --build --preset default --target abtrain_program lowrank_tour\n"
-                                  "abtrain train --config apps/configs/quickstart_dense.toml --dataset synthetic "))
+  EXPECT_TRUE(
+      calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF\n"
+                          "cmake --build --preset default --target abtrain_program lowrank_tour\n"
+                          "abtrain train --config apps/configs/quickstart_dense.toml --dataset synthetic "))
       << calls();
   EXPECT_TRUE(contains(calls(), "abtrain compare runs/quickstart/dense runs/quickstart/ab"));
 }

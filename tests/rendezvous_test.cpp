@@ -191,10 +191,11 @@ TEST(Rendezvous, ARankOfAnotherJobIsSentAwayAndTheRanksStillMeet) {
   });
   EXPECT_EQ(meet({{0, 2, address, 20s, "this one"}}, check_gather)[0], "");
   others.join();
-  EXPECT_EQ(other_error,
-            fmt::format("rank 1 came to {}, where ranks of another job meet (this one: that one); give each job a place "
-                        "of its own, and all processes of a job one WORLD_SIZE",
-                        address));
+  EXPECT_EQ(
+      other_error,
+      fmt::format("rank 1 came to {}, where ranks of another job meet (this one: that one); give each job a place "
+                  "of its own, and all processes of a job one WORLD_SIZE",
+                  address));
   EXPECT_EQ(late_error, "");
 }
 

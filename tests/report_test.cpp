@@ -58,8 +58,7 @@ class ReportTest : public ::testing::Test {
       log.write(StepMetrics{step, step / 51, "warmup", 2.0 - step * 0.01, 0.1, 900, wire_bytes * step / 100});
     log.write(EpochMetrics{0, 50, 1.2, 0.5, 0.9});
     log.write(EpochMetrics{1, 100, 0.7, 0.7512, 0.98});
-    if (method == "ab")
-      log.write(SplitMetrics{25, {{"layer1.0.conv1.weight", 144, 16, 8}, {"fc.weight", 64, 10, 3}}});
+    if (method == "ab") log.write(SplitMetrics{25, {{"layer1.0.conv1.weight", 144, 16, 8}, {"fc.weight", 64, 10, 3}}});
     return folder;
   }
   std::string folder_;
@@ -79,10 +78,9 @@ TEST_F(ReportTest, SummaryComesBack) {
 }
 
 TEST_F(ReportTest, BrokenSummariesNameFileAndField) {
-  EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { summary_from_json("[]", "s.json"); }),
-                       "s.json is not a summary"));
   EXPECT_TRUE(
-      contains(message_of(ErrorKind::data, [] { summary_from_json("{}", "s.json"); }), "lacks \"method\""));
+      contains(message_of(ErrorKind::data, [] { summary_from_json("[]", "s.json"); }), "s.json is not a summary"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { summary_from_json("{}", "s.json"); }), "lacks \"method\""));
   std::string text = to_json(example_summary("ab", 1));
   text.replace(text.find("\"world_size\": 4"), 15, "\"world_size\": \"4\"");
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { summary_from_json(text, "s.json"); }),
@@ -119,8 +117,8 @@ TEST_F(ReportTest, SavingCountsAgainstTheFirstDenseRun) {
 TEST_F(ReportTest, TableShowsPercentAndBytes) {
   const std::string text =
       compare_text({read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))}, 100);
-  for (const char* part : {"75.12 %", "76.00 %", "1.00 MB", "400 kB", "60.00 %",
-                           "resnet20 on cifar10, 4 ranks", "1.80", "12.5 s", "low-rank", "300 kB in 75"})
+  for (const char* part : {"75.12 %", "76.00 %", "1.00 MB", "400 kB", "60.00 %", "resnet20 on cifar10, 4 ranks", "1.80",
+                           "12.5 s", "low-rank", "300 kB in 75"})
     EXPECT_TRUE(contains(text, part)) << text;
 }
 
@@ -142,13 +140,11 @@ TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
   runs[1].label = "<script>alert(1)</script>";
   const std::string html = report_html(runs);
   EXPECT_TRUE(html.starts_with("<!doctype html>"));
-  for (const char* part :
-       {"Training loss", "Accuracy on the validation images", "Bytes sent by rank 0", "by phase",
-        "Rank r of every layer", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100", "60.0 %",
-        "prefers-color-scheme: dark", "</html>"})
+  for (const char* part : {"Training loss", "Accuracy on the validation images", "Bytes sent by rank 0", "by phase",
+                           "Rank r of every layer", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100",
+                           "60.0 %", "prefers-color-scheme: dark", "</html>"})
     EXPECT_TRUE(contains(html, part)) << part;
-  for (const char* outside :
-       {"http:", "https:", "<script", "<link", "src=", "@import", "url(", "nan", "inf,"})
+  for (const char* outside : {"http:", "https:", "<script", "<link", "src=", "@import", "url(", "nan", "inf,"})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   const auto count = [&](const std::string& tag) {
     std::size_t n = 0;
@@ -156,8 +152,7 @@ TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
     return n;
   };
   for (const char* tag : {"svg", "figure", "section", "table", "g", "text", "title", "div", "article"})
-    EXPECT_EQ(count(fmt::format("<{}>", tag)) + count(fmt::format("<{} ", tag)),
-              count(fmt::format("</{}>", tag)))
+    EXPECT_EQ(count(fmt::format("<{}>", tag)) + count(fmt::format("<{} ", tag)), count(fmt::format("</{}>", tag)))
         << tag;
 }
 
@@ -172,8 +167,7 @@ TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
   chart.curves[0].points.clear();
   for (int i = 0; i < 100000; ++i) chart.curves[0].points.push_back({double(i), std::sin(i * 0.001)});
   EXPECT_LT(draw(chart).size(), 60000u);
-  EXPECT_TRUE(
-      contains(draw(BarChart{"t", "x", NumberStyle::bytes, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
+  EXPECT_TRUE(contains(draw(BarChart{"t", "x", NumberStyle::bytes, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
 }
 
 TEST_F(ReportTest, AxesHaveRoundTicks) {
@@ -213,8 +207,8 @@ TEST_F(ReportTest, RunFoldersAreProtected) {
   EXPECT_TRUE(fs::exists(in_folder(config.out, kConfigFile)));
   check_run_folder(config);  // no results yet
   write_file_atomically(in_folder(config.out, kSummaryFile), "{}");
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }),
-                       "already holds a run (summary.json)"));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::config, [&] { check_run_folder(config); }), "already holds a run (summary.json)"));
   config.overwrite = true;
   begin_run_folder(config);
   EXPECT_FALSE(fs::exists(in_folder(config.out, kSummaryFile)));
@@ -226,19 +220,18 @@ TEST_F(ReportTest, InspectShowsFactorsAndSpectra) {
   const std::string file = folder_ + "/m.safetensors";
   // W = diag(4, 2) beside zeros: 3×2, as it is and as factors; a flat convolution wider than tall; a broken
   // layer.
-  write_safetensors(
-      file, {{{"model", "tiny"}, {"factored", R"({"thin.weight":[4,3],"flat.weight":[2,2,2,2]})"}},
-             {{"dense.weight", Tensor::from(std::vector<float>{4, 0, 0, 2, 0, 0}, {3, 2})},
-              {"thin.weight.a", Tensor::from(std::vector<float>{0, 3, 4, 0}, {4, 1})},
-              {"thin.weight.b", Tensor::from(std::vector<float>{2, 0, 0}, {1, 3})},
-              {"flat.weight.a", Tensor::from(std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}, {8, 1})},
-              {"flat.weight.b", Tensor::from(std::vector<float>{7, 0}, {1, 2})},
-              {"bn.num_batches_tracked", Tensor::from(std::vector<std::int64_t>{9}, Shape{})},
-              {"broken.weight", Tensor::from(std::vector<float>{NAN, 0, 0, 1}, {2, 2})},
-              {"dense.bias", Tensor::zeros({3})}}});
+  write_safetensors(file, {{{"model", "tiny"}, {"factored", R"({"thin.weight":[4,3],"flat.weight":[2,2,2,2]})"}},
+                           {{"dense.weight", Tensor::from(std::vector<float>{4, 0, 0, 2, 0, 0}, {3, 2})},
+                            {"thin.weight.a", Tensor::from(std::vector<float>{0, 3, 4, 0}, {4, 1})},
+                            {"thin.weight.b", Tensor::from(std::vector<float>{2, 0, 0}, {1, 3})},
+                            {"flat.weight.a", Tensor::from(std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}, {8, 1})},
+                            {"flat.weight.b", Tensor::from(std::vector<float>{7, 0}, {1, 2})},
+                            {"bn.num_batches_tracked", Tensor::from(std::vector<std::int64_t>{9}, Shape{})},
+                            {"broken.weight", Tensor::from(std::vector<float>{NAN, 0, 0, 1}, {2, 2})},
+                            {"dense.bias", Tensor::zeros({3})}}});
   const std::string text = inspect_text(file, 120);
-  for (const char* part : {"model tiny", "dense", "3×2", "full", "4 2", "thin ", "4×3", "1/3", "10 0 0",
-                           "2×2×2×2", "1/2", "7 0", "not finite", "dense.bias"})
+  for (const char* part : {"model tiny", "dense", "3×2", "full", "4 2", "thin ", "4×3", "1/3", "10 0 0", "2×2×2×2",
+                           "1/2", "7 0", "not finite", "dense.bias"})
     EXPECT_EQ(std::string(part) != "dense.bias", bool(contains(text, part))) << part << "\n" << text;
   EXPECT_TRUE(contains(text, "3 in vectors and statistics"));
 }

@@ -183,9 +183,8 @@ TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
 
 TEST(ScaleConfig, FlagsWin) {
   const Experiment& experiment = find_experiment("resnet50_4k");
-  const TrainConfig config =
-      experiment_config(experiment, Variant::faithful,
-                        {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
+  const TrainConfig config = experiment_config(
+      experiment, Variant::faithful, {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
   EXPECT_EQ(config.ranks, 4);
   EXPECT_EQ(ab_settings(config).group_size, 2) << "nodes and groups follow the number of ranks";
   EXPECT_EQ(config.steps, 77);
@@ -203,8 +202,7 @@ class CliReproduceTest : public ab::testing::ProgramTest {
     std::vector<std::string> found;
     while (std::getline(cells, cell, '|')) {
       const auto first = cell.find_first_not_of(' ');
-      if (first != std::string::npos)
-        found.push_back(cell.substr(first, cell.find_last_not_of(' ') + 1 - first));
+      if (first != std::string::npos) found.push_back(cell.substr(first, cell.find_last_not_of(' ') + 1 - first));
     }
     return found;
   }
@@ -218,15 +216,13 @@ TEST_F(CliReproduceTest, ListsAndPlans) {
   }
   const auto one = run("reproduce resnet50_4k --dry-run");
   EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_EQ(row(one.out, "saved, whole run, all bytes").size(), 6u)
-      << "published, and planned at four fractions";
+  EXPECT_EQ(row(one.out, "saved, whole run, all bytes").size(), 6u) << "published, and planned at four fractions";
   EXPECT_EQ(row(one.out, "saved, whole run, all bytes").at(1), "70.31 %");
   EXPECT_EQ(row(run("reproduce vgg16_cifar10 --dry-run --ratio 0.1").out, "compression").at(1), "44.14 : 1");
 
   const auto all = run("reproduce all --dry-run --out " + path("all"));
   EXPECT_EQ(all.exit_code, 0) << all.err;
-  for (const Released& released : kReleased)
-    EXPECT_EQ(row(all.out, released.name).size(), 10u) << released.name;
+  for (const Released& released : kReleased) EXPECT_EQ(row(all.out, released.name).size(), 10u) << released.name;
   for (const TrafficDefinition& definition : kTrafficDefinitions)
     EXPECT_EQ(row(all.out, definition.name).size(), 6u) << definition.name;
   EXPECT_EQ(read_file(path("all/reproduce.md"), ErrorKind::data), all.out);

@@ -28,8 +28,8 @@ class ResumeCommandTest : public testing::ProgramTest {
   /// Sends `signal` as soon as the first step is logged.
   testing::Outcome run_and_signal(const std::string& arguments, const std::string& out, const char* signal) const {
     const std::string launcher = fmt::format(
-        "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -{} $p; wait $p' sh", path(out),
-        signal);
+        "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -{} $p; wait $p' sh",
+        path(out), signal);
     return run(arguments + " --out " + path(out), launcher);
   }
 
@@ -80,7 +80,8 @@ TEST_F(ResumeCommandTest, ADamagedNewestCheckpointFallsBackWithAWarning) {
   for (const auto& entry : fs::directory_iterator(part + "/checkpoints")) saved.push_back(entry.path().string());
   std::sort(saved.begin(), saved.end());
   ASSERT_EQ(saved.size(), 2u);
-  for (const auto& entry : fs::directory_iterator(saved.back())) fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
+  for (const auto& entry : fs::directory_iterator(saved.back()))
+    fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
   const testing::Outcome resumed = run("train --save-every 0 --resume " + part);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_TRUE(testing::contains(resumed.err, saved.back()));

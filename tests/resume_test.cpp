@@ -46,8 +46,8 @@ TrainConfig short_run() {
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).schedule.rebound_steps = 2;
-  config.out = ::testing::TempDir() + "abtrain_resume_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  config.out =
+      ::testing::TempDir() + "abtrain_resume_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
   return config;
 }
 
@@ -205,14 +205,17 @@ TrainConfig short_run_on_nodes(const char* method, const std::string& own) {
   return config;
 }
 
-TEST(Resume, LocalTrainingOnNodes) { stop_after(short_run_on_nodes("local", "node_size = 0\naverage_every = 5"), 4, 3); }
+TEST(Resume, LocalTrainingOnNodes) {
+  stop_after(short_run_on_nodes("local", "node_size = 0\naverage_every = 5"), 4, 3);
+}
 
 TEST(Resume, DilocoWithAFragmentInFlight) {
   stop_after(short_run_on_nodes("diloco", "inner_steps = 12\nfragments = 2\noverlap_steps = 4\nmixing = 0.5"), 4, 2);
 }
 
 TEST(Resume, DasoOnNodes) {
-  stop_after(short_run_on_nodes("daso", "warmup_epochs = 0\ncooldown_epochs = 1\nstart_skips = 3\nstart_wait = 2"), 4, 2);
+  stop_after(short_run_on_nodes("daso", "warmup_epochs = 0\ncooldown_epochs = 1\nstart_skips = 3\nstart_wait = 2"), 4,
+             2);
 }
 
 TEST(Resume, AbTrainingAsReleasedWithAdamW) {
@@ -296,8 +299,8 @@ TEST(LastValidation, ADamagedImageCostsNoTraining) {
   const Outcome whole = train_on(config, 2);
   EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder))) << "a finished run keeps what it was told to keep";
   const TrainAndTest damaged{data().train, std::make_shared<DamagedSet>(testing::striped_images(21, 2))};
-  EXPECT_TRUE(testing::contains(
-      testing::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }), "image 10 is damaged"));
+  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }),
+                                "image 10 is damaged"));
   ASSERT_TRUE(fs::exists(checkpoint_of(config, kSteps)));
   const Outcome mended = train_on(config, 2);
   EXPECT_TRUE(mended.losses.empty()) << "it trained again";

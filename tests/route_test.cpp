@@ -101,7 +101,8 @@ std::vector<Tensor> rough_buffers(int ranks, std::int64_t elements, DType dtype)
     const Philox random{7, static_cast<std::uint64_t>(rank)};
     Tensor t(Shape{elements}, dtype);
     for (std::int64_t i = 0; i < elements; ++i) {
-      const float value = random.normal(static_cast<std::uint64_t>(i)) * std::exp2f(static_cast<float>((i + rank) % 12));
+      const float value =
+          random.normal(static_cast<std::uint64_t>(i)) * std::exp2f(static_cast<float>((i + rank) % 12));
       if (dtype == DType::float32) t.data<float>()[i] = value;
       else t.data<bfloat16>()[i] = value;
     }
@@ -134,8 +135,8 @@ TEST(Route, EveryAlgorithmGivesAllRanksTheSumAndSendsWhatItSays) {
 TEST(Route, TheOtherCollectivesSendWhatTheySay) {
   for (const Layout& layout : layouts())
     for (const Collective what : {Collective::broadcast, Collective::all_gather, Collective::reduce_scatter}) {
-      const CollectiveCall call{.what = what, .dtype = DType::float32, .elements = 2 * layout.ranks(),
-                                .root = layout.ranks() / 2};
+      const CollectiveCall call{
+          .what = what, .dtype = DType::float32, .elements = 2 * layout.ranks(), .root = layout.ranks() / 2};
       std::vector<Tensor> buffers = rough_buffers(layout.ranks(), call.elements, DType::float32);
       const Tensor at_root = buffers[static_cast<std::size_t>(call.root)].clone();
       const Route route = route_of(what, AllReduce::tree, layout);
@@ -149,7 +150,8 @@ TEST(Route, TheOtherCollectivesSendWhatTheySay) {
 }
 
 TEST(Route, RanksThatShareMemoryRoundAsThoseThatSendMessages) {
-  for (const Layout& layout : {nodes_of(2, 1), nodes_of(3, 2), nodes_of(4, 2), nodes_of(5, 0), nodes_of(8, 4), scattered()})
+  for (const Layout& layout :
+       {nodes_of(2, 1), nodes_of(3, 2), nodes_of(4, 2), nodes_of(5, 0), nodes_of(8, 4), scattered()})
     for (const AllReduce algorithm : kAlgorithms)
       for (const DType dtype : {DType::float32, DType::bfloat16})
         for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max}) {
@@ -258,7 +260,8 @@ TEST(VirtualNetwork, CardsAreBusyAndMessagesToOneNodeQueue) {
   EXPECT_EQ(network.leave(second, 0, links), 2'000'000);  // behind the first
   EXPECT_EQ(network.leave(third, 0, links), 500'000);
   EXPECT_EQ(network.arrive(third, 500'000, links), 1'500'000);
-  EXPECT_EQ(network.arrive(first, 1'000'000, links), 2'500'000);  // behind the third, from 0.5 to 1.5 ms, then 1 ms on its way
+  EXPECT_EQ(network.arrive(first, 1'000'000, links),
+            2'500'000);  // behind the third, from 0.5 to 1.5 ms, then 1 ms on its way
   EXPECT_EQ(network.arrive(second, 2'000'000, links), 3'000'000);
   EXPECT_EQ(network.leave(third, 10'000'000, links), 10'500'000);  // all free again
   EXPECT_EQ(network.card_of(0).bytes_sent, 2000);
@@ -309,8 +312,8 @@ TEST(NetworkWords, AreReadWithTheirUnits) {
   EXPECT_EQ(shape.at(500), (LinkModel{{4e-3, 1.25e5}, {2e-6, 3e11}}));
   EXPECT_EQ(parse_network("latency=1s").at(0), (LinkModel{{1, 1e30}, kUnshaped}));
   EXPECT_FALSE(parse_network("").shaped());
-  for (const char* wrong : {"latency", "latency=4", "latency=4 min", "latency=-1ms", "latency=nanms", "bandwidth=0Gbps", "4ms",
-                            "latency=1ms;latency=2ms", "latency=1ms; from 0: latency=2ms",
+  for (const char* wrong : {"latency", "latency=4", "latency=4 min", "latency=-1ms", "latency=nanms", "bandwidth=0Gbps",
+                            "4ms", "latency=1ms;latency=2ms", "latency=1ms; from 0: latency=2ms",
                             "latency=1ms; from 9: latency=2ms; from 9: latency=3ms", "latency=1ms,,bandwidth=1Gbps"})
     EXPECT_THROW(parse_network(wrong), Error) << wrong;
 }

@@ -251,9 +251,13 @@ Var overflowing(const Var& loss) {
 class Steps {
  public:
   Steps(const TrainConfig& config, Comm& world)
-      : config_(config), world_(world), model_(make_model(make_model_spec(config, 10, 8))),
-        optimizer_(make_optimizer(config, inventory_of(*model_).params)), schedule_(make_schedule(config, 5)),
-        strategy_(find_method(config.method).make(config, *model_, world, schedule_)), state_{0, *optimizer_} {
+      : config_(config),
+        world_(world),
+        model_(make_model(make_model_spec(config, 10, 8))),
+        optimizer_(make_optimizer(config, inventory_of(*model_).params)),
+        schedule_(make_schedule(config, 5)),
+        strategy_(find_method(config.method).make(config, *model_, world, schedule_)),
+        state_{0, *optimizer_} {
     optimizer_->set_skip_overflow(true);
     strategy_->start(state_);
   }

@@ -22,8 +22,8 @@ inline ImageSet striped_images(std::int64_t count, std::uint64_t seed) {
     set.labels.push_back(static_cast<std::uint16_t>(label));
     for (std::int64_t p = 0; p < set.image_bytes(); ++p) {
       const bool marked = p / 96 / 3 == label;
-      set.pixels[static_cast<std::size_t>(i * set.image_bytes() + p)] = static_cast<std::uint8_t>(
-          (marked ? 128 : 0) + random.below(static_cast<std::uint64_t>(i * 4096 + p), 128));
+      set.pixels[static_cast<std::size_t>(i * set.image_bytes() + p)] =
+          static_cast<std::uint8_t>((marked ? 128 : 0) + random.below(static_cast<std::uint64_t>(i * 4096 + p), 128));
     }
   }
   return set;

@@ -90,8 +90,7 @@ std::vector<std::vector<double>> train_pair(PlanChoice choice, bool training) {
   const Var y = norm.forward(convolved, Activation::relu);
   backward(record("probe", Tensor::zeros({1}, DType::bfloat16, kGpu), {y},
                   [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
-  return {y.value().to_doubles(), x.grad().to_doubles(),
-          inventory_of(conv).params[0]->value.grad().to_doubles(),
+  return {y.value().to_doubles(), x.grad().to_doubles(), inventory_of(conv).params[0]->value.grad().to_doubles(),
           inventory_of(norm).buffers[1].value.to_doubles()};
 }
 

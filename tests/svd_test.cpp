@@ -105,9 +105,7 @@ const Matrix kMatrices[] = {
     {"graded_to_1e-12",
      [] { return with_spectrum(60, 13, [](std::int64_t j) { return std::pow(10.0f, -float(j)); }); }},
     {"cut_off_at_1e-5",
-     [] {
-       return with_spectrum(60, 16, [](std::int64_t j) { return j < 8 ? 1.0f / float(j + 1) : 1e-5f; });
-     }},
+     [] { return with_spectrum(60, 16, [](std::int64_t j) { return j < 8 ? 1.0f / float(j + 1) : 1e-5f; }); }},
     {"zero_columns",
      [] {
        const Tensor w = normal_values({30, 12}, 1);
@@ -141,11 +139,9 @@ TEST_P(SvdLaws, Hold) {
     ASSERT_LE(std::abs(rebuilt.data<float>()[i] - w.data<float>()[i]), 4e-6f * s[0]) << "entry " << i;
 
   for (std::int64_t j = 0; j < n; ++j) {
-    const auto row =
-        svd.vt.span<float>().subspan(static_cast<std::size_t>(j * n), static_cast<std::size_t>(n));
-    EXPECT_GT(
-        *std::max_element(row.begin(), row.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }),
-        0.0f);
+    const auto row = svd.vt.span<float>().subspan(static_cast<std::size_t>(j * n), static_cast<std::size_t>(n));
+    EXPECT_GT(*std::max_element(row.begin(), row.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }),
+              0.0f);
   }
 }
 

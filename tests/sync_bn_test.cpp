@@ -61,8 +61,7 @@ Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ran
   stats.sum_over_ranks = sum_over(ranks);
   const Var y = batch_norm(input, gamma, beta, stats, true, Activation::relu, other, sums);
   backward(record("probe", Tensor::zeros({1}, type), {y}, [=](const Tensor&) { return Gradients{dy}; }));
-  return {y.value(),   input.grad(), other.grad(),       gamma.grad(),
-          beta.grad(), stats.running_mean, stats.running_var};
+  return {y.value(), input.grad(), other.grad(), gamma.grad(), beta.grad(), stats.running_mean, stats.running_var};
 }
 
 /// Rows [begin, end) are the pixels of one rank.
@@ -134,8 +133,11 @@ TEST(SyncBatchNorm, ARankAloneIsPlainBatchNormBitForBit) {
   const Shape shape{33, 1, kChannels};
   const Tensor x = normal(shape, DType::float32, 1), dy = normal(shape, DType::float32, 2);
   const Normed plain = norm(x, x, dy, nullptr), alone = norm(x, x, dy, comm.get());
-  for (const auto& [a, b] : {std::pair{plain.y, alone.y}, {plain.dx, alone.dx}, {plain.dgamma, alone.dgamma},
-                             {plain.dbeta, alone.dbeta}, {plain.running_mean, alone.running_mean},
+  for (const auto& [a, b] : {std::pair{plain.y, alone.y},
+                             {plain.dx, alone.dx},
+                             {plain.dgamma, alone.dgamma},
+                             {plain.dbeta, alone.dbeta},
+                             {plain.running_mean, alone.running_mean},
                              {plain.running_var, alone.running_var}})
     EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0);
   EXPECT_EQ(comm->ledger().total().calls, 0);
@@ -310,8 +312,8 @@ TEST(SyncBn, StatisticsTravelOverTheRanksOfThePhase) {
   TrainConfig config = small_run("ab", 6);  // two steps of warm-up, low-rank and rebound each
   config.sync_bn = SyncBn::group;
   const std::vector<Seen> ranks = train_on(config, 4, all_different);
-  const auto norms = static_cast<std::int64_t>(
-      inventory_of(*make_model(make_model_spec(config, 10, 16))).batch_norms.size());
+  const auto norms =
+      static_cast<std::int64_t>(inventory_of(*make_model(make_model_spec(config, 10, 16))).batch_norms.size());
   for (const Seen& rank : ranks) {
     for (const char* phase : {"warmup", "rebound"})
       EXPECT_EQ(rank.traffic.at({Collective::all_reduce, BatchNormSync::kLabel, phase, 4, 0}).calls, 2 * 2 * norms);

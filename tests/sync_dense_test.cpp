@@ -68,9 +68,7 @@ void expect_grads(const Model& model, const std::function<double(int)>& expected
   }
 }
 
-void run(int ranks, const std::function<void(Comm&)>& body) {
-  run_thread_ranks(ranks, {.timeout = 20s}, body);
-}
+void run(int ranks, const std::function<void(Comm&)>& body) { run_thread_ranks(ranks, {.timeout = 20s}, body); }
 std::int64_t calls(Comm& comm) { return comm.ledger().total().calls; }
 double mean_target(const Comm& comm) { return (comm.size() - 1) / 2.0; }
 
@@ -223,8 +221,7 @@ TEST(GradientBuckets, RefuseASecondBackwardAndAChangedShape) {
 
 TEST_P(OnRanks, FlatCollectivesTakeTensorsOfSeveralTypes) {
   run(GetParam(), [](Comm& comm) {
-    const std::vector<Tensor> tensors = {Tensor::scalar(comm.rank()),
-                                         Tensor::scalar(10 * comm.rank(), DType::float64),
+    const std::vector<Tensor> tensors = {Tensor::scalar(comm.rank()), Tensor::scalar(10 * comm.rank(), DType::float64),
                                          Tensor::scalar(comm.rank() + 1)};
     all_reduce_flat(comm, tensors, ReduceOp::max);
     EXPECT_EQ(tensors[0].item(), comm.size() - 1);

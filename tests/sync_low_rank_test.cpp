@@ -33,9 +33,9 @@ ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double 
 
 ExchangeSteps::Make acpsgd(std::int64_t rank, std::int64_t warmup = 0, double min_rate = 0, double bucket_mb = 25) {
   return [=](Replica replica, Comm& world) {
-    return std::make_unique<AcpSgdStrategy>(
-        std::move(replica), world, AcpSgdOptions{.rank = rank, .min_rate = min_rate, .bucket_mb = bucket_mb},
-        CompressionStart{.warmup_steps = warmup});
+    return std::make_unique<AcpSgdStrategy>(std::move(replica), world,
+                                            AcpSgdOptions{.rank = rank, .min_rate = min_rate, .bucket_mb = bucket_mb},
+                                            CompressionStart{.warmup_steps = warmup});
   };
 }
 
@@ -52,11 +52,11 @@ class LowRank : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Methods, LowRank,
-    ::testing::Values(Case{"powersgd", [](std::int64_t r, std::int64_t w) { return powersgd(r, w); }},
-                      Case{"acpsgd", [](std::int64_t r, std::int64_t w) { return acpsgd(r, w); }}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Methods, LowRank,
+                         ::testing::Values(Case{"powersgd",
+                                                [](std::int64_t r, std::int64_t w) { return powersgd(r, w); }},
+                                           Case{"acpsgd", [](std::int64_t r, std::int64_t w) { return acpsgd(r, w); }}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(LowRank, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
   for (const int ranks : {1, 3})
@@ -297,8 +297,8 @@ TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
     Tensor rows({r, length});
     fill_normal(rows, 0, 1, {.seed = 3, .stream = 1});
     float* const v = rows.data<float>();
-    std::copy_n(v, length, v + 2 * length);                         // depends on the first
-    std::fill_n(v + 4 * length, length, 0.0f);                      // is zero
+    std::copy_n(v, length, v + 2 * length);     // depends on the first
+    std::fill_n(v + 4 * length, length, 0.0f);  // is zero
     for (std::int64_t j = 0; j < length; ++j) v[3 * length + j] = v[j] + 1e-3f * v[3 * length + j];  // nearly depends
     const Tensor table = factor_table({{v, length, r, 9}}, Device{});
     if (lanes == 0) {
@@ -335,10 +335,18 @@ TEST(LowRankKernels, APassOverAMatrixIsTheSameForALaneAndATeam) {
   const Tensor &g = in[0], &e = in[1], &q = in[2], &own_p = in[3], ok = Tensor::zeros({1}, DType::float64);
   const auto run = [&](int lanes) {
     const Tensor work({n, m}), p({r, n}), rest = e.clone();
-    const kernels::AddAndProject project{g.data<float>(), e.data<float>(), q.data<float>(), work.data<float>(),
-                                         p.data<float>(), n, m, r};
-    const kernels::SplitOffProjection split{own_p.data<float>(), q.data<float>(), p.data<float>(), q.data<float>(),
-                                            ok.data<double>(), work.data<float>(), rest.data<float>(), n, m, r};
+    const kernels::AddAndProject project{
+        g.data<float>(), e.data<float>(), q.data<float>(), work.data<float>(), p.data<float>(), n, m, r};
+    const kernels::SplitOffProjection split{own_p.data<float>(),
+                                            q.data<float>(),
+                                            p.data<float>(),
+                                            q.data<float>(),
+                                            ok.data<double>(),
+                                            work.data<float>(),
+                                            rest.data<float>(),
+                                            n,
+                                            m,
+                                            r};
     if (lanes == 0) {
       for (std::int64_t i = 0; i < n; ++i) project(SerialTeam{}, i), split(SerialTeam{}, i);
     } else {
@@ -349,7 +357,9 @@ TEST(LowRankKernels, APassOverAMatrixIsTheSameForALaneAndATeam) {
   };
   const std::vector<double> serial = run(0);
   double expected = 0;  // element [2, 5] by hand
-  const auto at = [](const Tensor& t, std::int64_t i, std::int64_t j) { return double{t.data<float>()[i * t.dim(1) + j]}; };
+  const auto at = [](const Tensor& t, std::int64_t i, std::int64_t j) {
+    return double{t.data<float>()[i * t.dim(1) + j]};
+  };
   for (std::int64_t k = 0; k < r; ++k) {
     double p = 0;
     for (std::int64_t j = 0; j < m; ++j) p += at(q, k, j) * (at(g, 2, j) + at(e, 2, j));

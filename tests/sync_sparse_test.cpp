@@ -77,13 +77,15 @@ TEST(ScaleCom, RanksChooseInTurn) {
     for (int step = 0; step < 8; ++step) {
       Tensor gradient = Tensor::zeros({2, 4});
       for (int row = 0; row < 2; ++row)  // rank r's largest is element r + row of its row, in every step anew
-        for (int i = 0; i < 4; ++i) gradient.data<float>()[4 * row + i] = i == world.rank() + row ? 1e6f * (step + 1) : 1.0f;
+        for (int i = 0; i < 4; ++i)
+          gradient.data<float>()[4 * row + i] = i == world.rank() + row ? 1e6f * (step + 1) : 1.0f;
       steps.step({gradient, Tensor::zeros({1})});
       if (step < 2) continue;
       const std::vector<double> mean = steps.gradient(0);
       const int leader = (step - 2) % kRanks;
       for (int row = 0; row < 2; ++row)
-        for (int i = 0; i < 4; ++i) EXPECT_EQ(mean[static_cast<std::size_t>(4 * row + i)] != 0, i == leader + row) << step;
+        for (int i = 0; i < 4; ++i)
+          EXPECT_EQ(mean[static_cast<std::size_t>(4 * row + i)] != 0, i == leader + row) << step;
     }
   });
 }
@@ -229,17 +231,20 @@ TEST(SparseBytes, AreThoseOfTheSelection) {
     flat.step(zeros);
     EXPECT_EQ(world.ledger().total_of_phase(CompressedGradients::kCompressed).wire_bytes(), 56'616);
   });
-  on_ranks(4, [&](Comm& world) {
-    ExchangeSteps nodes(world, large, hitopk(0.001, 2));
-    nodes.step(zeros);
-    const std::int64_t sent = kAll / 2 / 1000;  // of a slice
-    for (const auto& [key, entry] : world.ledger().entries()) {
-      if (key.phase != CompressedGradients::kCompressed) continue;
-      EXPECT_EQ(entry.calls, 1);
-      EXPECT_EQ(entry.payload_bytes, key.group == "across" ? 8 * sent * 2 : 4 * kAll);
-      EXPECT_EQ(entry.inter_node_wire_bytes, key.group == "across" ? 8 * sent : 0);
-    }
-  }, 2);
+  on_ranks(
+      4,
+      [&](Comm& world) {
+        ExchangeSteps nodes(world, large, hitopk(0.001, 2));
+        nodes.step(zeros);
+        const std::int64_t sent = kAll / 2 / 1000;  // of a slice
+        for (const auto& [key, entry] : world.ledger().entries()) {
+          if (key.phase != CompressedGradients::kCompressed) continue;
+          EXPECT_EQ(entry.calls, 1);
+          EXPECT_EQ(entry.payload_bytes, key.group == "across" ? 8 * sent * 2 : 4 * kAll);
+          EXPECT_EQ(entry.inter_node_wire_bytes, key.group == "across" ? 8 * sent : 0);
+        }
+      },
+      2);
 }
 
 // --- All of them.
@@ -263,7 +268,8 @@ TEST(SparseMethods, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
           steps.step(gradients);
           const StateDict after = steps.saved();
           for (const auto& [key, tensor] : after.tensors()) EXPECT_EQ(tensor.to_doubles(), before[key]) << key;
-          EXPECT_FALSE(std::isfinite(norm(steps.gradient(0)) + norm(steps.gradient(1)))) << "so that the update is left out";
+          EXPECT_FALSE(std::isfinite(norm(steps.gradient(0)) + norm(steps.gradient(1))))
+              << "so that the update is left out";
           steps.step(steps.draw());
           for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(std::isfinite(norm(steps.gradient(i))));
         });

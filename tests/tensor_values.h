@@ -19,16 +19,14 @@ inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline Tensor normal_values(const Shape& shape, std::uint64_t stream) {
   const Tensor t(shape);
   const Philox random{7, stream};
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = random.normal(static_cast<std::uint64_t>(i));
+  for (std::int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = random.normal(static_cast<std::uint64_t>(i));
   return t;
 }
 
 /// NaN everywhere: an element that an operation forgets to write, or reads before, shows in the result.
 inline Tensor poisoned(const Shape& shape, DType dtype = DType::float32) {
   const Tensor t(shape, dtype);
-  dispatch_float(dtype, "poisoned",
-                 [&]<class T>() { std::fill_n(t.data<T>(), t.numel(), static_cast<T>(kNaN)); });
+  dispatch_float(dtype, "poisoned", [&]<class T>() { std::fill_n(t.data<T>(), t.numel(), static_cast<T>(kNaN)); });
   return t;
 }
 

@@ -110,8 +110,8 @@ TEST_P(Logits, AreTheLibrarys) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TorchLayout, Logits,
-                         ::testing::Values("torchvision/resnet18", "torchvision/vgg11",
-                                           "torchvision/vit_ti_16", "timm/resnet18", "timm/vit_ti_16"),
+                         ::testing::Values("torchvision/resnet18", "torchvision/vgg11", "torchvision/vit_ti_16",
+                                           "timm/resnet18", "timm/vit_ti_16"),
                          [](const auto& c) {
                            std::string name = c.param;
                            std::replace(name.begin(), name.end(), '/', '_');

@@ -104,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Counts, Ranks, ::testing::Values(1, 2, 4, 5));
 
 TEST(AbTraining, PhasesFollowTheTimetable) {
   const Outcome outcome = run(small_run("ab", 11), 2);
-  const std::vector<std::string> expected{"warmup",   "warmup",  "low-rank", "low-rank", "rebound", "rebound",
-                                          "low-rank", "low-rank", "rebound", "rebound", "low-rank"};
+  const std::vector<std::string> expected{"warmup",   "warmup",   "low-rank", "low-rank", "rebound", "rebound",
+                                          "low-rank", "low-rank", "rebound",  "rebound",  "low-rank"};
   EXPECT_EQ(outcome.phases, expected);
   EXPECT_EQ(outcome.summary.steps_by_phase.at("low-rank"), 5);
 }
@@ -160,8 +160,8 @@ TEST(AbTraining, ThePapersCombinationRuns) {
   ab_settings(config).moments = MomentCarry::truncate;
   const Outcome outcome = run(config, 4);
   expect_all_ranks_equal(outcome);
-  const std::vector<std::string> expected{"warmup",  "warmup",   "warmup",   "low-rank", "rebound",  "rebound",
-                                          "low-rank", "low-rank", "rebound", "rebound", "low-rank", "low-rank"};
+  const std::vector<std::string> expected{"warmup",   "warmup",   "warmup",  "low-rank", "rebound",  "rebound",
+                                          "low-rank", "low-rank", "rebound", "rebound",  "low-rank", "low-rank"};
   EXPECT_EQ(outcome.phases, expected);
 }
 
@@ -175,7 +175,13 @@ TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
   config.schedule = LrSchedule::Kind::constant;
   config.lr = 1e-12;
   config.momentum = 0;
-  const Outcome ab = run(config, 4), dense = run([&] { TrainConfig c = config; c.method = "dense"; return c; }(), 4);
+  const Outcome ab = run(config, 4), dense = run(
+                                         [&] {
+                                           TrainConfig c = config;
+                                           c.method = "dense";
+                                           return c;
+                                         }(),
+                                         4);
   ASSERT_EQ(ab.parameters[0].size(), dense.parameters[0].size());
   // Running statistics follow the images; the comparison is about the weights, which come first.
   for (std::size_t i = 0; i < 200000; ++i) ASSERT_NEAR(ab.parameters[0][i], dense.parameters[0][i], 2e-6) << i;
@@ -231,7 +237,7 @@ TEST(AbTraining, GroupsInsideANodeSendNothingAcrossNodes) {
     return run(config, 4, 2).summary.inter_node_bytes_per_rank_total;
   };
   const double after_two = inter_node(2);
-  EXPECT_GT(after_two, 0);                 // the split and the final sync cross nodes
+  EXPECT_GT(after_two, 0);  // the split and the final sync cross nodes
   // One more low-rank step does not; what ranks exchange to stop together is 8 bytes, 2 · 3/4 of them sent, over
   // the 2 of 4 links that join nodes.
   EXPECT_DOUBLE_EQ(inter_node(3), after_two + 8 * 2 * 0.75 * 0.5);

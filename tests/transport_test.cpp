@@ -73,7 +73,8 @@ TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
 }
 
 TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
-  const testing::Outcome no_data = run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
+  const testing::Outcome no_data =
+      run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
   EXPECT_EQ(no_data.exit_code, 3) << no_data.err;
   EXPECT_TRUE(testing::contains(no_data.err, "there is no folder '/nowhere'"));
   const testing::Outcome groups = run(train("y", "--steps 9 --ab.group-size 4"), launcher(3));

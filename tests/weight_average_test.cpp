@@ -58,7 +58,8 @@ TEST(WeightAverage, AFactoredWeightCountsAsItsProduct) {
   weight.factorise(outer, inner, Weight::Mode::train_a);
   average.update(*trained);
   for (const Param* p : inventory_of(average.model(*trained)).params)
-    for (const double v : p->value.value().to_doubles()) ASSERT_NEAR(v, p->name == weight.name() ? 6 : 2, 1e-6) << p->name;
+    for (const double v : p->value.value().to_doubles())
+      ASSERT_NEAR(v, p->name == weight.name() ? 6 : 2, 1e-6) << p->name;
 }
 
 }  // namespace

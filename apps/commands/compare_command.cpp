@@ -18,8 +18,7 @@ namespace {
 /// Runs are told apart by as much of their path as that needs.
 void make_labels_unique(std::vector<Run>& runs) {
   std::set<std::string> seen;
-  const bool unique =
-      std::all_of(runs.begin(), runs.end(), [&](const Run& r) { return seen.insert(r.label).second; });
+  const bool unique = std::all_of(runs.begin(), runs.end(), [&](const Run& r) { return seen.insert(r.label).second; });
   if (unique) return;
   for (Run& run : runs) run.label = run.folder;
 }
@@ -34,8 +33,8 @@ int run_compare(const CompareConfig& config) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (config.report.empty()) return 0;
   const std::string folder = std::filesystem::path(config.report).parent_path().string();
-  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder),
-           "--out {} cannot be written: there is no folder {}", config.report, folder);
+  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
+           config.report, folder);
   write_file_atomically(config.report, report_html(runs));
   std::printf("\nreport: %s\n", config.report.c_str());
   return 0;

@@ -40,14 +40,12 @@ int run_eval(const EvalConfig& config) {
   const std::string file = model_path(config.model_file);
   const TensorFile content = read_safetensors(file);
   const bool described = describes_its_model(content);
-  AB_CHECK_KIND(
-      checkpoint, described || !config.model.empty(),
-      "{}: abtrain did not write it, so it does not say what model it holds; give --model and --dataset",
-      file);
+  AB_CHECK_KIND(checkpoint, described || !config.model.empty(),
+                "{}: abtrain did not write it, so it does not say what model it holds; give --model and --dataset",
+                file);
   AB_CHECK(!described || (config.model.empty() && config.classes == 0),
            "{} says itself what model it holds; leave out --model and --classes", file);
-  AB_CHECK(described || !config.dataset.empty(), "{} does not say what it was trained on; give --dataset",
-           file);
+  AB_CHECK(described || !config.dataset.empty(), "{} does not say what it was trained on; give --dataset", file);
 
   LoadedModel loaded;
   if (described) loaded = model_from_file(content, file, device);
@@ -55,13 +53,12 @@ int run_eval(const EvalConfig& config) {
   const std::shared_ptr<const Dataset> images = test_images(config, dataset);
   if (!described) loaded = load_foreign(config, *images, content, file, device);
   const ModelSpec& spec = loaded.info.spec;
-  AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes,
-           dataset, images->classes);
+  AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes, dataset,
+           images->classes);
   const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
-  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(), image_size,
-                                      precision_named(config.precision));
-  AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large",
-                file);
+  const Evaluation result =
+      *evaluate(*loaded.model, *images, *make_self_comm(), image_size, precision_named(config.precision));
+  AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large", file);
   std::printf("%s: %s on %lld test images of %s\nloss %.4f   top-1 %.2f %%   top-5 %.2f %%\n", file.c_str(),
               spec.name.c_str(), static_cast<long long>(result.samples), dataset.c_str(), result.loss,
               100 * result.top1, 100 * result.top5);

@@ -30,8 +30,8 @@ int run_export(const ExportConfig& config) {
   const TensorNames names = config.names == "timm" ? TensorNames::timm : TensorNames::torchvision;
   const TensorFile content = model_to_file(*loaded.model, loaded.info, names);
   write_safetensors(out, content);
-  fmt::print("{}: {}, {} tensors under {}'s names, {}{}\n", out, loaded.info.spec.name,
-             content.tensors.size(), config.names, human_bytes(static_cast<double>(fs::file_size(out))),
+  fmt::print("{}: {}, {} tensors under {}'s names, {}{}\n", out, loaded.info.spec.name, content.tensors.size(),
+             config.names, human_bytes(static_cast<double>(fs::file_size(out))),
              merged > 0 ? fmt::format("; the factors of {} weights were multiplied", merged) : "");
   return 0;
 }

@@ -25,7 +25,7 @@ struct StoredLayer {
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
   Tensor outer, inner;            ///< factored: W2 = outer · inner + dense, matrices of float32
-  Tensor dense;  ///< the weight itself, or the rest beside its factors; undefined when there is none
+  Tensor dense;                   ///< the weight itself, or the rest beside its factors; undefined when there is none
 
   std::int64_t rows() const { return shape[0]; }
   std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
@@ -35,8 +35,8 @@ struct StoredLayer {
 StoredLayer factored_layer(const TensorFile& content, const std::string& name, const Shape& shape) {
   const Tensor a = in_float32(*content.find(name + ".a")), b = in_float32(*content.find(name + ".b"));
   const bool tall = shape[0] >= shape.numel() / shape[0];
-  StoredLayer layer{
-      name, shape, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a), {}};
+  StoredLayer layer{name, shape, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a),
+                    {}};
   const Tensor* rest = content.find(name + ".rest");
   if (rest && rest->shape() == shape) {
     layer.dense = *rest;
@@ -46,8 +46,7 @@ StoredLayer factored_layer(const TensorFile& content, const std::string& name, c
 }
 
 /// The layers of a file in its order, and how many parameters lie in everything else.
-std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string& file,
-                                   std::int64_t& other_parameters) {
+std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string& file, std::int64_t& other_parameters) {
   const FactoredWeights factored = factored_weights(content, file);
   std::vector<StoredLayer> layers;
   other_parameters = 0;
@@ -92,9 +91,7 @@ std::string short_name(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
 
-std::string shape_text(const Shape& shape) {
-  return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×"));
-}
+std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×")); }
 
 std::string spectrum_text(std::vector<double> sigma) {
   if (sigma.empty()) return "not finite";
@@ -102,13 +99,11 @@ std::string spectrum_text(std::vector<double> sigma) {
   // Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
   std::vector<double> sampled;
   const std::size_t bars = std::min<std::size_t>(kSpectrumBars, sigma.size());
-  for (std::size_t i = 0; i < bars; ++i)
-    sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
+  for (std::size_t i = 0; i < bars; ++i) sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
   std::string text = spark_bars(sampled);
   for (int i = text_width(text); i < kSpectrumBars; ++i) text += ' ';
   text += fmt::format("  {:.3g}", largest);
-  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i)
-    text += fmt::format(" {:.3g}", sigma[i]);
+  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i) text += fmt::format(" {:.3g}", sigma[i]);
   return text;
 }
 
@@ -133,11 +128,9 @@ std::string inspect_text(const std::string& file, int width) {
   text += '\n';
 
   const int name_width = std::clamp(width - 76, 20, 48);
-  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"},
-                  {1, 5, 6});
+  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"}, {1, 5, 6});
   for (const StoredLayer& layer : layers) {
-    const double share =
-        static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
+    const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
     const std::int64_t n = std::min(layer.rows(), layer.columns());
     table.add({shorten(short_name(layer.name), name_width), shape_text(layer.shape),
                layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),

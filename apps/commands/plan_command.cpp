@@ -12,8 +12,8 @@ namespace ab {
 
 int run_plan(const TrainConfig& config, const PlanCommand& command) {
   const std::string folder = std::filesystem::path(command.out).parent_path().string();
-  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder),
-           "--out {} cannot be written: there is no folder {}", command.out, folder);
+  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
+           command.out, folder);
   const RunPlan plan = plan_run(config, command.options);
   const std::string text = plan_text(plan);
   std::fwrite(text.data(), 1, text.size(), stdout);

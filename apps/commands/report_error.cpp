@@ -33,7 +33,8 @@ std::string message_of(const std::exception& error) {
 
 int report_error(const std::exception& error, const std::string& context) {
   std::string line = context + message_of(error);
-  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   say(stderr, "abtrain: {}\n", line);
   return exit_code_of(error);
 }

@@ -71,9 +71,10 @@ int run_reproduce(const ReproduceCommand& command) {
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
   if (!command.dry_run) {
-    AB_CHECK(find_launcher() == Launcher::none,
-             "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
-             "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
+    AB_CHECK(
+        find_launcher() == Launcher::none,
+        "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
+        "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
     if (folder.empty()) folder = "runs/reproduce/" + config_name(*result.experiment, result.variant);
     for (const char* method : {"dense", "ab"})
       if (const int code = train_method(config, method, folder, command.overwrite); code != 0) return code;

@@ -21,13 +21,13 @@ namespace ab {
 namespace {
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
-             s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
-             100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n",
+      s.model, s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
+      100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
-             human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
-             human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
+      human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
+      human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
 }
 
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.

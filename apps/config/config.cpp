@@ -86,8 +86,7 @@ std::vector<GivenValue> parse_config(const std::string& text, const std::string&
   try {
     collect(toml::parse(text, file), "", file, values);
   } catch (const toml::parse_error& problem) {
-    throw Error(ErrorKind::config,
-                fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
+    throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }
   return values;
 }
@@ -117,8 +116,8 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
     if (value_a || value_b) a = 0, b = 0;
     for (const GivenValue* value : {value_a, value_b})
       if (value) assign(*value->setting, config, value->value, value->where);
-    AB_CHECK(a == 0 || b == 0, "{} and {} exclude each other; give one of them",
-             value_a ? value_a->where : key_a, value_b ? value_b->where : key_b);
+    AB_CHECK(a == 0 || b == 0, "{} and {} exclude each other; give one of them", value_a ? value_a->where : key_a,
+             value_b ? value_b->where : key_b);
   };
   for (const GivenValue& value : values)
     if (!value.setting->brings_defaults) assign(*value.setting, config, value.value, value.where);

@@ -21,8 +21,8 @@ DeviceWord parse(const std::string& word) {
   if (word == "cuda") return {DeviceKind::cuda, std::nullopt};
   int index = -1;
   const char* const end = word.data() + word.size();
-  const bool has_index = word.starts_with(prefix) &&
-                         std::from_chars(word.data() + prefix.size(), end, index).ptr == end && index >= 0;
+  const bool has_index =
+      word.starts_with(prefix) && std::from_chars(word.data() + prefix.size(), end, index).ptr == end && index >= 0;
   AB_CHECK(has_index, "--device cannot be '{}'; allowed is cpu, cuda, or cuda:N for GPU N", word);
   return {DeviceKind::cuda, index};
 }

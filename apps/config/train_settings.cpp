@@ -14,18 +14,18 @@ constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact i
 using T = TrainConfig;
 
 Section<T> section(std::vector<Setting>& all, const char* title) {
-  return Section<T>(all, title, "", [](auto& config) -> auto& { return config; });
+  return Section<T>(
+      all, title, "", [](auto& config) -> auto& { return config; });
 }
 
 void declare_data(std::vector<Setting>& all) {
   auto s = section(all, "Model and data");
   s.name("model", &T::model, model_names(), "network to train");
   s.name("dataset", &T::dataset, dataset_names(),
-           "images to train on; synthetic ones are drawn on first use and cached");
-  s.value(
-      "data_dir", &T::data_dir,
-      "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
-      "train and val, or of the synthetic set's cache")
+         "images to train on; synthetic ones are drawn on first use and cached");
+  s.value("data_dir", &T::data_dir,
+          "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
+          "train and val, or of the synthetic set's cache")
       .may_change = true;
   s.number("train_samples", &T::train_samples, 0, 1e9,
            "train on N images only, the first or, for imagenet, some of every class; 0: all");
@@ -77,15 +77,13 @@ void declare_ranks(std::vector<Setting>& all) {
           "take the GPUs of their machine in turn")
       .may_change = true;
   s.name("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
-           "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
-           "GPU, unless ranks are processes, batch norm is synchronised or a graph would need too much memory")
+         "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
+         "GPU, unless ranks are processes, batch norm is synchronised or a graph would need too much memory")
       .may_change = true;
-  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks")
-      .may_change = true;
+  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks").may_change = true;
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
-  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB")
-      .above_low = true;
+  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB").above_low = true;
   s.choice("comm_dtype", &T::comm_dtype,
            {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
            "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "
@@ -99,17 +97,18 @@ void declare_ranks(std::vector<Setting>& all) {
            "how all-reduces travel: every rank sums its part and hands it to all; around a ring or up and down a tree, "
            "which round at every hop; inside the nodes, across and inside; or as a model of the network says. nccl "
            "chooses for itself");
-  s.value("network", &T::network,
-          "let threads and mpi ranks of one machine wait as over this network between nodes (--ranks-per-node): "
-          "'latency=4ms,bandwidth=20Gbps', one way, of a node's card in each direction; node-latency and node-bandwidth "
-          "inside nodes; '; from 500: bandwidth=1Gbps' after 500 updates. plan counts with it");
+  s.value(
+      "network", &T::network,
+      "let threads and mpi ranks of one machine wait as over this network between nodes (--ranks-per-node): "
+      "'latency=4ms,bandwidth=20Gbps', one way, of a node's card in each direction; node-latency and node-bandwidth "
+      "inside nodes; '; from 500: bandwidth=1Gbps' after 500 updates. plan counts with it");
   s.number("timeout_s", &T::timeout_s, 1, 86400,
            "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for "
            "its next image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
-           "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
-           "on GPUs")
+         "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
+         "on GPUs")
       .may_change = true;
   s.value("rendezvous", &T::rendezvous,
           "where processes meet for nccl: tcp://HOST:PORT of rank 0, or file:///PATH on a file system they share; "
@@ -123,17 +122,16 @@ void declare_ranks(std::vector<Setting>& all) {
 
 void declare_run(std::vector<Setting>& all) {
   auto s = section(all, "Run");
-  s.number("epochs", &T::epochs, 1, 1e6,
-           "passes over the training images (10 when neither this nor steps is given)")
+  s.number("epochs", &T::epochs, 1, 1e6, "passes over the training images (10 when neither this nor steps is given)")
       .unset_at_zero = true;
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
   s.name("precision", &T::precision, precision_names(),
-           "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
-           "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
-           "loss scaling");
+         "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
+         "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
+         "loss scaling");
   s.value("autotune", &T::autotune,
           "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest; "
           "cuDNN compiles some of them, for seconds each, whenever shapes are new")
@@ -146,8 +144,7 @@ void declare_run(std::vector<Setting>& all) {
       .may_change = true;
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
-  s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl")
-      .may_change = true;
+  s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl").may_change = true;
   s.number("save_every", &T::save_every, 0, kMany,
            "steps between checkpoints; 0: only when the run is told to stop (SIGTERM, SIGUSR1), and before the last "
            "validation until the model is written")
@@ -156,9 +153,11 @@ void declare_run(std::vector<Setting>& all) {
       .may_change = true;
   s.value("resume", &T::resume,
           "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
-          "if it has one, else start anew").flag_only = true;
-  Setting& step = s.number("resume_step", &T::resume_step, 1, kMany,
-           "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
+          "if it has one, else start anew")
+      .flag_only = true;
+  Setting& step = s.number(
+      "resume_step", &T::resume_step, 1, kMany,
+      "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
   step.unset_at_zero = step.flag_only = true;
 }
 
@@ -176,8 +175,7 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
   s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
   s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;
-  s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9,
-           "scale gradients down to this joint L2 norm; 0: never");
+  s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
   s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
            "validate and save a moving average of the weights too, with this decay per update; 0: no");
@@ -187,8 +185,8 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
-  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate")
-      .above_low = true;
+  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate").above_low =
+      true;
   s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut");
 }
 

@@ -22,10 +22,10 @@ void declare(std::vector<Setting>& settings) {
   auto schedule = s.part(&AbSettings::schedule);
   auto policy = s.part(&AbSettings::rank_policy);
 
-  Setting& preset = s.name(
-      "preset", &AbSettings::preset, ab_preset_names(),
-      "where the other ab settings start from: our own choice, or those of an experiment that the authors "
-      "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
+  Setting& preset =
+      s.name("preset", &AbSettings::preset, ab_preset_names(),
+             "where the other ab settings start from: our own choice, or those of an experiment that the authors "
+             "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
   preset.set = [](TrainConfig& config, const Value& name) {
     ab_settings(config) = ab_preset(std::get<std::string>(name));
   };
@@ -55,8 +55,7 @@ void declare(std::vector<Setting>& settings) {
            {{"groups", GradientScope::group}, {"individual", GradientScope::individual}},
            "average factor gradients inside the group, or leave every rank to itself");
   s.number("group_size", &AbSettings::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
-  s.choice("gauge", &AbSettings::gauge,
-           {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}},
+  s.choice("gauge", &AbSettings::gauge, {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}},
            "singular values go half to each factor, or all to the trained one");
   schedule.value("cut_at_warmup", &PhaseSchedule::cut_at_warmup,
                  "cut the rank at the first split as well, not only at later ones");
@@ -71,9 +70,10 @@ void declare(std::vector<Setting>& settings) {
   policy.number("energy", &RankPolicy::energy, 0, 1, "keep this share of the sum of squared singular values")
       .above_low = true;
   policy.number("fixed_rank", &RankPolicy::fixed, 1, 65536, "keep so many singular values");
-  policy.number("rank_multiple", &RankPolicy::multiple, 0, 1024,
-                "round r up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths slowly, and of 1 on "
-                "a CPU");
+  policy.number(
+      "rank_multiple", &RankPolicy::multiple, 0, 1024,
+      "round r up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths slowly, and of 1 on "
+      "a CPU");
   s.choice("rest", &AbSettings::rest, {{"drop", Rest::drop}, {"keep", Rest::keep}},
            "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
   s.choice("moments", &AbSettings::moments,
@@ -84,8 +84,7 @@ void declare(std::vector<Setting>& settings) {
            "compute with two thin operations, with W = A*B, or with the cheaper of them");
   s.choice("svd", &AbSettings::svd, {{"gram", SvdMethod::gram}, {"direct", SvdMethod::direct}},
            "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
-  s.choice("final_model", &AbSettings::final_model,
-           {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
+  s.choice("final_model", &AbSettings::final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
            "what a run that ends in a low-rank phase saves");
   s.value("always_sync", &AbSettings::always_sync,
           "names of parameters that are never split, separated by commas; the model's own list when empty");
@@ -131,8 +130,8 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
     const auto at = std::find_if(assumed.layers.begin(), assumed.layers.end(),
                                  [&](const LayerRank& layer) { return layer.name == weight->name(); });
     AB_CHECK(at != assumed.layers.end() && at->m == weight->m() && at->n == weight->n(),
-             "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model", assumed.run,
-             weight->name(), weight->m(), weight->n());
+             "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model", assumed.run, weight->name(),
+             weight->m(), weight->n());
     ranks.push_back(at->r);
     any_cut |= at->r < at->n;
   }
@@ -146,10 +145,9 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
 
 /// The rank r of every weight after a cut.
 std::vector<std::int64_t> ranks_of_policy(const RankPolicy& policy, const std::vector<Weight*>& weights) {
-  AB_CHECK(
-      policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed,
-      "the rank policies sigma-cutoff and energy choose r from the singular values of a trained model; give "
-      "--ratio, or --ranks-from with a run, to plan with");
+  AB_CHECK(policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed,
+           "the rank policies sigma-cutoff and energy choose r from the singular values of a trained model; give "
+           "--ratio, or --ranks-from with a run, to plan with");
   std::vector<std::int64_t> ranks;
   for (const Weight* weight : weights)
     ranks.push_back(policy.choose(std::vector<double>(static_cast<std::size_t>(weight->n()), 1.0)));

@@ -42,7 +42,7 @@ AbSettings ab_preset(const std::string& name) {
   ab.preset = name;
   for (const ReleasedExperiment& experiment : kReleased) {
     if (name != experiment.name) continue;
-    ab.schedule = {experiment.warmup, experiment.cycle, experiment.full_rank, experiment.rebound,
+    ab.schedule = {experiment.warmup,       experiment.cycle,      experiment.full_rank, experiment.rebound,
                    /*cut_at_warmup=*/false, /*release_order=*/true};
     ab.sync = experiment.sync;
     ab.group_size = experiment.group_size;

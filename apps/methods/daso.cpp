@@ -49,7 +49,8 @@ void declare(std::vector<Setting>& settings) {
   s.choice("decide", &DasoSettings::decide,
            {{"plateau", DasoOptions::Decide::plateau}, {"clock", DasoOptions::Decide::clock}},
            "B and S change when the loss of epochs has stopped falling, or at fixed times as if it never fell");
-  s.number("stability", &DasoSettings::stability, 0, 1, "share by which a loss must lie below the best one to count as falling");
+  s.number("stability", &DasoSettings::stability, 0, 1,
+           "share by which a loss must lie below the best one to count as falling");
   s.number("patience", &DasoSettings::patience, 0, 1000, "epochs in a row that may miss that");
   s.number("node_size", &DasoSettings::node_size, 0, 65536,
            "ranks of a node; 0: as --ranks-per-node says, or without it every rank is one");

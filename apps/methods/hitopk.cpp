@@ -19,7 +19,8 @@ struct HiTopkSettings : HiTopkOptions {
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<HiTopkSettings>(settings, HiTopkStrategy::kName, "HiTopKComm (method hitopk)");
-  s.number("density", &HiTopkSettings::density, 0, 1, "share of its slice that a rank sends to other nodes").above_low = true;
+  s.number("density", &HiTopkSettings::density, 0, 1, "share of its slice that a rank sends to other nodes").above_low =
+      true;
   s.number("rounds", &HiTopkSettings::rounds, 1, 64, "rounds of the search for the threshold");
   s.number("node_size", &HiTopkSettings::node_size, 0, 65536,
            "neighbouring ranks that exchange whole gradients; 0: --ranks-per-node if all nodes are full and there are "

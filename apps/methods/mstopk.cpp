@@ -13,7 +13,9 @@ namespace {
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<MsTopkOptions>(settings, MsTopkStrategy::kName, "MSTopK (method mstopk)");
-  s.number("density", &MsTopkOptions::density, 0, 1, "share of all gradient elements that a rank sends, float32 values with their indices").above_low = true;
+  s.number("density", &MsTopkOptions::density, 0, 1,
+           "share of all gradient elements that a rank sends, float32 values with their indices")
+      .above_low = true;
   s.number("rounds", &MsTopkOptions::rounds, 1, 64, "rounds of the search for the threshold");
   declare_warmup(s);
 }
@@ -29,7 +31,8 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const ModelSizes sizes = sizes_of(model);
   const std::vector<std::int64_t> gradients = sizes.gradients();
   const std::int64_t all = std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0});
-  const std::int64_t own = kSparseEntryBytes * elements_of_density(options.density, all), gathered = run.world_size * own;
+  const std::int64_t own = kSparseEntryBytes * elements_of_density(options.density, all),
+                     gathered = run.world_size * own;
   CompressedSteps compressed{.buckets = {{}}};
   compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
     counter.over_world(Collective::all_gather, gathered, times);

@@ -25,9 +25,10 @@ ScaleComSettings large_batch() {
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<ScaleComSettings>(settings, ScaleComStrategy::kName, "ScaleCom (method scalecom)");
-  declare_preset<ScaleComSettings>(s, {{"default", {}}, {"large-batch", large_batch()}},
-                                   "where the other scalecom settings start from: our own choice, or the filter that is "
-                                   "reported for large batches");
+  declare_preset<ScaleComSettings>(
+      s, {{"default", {}}, {"large-batch", large_batch()}},
+      "where the other scalecom settings start from: our own choice, or the filter that is "
+      "reported for large batches");
   s.number("rate", &ScaleComSettings::rate, 1, kMostChunkRate, "C: of so many neighbouring elements one is sent");
   s.value("rates", &ScaleComSettings::rates,
           "other rates, NAME=C separated by commas, for parameters whose names begin so; also for those that are "

@@ -51,9 +51,7 @@ void from_file(const Tensor& stored, const Slot& slot) {
   slot.value.copy_from(from_torch_order(value, slot.value.shape()));
 }
 
-bool is_floating(DType dtype) {
-  return dtype != DType::int64 && dtype != DType::uint8;
-}
+bool is_floating(DType dtype) { return dtype != DType::int64 && dtype != DType::uint8; }
 
 /// The first few of a list that may be as long as the model.
 std::string some_of(std::vector<std::string> problems) {
@@ -80,16 +78,15 @@ void fill(const std::vector<Slot>& slots, const TensorFile& content, const std::
                                      stored->shape().str(), slot.shape.str()));
     } else {
       AB_CHECK_KIND(checkpoint, all_finite(*stored),
-                    "{}: tensor {} holds NaN or infinity, so this model is of no use; take an earlier one",
-                    file, slot.name);
+                    "{}: tensor {} holds NaN or infinity, so this model is of no use; take an earlier one", file,
+                    slot.name);
     }
   }
   for (const NamedTensor& stored : content.tensors)
     if (!wanted.contains(stored.name) && !stored.name.ends_with(".num_batches_tracked"))
       superfluous.push_back(stored.name + " is not part of it");
-  AB_CHECK_KIND(checkpoint, problems.empty() && superfluous.empty(), "{} does not fit the model: {}{}{}",
-                file, some_of(problems), problems.empty() || superfluous.empty() ? "" : "; ",
-                some_of(superfluous));
+  AB_CHECK_KIND(checkpoint, problems.empty() && superfluous.empty(), "{} does not fit the model: {}{}{}", file,
+                some_of(problems), problems.empty() || superfluous.empty() ? "" : "; ", some_of(superfluous));
   for (const Slot& slot : slots) from_file(in_float32(*content.find(slot.name)), slot);
 }
 
@@ -101,13 +98,11 @@ const std::string& metadata_value(const TensorFile& content, const char* key, co
 }
 
 /// A number in (0, largest].
-template <class T>
-T metadata_number(const TensorFile& content, const char* key, T largest, const std::string& file) {
+template <class T> T metadata_number(const TensorFile& content, const char* key, T largest, const std::string& file) {
   const std::string& text = metadata_value(content, key, file);
   T value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  AB_CHECK_KIND(checkpoint,
-                problem == std::errc() && end == text.data() + text.size() && value > 0 && value <= largest,
+  AB_CHECK_KIND(checkpoint, problem == std::errc() && end == text.data() + text.size() && value > 0 && value <= largest,
                 "{}: \"{}\" in its __metadata__ is '{}', not a sensible number", file, key, text);
   return value;
 }
@@ -137,12 +132,11 @@ ModelInfo metadata_info(const TensorFile& content, const std::string& file) {
 }
 
 void check_format(const TensorFile& content, const std::string& file) {
-  AB_CHECK_KIND(checkpoint, metadata_value(content, "format", file) == kFormat,
-                "{}: its format is '{}', expected '{}'", file, content.metadata.at("format"), kFormat);
+  AB_CHECK_KIND(checkpoint, metadata_value(content, "format", file) == kFormat, "{}: its format is '{}', expected '{}'",
+                file, content.metadata.at("format"), kFormat);
   const int version = metadata_number(content, "format_version", 65535, file);
   AB_CHECK_KIND(checkpoint, version == kFormatVersion,
-                "{}: it has format version {}, this program reads version {}; {}", file, version,
-                kFormatVersion,
+                "{}: it has format version {}, this program reads version {}; {}", file, version, kFormatVersion,
                 version > kFormatVersion ? "use a newer abtrain" : "load it with the abtrain that wrote it");
 }
 
@@ -151,22 +145,20 @@ std::unique_ptr<Layer> build_described(const ModelSpec& spec, const std::string&
   try {
     return make_model(spec, device);
   } catch (const Error& error) {
-    throw Error(ErrorKind::checkpoint,
-                fmt::format("{}: it describes a model that cannot be: {}", file, error.what()));
+    throw Error(ErrorKind::checkpoint, fmt::format("{}: it describes a model that cannot be: {}", file, error.what()));
   }
 }
 
 /// Gives the weights that the file holds as factors such factors; values follow later.
-void shape_factors(Layer& model, const TensorFile& content, TensorNames names, const std::string& file,
-                   Device device) {
+void shape_factors(Layer& model, const TensorFile& content, TensorNames names, const std::string& file, Device device) {
   FactoredWeights factored = factored_weights(content, file);
   for (Weight* weight : inventory_of(model).weights) {
     const std::string name = torch_name(weight->name(), names);
     const auto at = factored.find(name);
     if (at == factored.end()) continue;
     const Shape expected = torch_shape(weight->name(), weight->shape(), names);
-    AB_CHECK_KIND(checkpoint, at->second == expected, "{}: the factors of {} make up {}, expected {}", file,
-                  name, at->second.str(), expected.str());
+    AB_CHECK_KIND(checkpoint, at->second == expected, "{}: the factors of {} make up {}, expected {}", file, name,
+                  at->second.str(), expected.str());
     const std::int64_t r = content.find(name + ".a")->dim(1);
     const bool has_rest = content.find(name + ".rest") != nullptr;
     weight->factorise(Tensor({weight->out(), r}, DType::float32, device),
@@ -174,19 +166,17 @@ void shape_factors(Layer& model, const TensorFile& content, TensorNames names, c
                       has_rest ? Tensor(weight->shape(), DType::float32, device) : Tensor());
     factored.erase(at);
   }
-  AB_CHECK_KIND(checkpoint, factored.empty(), "{}: it holds factors of {}, which its model does not have",
-                file, factored.empty() ? "" : factored.begin()->first);
+  AB_CHECK_KIND(checkpoint, factored.empty(), "{}: it holds factors of {}, which its model does not have", file,
+                factored.empty() ? "" : factored.begin()->first);
 }
 
 /// The names that more of the model's tensors are found under.
 TensorNames detect_names(const TensorFile& content, Layer& model) {
   const auto found = [&](TensorNames names) {
     const std::vector<Slot> slots = slots_of(model, names);
-    return std::count_if(slots.begin(), slots.end(),
-                         [&](const Slot& s) { return content.find(s.name) != nullptr; });
+    return std::count_if(slots.begin(), slots.end(), [&](const Slot& s) { return content.find(s.name) != nullptr; });
   };
-  return found(TensorNames::timm) > found(TensorNames::torchvision) ? TensorNames::timm
-                                                                    : TensorNames::torchvision;
+  return found(TensorNames::timm) > found(TensorNames::torchvision) ? TensorNames::timm : TensorNames::torchvision;
 }
 
 /// Whether the shapes differ in the first dimension and in nothing else.

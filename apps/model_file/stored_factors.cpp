@@ -32,8 +32,7 @@ bool factors_fit(const Tensor* a, const Tensor* b, const Shape& shape) {
 
 std::string to_json(const FactoredWeights& weights) {
   nlohmann::json json = nlohmann::json::object();
-  for (const auto& [name, shape] : weights)
-    json[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
+  for (const auto& [name, shape] : weights) json[name] = std::vector<std::int64_t>(shape.begin(), shape.end());
   return json.dump();
 }
 
@@ -41,13 +40,11 @@ FactoredWeights factored_weights(const TensorFile& content, const std::string& f
   const auto text = content.metadata.find(kKey);
   if (text == content.metadata.end()) return {};
   const auto json = nlohmann::json::parse(text->second, nullptr, /*allow_exceptions=*/false);
-  AB_CHECK_KIND(checkpoint, json.is_object(), "{}: \"{}\" in its __metadata__ is not a JSON object", file,
-                kKey);
+  AB_CHECK_KIND(checkpoint, json.is_object(), "{}: \"{}\" in its __metadata__ is not a JSON object", file, kKey);
   FactoredWeights weights;
   for (const auto& [name, list] : json.items()) {
     const std::optional<Shape> shape = shape_from(list);
-    AB_CHECK_KIND(checkpoint, shape, "{}: \"{}\" in its __metadata__ has no sensible shape for {}", file,
-                  kKey, name);
+    AB_CHECK_KIND(checkpoint, shape, "{}: \"{}\" in its __metadata__ has no sensible shape for {}", file, kKey, name);
     AB_CHECK_KIND(checkpoint, factors_fit(content.find(name + ".a"), content.find(name + ".b"), *shape),
                   "{}: the factors of {} are missing or do not fit its shape {}", file, name, shape->str());
     weights[name] = *shape;

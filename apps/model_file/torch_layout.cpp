@@ -31,8 +31,7 @@ constexpr Renaming kRenamings[] = {
 };
 
 /// [batch, rows, columns] -> [batch, columns, rows], under the shape `result`
-Tensor swap_last(const Tensor& t, std::int64_t batch, std::int64_t rows, std::int64_t columns,
-                 const Shape& result) {
+Tensor swap_last(const Tensor& t, std::int64_t batch, std::int64_t rows, std::int64_t columns, const Shape& result) {
   const Tensor swapped(result);
   for (std::int64_t b = 0; b < batch; ++b) {
     const float* from = t.data<float>() + b * rows * columns;

@@ -37,9 +37,9 @@ const Experiment& find_experiment(const std::string& name) {
     names.push_back(experiment.name);
   }
   const std::string nearest = nearest_name(name, names);
-  throw Error(ErrorKind::config, fmt::format("there is no experiment '{}'; {}", name,
-                                             nearest.empty() ? "abtrain reproduce --list shows them"
-                                                             : "did you mean " + nearest + "?"));
+  throw Error(ErrorKind::config,
+              fmt::format("there is no experiment '{}'; {}", name,
+                          nearest.empty() ? "abtrain reproduce --list shows them" : "did you mean " + nearest + "?"));
 }
 
 std::string config_name(const Experiment& experiment, Variant variant) {

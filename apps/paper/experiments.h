@@ -48,7 +48,7 @@ struct Adjustments {
   std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
 };
 /// The configuration of an experiment. Throws Error(config) when scale or flags do not fit it.
-TrainConfig experiment_config(const Experiment& experiment, Variant variant,
-                              const Adjustments& adjustments = {}, ConfigUse use = ConfigUse::plan);
+TrainConfig experiment_config(const Experiment& experiment, Variant variant, const Adjustments& adjustments = {},
+                              ConfigUse use = ConfigUse::plan);
 
 }  // namespace ab

@@ -60,10 +60,8 @@ std::string rows_table(const std::vector<Row>& rows) {
   TextTable table(headings);
   for (const Row& row : rows) {
     const TrafficFigures& figures = row.planned.figures;
-    std::vector<std::string> cells{row.experiment->name, rank_text(row.planned),
-                                   percent(figures.low_rank_steps)};
-    for (const TrafficDefinition& definition : kTrafficDefinitions)
-      cells.push_back(percent(figures.*definition.saved));
+    std::vector<std::string> cells{row.experiment->name, rank_text(row.planned), percent(figures.low_rank_steps)};
+    for (const TrafficDefinition& definition : kTrafficDefinitions) cells.push_back(percent(figures.*definition.saved));
     cells.push_back(fmt::format("{:.2f} : 1", figures.compression));
     table.add(std::move(cells));
   }
@@ -130,9 +128,8 @@ The paper published a mean reduction of {}, and what that counts is not known.
 void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs) {
   for (const std::string& run : choice.runs) {
     const std::string model = model_of_run(run);
-    AB_CHECK(
-        std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
-        "--ranks-from {} is a run of {}, which is not the model here", run, model);
+    AB_CHECK(std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
+             "--ranks-from {} is a run of {}, which is not the model here", run, model);
   }
 }
 
@@ -157,8 +154,8 @@ std::vector<PlannedTraffic> plan_experiment(const TrainConfig& config, const Ran
   return planned;
 }
 
-RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs,
-                                      const TrafficDefinition& definition, double target) {
+RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, const TrafficDefinition& definition,
+                                      double target) {
   const std::vector<PlannedRunPair> runs(configs.begin(), configs.end());
   const auto mean_at = [&](double ratio) {
     double sum = 0;
@@ -196,8 +193,8 @@ std::string paper_traffic_report(const std::vector<Variant>& variants, const Adj
     for (std::size_t i = 0; i < all.size(); ++i)
       for (PlannedTraffic& planned : plan_experiment(all[i], choice))
         rows.push_back({&experiments()[i], std::move(planned)});
-    text += fmt::format("\n## {}\n\n{}\n{}", variant == Variant::faithful ? "As released" : "Better",
-                        rows_table(rows), means_table(rows, imagenet));
+    text += fmt::format("\n## {}\n\n{}\n{}", variant == Variant::faithful ? "As released" : "Better", rows_table(rows),
+                        means_table(rows, imagenet));
   }
   return text;
 }

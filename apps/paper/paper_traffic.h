@@ -45,8 +45,8 @@ struct RankFractionSearch {
   std::optional<double> fraction;
   double at_lowest_rank = 0, at_full_rank = 0;  ///< saved with r = 1 and with r = n
 };
-RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs,
-                                      const TrafficDefinition& definition, double target);
+RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, const TrafficDefinition& definition,
+                                      double target);
 
 /// The table of all experiments in Markdown, for each of `variants`: what plans say at each source of ranks,
 /// their mean over the ImageNet runs, and the rank fraction that would give the published one.

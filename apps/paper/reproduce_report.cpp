@@ -70,8 +70,7 @@ constexpr const char* kTrafficNote =
     R"(The published saving is the mean over all ImageNet runs; what it counts is not known, so it stands beside each way
 to count.
 )";
-constexpr const char* kTop1Note =
-    "The published top-1 gain is ResNet-50's; at which batch size is not known.\n";
+constexpr const char* kTop1Note = "The published top-1 gain is ResNet-50's; at which batch size is not known.\n";
 
 }  // namespace
 
@@ -83,8 +82,7 @@ std::string reproduce_report(const Reproduction& r) {
   add_accuracy(r, table);
   table.add("low-rank steps", "-", [](const TrafficFigures& f) { return percent(f.low_rank_steps); });
   for (const TrafficDefinition& definition : kTrafficDefinitions)
-    table.add(fmt::format("saved, {}", definition.name),
-              experiment.has_traffic ? percent(kPublishedTraffic) : "-",
+    table.add(fmt::format("saved, {}", definition.name), experiment.has_traffic ? percent(kPublishedTraffic) : "-",
               [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
   std::string text = fmt::format("# {}, {}\n\n{}.\n", experiment.name, name_of(r.variant), experiment.title);
   if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);

@@ -30,10 +30,8 @@ void fit_ranks(TrainConfig& config, int ranks) {
   const int group_before = ab.group_size;
   config.ranks_per_node = std::clamp(ranks / 2, 1, node_before);
   config.ranks = std::max(2, ranks / config.ranks_per_node * config.ranks_per_node);
-  if (group_before >= world_before)
-    ab.group_size = config.ranks;
-  else if (group_before > 0)
-    ab.group_size = std::max(1, group_before * config.ranks_per_node / node_before);
+  if (group_before >= world_before) ab.group_size = config.ranks;
+  else if (group_before > 0) ab.group_size = std::max(1, group_before * config.ranks_per_node / node_before);
 }
 
 void scale_steps(TrainConfig& config, double scale) {
@@ -59,8 +57,7 @@ TrainConfig scale_config(const TrainConfig& original, double scale, int ranks) {
   AB_CHECK(scale > 0 && scale <= 1, "--scale is a share above 0 and at most 1, got {}", scale);
   TrainConfig config = original;
   if (ranks <= 0)
-    ranks = std::max(std::min(kFewestRanks, original.ranks),
-                     static_cast<int>(std::lround(scale * original.ranks)));
+    ranks = std::max(std::min(kFewestRanks, original.ranks), static_cast<int>(std::lround(scale * original.ranks)));
   if (ranks != original.ranks) fit_ranks(config, ranks);
   if (scale == 1) return config;
   scale_steps(config, scale);

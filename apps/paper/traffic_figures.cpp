@@ -11,9 +11,7 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kEvaluation = "evaluation";
 
-double saved(double bytes, double dense_bytes) {
-  return dense_bytes > 0 ? 1 - bytes / dense_bytes : kUnknown;
-}
+double saved(double bytes, double dense_bytes) { return dense_bytes > 0 ? 1 - bytes / dense_bytes : kUnknown; }
 
 double in_phase(const std::map<std::string, double>& bytes, const std::string& phase) {
   const auto at = bytes.find(phase);
@@ -46,8 +44,7 @@ TrafficFigures traffic_figures(const Summary& run, const Summary& dense) {
   figures.run = saved(run.wire_bytes_per_rank_total, dense.wire_bytes_per_rank_total);
   figures.run_inter_node = saved(run.inter_node_bytes_per_rank_total, dense.inter_node_bytes_per_rank_total);
   figures.training = saved(training(run), training(dense));
-  figures.low_rank =
-      saved_per_step(run, run.wire_bytes_per_rank_by_phase, dense, dense.wire_bytes_per_rank_by_phase);
+  figures.low_rank = saved_per_step(run, run.wire_bytes_per_rank_by_phase, dense, dense.wire_bytes_per_rank_by_phase);
   figures.training_inter_node = figures.low_rank_inter_node = kUnknown;
   return figures;
 }

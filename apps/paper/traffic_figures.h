@@ -15,9 +15,9 @@ namespace ab {
 /// Shares from 0 to 1, means over ranks; NaN where unknown. `inter_node`: of the bytes that cross nodes
 /// alone.
 struct TrafficFigures {
-  double low_rank_steps = 0;  ///< share of all steps
-  double compression = 1;     ///< parameters of the dense model over those of the one that the run leaves
-  double run = 0, run_inter_node = 0;            ///< saved over the whole run
+  double low_rank_steps = 0;           ///< share of all steps
+  double compression = 1;              ///< parameters of the dense model over those of the one that the run leaves
+  double run = 0, run_inter_node = 0;  ///< saved over the whole run
   double training = 0, training_inter_node = 0;  ///< the same without what validations exchange
   double low_rank = 0,
          low_rank_inter_node = 0;  ///< saved in a low-rank step, against a step of dense training

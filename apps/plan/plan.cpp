@@ -61,8 +61,7 @@ AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& 
 /// Statistics of batch norm that ranks share: float64 sums in every forward, and in every backward.
 void add_sync_bn(const TrainConfig& config, Layer& model, PlannedRun& run) {
   if (config.sync_bn == SyncBn::off) return;
-  const auto over =
-      config.sync_bn == SyncBn::group ? ExtraCollective::Over::gradients : ExtraCollective::Over::world;
+  const auto over = config.sync_bn == SyncBn::group ? ExtraCollective::Over::gradients : ExtraCollective::Over::world;
   for (const BatchNormStats* stats : inventory_of(model).batch_norms) {
     const std::int64_t channels = stats->running_mean.numel();
     for (const std::int64_t sums : {forward_sums(channels), backward_sums(channels)})
@@ -78,8 +77,8 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.ranks_per_node = config.ranks_per_node;
   run.wiring = planned_wiring(config);
   run.steps_per_epoch = updates_per_epoch(config, sampler.batches_per_epoch());
-  AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks",
-           data.train, config.batch_size, world_size);
+  AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks", data.train,
+           config.batch_size, world_size);
   run.total_steps = total_steps(config, run.steps_per_epoch);
   run.schedule = make_schedule(config, run.steps_per_epoch);
   run.eval_every = config.eval_every;
@@ -192,8 +191,8 @@ LeastTraffic least_traffic(const TrafficPlan& plan, int world_size) {
   return least;
 }
 
-DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, DType wire,
-                   const LinkModel& links, double batch_seconds) {
+DenseRun dense_run(const TrainConfig& config, Layer& model, PlannedRun run, DType wire, const LinkModel& links,
+                   double batch_seconds) {
   run.gradients.dtype = wire;
   const TrafficPlan plan = find_method(kBaseline).plan(config, model, run).traffic;
   const LedgerEntry total = plan.classes[0].ledger.total();
@@ -212,8 +211,7 @@ std::string methods_with_ranks() {
   return fmt::format("{}", fmt::join(flags, " or "));
 }
 
-double step_seconds(const TrainConfig& config, const PlanOptions& options,
-                    const std::optional<TrainedRun>& trained) {
+double step_seconds(const TrainConfig& config, const PlanOptions& options, const std::optional<TrainedRun>& trained) {
   if (options.step_milliseconds > 0) return options.step_milliseconds / 1000;
   if (!trained || !(trained->summary.images_per_second > 0)) return 0;
   return static_cast<double>(config.batch_size * config.accumulate) * trained->summary.world_size /

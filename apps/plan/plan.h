@@ -43,13 +43,13 @@ struct LeastTraffic {
 };
 
 struct RunPlan {
-  Summary summary;  ///< as the run would write it; NaN where only training can tell
+  Summary summary;               ///< as the run would write it; NaN where only training can tell
   std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
   int ranks_per_node = 0;
   std::int64_t steps_per_epoch = 0, evaluations = 0, batch_size = 0;
   std::vector<std::string> phases;  ///< in the order of a run, those that send anything
   std::map<std::string, PhaseTraffic> traffic;
-  std::optional<LeastTraffic> least;  ///< none: the traffic is certain, and otherwise it is the most
+  std::optional<LeastTraffic> least;       ///< none: the traffic is certain, and otherwise it is the most
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
   AllReduce all_reduce = AllReduce::direct;

@@ -57,9 +57,7 @@ const Run* dense_baseline(const std::vector<Run>& runs) {
 }
 
 double wire_saving(const Run& run, const Run* baseline) {
-  const auto per_step = [](const Summary& s) {
-    return s.wire_bytes_per_rank_total / static_cast<double>(s.steps);
-  };
+  const auto per_step = [](const Summary& s) { return s.wire_bytes_per_rank_total / static_cast<double>(s.steps); };
   const bool comparable = baseline && baseline != &run && run.summary.model == baseline->summary.model &&
                           run.summary.world_size == baseline->summary.world_size && run.summary.steps > 0 &&
                           baseline->summary.steps > 0 && baseline->summary.wire_bytes_per_rank_total > 0;
@@ -96,8 +94,8 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
   };
   const bool one_setup =
       std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
-  std::vector<std::string> headings{"run",       "method", "steps",  "top-1", "best",
-                                    "wire/rank", "saved",  "compr.", "time",  "images/s", "waiting"};
+  std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",   "wire/rank",
+                                    "saved", "compr.", "time",  "images/s", "waiting"};
   if (!one_setup) headings.push_back("setup");
   const int name_width = std::max(20, width - 90);
   TextTable table(headings, {1, headings.size() - (one_setup ? 0 : 1)});

@@ -25,8 +25,7 @@ std::string duration(double seconds) {
 
 std::string title(const RunPlan& plan) {
   const Summary& s = plan.summary;
-  const int nodes =
-      plan.ranks_per_node > 0 ? (s.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node : 1;
+  const int nodes = plan.ranks_per_node > 0 ? (s.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node : 1;
   const auto many = [](auto count, const char* noun) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
   };
@@ -34,9 +33,9 @@ std::string title(const RunPlan& plan) {
       "{} on {}, {}: {} on {}, batch {} each; {} in {} of {}, {}\n{} parameters, {} at the end ({:.2f} : "
       "1)\n",
       s.model, s.dataset, s.method, many(s.world_size, "rank"), many(nodes, "node"), plan.batch_size,
-      many(s.steps, "step"), many(s.epochs, "epoch"), plan.steps_per_epoch,
-      many(plan.evaluations, "validation"), human_count(static_cast<double>(s.parameters_full)),
-      human_count(static_cast<double>(s.parameters_final)), s.compression_ratio);
+      many(s.steps, "step"), many(s.epochs, "epoch"), plan.steps_per_epoch, many(plan.evaluations, "validation"),
+      human_count(static_cast<double>(s.parameters_full)), human_count(static_cast<double>(s.parameters_final)),
+      s.compression_ratio);
 }
 
 std::string traffic_table(const RunPlan& plan) {
@@ -111,8 +110,8 @@ std::string memory_table(const RunPlan& plan) {
       {"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average", "total"});
   for (const auto& [when, use] : plan.memory) {
     std::vector<std::string> cells{when};
-    for (const std::int64_t bytes : {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept,
-                                     use.average, use.total()})
+    for (const std::int64_t bytes :
+         {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept, use.average, use.total()})
       cells.push_back(human_bytes(static_cast<double>(bytes)));
     table.add(std::move(cells));
   }
@@ -135,8 +134,7 @@ std::string notes(const RunPlan& plan) {
         "exposed: comm. less what backward hides in a step: min(2/3 of the step's {}, all buckets but the "
         "last).\n",
         duration(plan.step_seconds));
-  else
-    text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
+  else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
          "memory: without activations; kept: by the method, such as the rest of a cut or residuals; average: --ema-decay.\n";
 }

@@ -19,7 +19,8 @@ void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   if (!terminal_ && now - last_line_ < kBetweenLines) return;
   last_line_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double left = elapsed / static_cast<double>(metrics.step - first_step_) * static_cast<double>(total_steps - metrics.step);
+  const double left =
+      elapsed / static_cast<double>(metrics.step - first_step_) * static_cast<double>(total_steps - metrics.step);
   clear_line();
   say(stderr, "step {}/{}  {}  loss {:.3f}  lr {:.4f}  {:.0f} images/s  rank 0 sent {}  {} left{}", metrics.step,
       total_steps, metrics.phase, metrics.loss, metrics.lr, metrics.images_per_second, human_bytes(metrics.wire_bytes),

@@ -43,10 +43,10 @@ std::string cards(const std::vector<Run>& runs) {
         "<dl><dt>sent per rank</dt><dd>{}</dd><dt>saved against dense</dt><dd>{}</dd><dt>model "
         "compressed</dt><dd>{}</dd>"
         "<dt>training time</dt><dd>{}</dd><dt>images per second</dt><dd>{:.0f}</dd></dl></article>",
-        i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model),
-        escape_html(s.dataset), s.world_size, percent(s.final_val_top1),
-        human_bytes(s.wire_bytes_per_rank_total), &runs[i] == baseline ? "baseline" : percent(saving, 1),
-        fmt::format("{:.2f} : 1", s.compression_ratio), human_seconds(s.train_seconds), s.images_per_second);
+        i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model), escape_html(s.dataset),
+        s.world_size, percent(s.final_val_top1), human_bytes(s.wire_bytes_per_rank_total),
+        &runs[i] == baseline ? "baseline" : percent(saving, 1), fmt::format("{:.2f} : 1", s.compression_ratio),
+        human_seconds(s.train_seconds), s.images_per_second);
   }
   return html + "</section>\n";
 }
@@ -63,18 +63,17 @@ std::string table(const std::vector<Run>& runs) {
     html += fmt::format(
         "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.4f}<td>{}<td>{}<td>{:.2f}<td>{}<td>"
         "{:.0f}</tr>",
-        escape_html(run.label), escape_html(s.method), escape_html(s.model), s.world_size, s.steps, s.epochs,
-        s.seed, percent(s.final_val_top1), percent(s.best_val_top1), s.final_val_loss,
-        human_bytes(s.wire_bytes_per_rank_total), percent(wire_saving(run, baseline), 1), s.compression_ratio,
-        human_seconds(s.train_seconds), s.images_per_second);
+        escape_html(run.label), escape_html(s.method), escape_html(s.model), s.world_size, s.steps, s.epochs, s.seed,
+        percent(s.final_val_top1), percent(s.best_val_top1), s.final_val_loss, human_bytes(s.wire_bytes_per_rank_total),
+        percent(wire_saving(run, baseline), 1), s.compression_ratio, human_seconds(s.train_seconds),
+        s.images_per_second);
   }
   return html + "</tbody></table></section>\n";
 }
 
 std::string phase_chart(const std::vector<Run>& runs) {
   const std::vector<std::string> phases = phases_of(runs);
-  BarChart chart{
-      "Where the bytes go: sent per rank, by phase", "bytes per rank", NumberStyle::bytes, phases, {}};
+  BarChart chart{"Where the bytes go: sent per rank, by phase", "bytes per rank", NumberStyle::bytes, phases, {}};
   for (const Run& run : runs) {
     StackedBar bar{run.label, {}};
     for (const std::string& phase : phases) {
@@ -94,14 +93,13 @@ std::string rank_chart(const Run& run) {
     const double begin = static_cast<double>(run.splits[i].step);
     const double end = i + 1 < run.splits.size() ? static_cast<double>(run.splits[i + 1].step) : chart.x_end;
     for (const LayerRank& layer : run.splits[i].layers) {
-      auto row = std::find_if(chart.rows.begin(), chart.rows.end(),
-                              [&](const BandRow& r) { return r.label == layer.name; });
+      auto row =
+          std::find_if(chart.rows.begin(), chart.rows.end(), [&](const BandRow& r) { return r.label == layer.name; });
       if (row == chart.rows.end()) row = chart.rows.insert(row, BandRow{layer.name, {}});
       row->bands.push_back(
           {begin, end, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)),
            std::to_string(layer.r),
-           fmt::format("{} ({}×{}): r = {} from step {} to {}", layer.name, layer.m, layer.n, layer.r, begin,
-                       end)});
+           fmt::format("{} ({}×{}): r = {} from step {} to {}", layer.name, layer.m, layer.n, layer.r, begin, end)});
     }
   }
   return draw(chart);
@@ -116,15 +114,15 @@ std::string charts(const std::vector<Run>& runs) {
                              points.push_back({static_cast<double>(m.step), m.loss});
                            return points;
                          })});
-  html += draw(LineChart{"Accuracy on the validation images", "step", "top-1", NumberStyle::plain,
-                         NumberStyle::percent, false, curves_of(runs, true, [](const Run& run) {
+  html += draw(LineChart{"Accuracy on the validation images", "step", "top-1", NumberStyle::plain, NumberStyle::percent,
+                         false, curves_of(runs, true, [](const Run& run) {
                            std::vector<Point> points;
                            for (const EpochMetrics& m : run.epochs)
                              points.push_back({static_cast<double>(m.step), m.val_top1});
                            return points;
                          })});
-  html += draw(LineChart{"Bytes sent by rank 0", "step", "bytes, cumulative", NumberStyle::plain,
-                         NumberStyle::bytes, true, curves_of(runs, false, [](const Run& run) {
+  html += draw(LineChart{"Bytes sent by rank 0", "step", "bytes, cumulative", NumberStyle::plain, NumberStyle::bytes,
+                         true, curves_of(runs, false, [](const Run& run) {
                            std::vector<Point> points{{0, 0}};
                            for (const StepMetrics& m : run.steps)
                              points.push_back({static_cast<double>(m.step), m.wire_bytes});

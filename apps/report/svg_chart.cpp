@@ -49,8 +49,7 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
   return means;
 }
 
-std::string figure(const std::string& title, const std::string& legend, double height,
-                   const std::string& body) {
+std::string figure(const std::string& title, const std::string& legend, double height, const std::string& body) {
   return fmt::format(
       "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-label=\"{}\">{}</svg></figure>\n",
@@ -92,8 +91,7 @@ std::string draw_curve(const Curve& curve, const LineChart& chart, const Scale& 
   const std::vector<Point> points = thinned(curve.points);
   std::string path;
   for (const Point& p : points) path += fmt::format("{:.1f},{:.1f} ", x(p.x), y(p.y));
-  std::string svg =
-      fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>", colour_class(curve.colour), path);
+  std::string svg = fmt::format("<polyline class=\"curve {}\" points=\"{}\"/>", colour_class(curve.colour), path);
   const std::size_t stride = std::max<std::size_t>(1, points.size() / kMaxHovers);
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (i % stride != 0 && i + 1 != points.size()) continue;
@@ -120,16 +118,11 @@ std::string number_text(double value, NumberStyle style) {
 std::string escape_html(const std::string& text) {
   std::string safe;
   for (const char c : text) {
-    if (c == '&')
-      safe += "&amp;";
-    else if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '"')
-      safe += "&quot;";
-    else
-      safe += c;
+    if (c == '&') safe += "&amp;";
+    else if (c == '<') safe += "&lt;";
+    else if (c == '>') safe += "&gt;";
+    else if (c == '"') safe += "&quot;";
+    else safe += c;
   }
   return safe;
 }
@@ -187,9 +180,9 @@ std::string draw(const BarChart& chart) {
   std::string svg = x_axis(x, bottom, chart.style, chart.x_label);
   double top = kTop + (kRow - kBarHeight) / 2;
   for (const StackedBar& bar : chart.bars) {
-    svg += fmt::format(
-        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-        kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 22)), escape_html(bar.label));
+    svg +=
+        fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+                    kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 22)), escape_html(bar.label));
     double begin = 0;
     for (std::size_t i = 0; i < bar.parts.size(); ++i) {
       const double end = begin + bar.parts[i];
@@ -197,8 +190,8 @@ std::string draw(const BarChart& chart) {
         svg += fmt::format(
             "<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: "
             "{}</title></rect>",
-            colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight,
-            escape_html(bar.label), escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
+            colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight, escape_html(bar.label),
+            escape_html(chart.parts[i]), number_text(bar.parts[i], chart.style));
       begin = end;
     }
     top += kRow;
@@ -214,9 +207,8 @@ std::string draw(const BandChart& chart) {
   std::string svg = x_axis(x, bottom, NumberStyle::plain, chart.x_label);
   double top = kTop;
   for (const BandRow& row : chart.rows) {
-    svg += fmt::format(
-        "<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-        kLabels - 8, top + 13, escape_html(shorten(row.label, 29)), escape_html(row.label));
+    svg += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
+                       kLabels - 8, top + 13, escape_html(shorten(row.label, 29)), escape_html(row.label));
     for (const BandRow::Band& band : row.bands) {
       const double width = x(band.end) - x(band.begin);
       svg += fmt::format(
@@ -225,9 +217,8 @@ std::string draw(const BandChart& chart) {
           escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
           0.1 + 0.5 * std::clamp(band.fraction, 0.0, 1.0));
       if (width > kDigit * (text_width(band.text) + 1))
-        svg +=
-            fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                        x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
+        svg += fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
+                           x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
       svg += "</g>";
     }
     top += kRow;

@@ -40,8 +40,7 @@ std::string scaled(double value, std::initializer_list<const char*> units) {
 
 int terminal_width() {
   winsize size{};
-  const bool known =
-      ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const bool known = ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return known ? std::clamp<int>(size.ws_col, 60, 200) : kWidthElsewhere;
 }
 
@@ -105,8 +104,7 @@ std::string bar(double fraction, int width) {
   return text + std::string(static_cast<std::size_t>(std::max(0, width - (eighths + 7) / 8)), ' ');
 }
 
-TextTable::TextTable(std::vector<std::string> headings, std::vector<std::size_t> left)
-    : left_(std::move(left)) {
+TextTable::TextTable(std::vector<std::string> headings, std::vector<std::size_t> left) : left_(std::move(left)) {
   left_.push_back(0);
   rows_.push_back(std::move(headings));
 }

@@ -25,8 +25,7 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : known)
-    if (const std::size_t d = distance(name, candidate); d < best_distance)
-      best = candidate, best_distance = d;
+    if (const std::size_t d = distance(name, candidate); d < best_distance) best = candidate, best_distance = d;
   return best;
 }
 

@@ -36,7 +36,8 @@ template <class Options> class Section {
 
   /// A switch, a text or a list of names.
   template <class T, class Owner> Setting& value(const char* key, T Owner::*member, const char* help) const {
-    return add<T, T>(key, help, member, [](const T& held) { return held; }, [](const T& given) { return given; });
+    return add<T, T>(
+        key, help, member, [](const T& held) { return held; }, [](const T& given) { return given; });
   }
 
   template <class T, class Owner>
@@ -84,7 +85,10 @@ template <class Options> class Section {
   using Write = std::function<Options&(TrainConfig&)>;
 
   Section(std::vector<Setting>& settings, std::string title, std::string prefix, Read read, Write write)
-      : settings_(settings), title_(std::move(title)), prefix_(std::move(prefix)), read_(std::move(read)),
+      : settings_(settings),
+        title_(std::move(title)),
+        prefix_(std::move(prefix)),
+        read_(std::move(read)),
         write_(std::move(write)) {}
 
   /// Given: the type of Value outside; T: that of the member.
@@ -113,8 +117,9 @@ template <class Options> class Section {
 /// The settings of a method, whose options are of a type of their own.
 template <class Options>
 Section<Options> method_section(std::vector<Setting>& settings, const char* method, const char* title) {
-  return Section<Options>(settings, title, fmt::format("{}.", method),
-                          [](auto& config) -> auto& { return config.method_options.template of<Options>(); });
+  return Section<Options>(
+      settings, title, fmt::format("{}.", method),
+      [](auto& config) -> auto& { return config.method_options.template of<Options>(); });
 }
 
 }  // namespace ab

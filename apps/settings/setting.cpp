@@ -29,10 +29,8 @@ std::string toml_string(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      quoted += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else
-      quoted += c;
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) quoted += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else quoted += c;
   }
   return quoted + '"';
 }
@@ -40,19 +38,15 @@ std::string toml_string(const std::string& text) {
 std::string shown(const Value& value) {
   return std::visit(
       []<class V>(const V& v) -> std::string {
-        if constexpr (std::is_same_v<V, std::vector<std::string>>)
-          return fmt::format("[{}]", fmt::join(v, ", "));
-        else if constexpr (std::is_same_v<V, std::string>)
-          return fmt::format("'{}'", v);
-        else
-          return fmt::format("{}", v);
+        if constexpr (std::is_same_v<V, std::vector<std::string>>) return fmt::format("[{}]", fmt::join(v, ", "));
+        else if constexpr (std::is_same_v<V, std::string>) return fmt::format("'{}'", v);
+        else return fmt::format("{}", v);
       },
       value);
 }
 
 [[noreturn]] void reject(const Setting& setting, const Value& value, const std::string& where) {
-  throw Error(ErrorKind::config,
-              fmt::format("{} cannot be {}; allowed is {}", where, shown(value), setting.allowed()));
+  throw Error(ErrorKind::config, fmt::format("{} cannot be {}; allowed is {}", where, shown(value), setting.allowed()));
 }
 
 bool in_range(const Setting& setting, double number) {
@@ -107,8 +101,7 @@ std::string Setting::kind() const {
 }
 
 std::string Setting::range() const {
-  if (!words.empty())
-    return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
+  if (!words.empty()) return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
   if (type != SettingType::integer && type != SettingType::real) return "";
   return above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
                    : fmt::format("{} to {}", limit_text(low), limit_text(high));

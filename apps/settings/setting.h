@@ -21,7 +21,7 @@ using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<
 enum class SettingType { on_off, integer, real, text, list };
 
 struct Setting {
-  std::string key;      ///< TOML: "batch_size", "ab.cycle_steps"
+  std::string key;  ///< TOML: "batch_size", "ab.cycle_steps"
   std::string help;
   std::string section;  ///< heading in --help and in config.toml
   SettingType type = SettingType::text;

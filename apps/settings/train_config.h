@@ -31,28 +31,28 @@ struct TrainConfig {
   Spectrum init = Spectrum::drawn;    ///< singular values of the initial matrices
   std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
   std::string dataset = "synthetic";  ///< one of dataset_names() in data/datasets.h
-  std::string data_dir;            ///< folder of the files; for synthetic: of the cache (may be empty)
-  std::int64_t train_samples = 0;  ///< use N images; 0: all
+  std::string data_dir;               ///< folder of the files; for synthetic: of the cache (may be empty)
+  std::int64_t train_samples = 0;     ///< use N images; 0: all
   std::int64_t val_samples = 0;
   bool augment = true;
-  double mixup = 0.0;                  ///< alpha of the Beta distribution; 0: off
-  double cutmix = 0.0;                 ///< the same; with both, one of them is drawn for each batch
-  int rand_augment = 0;                ///< operations per image; 0: off
-  int rand_augment_magnitude = 9;      ///< 0 to 30
-  double random_erasing = 0.0;         ///< probability per image
+  double mixup = 0.0;              ///< alpha of the Beta distribution; 0: off
+  double cutmix = 0.0;             ///< the same; with both, one of them is drawn for each batch
+  int rand_augment = 0;            ///< operations per image; 0: off
+  int rand_augment_magnitude = 9;  ///< 0 to 30
+  double random_erasing = 0.0;     ///< probability per image
 
-  std::string method = kBaseline;  ///< one of methods() in apps/methods/method.h
-  int ranks = 1;                 ///< in-process ranks; under mpirun the launcher decides
-  int ranks_per_node = 0;        ///< how the ledger tells inter-node from intra-node; 0: one node
-  std::string device = "cpu";    ///< cpu | cuda | cuda:N (apps/config/run_device.h)
-  int threads = 0;               ///< per rank; 0: cores / ranks
-  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
-  SyncBn sync_bn = SyncBn::off;  ///< who shares batch-norm statistics
-  double bucket_mb = 4.0;        ///< gradients are reduced in buckets of this size
-  DType comm_dtype = DType::float32;  ///< of gradients on the wire: float32, bfloat16 or float16
+  std::string method = kBaseline;            ///< one of methods() in apps/methods/method.h
+  int ranks = 1;                             ///< in-process ranks; under mpirun the launcher decides
+  int ranks_per_node = 0;                    ///< how the ledger tells inter-node from intra-node; 0: one node
+  std::string device = "cpu";                ///< cpu | cuda | cuda:N (apps/config/run_device.h)
+  int threads = 0;                           ///< per rank; 0: cores / ranks
+  std::string cuda_graph = "auto";           ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
+  SyncBn sync_bn = SyncBn::off;              ///< who shares batch-norm statistics
+  double bucket_mb = 4.0;                    ///< gradients are reduced in buckets of this size
+  DType comm_dtype = DType::float32;         ///< of gradients on the wire: float32, bfloat16 or float16
   AllReduce all_reduce = AllReduce::direct;  ///< how all-reduces travel (engine/comm/route.h)
-  std::string network;           ///< what collectives travel over, in words (network_shape.h); empty: as it is
-  std::int64_t timeout_s = 300;  ///< how long a collective waits for a peer
+  std::string network;             ///< what collectives travel over, in words (network_shape.h); empty: as it is
+  std::int64_t timeout_s = 300;    ///< how long a collective waits for a peer
   std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (apps/train/run_transport.h)
   std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)
   bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results (a flag only)
@@ -71,15 +71,15 @@ struct TrainConfig {
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 5e-4;
-  bool decay_vectors = true;        ///< weight decay on biases and norms too
-  double lars_trust = 0.001;        ///< LarsOptions::trust
+  bool decay_vectors = true;  ///< weight decay on biases and norms too
+  double lars_trust = 0.001;  ///< LarsOptions::trust
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;
   double ema_decay = 0.0;  ///< of the averaged weights that are validated and saved beside the model; 0: off
 
   LrSchedule::Kind schedule = LrSchedule::Kind::cosine;
-  double warmup_epochs = 0.0;       ///< linear warm-up of the rate; at most one of the two is above 0
+  double warmup_epochs = 0.0;  ///< linear warm-up of the rate; at most one of the two is above 0
   std::int64_t warmup_steps = 0;
   double min_lr = 0.0;           ///< start of the warm-up and end of the cosine
   double lr_step_epochs = 30.0;  ///< schedule step: multiply by the factor every so many epochs

@@ -61,7 +61,8 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
   schedule.kind = config.schedule;
   schedule.peak = config.lr;
   schedule.start = schedule.end = config.min_lr;
-  schedule.warmup_steps = config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
+  schedule.warmup_steps =
+      config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
   schedule.total_steps = total_steps(config, updates_per_epoch);
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
@@ -91,8 +92,8 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
 }
 
 void check_run(const TrainConfig& config, const Method& method, int world_size) {
-  AB_CHECK((config.steps > 0) != (config.epochs > 0), "a run takes either epochs or steps, got {} and {}", config.epochs,
-           config.steps);
+  AB_CHECK((config.steps > 0) != (config.epochs > 0), "a run takes either epochs or steps, got {} and {}",
+           config.epochs, config.steps);
   ModelSpec spec = make_model_spec(config, 10, config.image_size > 0 ? config.image_size : 32);
   spec.draw = false;  // for its names and shapes alone
   const std::unique_ptr<Layer> model = make_model(spec);

@@ -14,8 +14,8 @@
 namespace ab {
 
 struct Evaluation {
-  double loss = 0;             ///< mean cross-entropy without label smoothing
-  double top1 = 0, top5 = 0;   ///< fractions of samples
+  double loss = 0;            ///< mean cross-entropy without label smoothing
+  double top1 = 0, top5 = 0;  ///< fractions of samples
   std::int64_t samples = 0;
 };
 

@@ -35,9 +35,8 @@ std::int64_t integer(const Json& line, const char* key) {
 void add_line(const Json& line, Run& run) {
   const std::string kind = line.value("kind", "");
   if (kind == "step") {
-    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""),
-                         number(line, "loss"), number(line, "lr"), number(line, "images_per_second"),
-                         number(line, "wire_bytes")});
+    run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""), number(line, "loss"),
+                         number(line, "lr"), number(line, "images_per_second"), number(line, "wire_bytes")});
   } else if (kind == "epoch") {
     run.epochs.push_back({integer(line, "epoch"), integer(line, "step"), number(line, "val_loss"),
                           number(line, "val_top1"), number(line, "val_top5")});
@@ -66,15 +65,13 @@ void read_metrics(const std::string& path, Run& run) {
       ++broken;
     }
   }
-  AB_CHECK_KIND(data, readable > 0 || broken == 0, "{} holds no metrics: none of its {} lines can be read",
-                path, broken);
+  AB_CHECK_KIND(data, readable > 0 || broken == 0, "{} holds no metrics: none of its {} lines can be read", path,
+                broken);
 }
 
 }  // namespace
 
-std::string in_folder(const std::string& folder, const char* file) {
-  return (fs::path(folder) / file).string();
-}
+std::string in_folder(const std::string& folder, const char* file) { return (fs::path(folder) / file).string(); }
 
 std::string model_path(const std::string& file_or_folder) {
   std::error_code ignored;
@@ -85,8 +82,8 @@ void check_run_folder(const TrainConfig& config) {
   std::error_code ignored;
   for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kCheckpointFolder})
     AB_CHECK(config.overwrite || config.resume == "auto" || !fs::exists(in_folder(config.out, file), ignored),
-             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite",
-             config.out, file);
+             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
+             file);
   fs::path existing = fs::absolute(config.out);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
@@ -131,8 +128,7 @@ void begin_run_folder(const TrainConfig& config) {
   std::error_code problem;
   for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kAverageFile, kCheckpointFolder}) {
     fs::remove_all(in_folder(config.out, file), problem);
-    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file,
-             problem.message());
+    AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file, problem.message());
   }
   write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
 }
@@ -148,8 +144,8 @@ void remove_last_checkpoint(const TrainConfig& config, std::int64_t step) {
 Run read_run(const std::string& folder) {
   std::error_code ignored;
   AB_CHECK_KIND(data, fs::is_directory(folder, ignored), "there is no run folder {}", folder);
-  AB_CHECK_KIND(data, fs::exists(in_folder(folder, kSummaryFile), ignored),
-                "{} holds no finished run: it has no {}", folder, kSummaryFile);
+  AB_CHECK_KIND(data, fs::exists(in_folder(folder, kSummaryFile), ignored), "{} holds no finished run: it has no {}",
+                folder, kSummaryFile);
   Run run;
   run.folder = folder;
   fs::path path = fs::absolute(folder).lexically_normal();

@@ -33,8 +33,9 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
                config.all_reduce == AllReduce::automatic,
            "--allreduce {} is for ranks on CPUs and threads; NCCL chooses for itself (NCCL_ALGO)",
            name_of(config.all_reduce));
-  AB_CHECK(transport != Transport::nccl || config.network.empty(),
-           "--network holds messages back, which NCCL does not allow; give --transport mpi or --ranks N in one process");
+  AB_CHECK(
+      transport != Transport::nccl || config.network.empty(),
+      "--network holds messages back, which NCCL does not allow; give --transport mpi or --ranks N in one process");
   AB_CHECK(
       transport == Transport::nccl || !config.share_gpu,
       "--share-gpu is for several processes on one GPU over NCCL; threads of one process (--ranks N) share it anyway");

@@ -49,7 +49,7 @@ StopAgreement::StopAgreement(Comm& world) : control_(world.split(0, kLabel)) {}
 StopAgreement::~StopAgreement() {
   if (std::uncaught_exceptions() > 0) return;  // peers may never ask again: do not wait for them
   try {
-    answer(0);  // requests end before their communicator
+    answer(0);     // requests end before their communicator
   } catch (...) {  // a peer has failed, which has been said elsewhere
   }
 }

@@ -23,12 +23,12 @@ struct Summary {
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   std::int64_t val_samples = 0;
-  std::int64_t parameters_full = 0;      ///< of the dense model
-  std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
-  double compression_ratio = 1;          ///< parameters_full / parameters_final
-  double wire_bytes_per_rank_total = 0;  ///< mean over ranks
+  std::int64_t parameters_full = 0;            ///< of the dense model
+  std::int64_t parameters_final = 0;           ///< as the run left it, factors counted instead of their product
+  double compression_ratio = 1;                ///< parameters_full / parameters_final
+  double wire_bytes_per_rank_total = 0;        ///< mean over ranks
   double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes
-  double sent_bytes_per_rank_total = 0;             ///< as sent by the algorithms in use (ledger.h)
+  double sent_bytes_per_rank_total = 0;        ///< as sent by the algorithms in use (ledger.h)
   double inter_node_sent_bytes_per_rank_total = 0;
   /// Exposed communication: how long a rank waited in collectives, mean over ranks, by phase of training. Empty where it
   /// would not mean anything; then `waiting_not_measured` says why.

@@ -25,7 +25,10 @@ class Trainer {
  public:
   Trainer(const TrainConfig& config, const Method& method, Comm& world, const TrainAndTest& data,
           const TrainListener& listener, std::unique_ptr<Layer> model)
-      : config_(config), world_(world), data_(data), listener_(listener),
+      : config_(config),
+        world_(world),
+        data_(data),
+        listener_(listener),
         feed_(*data.train, make_loader_options(config, world), choose_device(config.device),
               activation_type(precision_named(config.precision))),
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
@@ -250,8 +253,10 @@ class Trainer {
     AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
                   "the checkpoint was saved with other images; give the data set that the run began with");
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
-      say(stderr, "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
-          "never stopped\n", compute_threads(), dict.integer("threads"));
+      say(stderr,
+          "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
+          "never stopped\n",
+          compute_threads(), dict.integer("threads"));
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
@@ -278,7 +283,7 @@ class Trainer {
 
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
-  bool epoch_told_ = false;  // the strategy has heard of its end
+  bool epoch_told_ = false;       // the strategy has heard of its end
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 

@@ -94,8 +94,13 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   ++epoch_steps_;
   if (!reports(step)) return;
   check_losses();
-  const StepMetrics metrics{step, epoch, phase, interval_loss_ / static_cast<double>(interval_steps_),
-                            learning_rate, interval_images_ / interval_.lap(), world_.ledger().total().wire_bytes(),
+  const StepMetrics metrics{step,
+                            epoch,
+                            phase,
+                            interval_loss_ / static_cast<double>(interval_steps_),
+                            learning_rate,
+                            interval_images_ / interval_.lap(),
+                            world_.ledger().total().wire_bytes(),
                             sum_of(world_.ledger().waiting_seconds()) - interval_waiting_};
   interval_waiting_ += metrics.waiting_seconds;
   interval_loss_ = interval_images_ = 0;

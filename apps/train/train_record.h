@@ -22,7 +22,7 @@ namespace ab {
 
 /// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
 struct TrainListener {
-  std::function<void(const Checkpoint&)> on_resume;  ///< the run goes on from there
+  std::function<void(const Checkpoint&)> on_resume;                           ///< the run goes on from there
   std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
   std::function<void(const EpochMetrics&)> on_epoch;
   std::function<void(const SplitMetrics&)> on_split;
@@ -88,7 +88,7 @@ class TrainRecord {
   const TrainListener& listener_;
   std::int64_t total_steps_;
   Summary summary_;
-  double images_ = 0;  // seen by all ranks
+  double images_ = 0;                             // seen by all ranks
   std::map<std::string, double> waiting_before_;  // by phase, before the run was resumed
 
   struct UncheckedLoss {

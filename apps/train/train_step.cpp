@@ -19,8 +19,9 @@ Tensor TrainStep::run(const Batch& batch, const MicroBatch& micro_batch) {
                 .unscale = static_cast<float>(1 / micro_batch.loss_scale)});
   if (!graph_) return forward_backward(batch);
   copy_to_inputs(batch);
-  return graph_->run(StepKey(model_, {inputs_.images, inputs_.labels, inputs_.mixed_labels}),
-                     [this] { return forward_backward(inputs_); }, !micro_batch.last);
+  return graph_->run(
+      StepKey(model_, {inputs_.images, inputs_.labels, inputs_.mixed_labels}),
+      [this] { return forward_backward(inputs_); }, !micro_batch.last);
 }
 
 void TrainStep::drop_graph() {

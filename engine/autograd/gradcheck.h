@@ -22,9 +22,8 @@ struct GradcheckResult {
   double got = 0;            ///< from backward()
 
   std::string str() const {
-    return fmt::format(
-        "input {}, element {}: differences give {:.10g}, backward {:.10g}, relative error {:.2e}", input,
-        element, expected, got, worst);
+    return fmt::format("input {}, element {}: differences give {:.10g}, backward {:.10g}, relative error {:.2e}", input,
+                       element, expected, got, worst);
   }
 };
 
@@ -51,9 +50,8 @@ inline Var weighted_sum(const Var& y) {
 /// `f` maps float64 host Vars to one Var and must be deterministic. Inputs that do not require a gradient are
 /// held fixed, and their gradient must stay undefined. For each other input, at most `most_elements` scattered
 /// elements are checked; every one costs two calls of f.
-inline GradcheckResult gradcheck(const std::function<Var(const std::vector<Var>&)>& f,
-                                 std::vector<Var> inputs, double step = 1e-5,
-                                 std::int64_t most_elements = 64) {
+inline GradcheckResult gradcheck(const std::function<Var(const std::vector<Var>&)>& f, std::vector<Var> inputs,
+                                 double step = 1e-5, std::int64_t most_elements = 64) {
   for (Var& input : inputs) input.clear_grad();
   backward(detail::weighted_sum(f(inputs)));
 
@@ -76,8 +74,7 @@ inline GradcheckResult gradcheck(const std::function<Var(const std::vector<Var>&
       const double below = detail::weighted_sum(f(inputs)).value().item();
       x = before;
       const double expected = (above - below) / (2 * step), got = inputs[k].grad().data<double>()[i];
-      const double error =
-          std::abs(expected - got) / std::fmax(1, std::fmax(std::abs(expected), std::abs(got)));
+      const double error = std::abs(expected - got) / std::fmax(1, std::fmax(std::abs(expected), std::abs(got)));
       if (!(error <= result.worst)) result = {error, k, i, expected, got};  // NaN counts as the worst
       if (std::isnan(error)) return result;
     }

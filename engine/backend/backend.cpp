@@ -3,8 +3,6 @@
 
 namespace ab {
 
-Backend& backend(Device device) {
-  return device.kind == DeviceKind::cpu ? cpu_backend() : cuda_backend(device.index);
-}
+Backend& backend(Device device) { return device.kind == DeviceKind::cpu ? cpu_backend() : cuda_backend(device.index); }
 
 }  // namespace ab

@@ -20,7 +20,8 @@ void check_same_device(Collective what, const Tensor& in, const Tensor& out) {
 void check_reducible(Collective what, const Tensor& tensor, ReduceOp op) {
   check_tensor(what, tensor);
   AB_CHECK(tensor.dtype() != DType::uint8, "{}: reduces numbers, got uint8", name_of(what));
-  AB_CHECK(tensor.dtype() != DType::int64 || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum", name_of(what));
+  AB_CHECK(tensor.dtype() != DType::int64 || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum",
+           name_of(what));
 }
 
 const char* name_of(ReduceOp op) {
@@ -51,8 +52,12 @@ class Waiting {
 }  // namespace
 
 Comm::Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
-    : rank_(rank), size_(size), name_(std::move(name)), world_ranks_(std::move(world_ranks)),
-      ledger_(std::move(ledger)), layout_(ledger_->layout_of(world_ranks_)) {
+    : rank_(rank),
+      size_(size),
+      name_(std::move(name)),
+      world_ranks_(std::move(world_ranks)),
+      ledger_(std::move(ledger)),
+      layout_(ledger_->layout_of(world_ranks_)) {
   AB_ASSERT(world_ranks_.size() == static_cast<std::size_t>(size_) && 0 <= rank_ && rank_ < size_);
 }
 
@@ -85,8 +90,7 @@ Request Comm::waiting(Request started, const Tensor& reached, const Tensor& out)
 
 Request Comm::broadcast_async(const Tensor& tensor, int root) {
   check_tensor(Collective::broadcast, tensor);
-  AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_,
-           size_);
+  AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_, size_);
   count(Collective::broadcast, tensor.bytes());
   const Tensor reached = reaches(tensor) ? tensor : tensor.to(Device{});
   return waiting(do_broadcast(reached, root), reached, tensor);
@@ -119,16 +123,16 @@ Request Comm::all_gather_v_async(const Tensor& in, const Tensor& out, const std:
   check_tensor(Collective::all_gather, in);
   check_tensor(Collective::all_gather, out);
   check_same_device(Collective::all_gather, in, out);
-  AB_CHECK(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks",
-           counts.size(), size_);
+  AB_CHECK(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks", counts.size(),
+           size_);
   for (const std::int64_t n : counts) AB_CHECK(n >= 0, "all_gather: a rank cannot contribute {} elements", n);
   AB_CHECK(in.numel() == counts[static_cast<std::size_t>(rank_)],
-           "all_gather: rank {} of group '{}' brings {} elements, its count says {}", rank_, name_,
-           in.numel(), counts[static_cast<std::size_t>(rank_)]);
+           "all_gather: rank {} of group '{}' brings {} elements, its count says {}", rank_, name_, in.numel(),
+           counts[static_cast<std::size_t>(rank_)]);
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   AB_CHECK(in.dtype() == out.dtype() && out.numel() == total,
-           "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()),
-           out.numel(), name_of(out.dtype()));
+           "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()), out.numel(),
+           name_of(out.dtype()));
   count(Collective::all_gather, out.bytes());
   const Tensor parts = reaches(in) ? out : Tensor(out.shape(), out.dtype());
   return waiting(do_all_gather_v(reaches(in) ? in : in.to(Device{}), parts, counts), parts, out);

@@ -112,8 +112,7 @@ class Comm {
   // What a transport implements. Arguments have been checked and the ledger has been written. Tensors are in host
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
   /// `members`: who passed this colour, by their rank here, ascending.
-  virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name,
-                                         const std::vector<int>& members) = 0;
+  virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) = 0;
   virtual void do_barrier() = 0;
   virtual Request do_broadcast(const Tensor& tensor, int root) = 0;
   virtual Request do_all_reduce(const Tensor& tensor, ReduceOp op) = 0;
@@ -137,10 +136,10 @@ class Comm {
 };
 
 struct CommOptions {
-  int ranks_per_node = 0;  ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
+  int ranks_per_node = 0;             ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
   std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
   bool share_gpu = false;  ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_sharing.h)
-  Wiring wiring{};  ///< CPU transports: by what and over what collectives travel
+  Wiring wiring{};         ///< CPU transports: by what and over what collectives travel
   bool deterministic = false;  ///< NCCL: sums are taken in an order that is the same in every run
 };
 

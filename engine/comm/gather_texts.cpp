@@ -38,10 +38,8 @@ std::string failures_of(Comm& comm, const std::function<void()>& part) {
   const std::vector<std::string> reasons = gather_texts(comm, reason);
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (reasons[rank].empty()) continue;
-    if (failures.empty())
-      failures = fmt::format("rank {}: {}", rank, reasons[rank]);
-    else
-      ++more;
+    if (failures.empty()) failures = fmt::format("rank {}: {}", rank, reasons[rank]);
+    else ++more;
   }
   if (more > 0) failures += fmt::format(" (and {} more rank{})", more, more == 1 ? "" : "s");
   return failures;

@@ -76,8 +76,12 @@ std::map<LedgerKey, LedgerEntry> Ledger::entries() const {
     const double wire = wire_factor(key.collective, route.ranks) * payload;
     const double inter_node = wire * route.crossing_links / ranks;
     const double part = payload / (ranks * ranks);  // of one rank's share of what all ranks send
-    entries[key] = {tally.calls, tally.payload_bytes, wire - inter_node, inter_node,
-                    static_cast<double>(route.intra_parts) * part, static_cast<double>(route.inter_parts) * part};
+    entries[key] = {tally.calls,
+                    tally.payload_bytes,
+                    wire - inter_node,
+                    inter_node,
+                    static_cast<double>(route.intra_parts) * part,
+                    static_cast<double>(route.inter_parts) * part};
   }
   return entries;
 }
@@ -139,8 +143,8 @@ void Ledger::from_text(const std::string& text) {
 }
 
 int Ledger::ranks_on_node_of(int world_rank) const {
-  return static_cast<int>(std::count(node_of_rank_.begin(), node_of_rank_.end(),
-                                     node_of_rank_.at(static_cast<std::size_t>(world_rank))));
+  return static_cast<int>(
+      std::count(node_of_rank_.begin(), node_of_rank_.end(), node_of_rank_.at(static_cast<std::size_t>(world_rank))));
 }
 
 }  // namespace ab

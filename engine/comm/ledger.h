@@ -92,8 +92,8 @@ class Ledger {
   /// Counts `times` collectives of that size.
   void count(Collective what, const std::string& group, const Layout& layout, std::int64_t payload_bytes,
              std::int64_t times = 1);
-  void count(Collective what, const std::string& group, const std::vector<int>& world_ranks,
-             std::int64_t payload_bytes, std::int64_t times = 1) {
+  void count(Collective what, const std::string& group, const std::vector<int>& world_ranks, std::int64_t payload_bytes,
+             std::int64_t times = 1) {
     count(what, group, layout_of(world_ranks), payload_bytes, times);
   }
 

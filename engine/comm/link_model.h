@@ -23,7 +23,7 @@ struct Link {
 };
 
 struct LinkModel {
-  Link inter_node{5e-6, 25e9};  ///< of a node: 200 Gb/s
+  Link inter_node{5e-6, 25e9};   ///< of a node: 200 Gb/s
   Link intra_node{2e-6, 300e9};  ///< of a rank
 
   /// `calls` collectives of equal size, with payload_bytes in all.

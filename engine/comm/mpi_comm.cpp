@@ -30,7 +30,9 @@ class MpiComm final : public Comm {
   MpiComm(MPI_Comm comm, int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger,
           std::chrono::seconds timeout, std::shared_ptr<MpiVirtualNetwork> network)
       : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
-        comm_(comm), timeout_(timeout), network_(std::move(network)) {}
+        comm_(comm),
+        timeout_(timeout),
+        network_(std::move(network)) {}
   ~MpiComm() override;
 
   bool runs_beside_computation() const override { return true; }
@@ -46,8 +48,7 @@ class MpiComm final : public Comm {
   void meet() { do_barrier(); }
 
  protected:
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name,
-                                 const std::vector<int>& members) override;
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
   void do_barrier() override;
   Request do_broadcast(const Tensor& tensor, int root) override;
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
@@ -98,8 +99,8 @@ MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buff
   while (const Operation last = last_of_this_tag()) wait(last);
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
   if (failure_) std::rethrow_exception(failure_);
-  const MpiOperation::Group group{comm_, rank(), layout(), world_ranks(), network_ ? &network_->network : nullptr,
-                                  ledger().links()};
+  const MpiOperation::Group group{
+      comm_, rank(), layout(), world_ranks(), network_ ? &network_->network : nullptr, ledger().links()};
   const auto operation = in_flight_.emplace_back(std::make_shared<MpiOperation>(
       group, next_sequence_++, call, route(call.what, static_cast<std::size_t>(call.elements) * size_of(call.dtype)),
       std::move(buffers)));
@@ -150,9 +151,8 @@ void MpiComm::wait(const Operation& operation) {
 void MpiComm::inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited) {
   const int me = world_ranks()[static_cast<std::size_t>(rank())];
   if (const auto other = operation.find_disagreement())
-    fail(fmt::format("ranks disagree on a collective of group '{}': rank {} calls {}, {} calls {}", name(),
-                     me, operation.call().str(), list_ranks(to_world({other->rank})),
-                     name_of(other->call.what)));
+    fail(fmt::format("ranks disagree on a collective of group '{}': rank {} calls {}, {} calls {}", name(), me,
+                     operation.call().str(), list_ranks(to_world({other->rank})), name_of(other->call.what)));
   if (waited > timeout_)
     fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", operation.call().str(), name(),
                      timeout_.count(), me, list_ranks(to_world(operation.silent_ranks()))));
@@ -169,23 +169,21 @@ std::vector<int> MpiComm::to_world(const std::vector<int>& members) const {
   return ranks;
 }
 
-std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name,
-                                        const std::vector<int>& members) {
+std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
   // All ranks have just exchanged their colours, so none is missing here, where MPI could wait without limit.
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
   MPI_Comm group = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_, colour, rank(), &group), "MPI_Comm_split");
   const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
-  return std::make_unique<MpiComm>(group, static_cast<int>(new_rank), name, to_world(members),
-                                   shared_ledger(), timeout_, network_);
+  return std::make_unique<MpiComm>(group, static_cast<int>(new_rank), name, to_world(members), shared_ledger(),
+                                   timeout_, network_);
 }
 
 void MpiComm::do_barrier() { wait(start({}, {})); }
 
 Request MpiComm::do_broadcast(const Tensor& tensor, int root) {
-  return later(start(
-      {.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
-      {.full = tensor}));
+  return later(start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
+                     {.full = tensor}));
 }
 
 Request MpiComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
@@ -195,7 +193,7 @@ Request MpiComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
 
 Request MpiComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
   return later(start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op},
-             {.full = in, .out = out}));
+                     {.full = in, .out = out}));
 }
 
 Request MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
@@ -204,7 +202,7 @@ Request MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std:
   const Tensor mine = out.view(Shape{out.numel()}).slice(begin, begin + in.numel());
   if (mine.raw() != in.raw()) mine.copy_from(in);
   return later(start({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()},
-             {.full = out, .counts = counts}));
+                     {.full = out, .counts = counts}));
 }
 
 /// Node of each rank of the world: ranks that can share memory are on one node, named by its lowest rank.
@@ -261,8 +259,7 @@ std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
 
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
 
-  auto nodes =
-      options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : find_nodes(rank, ranks);
+  auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : find_nodes(rank, ranks);
   MPI_Comm world = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
   std::shared_ptr<MpiVirtualNetwork> network;

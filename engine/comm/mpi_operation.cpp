@@ -25,8 +25,11 @@ void check_mpi(int code, const char* what) {
 
 MpiOperation::MpiOperation(const Group& group, std::int64_t sequence, const CollectiveCall& call, const Route& route,
                            Buffers buffers)
-    : group_(group), sequence_(sequence), call_(call),
-      rounds_(message_rounds(call.what, route, group.layout, group.rank, call.root)), buffers_(std::move(buffers)) {
+    : group_(group),
+      sequence_(sequence),
+      call_(call),
+      rounds_(message_rounds(call.what, route, group.layout, group.rank, call.root)),
+      buffers_(std::move(buffers)) {
   const auto size = static_cast<std::int64_t>(size_of(call.dtype));
   const auto in_bytes = [size](ElementRange range) {
     return Piece{static_cast<std::size_t>(range.begin * size), static_cast<std::size_t>(range.size() * size)};
@@ -78,17 +81,16 @@ bool MpiOperation::all_messages_done() {
   if (!done && code == MPI_SUCCESS) return false;
   for (std::size_t i = 0; i < messages_.size(); ++i) {
     const int error = code == MPI_SUCCESS ? MPI_SUCCESS : statuses[i].MPI_ERROR;
-    AB_CHECK_KIND(
-        communication, error != MPI_ERR_TRUNCATE,
-        "ranks disagree on the size of {}: rank {} of the group sent more than the {} bytes expected",
-        call_.str(), messages_[i].peer, messages_[i].bytes);
+    AB_CHECK_KIND(communication, error != MPI_ERR_TRUNCATE,
+                  "ranks disagree on the size of {}: rank {} of the group sent more than the {} bytes expected",
+                  call_.str(), messages_[i].peer, messages_[i].bytes);
     if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) check_mpi(error, call_.str().c_str());
     if (!messages_[i].incoming) continue;
     int bytes = 0;
     check_mpi(MPI_Get_count(&statuses[i], MPI_BYTE, &bytes), "MPI_Get_count");
     AB_CHECK_KIND(communication, static_cast<std::size_t>(bytes) == messages_[i].bytes,
-                  "ranks disagree on the size of {}: rank {} of the group sent {} bytes instead of {}",
-                  call_.str(), messages_[i].peer, bytes, messages_[i].bytes);
+                  "ranks disagree on the size of {}: rank {} of the group sent {} bytes instead of {}", call_.str(),
+                  messages_[i].peer, bytes, messages_[i].bytes);
   }
   return true;
 }
@@ -126,7 +128,8 @@ void MpiOperation::add_up() {
     const auto receive = std::ranges::find(round().receives, operand, &Transfer::peer);
     sources.push_back(operand == group_.rank
                           ? full() + sum.begin
-                          : received_.data() + static_cast<std::size_t>(receive - round().receives.begin()) * sum.bytes);
+                          : received_.data() +
+                                static_cast<std::size_t>(receive - round().receives.begin()) * sum.bytes);
   }
   void* destination = full() + sum.begin;
   if (call_.what == Collective::reduce_scatter)
@@ -180,7 +183,8 @@ void MpiOperation::receive(int from, std::byte* data, std::size_t bytes) {
 /// Neighbours in the buffer, save in gathers and reduce-scatters, where a transfer is of one part.
 MpiOperation::Piece MpiOperation::piece_of(int first_part, int last_part) const {
   const std::vector<Piece>& parts = segments_[segment_];
-  const Piece &first = parts[static_cast<std::size_t>(first_part)], &last = parts[static_cast<std::size_t>(last_part - 1)];
+  const Piece &first = parts[static_cast<std::size_t>(first_part)],
+              &last = parts[static_cast<std::size_t>(last_part - 1)];
   return {first.begin, last.begin + last.bytes - first.begin};
 }
 

@@ -296,8 +296,9 @@ std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int d
   std::vector<int> everyone;
   for (int r = 0; r < ranks; ++r) everyone.push_back(r);
   auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : nodes_of(introductions);
-  return std::make_unique<NcclComm>(world, communicator, rank, "world", everyone,
-                                    std::make_shared<Ledger>(std::move(nodes), Wiring{.all_reduce = AllReduce::library}));
+  return std::make_unique<NcclComm>(
+      world, communicator, rank, "world", everyone,
+      std::make_shared<Ledger>(std::move(nodes), Wiring{.all_reduce = AllReduce::library}));
 }
 
 }  // namespace ab

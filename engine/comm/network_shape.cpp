@@ -61,7 +61,8 @@ void apply(LinkModel& links, const std::string& word) {
 std::pair<std::int64_t, std::string> read_step(const std::string& part) {
   const std::size_t colon = part.find(':');
   std::int64_t step = 0;
-  const std::string number = part.starts_with("from ") && colon != std::string::npos ? trimmed(part.substr(5, colon - 5)) : "";
+  const std::string number =
+      part.starts_with("from ") && colon != std::string::npos ? trimmed(part.substr(5, colon - 5)) : "";
   const auto [rest, error] = std::from_chars(number.data(), number.data() + number.size(), step);
   AB_CHECK(!number.empty() && error == std::errc{} && rest == number.data() + number.size() && step > 0,
            "--network: what follows a semicolon begins with 'from STEP:', got '{}'", part);

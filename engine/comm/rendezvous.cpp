@@ -47,8 +47,8 @@ enum class FrameKind : char { text = 't', failure = 'f', goodbye = 'g' };
 
 /// What fails otherwise than by an Error is lost to its peers.
 ErrorKind kind_of(int exit_code) {
-  const bool known = static_cast<int>(ErrorKind::config) <= exit_code &&
-                     exit_code <= static_cast<int>(ErrorKind::communication);
+  const bool known =
+      static_cast<int>(ErrorKind::config) <= exit_code && exit_code <= static_cast<int>(ErrorKind::communication);
   return known ? static_cast<ErrorKind>(exit_code) : ErrorKind::communication;
 }
 

@@ -43,7 +43,7 @@ struct Layout {
   int nodes() const { return static_cast<int>(members.size()); }
   bool even() const;  ///< as many members on every node
 
-  std::vector<int> node_of{};             ///< of each member, as an index of `members`
+  std::vector<int> node_of{};               ///< of each member, as an index of `members`
   std::vector<std::vector<int>> members{};  ///< of each node, ascending
   /// The ring runs through the members in rank order and back to the first: those of its links that join two nodes.
   int crossing_links = 0;

@@ -12,8 +12,7 @@ void copy_unless_same(const Tensor& in, const Tensor& out) {
 
 class SelfComm final : public Comm {
  public:
-  SelfComm(std::string name, std::shared_ptr<Ledger> ledger)
-      : Comm(0, 1, std::move(name), {0}, std::move(ledger)) {}
+  SelfComm(std::string name, std::shared_ptr<Ledger> ledger) : Comm(0, 1, std::move(name), {0}, std::move(ledger)) {}
 
   bool takes_device_tensors() const override { return true; }
   void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
@@ -29,8 +28,7 @@ class SelfComm final : public Comm {
     copy_unless_same(in, out);
     return {};
   }
-  Request do_all_gather_v(const Tensor& in, const Tensor& out,
-                       const std::vector<std::int64_t>& /*counts*/) override {
+  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& /*counts*/) override {
     copy_unless_same(in, out);
     return {};
   }
@@ -39,8 +37,8 @@ class SelfComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_self_comm(const CommOptions& options) {
-  return std::make_unique<SelfComm>("world",
-                                    std::make_shared<Ledger>(consecutive_nodes(1, options.ranks_per_node), options.wiring));
+  return std::make_unique<SelfComm>(
+      "world", std::make_shared<Ledger>(consecutive_nodes(1, options.ranks_per_node), options.wiring));
 }
 
 }  // namespace ab

@@ -93,10 +93,12 @@ struct ThreadGroup {
 
 class ThreadComm final : public Comm {
  public:
-  ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank,
-             std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
+  ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank, std::string name,
+             std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
       : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
-        world_(std::move(world)), group_(std::move(group)), me_(static_cast<std::size_t>(rank)) {}
+        world_(std::move(world)),
+        group_(std::move(group)),
+        me_(static_cast<std::size_t>(rank)) {}
 
   bool takes_device_tensors() const override { return true; }
   const VirtualCard* card() const override {
@@ -105,8 +107,7 @@ class ThreadComm final : public Comm {
   void abort(const std::string& reason, int exit_code) noexcept override;
 
  protected:
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name,
-                                 const std::vector<int>& members) override;
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
   void do_barrier() override { complete(post({}, {}), {}); }
   Request do_broadcast(const Tensor& tensor, int root) override;
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
@@ -144,8 +145,8 @@ std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) 
   const auto ranks = static_cast<std::size_t>(size());
   Slot& slot = group_->slots.try_emplace(sequence, call, world_rank(me_), ranks).first->second;
   if (slot.call != call)
-    fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}",
-                     sequence, name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
+    fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}", sequence,
+                     name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
   slot.tensors[me_] = tensor;
   if (world_->network) set_out(slot);
   return sequence;
@@ -198,9 +199,10 @@ void ThreadComm::check_one_device(const Slot& slot) {
   const Device mine = slot.tensors[me_].device();
   for (std::size_t member = 0; member < slot.tensors.size(); ++member)
     if (slot.tensors[member].device() != mine)
-      fail(fmt::format("{} in group '{}': the tensors of ranks {} and {} are on different devices; ranks that are "
-                       "threads share one device",
-                       slot.call.str(), name(), world_rank(me_), world_rank(member)));
+      fail(
+          fmt::format("{} in group '{}': the tensors of ranks {} and {} are on different devices; ranks that are "
+                      "threads share one device",
+                      slot.call.str(), name(), world_rank(me_), world_rank(member)));
 }
 
 void ThreadComm::reach(Slot& slot, Progress progress) {
@@ -221,8 +223,8 @@ void ThreadComm::wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
       if (world_->ended[static_cast<std::size_t>(missing.back())]) ended.push_back(missing.back());
     }
     if (!ended.empty())
-      fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(),
-                       name(), list_ranks(ended)));
+      fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(), name(),
+                       list_ranks(ended)));
     if (!in_time)
       fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
                        world_->timeout.count(), world_rank(me_), list_ranks(missing)));
@@ -242,8 +244,7 @@ void ThreadComm::abort(const std::string& reason, int /*exit_code*/) noexcept {
   world_->fail({world_rank(me_), reason, nullptr});
 }
 
-std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name,
-                                           const std::vector<int>& members) {
+std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
   std::vector<int> member_world_ranks;
   for (const int member : members) member_world_ranks.push_back(world_rank(static_cast<std::size_t>(member)));
   const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
@@ -259,8 +260,7 @@ std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name,
 
 Request ThreadComm::do_broadcast(const Tensor& tensor, int root) {
   const auto sequence =
-      post({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
-           tensor);
+      post({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor);
   return later(sequence, [this, tensor, root](const Slot& slot) {
     if (rank() != root) tensor.copy_from(slot.tensors[static_cast<std::size_t>(root)]);
   });
@@ -268,8 +268,7 @@ Request ThreadComm::do_broadcast(const Tensor& tensor, int root) {
 
 Request ThreadComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
   const auto sequence =
-      post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op},
-           tensor);
+      post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor);
   return later(sequence, [this, way = route(Collective::all_reduce, tensor.bytes())](const Slot& slot) {
     reduce_shared_part(way, layout(), slot.call, rank(), slot.tensors);
   });
@@ -280,17 +279,14 @@ Request ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, Reduc
       post({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in);
   return later(sequence, [this, in, out, op](const Slot& slot) {
     std::vector<const void*> sources;
-    for (const Tensor& t : slot.tensors)
-      sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
+    for (const Tensor& t : slot.tensors) sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
     void* const destination = out.raw();
     reduce_in_rank_order(in.device(), in.dtype(), op, sources, {&destination, 1}, out.numel());
   });
 }
 
-Request ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out,
-                                 const std::vector<std::int64_t>& counts) {
-  const auto sequence =
-      post({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()}, in);
+Request ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
+  const auto sequence = post({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()}, in);
   return later(sequence, [out, counts](const Slot& slot) {
     const Tensor flat = out.view(Shape{out.numel()});
     std::int64_t begin = 0;
@@ -340,8 +336,7 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
     try {
       for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
     } catch (const std::exception& error) {
-      fail(static_cast<int>(threads.size()),
-           fmt::format("its thread could not be started ({})", error.what()));
+      fail(static_cast<int>(threads.size()), fmt::format("its thread could not be started ({})", error.what()));
     }
   }
   if (world->failure && world->failure->error) std::rethrow_exception(world->failure->error);

@@ -65,7 +65,7 @@ struct VirtualCollective {
   const Layout& layout;
   const std::vector<int>& world_ranks;  ///< of the members
   int root = 0;
-  std::vector<std::int64_t> segments;   ///< bytes of each
+  std::vector<std::int64_t> segments;  ///< bytes of each
 };
 /// When each member has the result, if it starts at `starts[member]`.
 std::vector<NetworkTime> arrival_times(const VirtualCollective& collective, std::vector<NetworkTime> starts,

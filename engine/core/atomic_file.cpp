@@ -26,8 +26,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     temporary_ = fmt::format("{}.{}.{}.tmp", path_, ::getpid(), attempt);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_,
-                  system_reason());
+    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_, system_reason());
   }
 }
 
@@ -60,8 +59,7 @@ void AtomicFile::commit() {
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   AB_CHECK_KIND(checkpoint, descriptor >= 0, "cannot open folder {}: {}", folder, system_reason());
-  const bool synced =
-      ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP;  // not on every network disk
   const std::string reason = system_reason();
   ::close(descriptor);
   AB_CHECK_KIND(checkpoint, synced, "cannot sync folder {}: {}", folder, reason);

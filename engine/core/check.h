@@ -42,18 +42,18 @@ class Bug : public std::logic_error {
 }  // namespace ab
 
 /// Throws ab::Error of the named kind with a formatted message unless `condition` holds. Always compiled in.
-#define AB_CHECK_KIND(kind_name, condition, ...)                                      \
-  do {                                                                                \
-    if (!(condition)) [[unlikely]]                                                    \
-      throw ::ab::Error(::ab::ErrorKind::kind_name, ::fmt::format(__VA_ARGS__));      \
+#define AB_CHECK_KIND(kind_name, condition, ...)                                 \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      throw ::ab::Error(::ab::ErrorKind::kind_name, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
 /// AB_CHECK_KIND for arguments and shapes.
 #define AB_CHECK(condition, ...) AB_CHECK_KIND(config, condition, __VA_ARGS__)
 
 /// Throws ab::Bug with the place of the failed assertion.
-#define AB_ASSERT(condition)                                                                            \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
-      throw ::ab::Bug(::fmt::format("bug in abtrain: {} ({}:{})", #condition, __FILE__, __LINE__));      \
+#define AB_ASSERT(condition)                                                                        \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
+      throw ::ab::Bug(::fmt::format("bug in abtrain: {} ({}:{})", #condition, __FILE__, __LINE__)); \
   } while (false)

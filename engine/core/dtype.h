@@ -53,7 +53,7 @@ struct float16 {
     std::uint32_t wide = (magnitude << 13) + (112u << 23);  // the difference of the two exponents' biases
     if (magnitude < 0x0400u)                                // subnormal: a multiple of 2^-24
       wide = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
-    if (magnitude >= 0x7c00u) wide |= 0x7f800000u;          // infinity, NaN
+    if (magnitude >= 0x7c00u) wide |= 0x7f800000u;  // infinity, NaN
     return std::bit_cast<float>(sign | wide);
 #endif
   }
@@ -128,7 +128,8 @@ template <class F> decltype(auto) dispatch_float(DType t, std::string_view opera
     case DType::bfloat16: return f.template operator()<bfloat16>();
     case DType::float16: return f.template operator()<float16>();
     case DType::float64: return f.template operator()<double>();
-    default: throw Error(ErrorKind::config, fmt::format("{}: needs a floating-point tensor, got {}", operation, name_of(t)));
+    default:
+      throw Error(ErrorKind::config, fmt::format("{}: needs a floating-point tensor, got {}", operation, name_of(t)));
   }
 }
 

@@ -9,7 +9,7 @@
 namespace ab {
 namespace {
 
-constexpr std::size_t kAlignment = 256;                        // as cudaMalloc
+constexpr std::size_t kAlignment = 256;                      // as cudaMalloc
 constexpr std::size_t kSegmentBytes = std::size_t{8} << 20;  // small tensors share one
 
 std::size_t round_up(std::size_t bytes, std::size_t multiple) {

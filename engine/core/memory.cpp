@@ -115,9 +115,7 @@ CpuMemory& cpu_memory() {
 
 }  // namespace
 
-Memory& memory(Device device) {
-  return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index);
-}
+Memory& memory(Device device) { return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index); }
 
 #ifdef AB_EMULATE_GPU
 bool is_host_block(const void* address) { return cpu_memory().has_handed_out(address); }

@@ -24,8 +24,7 @@ Tensor::Tensor(const Shape& shape, DType dtype, Device device)
     : shape_(shape), numel_(shape.numel()), dtype_(dtype), device_(device) {
   for (std::int64_t d : shape) AB_CHECK(d >= 0, "a tensor cannot have shape {}", shape.str());
   const std::size_t size = bytes();
-  if (GraphPool* pool = GraphPool::current(device))
-    storage_ = pool->allocate(size);
+  if (GraphPool* pool = GraphPool::current(device)) storage_ = pool->allocate(size);
   else
     storage_ = std::shared_ptr<void>(memory(device).allocate(size),
                                      [device, size](void* block) { memory(device).release(block, size); });

@@ -10,8 +10,7 @@ void check_cuda_device(int device_index) {
   if (0 <= device_index && device_index < count) return;
   const std::string reason = cuda_unavailable_reason();
   AB_CHECK_KIND(communication, reason.empty(), "{}", reason);
-  AB_CHECK_KIND(communication, false, "there is no GPU {}: this process sees {}, numbered from 0", device_index,
-                count);
+  AB_CHECK_KIND(communication, false, "there is no GPU {}: this process sees {}, numbered from 0", device_index, count);
 }
 
 void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t wanted) {

@@ -61,7 +61,8 @@ void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] 
 }
 
 /// `row_cost` is the rough number of elements a row touches; it only decides whether threads are woken.
-template <class K> void for_each_row(Device device, std::int64_t rows, [[maybe_unused]] std::int64_t row_cost, const K& kernel) {
+template <class K>
+void for_each_row(Device device, std::int64_t rows, [[maybe_unused]] std::int64_t row_cost, const K& kernel) {
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_rows(device.index, rows, row_cost, kernel);
 #endif

@@ -53,18 +53,16 @@ TensorFile read_shard(const std::string& path, int shard, int rank, const Manife
   for (const StoredTensor& expected : manifest.tensors) {
     if (expected.shard() != shard) continue;
     AB_CHECK_KIND(checkpoint, at != content.tensors.end() && at->name == expected.name,
-                  "{}: it lacks the tensor {} of the manifest, or holds one that is not in there", file,
-                  expected.name);
+                  "{}: it lacks the tensor {} of the manifest, or holds one that is not in there", file, expected.name);
     const Tensor& value = (at++)->value;
     AB_CHECK_KIND(checkpoint, value.shape() == expected.shape && value.dtype() == expected.dtype,
-                  "{}: tensor {} is {} of {}, the manifest says {} of {}", file, expected.name,
-                  value.shape().str(), name_of(value.dtype()), expected.shape.str(), name_of(expected.dtype));
+                  "{}: tensor {} is {} of {}, the manifest says {} of {}", file, expected.name, value.shape().str(),
+                  name_of(value.dtype()), expected.shape.str(), name_of(expected.dtype));
     if (std::binary_search(expected.ranks.begin(), expected.ranks.end(), rank))
       AB_CHECK_KIND(checkpoint, hash_of(value) == expected.hash,
                     "{}: tensor {} does not have the hash that the manifest gives", file, expected.name);
   }
-  AB_CHECK_KIND(checkpoint, at == content.tensors.end(), "{}: it holds more tensors than the manifest gives",
-                file);
+  AB_CHECK_KIND(checkpoint, at == content.tensors.end(), "{}: it holds more tensors than the manifest gives", file);
   return content;
 }
 
@@ -96,14 +94,12 @@ std::optional<Checkpoint> load_checkpoint(const std::string& path, std::int64_t 
   Manifest manifest;
   failures = failures_of(world, [&] {
     manifest = parse_manifest(text, manifest_path(path));
-    AB_CHECK_KIND(checkpoint, manifest.step == step, "{} is that of step {}", manifest_path(path),
-                  manifest.step);
+    AB_CHECK_KIND(checkpoint, manifest.step == step, "{} is that of step {}", manifest_path(path), manifest.step);
   });
   if (!failures.empty()) return {};
-  AB_CHECK_KIND(
-      checkpoint, manifest.world_size() == world.size(),
-      "the checkpoint {} was saved by {} ranks and cannot be continued by {}: start as many as then", path,
-      manifest.world_size(), world.size());
+  AB_CHECK_KIND(checkpoint, manifest.world_size() == world.size(),
+                "the checkpoint {} was saved by {} ranks and cannot be continued by {}: start as many as then", path,
+                manifest.world_size(), world.size());
   Checkpoint checkpoint{step, {}, path};
   failures = failures_of(world, [&] {
     checkpoint.state = read_state(path, world.rank(), manifest);
@@ -126,10 +122,8 @@ std::vector<std::int64_t> agreed_checkpoints(const std::string& folder, Comm& wo
 
 }  // namespace
 
-void save_checkpoint(const std::string& folder, std::int64_t step, const StateDict& state, int keep,
-                     Comm& world) {
-  AB_CHECK(step >= 0 && keep >= 1, "save_checkpoint: step {} and keep {} must be at least 0 and 1", step,
-           keep);
+void save_checkpoint(const std::string& folder, std::int64_t step, const StateDict& state, int keep, Comm& world) {
+  AB_CHECK(step >= 0 && keep >= 1, "save_checkpoint: step {} and keep {} must be at least 0 and 1", step, keep);
   const CheckpointPhase phase(world.ledger());
   const std::string broken = failures_of(world, [&] { check_finite(state); });
   AB_CHECK_KIND(numerics, broken.empty(),
@@ -138,8 +132,8 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const StateDi
   const bool leads = world.rank() == 0;
   const auto all_ranks_do = [&](const std::function<void()>& part) {
     const std::string failures = failures_of(world, part);
-    AB_CHECK_KIND(checkpoint, failures.empty(), "cannot save the checkpoint {}: {}",
-                  checkpoint_path(folder, step), failures);
+    AB_CHECK_KIND(checkpoint, failures.empty(), "cannot save the checkpoint {}: {}", checkpoint_path(folder, step),
+                  failures);
   };
 
   std::unique_ptr<UnpublishedCheckpoint> unpublished;  // of rank 0
@@ -184,8 +178,8 @@ std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm
     if (auto checkpoint = load_checkpoint(path, step, world, failures)) return checkpoint;
     if (world.rank() == 0) warn(fmt::format("the checkpoint {} is passed over: {}", path, failures));
   }
-  AB_CHECK_KIND(checkpoint, steps.empty(), "none of the {} checkpoints in {} can be used; the oldest: {}",
-                steps.size(), folder, failures);
+  AB_CHECK_KIND(checkpoint, steps.empty(), "none of the {} checkpoints in {} can be used; the oldest: {}", steps.size(),
+                folder, failures);
   return {};
 }
 

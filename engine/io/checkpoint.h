@@ -27,8 +27,7 @@ namespace ab {
 /// one. Nobody else may save into `folder` meanwhile (run_lock.h). Throws Error(checkpoint) on all ranks,
 /// naming the rank that failed and its reason, and Error(numerics) when a tensor of any rank holds NaN or infinity;
 /// nothing has been published then.
-void save_checkpoint(const std::string& folder, std::int64_t step, const StateDict& state, int keep,
-                     Comm& world);
+void save_checkpoint(const std::string& folder, std::int64_t step, const StateDict& state, int keep, Comm& world);
 
 struct Checkpoint {
   std::int64_t step = 0;

@@ -36,8 +36,8 @@ std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
     names.push_back(at->path().filename().string());
-  AB_CHECK_KIND(checkpoint, !problem || problem == std::errc::no_such_file_or_directory,
-                "cannot read folder {}: {}", folder, problem.message());
+  AB_CHECK_KIND(checkpoint, !problem || problem == std::errc::no_such_file_or_directory, "cannot read folder {}: {}",
+                folder, problem.message());
   return names;
 }
 
@@ -54,9 +54,7 @@ void rename_folder(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-std::string checkpoint_path(const std::string& folder, std::int64_t step) {
-  return folder + "/" + name_of_step(step);
-}
+std::string checkpoint_path(const std::string& folder, std::int64_t step) { return folder + "/" + name_of_step(step); }
 std::string manifest_path(const std::string& checkpoint) { return checkpoint + "/manifest.json"; }
 std::string shard_path(const std::string& checkpoint, int rank) {
   return fmt::format("{}/rank_{:05}.safetensors", checkpoint, rank);
@@ -134,8 +132,8 @@ void UnpublishedCheckpoint::publish() {
     rename_folder(temporary_, final_);
   } else if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) != 0) {
     // Not every disk can swap two folders; then there is a moment without this step.
-    AB_CHECK_KIND(checkpoint, errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, "cannot replace {}: {}",
-                  final_, std::strerror(errno));
+    AB_CHECK_KIND(checkpoint, errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, "cannot replace {}: {}", final_,
+                  std::strerror(errno));
     const std::string replaced = temporary_ + std::string(kReplaced);
     rename_folder(final_, replaced);
     rename_folder(temporary_, final_);

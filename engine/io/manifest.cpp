@@ -13,9 +13,7 @@ std::string hash_of(const std::string& text) { return hash128(text.data(), text.
 
 }  // namespace
 
-std::string hash_of(const std::map<std::string, std::string>& values) {
-  return hash_of(nlohmann::json(values).dump());
-}
+std::string hash_of(const std::map<std::string, std::string>& values) { return hash_of(nlohmann::json(values).dump()); }
 
 std::string hash_of(const Tensor& tensor) {
   const Tensor on_host = tensor.to(Device{});
@@ -35,8 +33,8 @@ Manifest merge(const std::vector<Manifest>& of_ranks) {
   for (const Manifest& one : of_ranks) {
     const int rank = merged.world_size();
     AB_CHECK_KIND(checkpoint, one.step == merged.step,
-                  "a checkpoint needs all ranks at one step, but rank 0 saves step {} and rank {} step {}",
-                  merged.step, rank, one.step);
+                  "a checkpoint needs all ranks at one step, but rank 0 saves step {} and rank {} step {}", merged.step,
+                  rank, one.step);
     merged.values.push_back(one.values.front());
     for (const StoredTensor& t : one.tensors)
       holders[{t.name, t.dtype, {t.shape.begin(), t.shape.end()}, t.hash}].push_back(rank);

@@ -76,8 +76,7 @@ constexpr int kMaxDepth = 4;
 
 json parse_json(const std::string& text, const std::string& file) {
   const auto limit_depth = [&](int depth, json::parse_event_t event, json&) {
-    const bool opens =
-        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
     AB_CHECK_KIND(checkpoint, !opens || depth < kMaxDepth, "{} is not a manifest: it nests too deeply", file);
     return true;
   };
@@ -94,8 +93,8 @@ StoredTensor parse_tensor(const json& line, std::size_t index, int world_size, c
   const Fields fields(line, file, fmt::format("tensor {}", index));
   StoredTensor tensor;
   tensor.name = fields.text("name");
-  fields.check(!tensor.name.empty() && std::all_of(tensor.name.begin(), tensor.name.end(),
-                                                   [](char c) { return ' ' < c && c <= '~'; }),
+  fields.check(!tensor.name.empty() &&
+                   std::all_of(tensor.name.begin(), tensor.name.end(), [](char c) { return ' ' < c && c <= '~'; }),
                "has a name that is empty or not of printable ASCII characters");
   const std::optional<DType> dtype = dtype_named(fields.text("dtype"));
   fields.check(dtype.has_value(), "has an unknown dtype");
@@ -123,9 +122,8 @@ Manifest parse_manifest(const std::string& text, const std::string& file) {
   const Fields fields(content, file, "the manifest");
   fields.check(fields.text("format") == "abtrain checkpoint", "is not one of an abtrain checkpoint");
   const std::int64_t version = fields.integer("version");
-  fields.check(
-      version == Manifest::kVersion,
-      fmt::format("has format version {}, this program reads version {}", version, Manifest::kVersion));
+  fields.check(version == Manifest::kVersion,
+               fmt::format("has format version {}, this program reads version {}", version, Manifest::kVersion));
 
   Manifest manifest;
   manifest.step = fields.integer("step");

@@ -23,7 +23,7 @@ struct StepMetrics {
   std::int64_t epoch = 0;
   std::string phase;
   double loss = 0, lr = 0, images_per_second = 0;
-  double wire_bytes = 0;  ///< sent by this rank since the start
+  double wire_bytes = 0;       ///< sent by this rank since the start
   double waiting_seconds = 0;  ///< of this rank in collectives since the last line
 };
 

@@ -70,8 +70,8 @@ int open_lock(const std::string& path, bool& is_new) {
 bool is_at(int descriptor, const std::string& path) {
   struct stat opened {
   }, named{};
-  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+         opened.st_dev == named.st_dev;
 }
 
 }  // namespace
@@ -89,16 +89,14 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/run.lock") {
   const bool taken = flock_works && !locked;
   if (taken || (!is_new && may_be_running(owner, self, flock_works))) {
     ::close(descriptor_);
-    throw Error(
-        ErrorKind::config,
-        fmt::format(
-            "the folder {} is in use by another run ({}): give this one a folder of its own, or remove "
-            "{} if that run has ended",
-            folder, owner.str(), path_));
+    throw Error(ErrorKind::config,
+                fmt::format("the folder {} is in use by another run ({}): give this one a folder of its own, or remove "
+                            "{} if that run has ended",
+                            folder, owner.str(), path_));
   }
   const std::string text = self.str() + "\n";
-  const bool written = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, text.data(), text.size(),
-                                                                    0) == static_cast<ssize_t>(text.size());
+  const bool written = ::ftruncate(descriptor_, 0) == 0 &&
+                       ::pwrite(descriptor_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
   if (written) return;
   const std::string reason = std::strerror(errno);
   ::close(descriptor_);

@@ -17,8 +17,7 @@
 namespace ab {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "safetensors is little-endian, and so is this reader");
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and so is this reader");
 
 constexpr std::uint64_t kPrefixBytes = 8;
 constexpr std::uint64_t kMaxJsonBytes = 100'000'000;  // the limit of the reference implementation
@@ -67,25 +66,22 @@ std::string json_of(const TensorFile& content, const std::vector<const NamedTens
 }  // namespace
 
 const Tensor* TensorFile::find(const std::string& name) const {
-  const auto at =
-      std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
+  const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
   return at == tensors.end() ? nullptr : &at->value;
 }
 
 std::uint64_t safetensors_json_size(std::span<const std::uint8_t> first_bytes, std::uint64_t file_bytes,
                                     const std::string& file) {
   AB_CHECK_KIND(checkpoint, first_bytes.size() >= kPrefixBytes && file_bytes >= kPrefixBytes,
-                "{} is not a safetensors file: it has {} bytes, the shortest possible header has 8", file,
-                file_bytes);
+                "{} is not a safetensors file: it has {} bytes, the shortest possible header has 8", file, file_bytes);
   std::uint64_t json_bytes;
   std::memcpy(&json_bytes, first_bytes.data(), kPrefixBytes);
   AB_CHECK_KIND(checkpoint, json_bytes <= kMaxJsonBytes,
-                "{} is not a safetensors file: it announces a header of {} bytes, more than the {} allowed",
-                file, json_bytes, kMaxJsonBytes);
-  AB_CHECK_KIND(
-      checkpoint, json_bytes <= file_bytes - kPrefixBytes,
-      "{} is truncated or not a safetensors file: it announces a header of {} bytes and has {} in all", file,
-      json_bytes, file_bytes);
+                "{} is not a safetensors file: it announces a header of {} bytes, more than the {} allowed", file,
+                json_bytes, kMaxJsonBytes);
+  AB_CHECK_KIND(checkpoint, json_bytes <= file_bytes - kPrefixBytes,
+                "{} is truncated or not a safetensors file: it announces a header of {} bytes and has {} in all", file,
+                json_bytes, file_bytes);
   return json_bytes;
 }
 
@@ -100,8 +96,7 @@ TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::str
 
 TensorFile read_safetensors(const std::string& path) {
   struct stat info {};
-  AB_CHECK_KIND(checkpoint, ::stat(path.c_str(), &info) == 0, "cannot read {}: {}", path,
-                std::strerror(errno));
+  AB_CHECK_KIND(checkpoint, ::stat(path.c_str(), &info) == 0, "cannot read {}: {}", path, std::strerror(errno));
   AB_CHECK_KIND(checkpoint, S_ISREG(info.st_mode), "cannot read {}: it is not a file", path);
   std::ifstream in(path, std::ios::binary);
   AB_CHECK_KIND(checkpoint, in.is_open(), "cannot read {}: {}", path, std::strerror(errno));
@@ -110,8 +105,7 @@ TensorFile read_safetensors(const std::string& path) {
       [&](std::uint64_t offset, void* to, std::size_t count) {
         in.seekg(static_cast<std::streamoff>(offset));
         in.read(static_cast<char*>(to), static_cast<std::streamsize>(count));
-        AB_CHECK_KIND(checkpoint, in.good(),
-                      "cannot read {}: it ended early or was replaced while it was read", path);
+        AB_CHECK_KIND(checkpoint, in.good(), "cannot read {}: it ended early or was replaced while it was read", path);
       },
       path);
 }
@@ -122,8 +116,7 @@ void write_safetensors(const std::string& path, const TensorFile& content) {
   for (const NamedTensor& tensor : content.tensors) {
     AB_CHECK(names.insert(tensor.name).second, "write_safetensors: {} would hold tensor \"{}\" twice", path,
              tensor.name);
-    AB_CHECK(tensor.value.defined(), "write_safetensors: tensor \"{}\" for {} has no value", tensor.name,
-             path);
+    AB_CHECK(tensor.value.defined(), "write_safetensors: tensor \"{}\" for {} has no value", tensor.name, path);
     order.push_back(&tensor);
   }
   std::sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {

@@ -154,9 +154,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                     [&](const DTypeName& d) { return d.name == fields_.dtype; });
     check_tensor(known != std::end(kDTypes), fmt::format("has the unknown dtype {}", quoted(fields_.dtype)));
-    check_tensor(
-        known->dtype.has_value(),
-        fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
+    check_tensor(known->dtype.has_value(),
+                 fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
     check_tensor(fields_.shape.size() <= Shape::kMaxRank,
                  fmt::format("has {} dimensions, more than {}", fields_.shape.size(), int{Shape::kMaxRank}));
     check_tensor(fields_.offsets.size() == 2, "needs exactly two numbers in \"data_offsets\"");
@@ -166,8 +165,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     entry.dtype = *known->dtype;
     entry.begin = fields_.offsets[0];
     entry.end = fields_.offsets[1];
-    check_tensor(entry.begin <= entry.end,
-                 fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
+    check_tensor(entry.begin <= entry.end, fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
     std::uint64_t bytes = size_of(entry.dtype);
     std::vector<std::int64_t> dims;
     for (const std::uint64_t dim : fields_.shape) {
@@ -199,16 +197,14 @@ void check_coverage(std::vector<TensorEntry>& entries, std::uint64_t data_bytes,
   });
   std::uint64_t expected = 0;
   for (const TensorEntry& entry : entries) {
-    AB_CHECK_KIND(checkpoint, entry.begin == expected,
-                  "{}: tensor {} begins at byte {} of the data, expected {} ({})", file, quoted(entry.name),
-                  entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
+    AB_CHECK_KIND(checkpoint, entry.begin == expected, "{}: tensor {} begins at byte {} of the data, expected {} ({})",
+                  file, quoted(entry.name), entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
     AB_CHECK_KIND(checkpoint, entry.end <= data_bytes,
-                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated",
-                  file, quoted(entry.name), entry.end, data_bytes);
+                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated", file,
+                  quoted(entry.name), entry.end, data_bytes);
     expected = entry.end;
   }
-  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file,
-                data_bytes - expected);
+  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file, data_bytes - expected);
 }
 
 }  // namespace

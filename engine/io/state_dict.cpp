@@ -14,8 +14,8 @@ template <class T> T parse(const std::string& name, const std::string& text, int
   T value{};
   const char* const end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, value, base);
-  AB_CHECK_KIND(checkpoint, problem == std::errc() && stop == end, "the checkpoint holds '{}' for {}, not a number", text,
-                name);
+  AB_CHECK_KIND(checkpoint, problem == std::errc() && stop == end, "the checkpoint holds '{}' for {}, not a number",
+                text, name);
   return value;
 }
 

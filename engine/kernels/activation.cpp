@@ -38,8 +38,8 @@ void activation_backward(const ActivationGrad& activation, const Tensor& dy, con
 Tensor apply_dropout(const Tensor& x, float p, const Tensor& seed, std::uint64_t stream) {
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "dropout", [&]<class T>() {
-    map(x.device(), x.numel(), y.data<T>(),
-        kernels::Dropout<compute_t<T>>{p, seed.data<std::int64_t>(), stream}, x.data<T>());
+    map(x.device(), x.numel(), y.data<T>(), kernels::Dropout<compute_t<T>>{p, seed.data<std::int64_t>(), stream},
+        x.data<T>());
   });
   return y;
 }

@@ -28,9 +28,7 @@ template <class C> struct ReluBackward {
 };
 
 /// Φ(v), the distribution function of the standard normal.
-template <class C> AB_HD C normal_cdf(C v) {
-  return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440)));
-}
+template <class C> AB_HD C normal_cdf(C v) { return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440))); }
 
 template <class C> struct Gelu {
   AB_HD C operator()(C z) const { return z * normal_cdf(z); }
@@ -82,7 +80,8 @@ template <class T> struct DropPath {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t sample) const {
     using C = compute_t<T>;
     const C kept = Dropout<C>{p, seed, stream}(sample, C{1});
-    lane_map(team, length, y + sample * length, [=](C v) { return v * kept; }, x + sample * length);
+    lane_map(
+        team, length, y + sample * length, [=](C v) { return v * kept; }, x + sample * length);
   }
 };
 

@@ -24,14 +24,10 @@ template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.dat
 
 /// Turns two run-time switches into compile-time ones: f.template operator()<first, second>().
 template <class F> void dispatch_flags(bool first, bool second, F&& f) {
-  if (first && second)
-    f.template operator()<true, true>();
-  else if (first)
-    f.template operator()<true, false>();
-  else if (second)
-    f.template operator()<false, true>();
-  else
-    f.template operator()<false, false>();
+  if (first && second) f.template operator()<true, true>();
+  else if (first) f.template operator()<true, false>();
+  else if (second) f.template operator()<false, true>();
+  else f.template operator()<false, false>();
 }
 
 /// Reads x: the mean and M2 of every channel, which `set` (SetMoments or SetSums) takes.
@@ -51,11 +47,10 @@ Tensor sums_of_ranks(const PixelTable& table, const Tensor& x, const Tensor& sum
   const auto pixels = static_cast<double>(table.pixels);
   const std::int64_t channels = table.channels;
   const Tensor of_ranks(Shape{forward_sums(channels)}, DType::float64, x.device());
-  if (sums.defined())
-    of_ranks.slice(0, 2 * channels).copy_from(cast(sums.view({2 * channels}), DType::float64));
+  if (sums.defined()) of_ranks.slice(0, 2 * channels).copy_from(cast(sums.view({2 * channels}), DType::float64));
   else
-    merge_chunks<T>(table, x, kernels::SetSums<compute_t<T>>{pixels, of_ranks.data<double>(),
-                                                             of_ranks.data<double>() + channels});
+    merge_chunks<T>(
+        table, x, kernels::SetSums<compute_t<T>>{pixels, of_ranks.data<double>(), of_ranks.data<double>() + channels});
   fill(of_ranks.slice(2 * channels, forward_sums(channels)), pixels);
   sum_over_ranks(of_ranks);
   return of_ranks;
@@ -78,12 +73,11 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
   return dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
     const Shape per_channel{table.channels};
-    BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()),
-                         Tensor(per_channel, dtype_of<C>, x.device()), table.pixels};
+    BatchMoments moments{Tensor(per_channel, dtype_of<C>, x.device()), Tensor(per_channel, dtype_of<C>, x.device()),
+                         table.pixels};
     const auto set_moments = [&] {
-      return kernels::SetMoments<C>{static_cast<C>(moments.pixels), moments.mean.data<C>(),
-                                    moments.rstd.data<C>(),         running_mean.data<C>(),
-                                    running_var.data<C>(),          static_cast<C>(epsilon),
+      return kernels::SetMoments<C>{static_cast<C>(moments.pixels), moments.mean.data<C>(), moments.rstd.data<C>(),
+                                    running_mean.data<C>(),         running_var.data<C>(),  static_cast<C>(epsilon),
                                     static_cast<C>(momentum)};
     };
     const auto set_from = [&]<class Sum>(const Sum* sum) {
@@ -110,15 +104,14 @@ BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_v
                              Tensor(running_var.shape(), running_var.dtype(), running_var.device())};
   dispatch_float(running_var.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    for_each_index(
-        running_var.device(), running_var.numel(),
-        kernels::RunningRstd<C>{running_var.data<C>(), moments.rstd.data<C>(), static_cast<C>(epsilon)});
+    for_each_index(running_var.device(), running_var.numel(),
+                   kernels::RunningRstd<C>{running_var.data<C>(), moments.rstd.data<C>(), static_cast<C>(epsilon)});
   });
   return moments;
 }
 
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
-                          const Tensor& beta, const Tensor& residual, bool relu) {
+Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
+                          const Tensor& residual, bool relu) {
   const PixelTable table = pixel_table(x);
   const Tensor y(x.shape(), x.dtype(), x.device());
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
@@ -133,9 +126,8 @@ Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Te
   return y;
 }
 
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
-                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
-                                   const SumOverRanks& sum_over_ranks) {
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
+                                   const Tensor& gamma, BatchNormNeeds needs, const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
   const bool relu = y.defined();
   BatchNormGrads grads;
@@ -154,8 +146,8 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
                    kernels::ChunkGradSums<T, kRelu>{table, dy.data<T>(), x.data<T>(), data_or_null<T>(y),
                                                     moments.mean.data<C>(), sum_g, sum_gx});
       for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
-                   kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(),
-                                             grads.dbeta.data<C>(), grads.dgamma.data<C>()});
+                   kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(), grads.dbeta.data<C>(),
+                                             grads.dgamma.data<C>()});
       if (!grads.dx.defined()) return;
       const Tensor of_ranks = sum_over_ranks ? grad_sums_of_ranks(grads, sum_over_ranks) : Tensor();
       const C* dbeta = sum_over_ranks ? of_ranks.data<C>() : grads.dbeta.data<C>();

@@ -41,8 +41,8 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
 /// gamma, beta: [C] of the computing type; `residual` (shape and type of x) may be undefined.
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
-                          const Tensor& beta, const Tensor& residual, bool relu);
+Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
+                          const Tensor& residual, bool relu);
 
 struct BatchNormNeeds {
   bool dx = true, dresidual = false;
@@ -51,8 +51,7 @@ struct BatchNormGrads {
   Tensor dx, dgamma, dbeta, dresidual;  ///< dgamma and dbeta of the computing type
 };
 /// `y` is the forward result, or undefined when there was no ReLU. `sum_over_ranks` as in batch_moments.
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
-                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
-                                   const SumOverRanks& sum_over_ranks = {});
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
+                                   const Tensor& gamma, BatchNormNeeds needs, const SumOverRanks& sum_over_ranks = {});
 
 }  // namespace ab

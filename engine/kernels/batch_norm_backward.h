@@ -66,25 +66,26 @@ template <class C> struct MergeGradSums {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
     constexpr int width = kLaneWidth<Team, C>;
     const std::int64_t columns = table.columns();
-    with_block<C, Team>(table.channels, block, packable<width>(columns, sum_g, sum_gx), [&](std::int64_t c, auto count) {
-      C g[width] = {}, gx[width] = {};
-      for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
-        const auto gs = load(sum_g + i * columns + c, count), gxs = load(sum_gx + i * columns + c, count);
-        for (int j = 0; j < count; ++j) {
-          g[j] += gs[j];
-          gx[j] += gxs[j];
-        }
-      }
-      for (int j = 0; j < count; ++j) {
-        g[j] = team.sum(g[j]);
-        gx[j] = team.sum(gx[j]);
-      }
-      if (team.lane() != 0) return;
-      for (int j = 0; j < count; ++j) {
-        dbeta[c + j] = g[j];
-        dgamma[c + j] = gx[j] * rstd[c + j];
-      }
-    });
+    with_block<C, Team>(
+        table.channels, block, packable<width>(columns, sum_g, sum_gx), [&](std::int64_t c, auto count) {
+          C g[width] = {}, gx[width] = {};
+          for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
+            const auto gs = load(sum_g + i * columns + c, count), gxs = load(sum_gx + i * columns + c, count);
+            for (int j = 0; j < count; ++j) {
+              g[j] += gs[j];
+              gx[j] += gxs[j];
+            }
+          }
+          for (int j = 0; j < count; ++j) {
+            g[j] = team.sum(g[j]);
+            gx[j] = team.sum(gx[j]);
+          }
+          if (team.lane() != 0) return;
+          for (int j = 0; j < count; ++j) {
+            dbeta[c + j] = g[j];
+            dgamma[c + j] = gx[j] * rstd[c + j];
+          }
+        });
   }
 };
 

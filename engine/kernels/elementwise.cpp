@@ -9,8 +9,8 @@ namespace {
 
 void check_alike(std::string_view operation, const Tensor& a, const Tensor& b) {
   AB_CHECK(a.numel() == b.numel() && a.dtype() == b.dtype() && a.device() == b.device(),
-           "{}: needs two tensors of one size, type and device, got {} {} and {} {}", operation,
-           name_of(a.dtype()), a.shape().str(), name_of(b.dtype()), b.shape().str());
+           "{}: needs two tensors of one size, type and device, got {} {} and {} {}", operation, name_of(a.dtype()),
+           a.shape().str(), name_of(b.dtype()), b.shape().str());
 }
 
 }  // namespace

@@ -23,8 +23,11 @@ template <class T, class Activation> struct BiasAndActivation {
     for_each_block<width>(team, columns, packed, [&](std::int64_t begin, auto count) {
       const auto v = load(z_row + begin, count), b = load(bias + begin, count);
       // y first: on a CPU, v is read where it is used, and z takes its place.
-      assign_block(y_row, begin, count, [](C x, C addend) { return Activation{}(x + addend); }, v, b);
-      if (z != y) assign_block(z_row, begin, count, [](C x, C addend) { return x + addend; }, v, b);
+      assign_block(
+          y_row, begin, count, [](C x, C addend) { return Activation{}(x + addend); }, v, b);
+      if (z != y)
+        assign_block(
+            z_row, begin, count, [](C x, C addend) { return x + addend; }, v, b);
     });
   }
 };

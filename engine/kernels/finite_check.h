@@ -33,7 +33,8 @@ struct AddPartials {
   double* total;
   std::int64_t n;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double sum = lane_sum<double>(team, n, [](double v) { return v; }, partial);
+    const double sum = lane_sum<double>(
+        team, n, [](double v) { return v; }, partial);
     if (team.lane() == 0) *total += sum;
   }
 };

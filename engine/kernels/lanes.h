@@ -48,10 +48,8 @@ AB_HD void for_each_block(const Team& team, std::int64_t rows, std::int64_t n, b
       for (int i = team.lane(); i < items; i += team.size())
         body(std::int64_t{i / across}, std::int64_t{i % across * count}, count);
     };
-    if (packed && n % kWidth == 0)
-      share_out(Packed<kWidth>{});
-    else
-      share_out(std::integral_constant<int, 1>{});
+    if (packed && n % kWidth == 0) share_out(Packed<kWidth>{});
+    else share_out(std::integral_constant<int, 1>{});
   }
 }
 

@@ -9,8 +9,7 @@ LayerNormResult layer_norm_forward(const Tensor& x, const Tensor& gamma, const T
   const std::int64_t channels = x.dim(-1), rows = x.numel() / channels;
   return dispatch_float(x.dtype(), "layer_norm", [&]<class T>() {
     using C = compute_t<T>;
-    const LayerNormResult result{Tensor(x.shape(), x.dtype(), x.device()),
-                                 Tensor(Shape{rows}, dtype_of<C>, x.device()),
+    const LayerNormResult result{Tensor(x.shape(), x.dtype(), x.device()), Tensor(Shape{rows}, dtype_of<C>, x.device()),
                                  Tensor(Shape{rows}, dtype_of<C>, x.device())};
     for_each_row(x.device(), rows, channels,
                  kernels::LayerNorm<T>{x.data<T>(), gamma.data<C>(), beta.data<C>(), result.y.data<T>(),

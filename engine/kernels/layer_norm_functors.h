@@ -26,10 +26,14 @@ template <class T> struct LayerNorm {
     const T* from = x + row * channels;
     T* to = y + row * channels;
     const auto n = static_cast<C>(channels);
-    const C center = lane_sum<C>(team, channels, [](C v) { return v; }, from) / n;
-    const C m2 = lane_sum<C>(team, channels, [=](C v) { return (v - center) * (v - center); }, from);
+    const C center = lane_sum<C>(
+                         team, channels, [](C v) { return v; }, from) /
+                     n;
+    const C m2 = lane_sum<C>(
+        team, channels, [=](C v) { return (v - center) * (v - center); }, from);
     const C inverse = C{1} / std::sqrt(m2 / n + epsilon);
-    lane_map(team, channels, to, [=](C v, C g, C b) { return (v - center) * inverse * g + b; }, from, gamma, beta);
+    lane_map(
+        team, channels, to, [=](C v, C g, C b) { return (v - center) * inverse * g + b; }, from, gamma, beta);
     if (team.lane() == 0) {
       mean[row] = center;
       rstd[row] = inverse;
@@ -52,7 +56,9 @@ template <class T> struct LayerNormBackward {
     const T* x_row = x + row * channels;
     const C center = mean[row], inverse = rstd[row];
     const auto n = static_cast<C>(channels);
-    const C mean_h = lane_sum<C>(team, channels, [](C g, C weight) { return g * weight; }, dy_row, gamma) / n;
+    const C mean_h = lane_sum<C>(
+                         team, channels, [](C g, C weight) { return g * weight; }, dy_row, gamma) /
+                     n;
     const auto hx = [=](C g, C v, C weight) { return g * weight * (v - center) * inverse; };
     const C mean_hx = lane_sum<C>(team, channels, hx, dy_row, x_row, gamma) / n;
     const auto gradient = [=](C g, C v, C weight) {

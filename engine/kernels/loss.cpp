@@ -18,14 +18,12 @@ SoftmaxCrossEntropyResult softmax_cross_entropy_forward(const Tensor& logits, co
     const Tensor row_loss(Shape{rows}, dtype_of<C>, logits.device());
     const SoftmaxCrossEntropyResult result{Tensor(Shape{1}, dtype_of<C>, logits.device()),
                                            Tensor(Shape{rows}, dtype_of<C>, logits.device())};
-    for_each_row(
-        logits.device(), rows, 8 * classes,
-        kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), targets.labels.data<std::int64_t>(),
-                                        targets.mixed_labels.data<std::int64_t>(), row_loss.data<C>(),
-                                        result.lse.data<C>(), classes, share_of(targets),
-                                        static_cast<C>(targets.smoothing)});
-    for_each_row(logits.device(), 1, rows,
-                 kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
+    for_each_row(logits.device(), rows, 8 * classes,
+                 kernels::SoftmaxCrossEntropy<T>{logits.data<T>(), targets.labels.data<std::int64_t>(),
+                                                 targets.mixed_labels.data<std::int64_t>(), row_loss.data<C>(),
+                                                 result.lse.data<C>(), classes, share_of(targets),
+                                                 static_cast<C>(targets.smoothing)});
+    for_each_row(logits.device(), 1, rows, kernels::MeanLoss<C>{row_loss.data<C>(), result.loss.data<C>(), rows});
     return result;
   });
 }
@@ -59,8 +57,7 @@ Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels) {
 std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes) {
   const Tensor bad(Shape{1}, DType::int64, labels.device());
   for_each_row(labels.device(), 1, labels.numel(),
-               kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(),
-                                       classes});
+               kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(), classes});
   return static_cast<std::int64_t>(bad.item());
 }
 

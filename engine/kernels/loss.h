@@ -57,7 +57,8 @@ template <class T> struct SoftmaxCrossEntropy {
     const T* z = logits + row * classes;
     const auto same = [](C v) { return v; };
     const C largest = lane_max<C>(team, classes, -std::numeric_limits<C>::infinity(), same, z);
-    const C sum_exp = lane_sum<C>(team, classes, [=](C v) { return std::exp(v - largest); }, z);
+    const C sum_exp = lane_sum<C>(
+        team, classes, [=](C v) { return std::exp(v - largest); }, z);
     const C sum = smoothing == 0 ? C{0} : lane_sum<C>(team, classes, same, z);
     if (team.lane() != 0) return;
     const C a = share_or_one<C>(share);
@@ -87,8 +88,8 @@ template <class T> struct SoftmaxCrossEntropyBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     const T* z = logits + row * classes;
     T* dz = dlogits + row * classes;
-    const C scale = *dloss / static_cast<C>(rows), shift = lse[row],
-            spread = smoothing / static_cast<C>(classes), first = share_or_one<C>(share);
+    const C scale = *dloss / static_cast<C>(rows), shift = lse[row], spread = smoothing / static_cast<C>(classes),
+            first = share_or_one<C>(share);
     const std::int64_t a = labels[row], b = mixed_labels[row];
     const C of_a = (C{1} - smoothing) * first, of_b = (C{1} - smoothing) * (C{1} - first);
     const auto gradient = [=](std::int64_t c, C v) {
@@ -105,7 +106,8 @@ template <class C> struct MeanLoss {
   C* loss;
   std::int64_t rows;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double sum = lane_sum<double>(team, rows, [](C v) { return static_cast<double>(v); }, row_loss);
+    const double sum = lane_sum<double>(
+        team, rows, [](C v) { return static_cast<double>(v); }, row_loss);
     if (team.lane() == 0) *loss = static_cast<C>(sum / static_cast<double>(rows));
   }
 };
@@ -117,8 +119,8 @@ struct CountBadLabels {
   std::int64_t n, classes;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
     const std::int64_t limit = classes;
-    const int count =
-        lane_sum<int>(team, n, [=](std::int64_t label) { return label < 0 || label >= limit ? 1 : 0; }, labels);
+    const int count = lane_sum<int>(
+        team, n, [=](std::int64_t label) { return label < 0 || label >= limit ? 1 : 0; }, labels);
     if (team.lane() == 0) *bad = count;
   }
 };

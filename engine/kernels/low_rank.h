@@ -58,13 +58,15 @@ struct AddAndProject {
     float* const row = m + i * columns;
     const float* const e = residual + i * columns;
     if (gradient)
-      lane_map(team, columns, row, [](float g, float v) { return g + v; }, gradient + i * columns, e);
+      lane_map(
+          team, columns, row, [](float g, float v) { return g + v; }, gradient + i * columns, e);
     else
-      lane_map(team, columns, row, [](float v) { return v; }, e);
+      lane_map(
+          team, columns, row, [](float v) { return v; }, e);
     team.barrier();
     for (std::int64_t k = 0; k < r; ++k) {
-      const float dot = lane_sum<float>(team, columns, [](float a, float b) { return a * b; },
-                                        static_cast<const float*>(row), q + k * columns);
+      const float dot = lane_sum<float>(
+          team, columns, [](float a, float b) { return a * b; }, static_cast<const float*>(row), q + k * columns);
       if (team.lane() == 0) p[k * n + i] = dot;
     }
   }
@@ -112,9 +114,10 @@ struct OrthonormaliseRows {
       if (clear_of_others(team, f, k)) continue;
       const Philox random{seed, f.stream};
       const std::uint64_t first = draw + static_cast<std::uint64_t>(k * f.length);
-      lane_map(team, f.length, row,
-               [&](std::int64_t j, float) { return random.normal(first + static_cast<std::uint64_t>(j)); },
-               static_cast<const float*>(row));
+      lane_map(
+          team, f.length, row,
+          [&](std::int64_t j, float) { return random.normal(first + static_cast<std::uint64_t>(j)); },
+          static_cast<const float*>(row));
       team.barrier();
       clear_of_others(team, f, k);
     }
@@ -122,7 +125,8 @@ struct OrthonormaliseRows {
 
  private:
   template <class Team> AB_HD static double norm(const Team& team, const float* row, std::int64_t length) {
-    return sqrt(lane_sum<double>(team, length, [](double v) { return v * v; }, row));
+    return sqrt(lane_sum<double>(
+        team, length, [](double v) { return v * v; }, row));
   }
 
   /// Row k less its parts along the rows before it, to length 1. False, with the row as it was or smaller, when it is
@@ -138,15 +142,16 @@ struct OrthonormaliseRows {
         const float* const other = f.rows + l * f.length;
         const float dot = static_cast<float>(lane_sum<double>(
             team, f.length, [](double a, double b) { return a * b; }, other, static_cast<const float*>(row)));
-        lane_map(team, f.length, row, [&](float a, float v) { return v - dot * a; }, other,
-                 static_cast<const float*>(row));
+        lane_map(
+            team, f.length, row, [&](float a, float v) { return v - dot * a; }, other, static_cast<const float*>(row));
         team.barrier();
       }
       left = norm(team, row, f.length);
     }
     if (left <= kRounding * whole && whole - whole == 0) return false;
     const float scale = static_cast<float>(1 / left);
-    lane_map(team, f.length, row, [&](float v) { return scale * v; }, static_cast<const float*>(row));
+    lane_map(
+        team, f.length, row, [&](float v) { return scale * v; }, static_cast<const float*>(row));
     team.barrier();
     return true;
   }

@@ -22,10 +22,8 @@ template <class Block, class F, class To, class... From> struct Map {
 
   AB_HD void operator()(std::int64_t block) const {
     const std::int64_t begin = block * Block::value;
-    if (n - begin >= Block::value)
-      of_block(begin, Block{});
-    else
-      of_block(begin, static_cast<int>(n - begin));
+    if (n - begin >= Block::value) of_block(begin, Block{});
+    else of_block(begin, static_cast<int>(n - begin));
   }
 
  private:
@@ -43,12 +41,9 @@ void map(Device device, std::int64_t n, To* y, const F& f, const From*... x) {
                    Block::value);
   };
   constexpr int width = kPackWidth<To, From...>;
-  if (runs_as_loops(device))
-    run(std::integral_constant<int, 1024>{});
-  else if (packable<width>(width, y, x...))
-    run(Packed<width>{});
-  else
-    run(std::integral_constant<int, 1>{});
+  if (runs_as_loops(device)) run(std::integral_constant<int, 1024>{});
+  else if (packable<width>(width, y, x...)) run(Packed<width>{});
+  else run(std::integral_constant<int, 1>{});
 }
 
 }  // namespace ab

@@ -19,8 +19,14 @@ struct SgdUpdate {
   bool nesterov;
 
   AB_HD SgdUpdate(const ParamSlice& p, const SgdRule& rule, float scale)
-      : grad(p.grad), value(p.value), momentum_buffer(p.first_moment), learning_rate(rule.learning_rate),
-        momentum(rule.momentum), weight_decay(p.weight_decay), grad_scale(scale), nesterov(rule.nesterov) {}
+      : grad(p.grad),
+        value(p.value),
+        momentum_buffer(p.first_moment),
+        learning_rate(rule.learning_rate),
+        momentum(rule.momentum),
+        weight_decay(p.weight_decay),
+        grad_scale(scale),
+        nesterov(rule.nesterov) {}
 
   template <int N> AB_HD bool packed() const { return packable<N>(N, grad, value, momentum_buffer); }
 
@@ -45,9 +51,16 @@ struct AdamWUpdate {
   float learning_rate, beta1, beta2, epsilon, weight_decay, grad_scale, correction1, correction2;
 
   AB_HD AdamWUpdate(const ParamSlice& p, const AdamWRule& rule, float scale)
-      : grad(p.grad), value(p.value), first_moment(p.first_moment), second_moment(p.second_moment),
-        learning_rate(rule.learning_rate), beta1(static_cast<float>(rule.beta1)),
-        beta2(static_cast<float>(rule.beta2)), epsilon(rule.epsilon), weight_decay(p.weight_decay), grad_scale(scale),
+      : grad(p.grad),
+        value(p.value),
+        first_moment(p.first_moment),
+        second_moment(p.second_moment),
+        learning_rate(rule.learning_rate),
+        beta1(static_cast<float>(rule.beta1)),
+        beta2(static_cast<float>(rule.beta2)),
+        epsilon(rule.epsilon),
+        weight_decay(p.weight_decay),
+        grad_scale(scale),
         correction1(correction(rule.beta1, p.updates + rule.age)),
         correction2(correction(rule.beta2, p.updates + rule.age)) {}
 
@@ -92,8 +105,8 @@ struct SliceSquares {
   const ParamSlice* slices;
   double* partial;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    const double total =
-        lane_sum<double>(team, slices[row].count, [](double g) { return g * g; }, slices[row].grad);
+    const double total = lane_sum<double>(
+        team, slices[row].count, [](double g) { return g * g; }, slices[row].grad);
     if (team.lane() == 0) partial[row] = total;
   }
 };
@@ -105,7 +118,8 @@ struct FinishNorm {
   double max_norm;
   GradNorm* result;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double norm = std::sqrt(lane_sum<double>(team, count, [](double square) { return square; }, partial));
+    const double norm = std::sqrt(lane_sum<double>(
+        team, count, [](double square) { return square; }, partial));
     if (team.lane() != 0) return;
     const bool finite = norm - norm == 0;
     const double factor = max_norm / (norm + 1e-6);

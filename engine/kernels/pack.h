@@ -28,9 +28,7 @@ template <> inline constexpr int kPackWidth<> = 1;
 /// N neighbours that can be reached as one Pack: see packable().
 template <int N> struct Packed : std::integral_constant<int, N> {};
 
-template <class T, int N> struct alignas(std::min(kPackBytes, N * static_cast<int>(sizeof(T)))) Pack {
-  T v[N];
-};
+template <class T, int N> struct alignas(std::min(kPackBytes, N* static_cast<int>(sizeof(T)))) Pack { T v[N]; };
 
 /// Whether rows of `stride` elements that begin at these addresses (null: not used) consist of aligned Packs of N.
 template <int N, class... T> AB_HD bool packable(std::int64_t stride, const T*... rows) {
@@ -79,10 +77,8 @@ template <class T, int N> class Store<T, Packed<N>> {
 
 /// f of element i, whose values are `x`: f(x, …), or f(i, x, …) when f takes the index.
 template <class F, class... X> AB_HD auto apply_at(const F& f, std::int64_t i, X... x) {
-  if constexpr (std::is_invocable_v<const F&, std::int64_t, X...>)
-    return f(i, x...);
-  else
-    return f(x...);
+  if constexpr (std::is_invocable_v<const F&, std::int64_t, X...>) return f(i, x...);
+  else return f(x...);
 }
 
 /// y[i] = f(xs[i], …) for i in [begin, begin + count), where `xs` are loaded.

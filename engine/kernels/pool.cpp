@@ -8,9 +8,8 @@ MaxPoolResult max_pool_forward(const Tensor& x, const PoolSpec& spec) {
                              Tensor(spec.out_shape(), DType::uint8, x.device())};
   const std::int64_t window = spec.rows.kernel * spec.columns.kernel;
   dispatch_float(x.dtype(), "max_pool2d", [&]<class T>() {
-    for_each_row(
-        x.device(), spec.batch * spec.rows.out, spec.columns.out * spec.channels * window,
-        kernels::MaxPool<T>{spec, x.data<T>(), result.y.data<T>(), result.winner.data<std::uint8_t>()});
+    for_each_row(x.device(), spec.batch * spec.rows.out, spec.columns.out * spec.channels * window,
+                 kernels::MaxPool<T>{spec, x.data<T>(), result.y.data<T>(), result.winner.data<std::uint8_t>()});
   });
   return result;
 }

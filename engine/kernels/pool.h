@@ -16,8 +16,7 @@ struct PoolWindows {
   std::int64_t in = 0, out = 0;
   std::int64_t kernel = 0, stride = 1, padding = 0;  ///< kernel 0: adaptive
 
-  static PoolWindows regular(std::int64_t in, std::int64_t kernel, std::int64_t stride,
-                             std::int64_t padding) {
+  static PoolWindows regular(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
     return {in, (in + 2 * padding - kernel) / stride + 1, kernel, stride, padding};
   }
   static PoolWindows adaptive(std::int64_t in, std::int64_t out) { return {in, out}; }
@@ -82,8 +81,7 @@ template <class T> struct MaxPool {
       int at[width];
       const std::int64_t top = rows.begin(oy), left = columns.begin(ox);
       const auto corner = load(x + ((n * rows.in + top) * columns.in + left) * spec.channels + c, count);
-      const auto corner_offset =
-          static_cast<int>((top - rows.start(oy)) * columns.kernel + left - columns.start(ox));
+      const auto corner_offset = static_cast<int>((top - rows.start(oy)) * columns.kernel + left - columns.start(ox));
       for (int j = 0; j < count; ++j) {
         best[j] = corner[j];
         at[j] = corner_offset;
@@ -91,8 +89,7 @@ template <class T> struct MaxPool {
       for (std::int64_t iy = top; iy < rows.end(oy); ++iy)
         for (std::int64_t ix = left; ix < columns.end(ox); ++ix) {
           const auto xs = load(x + ((n * rows.in + iy) * columns.in + ix) * spec.channels + c, count);
-          const auto offset =
-              static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
+          const auto offset = static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
           for (int j = 0; j < count; ++j) {
             const C v = xs[j];
             const bool wins = (v > best[j]) | (v != v);
@@ -128,8 +125,7 @@ template <class T> struct MaxPoolBackward {
       for (std::int64_t oy = rows.first_cover(iy); oy <= rows.last_cover(iy); ++oy)
         for (std::int64_t ox = columns.first_cover(ix); ox <= columns.last_cover(ix); ++ox) {
           const std::int64_t from = ((n * rows.out + oy) * columns.out + ox) * spec.channels + c;
-          const auto offset =
-              static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
+          const auto offset = static_cast<int>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
           const auto dys = load(dy + from, count);
           const auto winners = load(winner + from, count);
           for (int j = 0; j < count; ++j) sum[j] += winners[j] == offset ? dys[j] : C{0};

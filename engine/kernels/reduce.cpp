@@ -13,12 +13,10 @@ template <template <class> class ChunkKernel> double sum_chunks(std::string_view
   if (chunks == 0) return 0;
   Tensor partial(Shape{chunks}, DType::float64, t.device());
   dispatch_float(t.dtype(), operation, [&]<class T>() {
-    for_each_row(t.device(), chunks, kernels::kReduceChunk,
-                 ChunkKernel<T>{t.data<T>(), partial.data<double>(), n});
+    for_each_row(t.device(), chunks, kernels::kReduceChunk, ChunkKernel<T>{t.data<T>(), partial.data<double>(), n});
   });
   Tensor total(Shape{1}, DType::float64, t.device());
-  for_each_row(t.device(), 1, chunks,
-               kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
+  for_each_row(t.device(), 1, chunks, kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
   return total.item();
 }
 

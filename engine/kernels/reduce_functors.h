@@ -24,7 +24,8 @@ template <class T> struct ChunkSquares {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     const T* begin = x + chunk * kReduceChunk;
     const std::int64_t count = reduce_chunk_size(n, chunk);
-    const double total = lane_sum<double>(team, count, [](double v) { return v * v; }, begin);
+    const double total = lane_sum<double>(
+        team, count, [](double v) { return v * v; }, begin);
     if (team.lane() == 0) partial[chunk] = total;
   }
 };
@@ -38,7 +39,8 @@ template <class T> struct ChunkFinite {
     using C = compute_t<T>;
     const T* begin = x + chunk * kReduceChunk;
     const std::int64_t count = reduce_chunk_size(n, chunk);
-    const C total = lane_sum<C>(team, count, [](C v) { return v * C{0}; }, begin);
+    const C total = lane_sum<C>(
+        team, count, [](C v) { return v * C{0}; }, begin);
     if (team.lane() == 0) partial[chunk] = total;
   }
 };
@@ -49,7 +51,8 @@ struct SumPartials {
   double* total;
   std::int64_t n;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double sum = lane_sum<double>(team, n, [](double v) { return v; }, partial);
+    const double sum = lane_sum<double>(
+        team, n, [](double v) { return v; }, partial);
     if (team.lane() == 0) *total = sum;
   }
 };

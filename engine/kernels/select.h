@@ -45,9 +45,9 @@ class Selector {
 
   std::int64_t n_;
   Device device_;
-  Tensor cut_, search_;              // a Cut; the state of a search
-  Tensor counts_, totals_;           // by chunk and bin; by bin
-  Tensor blocks_, chunks_;           // elements above and between, before each block; of each chunk
+  Tensor cut_, search_;     // a Cut; the state of a search
+  Tensor counts_, totals_;  // by chunk and bin; by bin
+  Tensor blocks_, chunks_;  // elements above and between, before each block; of each chunk
 };
 
 namespace kernels {
@@ -148,9 +148,12 @@ struct ChunkMagnitudes {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     const float* const from = x + chunk * kSelectChunk;
     const std::int64_t left = n - chunk * kSelectChunk, count = left < kSelectChunk ? left : kSelectChunk;
-    const double sum = lane_sum<double>(team, count, [](double v) { return v < 0 ? -v : v; }, from);
-    const float largest = lane_max<float>(team, count, 0.0f, [](float v) { return v < 0 ? -v : v; }, from);
-    const float smallest = lane_max<float>(team, count, -largest, [](float v) { return v < 0 ? v : -v; }, from);
+    const double sum = lane_sum<double>(
+        team, count, [](double v) { return v < 0 ? -v : v; }, from);
+    const float largest = lane_max<float>(
+        team, count, 0.0f, [](float v) { return v < 0 ? -v : v; }, from);
+    const float smallest = lane_max<float>(
+        team, count, -largest, [](float v) { return v < 0 ? v : -v; }, from);
     if (team.lane() == 0) partial[3 * chunk] = sum, partial[3 * chunk + 1] = largest, partial[3 * chunk + 2] = smallest;
   }
 };

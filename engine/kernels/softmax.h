@@ -30,9 +30,11 @@ template <class T> struct Softmax {
     T* values = x + row * columns;
     const auto same = [](C v) { return v; };
     const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(), same, values);
-    lane_map(team, columns, values, [=](C v) { return std::exp(v - largest); }, values);
+    lane_map(
+        team, columns, values, [=](C v) { return std::exp(v - largest); }, values);
     const C inverse = C{1} / lane_sum<C>(team, columns, same, values);
-    lane_map(team, columns, values, [=](C v) { return v * inverse; }, values);
+    lane_map(
+        team, columns, values, [=](C v) { return v * inverse; }, values);
   }
 };
 
@@ -46,8 +48,10 @@ template <class T> struct SoftmaxBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
     T* gradient = dy + row * columns;
     const T* value = y + row * columns;
-    const C mean = lane_sum<C>(team, columns, [](C v, C g) { return v * g; }, value, gradient);
-    lane_map(team, columns, gradient, [=](C v, C g) { return v * (g - mean); }, value, gradient);
+    const C mean = lane_sum<C>(
+        team, columns, [](C v, C g) { return v * g; }, value, gradient);
+    lane_map(
+        team, columns, gradient, [=](C v, C g) { return v * (g - mean); }, value, gradient);
   }
 };
 

@@ -76,7 +76,8 @@ struct CheckPart {
   double* sums;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t part) const {
     const auto* const values = reinterpret_cast<const float*>(bytes + part * kSparseEntryBytes * k);
-    const double sum = lane_sum<double>(team, k, [](double v) { return v * 0; }, values);
+    const double sum = lane_sum<double>(
+        team, k, [](double v) { return v * 0; }, values);
     if (team.lane() == 0) sums[part] = sum;
   }
 };

@@ -26,14 +26,13 @@ bool sums_may_pay(DType dtype) { return plan_choice() == PlanChoice::timed && si
 }  // namespace
 
 Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& options) {
-  AB_CHECK(x.rank() == 4 && w.rank() == 4,
-           "conv2d: expected x [N, H, W, I] and w [O, kh, kw, I/groups], got {} and {}", x.str(), w.str());
+  AB_CHECK(x.rank() == 4 && w.rank() == 4, "conv2d: expected x [N, H, W, I] and w [O, kh, kw, I/groups], got {} and {}",
+           x.str(), w.str());
   AB_CHECK(options.stride > 0 && options.dilation > 0 && options.padding >= 0 && options.groups > 0,
-           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative",
-           options.stride, options.dilation, options.groups, options.padding);
+           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative", options.stride,
+           options.dilation, options.groups, options.padding);
   AB_CHECK(w[3] * options.groups == x[3] && w[0] % options.groups == 0,
-           "conv2d: w {} with {} groups does not fit the {} channels of x {}", w.str(), options.groups, x[3],
-           x.str());
+           "conv2d: w {} with {} groups does not fit the {} channels of x {}", w.str(), options.groups, x[3], x.str());
   const Conv2dSpec spec{.batch = x[0],
                         .height = x[1],
                         .width = x[2],
@@ -47,8 +46,8 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
                         .groups = options.groups};
   const auto reach = [&](std::int64_t kernel) { return options.dilation * (kernel - 1) + 1; };
   AB_CHECK(x[1] + 2 * options.padding >= reach(w[1]) && x[2] + 2 * options.padding >= reach(w[2]),
-           "conv2d: the kernel of w {} is larger than the padded image of x {}; pad more or drop the layer",
-           w.str(), x.str());
+           "conv2d: the kernel of w {} is larger than the padded image of x {}; pad more or drop the layer", w.str(),
+           x.str());
   return spec;
 }
 
@@ -57,17 +56,14 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   check_alike("conv2d", x, "w", w);
   if (b.defined()) {
-    AB_CHECK(b.numel() == spec.out_channels,
-             "conv2d: b {} does not fit w {}; expected one value per output channel", b.shape().str(),
-             w.shape().str());
+    AB_CHECK(b.numel() == spec.out_channels, "conv2d: b {} does not fit w {}; expected one value per output channel",
+             b.shape().str(), w.shape().str());
     check_alike("conv2d", x, "b", b);
   }
-  const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(),
-                 x.device());
+  const Tensor y(Shape{spec.batch, spec.out_height(), spec.out_width(), spec.out_channels}, x.dtype(), x.device());
   if (sums && activation == Activation::none && sums_may_pay(x.dtype()))
     *sums = backend(x.device()).conv2d_forward_summed(simplest(spec), x, w, b, y);
-  else
-    backend(x.device()).conv2d_forward(simplest(spec), x, w, forward_epilogue(b, activation, y, grad), y);
+  else backend(x.device()).conv2d_forward(simplest(spec), x, w, forward_epilogue(b, activation, y, grad), y);
   return y;
 }
 

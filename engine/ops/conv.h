@@ -29,8 +29,7 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 /// has little left of them. float32 can do better than that, so it does without.
 /// `grad`, where it is given, receives the way back through the activation.
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
-                      Activation activation = Activation::none, Tensor* sums = nullptr,
-                      ActivationGrad* grad = nullptr);
+                      Activation activation = Activation::none, Tensor* sums = nullptr, ActivationGrad* grad = nullptr);
 /// From dy, the gradient of x ⋆ w + b:
 /// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
 /// Where `of_x` says that x = act(z), dx is the gradient of z.

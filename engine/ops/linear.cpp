@@ -19,14 +19,13 @@ Shape with_features(Shape shape, std::int64_t features) {
 
 }  // namespace
 
-Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation,
-                      ActivationGrad* grad) {
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, ActivationGrad* grad) {
   AB_CHECK(x.rank() >= 2 && w.rank() == 2 && x.dim(-1) == w.dim(1),
            "linear: x {} does not fit w {}; expected [..., I] and [O, I]", x.shape().str(), w.shape().str());
   check_alike("linear", x, "w", w);
   if (b.defined()) {
-    AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]",
-             b.shape().str(), w.shape().str());
+    AB_CHECK(b.numel() == w.dim(0), "linear: b {} does not fit w {}; expected [O] and [O, I]", b.shape().str(),
+             w.shape().str());
     check_alike("linear", x, "b", b);
   }
   const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());

@@ -12,15 +12,14 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
   AB_CHECK(labels.dtype() == DType::int64 && labels.numel() == logits.dim(0),
            "{}: expected {} int64 labels, one per row of logits {}, got {} {}", operation, logits.dim(0),
            logits.shape().str(), name_of(labels.dtype()), labels.shape().str());
-  AB_CHECK(labels.device() == logits.device(),
-           "{}: labels must be on the device of logits; move them with to()", operation);
+  AB_CHECK(labels.device() == logits.device(), "{}: labels must be on the device of logits; move them with to()",
+           operation);
 }
 
 void check_classes(std::string_view operation, const Tensor& logits, const Tensor& labels) {
   const std::int64_t bad = count_bad_labels(labels, logits.dim(1));
-  AB_CHECK_KIND(data, bad == 0,
-                "{}: {} labels are not in [0, {}); the data set has more classes than the model", operation,
-                bad, logits.dim(1));
+  AB_CHECK_KIND(data, bad == 0, "{}: {} labels are not in [0, {}); the data set has more classes than the model",
+                operation, bad, logits.dim(1));
 }
 
 void check_mixed_labels(const Tensor& logits, const MixedLabels& mixed) {
@@ -38,8 +37,7 @@ Var softmax_cross_entropy(const Var& logits, const Tensor& labels, float smoothi
   for (const Tensor& list : {labels, mixed.labels})
     if (list.defined() && list.device().kind == DeviceKind::cpu)
       check_classes("softmax_cross_entropy", logits.value(), list);
-  AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)",
-           smoothing);
+  AB_CHECK(smoothing >= 0 && smoothing < 1, "softmax_cross_entropy: smoothing {} is not in [0, 1)", smoothing);
   const Tensor z = logits.value();
   const bool mixes = mixed.labels.defined();
   const ClassTargets targets{labels, mixes ? mixed.labels : labels, mixes ? mixed.share : Tensor(), smoothing};

@@ -9,13 +9,11 @@ namespace ab {
 namespace {
 
 /// Statistics and affine parameters take part in this type: bfloat16 activations are normalised in float32.
-DType computing_type(const Tensor& x) {
-  return x.dtype() == DType::float64 ? DType::float64 : DType::float32;
-}
+DType computing_type(const Tensor& x) { return x.dtype() == DType::float64 ? DType::float64 : DType::float32; }
 
 void check_affine(std::string_view operation, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
-  AB_CHECK(x.rank() >= 2 && x.numel() > 0, "{}: x {} must have at least two dimensions and not be empty",
-           operation, x.shape().str());
+  AB_CHECK(x.rank() >= 2 && x.numel() > 0, "{}: x {} must have at least two dimensions and not be empty", operation,
+           x.shape().str());
   AB_CHECK(gamma.numel() == x.dim(-1) && beta.numel() == x.dim(-1),
            "{}: gamma {} and beta {} must have one value per channel of x {}", operation, gamma.shape().str(),
            beta.shape().str(), x.shape().str());
@@ -27,15 +25,13 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
                       const Tensor& sums) {
   const std::int64_t channels = x.dim(-1);
   for (const Tensor* t : {&stats.running_mean, &stats.running_var})
-    AB_CHECK(t->defined() && t->numel() == channels && t->dtype() == computing_type(x) &&
-                 t->device() == x.device(),
-             "batch_norm: the running statistics must be {} [{}] on the device of x",
-             name_of(computing_type(x)), channels);
+    AB_CHECK(t->defined() && t->numel() == channels && t->dtype() == computing_type(x) && t->device() == x.device(),
+             "batch_norm: the running statistics must be {} [{}] on the device of x", name_of(computing_type(x)),
+             channels);
   AB_CHECK(!training || stats.sum_over_ranks || x.numel() > channels,
-           "batch_norm: x {} has one value per channel, which has no variance; use a larger batch",
-           x.shape().str());
-  AB_CHECK(!sums.defined() || (sums.shape() == Shape{2, channels} && sums.dtype() == DType::float32 &&
-                               sums.device() == x.device()),
+           "batch_norm: x {} has one value per channel, which has no variance; use a larger batch", x.shape().str());
+  AB_CHECK(!sums.defined() ||
+               (sums.shape() == Shape{2, channels} && sums.dtype() == DType::float32 && sums.device() == x.device()),
            "batch_norm: the sums must be float32 [2, {}] on the device of x", channels);
   if (!residual.defined()) return;
   AB_CHECK(residual.shape() == x.shape(), "batch_norm: the residual {} must have the shape of x {}",
@@ -54,19 +50,17 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   const bool relu = activation == Activation::relu;
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
   const SumOverRanks sum_over_ranks = training ? stats.sum_over_ranks : SumOverRanks{};
-  const BatchMoments moments = training
-                                   ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
-                                                   stats.running_var, stats.momentum, sum_over_ranks)
-                                   : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
-  const Tensor y = batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)),
-                                      residual.value(), relu);
+  const BatchMoments moments = training ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
+                                                        stats.running_var, stats.momentum, sum_over_ranks)
+                                        : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
+  const Tensor y =
+      batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)), residual.value(), relu);
 
   const BatchNormNeeds needs{x.requires_grad(), residual.requires_grad()};
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
   const Tensor kept_y = relu ? y : Tensor{};
   return record("batch_norm", y, {x, gamma, beta, residual}, [=](const Tensor& dy) {
-    const BatchNormGrads grads =
-        batch_norm_backward(dy, input, kept_y, moments, weight, needs, sum_over_ranks);
+    const BatchNormGrads grads = batch_norm_backward(dy, input, kept_y, moments, weight, needs, sum_over_ranks);
     return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type), grads.dresidual};
   });
 }
@@ -74,18 +68,16 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon) {
   check_affine("layer_norm", x.value(), gamma.value(), beta.value());
   const Tensor input = x.value(), weight = cast(gamma.value(), computing_type(input));
-  const LayerNormResult result =
-      layer_norm_forward(input, weight, cast(beta.value(), computing_type(input)), epsilon);
+  const LayerNormResult result = layer_norm_forward(input, weight, cast(beta.value(), computing_type(input)), epsilon);
 
   const bool needs_dx = x.requires_grad(), needs_affine = gamma.requires_grad() || beta.requires_grad();
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
-  return record("layer_norm", result.y, {x, gamma, beta},
-                [=, mean = result.mean, rstd = result.rstd](const Tensor& dy) {
-                  const LayerNormGrads grads =
-                      layer_norm_backward(dy, input, mean, rstd, weight, needs_dx, needs_affine);
-                  if (!needs_affine) return Gradients{grads.dx, {}, {}};
-                  return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type)};
-                });
+  return record(
+      "layer_norm", result.y, {x, gamma, beta}, [=, mean = result.mean, rstd = result.rstd](const Tensor& dy) {
+        const LayerNormGrads grads = layer_norm_backward(dy, input, mean, rstd, weight, needs_dx, needs_affine);
+        if (!needs_affine) return Gradients{grads.dx, {}, {}};
+        return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type)};
+      });
 }
 
 }  // namespace ab

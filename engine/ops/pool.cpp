@@ -14,8 +14,8 @@ PoolSpec pool_spec(std::string_view operation, const Tensor& x, const Pool2dOpti
   check_image(operation, x);
   const auto [kernel, stride, padding] = options;
   AB_CHECK(kernel > 0 && kernel <= 16 && stride > 0 && padding >= 0 && padding <= kernel / 2,
-           "{}: kernel {} must be in [1, 16], stride {} positive and padding {} at most half the kernel",
-           operation, kernel, stride, padding);
+           "{}: kernel {} must be in [1, 16], stride {} positive and padding {} at most half the kernel", operation,
+           kernel, stride, padding);
   AB_CHECK(x.dim(1) + 2 * padding >= kernel && x.dim(2) + 2 * padding >= kernel,
            "{}: the kernel {} is larger than the padded image of x {}", operation, kernel, x.shape().str());
   return {x.dim(0), x.dim(3), PoolWindows::regular(x.dim(1), kernel, stride, padding),
@@ -40,8 +40,7 @@ Var avg_pool2d(const Var& x, const Pool2dOptions& options) {
 
 Var adaptive_avg_pool2d(const Var& x, std::int64_t out_h, std::int64_t out_w) {
   check_image("adaptive_avg_pool2d", x.value());
-  AB_CHECK(out_h > 0 && out_w > 0, "adaptive_avg_pool2d: the output size {} x {} must be positive", out_h,
-           out_w);
+  AB_CHECK(out_h > 0 && out_w > 0, "adaptive_avg_pool2d: the output size {} x {} must be positive", out_h, out_w);
   const PoolSpec spec{x.shape()[0], x.shape()[3], PoolWindows::adaptive(x.shape()[1], out_h),
                       PoolWindows::adaptive(x.shape()[2], out_w)};
   return record("adaptive_avg_pool2d", avg_pool_forward(x.value(), spec), {x},

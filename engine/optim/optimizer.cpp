@@ -15,7 +15,8 @@ Tensor cut_or_pad(const Tensor& moment, const Shape& shape) {
   const Tensor host = moment.to(Device{});
   const Tensor resized = Tensor::zeros(shape, moment.dtype());
   for (std::int64_t i = 0; i < std::min(rows, old_rows); ++i)
-    std::copy_n(host.data<float>() + i * old_columns, std::min(columns, old_columns), resized.data<float>() + i * columns);
+    std::copy_n(host.data<float>() + i * old_columns, std::min(columns, old_columns),
+                resized.data<float>() + i * columns);
   return resized.to(moment.device());
 }
 
@@ -104,9 +105,7 @@ void Optimizer::load(const StateDict& dict, const std::vector<Param*>& params, D
   for (const Param* param : params) {
     const std::string name = state_name(*param);
     if (!dict.has(name + ".updates")) continue;
-    const auto moment = [&](const std::string& key) {
-      return dict.has(key) ? dict.tensor(key).to(device) : Tensor();
-    };
+    const auto moment = [&](const std::string& key) { return dict.has(key) ? dict.tensor(key).to(device) : Tensor(); };
     states_[param] = {moment(name + ".first_moment"), moment(name + ".second_moment"), dict.integer(name + ".updates")};
   }
 }

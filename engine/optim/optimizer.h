@@ -98,7 +98,7 @@ std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions
 struct LarsOptions {
   double momentum = 0.9;
   double weight_decay = 5e-4;
-  double trust = 0.001;   ///< share of a tensor's norm that an update at rate 1 changes it by
+  double trust = 0.001;  ///< share of a tensor's norm that an update at rate 1 changes it by
   double epsilon = 1e-9;
 };
 /// LARS (You, Gitman, Ginsburg 2017, arXiv 1708.03888; engine/kernels/lars.h). Vectors are updated as by SGD.

@@ -13,7 +13,7 @@ namespace ab {
 struct MethodPlan {
   TrafficPlan traffic;                          ///< the most that can be, where training decides how much it is
   std::optional<TrafficPlan> least{};           ///< the least, there
-  std::vector<std::string> phases;            ///< its own, as in the ledger, in the order of a run
+  std::vector<std::string> phases;              ///< its own, as in the ledger, in the order of a run
   std::map<std::string, std::int64_t> times{};  ///< how often each phase that is no step takes place
   std::vector<MemoryRow> memory{};
   std::vector<LayerRank> cut_r{};    ///< of every weight that is cut on the way

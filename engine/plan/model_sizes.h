@@ -17,7 +17,7 @@ struct ModelSizes {
     std::int64_t elements = 0;
     bool trainable = true;
   };
-  std::vector<Parameter> params;  ///< in forward order
+  std::vector<Parameter> params;                ///< in forward order
   std::map<DType, std::int64_t> model_by_type;  ///< parameters and buffers
   std::map<DType, std::int64_t> buffers_by_type;
 

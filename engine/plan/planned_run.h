@@ -28,9 +28,9 @@ struct ExtraCollective {
   std::int64_t bytes = 0;  ///< payload
   std::int64_t times = 1;  ///< each time it takes place
   Over over = Over::world;
-  int least_ranks = 1;   ///< smaller groups do without it
-  std::string label{};   ///< of the communicator; empty: that of the ranks it goes over
-  std::string phase{};   ///< in the ledger; empty: the one that it takes place in
+  int least_ranks = 1;  ///< smaller groups do without it
+  std::string label{};  ///< of the communicator; empty: that of the ranks it goes over
+  std::string phase{};  ///< in the ledger; empty: the one that it takes place in
 };
 
 /// Ranks r of factors that stand in for those which only training can tell.
@@ -48,10 +48,10 @@ struct PlannedRun {
   LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   GradientWire gradients{};
-  int moments_per_parameter = 1;            ///< Optimizer::moments_per_parameter()
-  bool averages_weights = false;            ///< layers/weight_average.h
-  std::int64_t micro_batches = 1;           ///< of a step
-  std::int64_t last_micro_batches = 1;      ///< of the last step in an epoch
+  int moments_per_parameter = 1;        ///< Optimizer::moments_per_parameter()
+  bool averages_weights = false;        ///< layers/weight_average.h
+  std::int64_t micro_batches = 1;       ///< of a step
+  std::int64_t last_micro_batches = 1;  ///< of the last step in an epoch
   std::vector<ExtraCollective> at_setup{}, every_step{}, every_micro_batch{}, every_evaluation{};
   std::vector<ExtraCollective> every_evaluation_but_last{};
   AssumedR assumed{};
@@ -77,9 +77,7 @@ struct StepCount {
   std::int64_t steps = 0, last_of_epoch = 0;
   bool operator==(const StepCount&) const = default;
 };
-inline StepCount all_steps(const PlannedRun& run) {
-  return {run.total_steps, run.total_steps / run.steps_per_epoch};
-}
+inline StepCount all_steps(const PlannedRun& run) { return {run.total_steps, run.total_steps / run.steps_per_epoch}; }
 
 /// Goes through a run from event to event instead of from step to step. Of `visitor` it calls, in order,
 ///   transition(step)    at step 0 and at each that next_transition(step) has named
@@ -90,8 +88,7 @@ template <class Visitor> void walk(const PlannedRun& run, Visitor& visitor) {
   const std::int64_t period = run.evaluation_period();
   visitor.transition(0);
   for (std::int64_t step = 0; step < run.total_steps;) {
-    const std::int64_t next =
-        std::min({run.total_steps, (step / period + 1) * period, visitor.next_transition(step)});
+    const std::int64_t next = std::min({run.total_steps, (step / period + 1) * period, visitor.next_transition(step)});
     visitor.steps({next - step, next / run.steps_per_epoch - step / run.steps_per_epoch});
     step = next;
     visitor.transition(step);

@@ -25,7 +25,6 @@ struct PhaseTime {
 };
 
 /// By phase; `batch_seconds` (c) 0: unknown, nothing is taken as hidden.
-std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links,
-                                           double batch_seconds);
+std::map<std::string, PhaseTime> plan_time(const TrafficPlan& plan, const LinkModel& links, double batch_seconds);
 
 }  // namespace ab

@@ -12,8 +12,7 @@ constexpr const char* kEvaluation = "evaluation";
 
 std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
   std::vector<std::int64_t> bytes, payloads;
-  for (auto it = elements.rbegin(); it != elements.rend(); ++it)
-    bytes.push_back(run.wire_bytes(*it));
+  for (auto it = elements.rbegin(); it != elements.rend(); ++it) bytes.push_back(run.wire_bytes(*it));
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, run.gradients.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return bytes.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -101,8 +100,8 @@ void TrafficCounter::setup(const ModelSizes& sizes) {
   count_extras(run_.at_setup, world_, 1);
 }
 
-void TrafficCounter::steps(const std::string& phase, const StepCount& done,
-                           const std::vector<std::int64_t>& gradients, const RingMembers& members) {
+void TrafficCounter::steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
+                           const RingMembers& members) {
   steps_of_buckets(phase, done, bucket_payloads(gradients, run_), members);
 }
 

@@ -13,7 +13,9 @@ Device device_of(const std::vector<Param*>& params) {
 }  // namespace
 
 CompressedGradients::CompressedGradients(Replica replica, Comm& world, const CompressionStart& start)
-    : ReplicaStrategy(std::move(replica), world), start_(start), device_(device_of(this->replica().params)),
+    : ReplicaStrategy(std::move(replica), world),
+      start_(start),
+      device_(device_of(this->replica().params)),
       check_(device_) {
   AB_CHECK(start_.warmup_steps >= 0, "a run has no {} steps of warm-up", start_.warmup_steps);
 }

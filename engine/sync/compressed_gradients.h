@@ -25,7 +25,7 @@ namespace ab {
 struct CompressionStart {
   std::int64_t warmup_steps = 0;  ///< steps with whole gradients
   GradientWire gradients{};
-  std::uint64_t seed = 0;         ///< of what the method draws
+  std::uint64_t seed = 0;  ///< of what the method draws
 };
 
 /// Steps with whole gradients: as asked for, or, below 0, a tenth of the run.

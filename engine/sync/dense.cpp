@@ -4,7 +4,6 @@
 namespace ab {
 
 DenseStrategy::DenseStrategy(Replica model, Comm& comm, const GradientWire& wire)
-    : ReplicaStrategy(std::move(model), comm),
-      gradients_(replica().params, world(), ReduceOp::mean, wire) {}
+    : ReplicaStrategy(std::move(model), comm), gradients_(replica().params, world(), ReduceOp::mean, wire) {}
 
 }  // namespace ab

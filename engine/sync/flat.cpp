@@ -4,8 +4,7 @@
 namespace ab {
 namespace {
 
-template <class Collective>
-void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& collective) {
+template <class Collective> void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& collective) {
   std::map<DType, std::vector<Tensor>> by_type;
   for (const Tensor& tensor : tensors) by_type[tensor.dtype()].push_back(tensor);
   for (const auto& [dtype, group] : by_type) {

@@ -16,7 +16,7 @@ class FlatGradients {
   /// memory.
   FlatGradients(std::vector<Param*> params, bool with_residual, std::int64_t multiple = 1);
 
-  std::int64_t elements() const { return elements_; }  ///< those of parameters
+  std::int64_t elements() const { return elements_; }   ///< those of parameters
   const Tensor& work() const { return work_; }          ///< [elements() and padding] M, then Ĝ
   const Tensor& residual() const { return residual_; }  ///< the same, E of this rank
   /// Parameter i begins at element begin(i).

@@ -43,8 +43,7 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
   return ends;
 }
 
-GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op,
-                                 const GradientWire& wire)
+GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op, const GradientWire& wire)
     : GradientBuckets(whole_gradients(params), comm, op, wire) {}
 
 GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, const GradientWire& wire)

@@ -52,7 +52,9 @@ void HiTopkStrategy::exchange(std::int64_t step) {
   gradients_->hand_over();
 }
 
-void HiTopkStrategy::save_compression(StateDict& state) const { state.put(std::string(kName) + ".residual", residual_); }
+void HiTopkStrategy::save_compression(StateDict& state) const {
+  state.put(std::string(kName) + ".residual", residual_);
+}
 
 void HiTopkStrategy::load_compression(const StateDict& saved) {
   residual_.copy_from(saved.tensor(std::string(kName) + ".residual"));

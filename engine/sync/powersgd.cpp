@@ -13,9 +13,8 @@ PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdO
 
 std::vector<Param*> PowerSgdStrategy::begin(std::int64_t) {
   gradients_ = std::make_unique<LowRankGradients>(
-      trained_params(),
-      [this](const Shape& shape) { return low_rank_sizes(shape, options_.rank, options_.min_rate); }, settings().seed,
-      kName);
+      trained_params(), [this](const Shape& shape) { return low_rank_sizes(shape, options_.rank, options_.min_rate); },
+      settings().seed, kName);
   return gradients_->rest();
 }
 

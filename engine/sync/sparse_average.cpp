@@ -11,7 +11,11 @@ std::int64_t elements_of_density(double density, std::int64_t n) {
 }
 
 SparseAverage::SparseAverage(std::int64_t n, std::int64_t k, Comm& comm, Device device)
-    : n_(n), k_(k), comm_(comm), selector_(n > 0 ? std::make_unique<Selector>(n, device) : nullptr), own_(device),
+    : n_(n),
+      k_(k),
+      comm_(comm),
+      selector_(n > 0 ? std::make_unique<Selector>(n, device) : nullptr),
+      own_(device),
       payload_(Tensor::zeros({kSparseEntryBytes * k}, DType::uint8, device)),
       gathered_({comm.size() * kSparseEntryBytes * k}, DType::uint8, device) {}
 

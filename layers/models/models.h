@@ -17,17 +17,17 @@ namespace ab {
 
 /// What a model is built from. A setting that a model does not have (drop_path of a VGG) must keep its default.
 struct ModelSpec {
-  std::string name = "resnet20";    ///< one of model_names()
+  std::string name = "resnet20";  ///< one of model_names()
   std::int64_t classes = 10;
-  std::int64_t image_size = 32;     ///< height and width of the images
-  double width = 1.0;               ///< multiplies the channels, the hidden units, or the heads of a transformer
-  double dropout = 0.0;             ///< before the classifier; VGG: between its layers
-  double drop_path = 0.0;           ///< stochastic depth: rate of the last residual branch, rising linearly from 0
-  bool qkv_bias = true;             ///< of vision transformers
-  bool zero_init_residual = false;  ///< the last norm of every residual block starts at zero
-  std::uint64_t seed = 0;           ///< of the initial values
-  bool draw = true;                 ///< false: weights hold whatever was in memory, for those who fill them, or
-                                    ///< only ask for names and shapes
+  std::int64_t image_size = 32;         ///< height and width of the images
+  double width = 1.0;                   ///< multiplies the channels, the hidden units, or the heads of a transformer
+  double dropout = 0.0;                 ///< before the classifier; VGG: between its layers
+  double drop_path = 0.0;               ///< stochastic depth: rate of the last residual branch, rising linearly from 0
+  bool qkv_bias = true;                 ///< of vision transformers
+  bool zero_init_residual = false;      ///< the last norm of every residual block starts at zero
+  std::uint64_t seed = 0;               ///< of the initial values
+  bool draw = true;                     ///< false: weights hold whatever was in memory, for those who fill them, or
+                                        ///< only ask for names and shapes
   Spectrum spectrum = Spectrum::drawn;  ///< of the initial matrices
 };
 

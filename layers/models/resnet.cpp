@@ -10,8 +10,8 @@ namespace {
 
 struct ResNetPlan {
   std::vector<int> blocks = {};  ///< per stage; every stage but the first halves the image and doubles the channels
-  std::int64_t channels = 0;  ///< of the stem and of the first stage's 3×3 convolutions
-  bool imagenet_stem = false;  ///< 7×7 with stride 2 and max pooling, instead of 3×3
+  std::int64_t channels = 0;     ///< of the stem and of the first stage's 3×3 convolutions
+  bool imagenet_stem = false;    ///< 7×7 with stride 2 and max pooling, instead of 3×3
   bool bottleneck = false;
 
   std::int64_t expansion() const { return bottleneck ? kBottleneckExpansion : 1; }

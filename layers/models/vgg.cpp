@@ -83,9 +83,7 @@ class VggCifar final : public Composite {
         dropout_("dropout", spec.dropout),
         classifier_("classifier", scaled(spec, kFeatures), spec.classes, build, ParamRole::always_sync) {}
 
-  Var forward(const Var& x) override {
-    return classifier_.forward(dropout_.forward(flatten(features_.forward(x))));
-  }
+  Var forward(const Var& x) override { return classifier_.forward(dropout_.forward(flatten(features_.forward(x)))); }
 
  private:
   std::vector<Layer*> parts() override { return {&features_, &dropout_, &classifier_}; }

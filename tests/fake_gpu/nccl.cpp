@@ -112,7 +112,8 @@ std::vector<Bytes> exchange(ncclComm* comm, const std::string& meeting, const vo
   const std::string path = comm->path + meeting + ".";
   const auto file_of = [&](int rank) { return path + std::to_string(rank); };
   const std::string unfinished = file_of(comm->rank) + ".part";
-  std::ofstream(unfinished, std::ios::binary).write(static_cast<const char*>(mine), static_cast<std::streamsize>(bytes));
+  std::ofstream(unfinished, std::ios::binary)
+      .write(static_cast<const char*>(mine), static_cast<std::streamsize>(bytes));
   std::filesystem::rename(unfinished, file_of(comm->rank));
   std::vector<Bytes> all;
   for (int r = 0; r < comm->size; ++r) {
@@ -222,7 +223,8 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* m
     std::sort(members.begin(), members.end());
     auto* comm = new ncclComm;
     comm->path = parent->path + meeting + "." + std::to_string(colour) + ".";
-    comm->rank = static_cast<int>(std::find(members.begin(), members.end(), std::pair(key, parent->rank)) - members.begin());
+    comm->rank =
+        static_cast<int>(std::find(members.begin(), members.end(), std::pair(key, parent->rank)) - members.begin());
     comm->size = static_cast<int>(members.size());
     *made = comm;
     parent->settled = true;

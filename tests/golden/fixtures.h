@@ -48,10 +48,7 @@ inline void expect_close(const Tensor& got, const Tensor& expected, double toler
 class Case {
  public:
   Case(const TensorFile& file, std::string name, DType dtype = DType::float32)
-      : file_(file),
-        name_(std::move(name)),
-        dtype_(dtype),
-        options_(nlohmann::json::parse(file.metadata.at(name_))) {}
+      : file_(file), name_(std::move(name)), dtype_(dtype), options_(nlohmann::json::parse(file.metadata.at(name_))) {}
 
   const std::string& name() const { return name_; }
   DType dtype() const { return dtype_; }

@@ -13,8 +13,7 @@ using Values = std::vector<double>;
 
 /// y = softmax(Q Kᵀ / √d) V for each head.
 /// qkv: [samples, tokens, 3 · heads · d] -> [samples, tokens, heads · d]
-inline Values attention(const Values& qkv, std::size_t samples, std::size_t tokens, std::size_t heads,
-                        std::size_t d) {
+inline Values attention(const Values& qkv, std::size_t samples, std::size_t tokens, std::size_t heads, std::size_t d) {
   Values y(samples * tokens * heads * d, 0.0);
   const auto at = [&](std::size_t n, std::size_t t, std::size_t part, std::size_t h, std::size_t i) {
     return qkv[(((n * tokens + t) * 3 + part) * heads + h) * d + i];

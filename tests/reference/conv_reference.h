@@ -27,9 +27,8 @@ inline Values conv2d(const Conv2dSpec& s, const Values& x, const Values& w, cons
               const std::int64_t ix = ox * s.stride - s.padding + kx * s.dilation;
               if (iy < 0 || iy >= s.height || ix < 0 || ix >= s.width) continue;
               for (std::int64_t i = 0; i < in_group; ++i)
-                sum +=
-                    x[((n * s.height + iy) * s.width + ix) * s.in_channels + o / out_group * in_group + i] *
-                    w[((o * s.kernel_h + ky) * s.kernel_w + kx) * in_group + i];
+                sum += x[((n * s.height + iy) * s.width + ix) * s.in_channels + o / out_group * in_group + i] *
+                       w[((o * s.kernel_h + ky) * s.kernel_w + kx) * in_group + i];
             }
           y.push_back(sum);
         }

@@ -18,8 +18,7 @@ inline Moments batch_moments(const Values& x, std::size_t channels) {
   const auto pixels = static_cast<double>(x.size() / channels);
   Moments m{Values(channels, 0.0), Values(channels, 0.0)};
   for (std::size_t i = 0; i < x.size(); ++i) m.mean[i % channels] += x[i] / pixels;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    m.var[i % channels] += std::pow(x[i] - m.mean[i % channels], 2) / pixels;
+  for (std::size_t i = 0; i < x.size(); ++i) m.var[i % channels] += std::pow(x[i] - m.mean[i % channels], 2) / pixels;
   return m;
 }
 
@@ -44,8 +43,7 @@ inline Values layer_norm(const Values& x, const Values& gamma, const Values& bet
   for (std::size_t row = 0; row < x.size(); row += channels) {
     double mean = 0, var = 0;
     for (std::size_t c = 0; c < channels; ++c) mean += x[row + c] / static_cast<double>(channels);
-    for (std::size_t c = 0; c < channels; ++c)
-      var += std::pow(x[row + c] - mean, 2) / static_cast<double>(channels);
+    for (std::size_t c = 0; c < channels; ++c) var += std::pow(x[row + c] - mean, 2) / static_cast<double>(channels);
     for (std::size_t c = 0; c < channels; ++c)
       y[row + c] = gamma[c] * (x[row + c] - mean) / std::sqrt(var + epsilon) + beta[c];
   }

@@ -52,8 +52,7 @@ inline Values avg_pool2d(const Shape& shape, const Values& x, std::int64_t kerne
 }
 
 /// Mean over rows floor(o·H/out_h) to ceil((o+1)·H/out_h) and the same range of columns.
-inline Values adaptive_avg_pool2d(const Shape& shape, const Values& x, std::int64_t out_h,
-                                  std::int64_t out_w) {
+inline Values adaptive_avg_pool2d(const Shape& shape, const Values& x, std::int64_t out_h, std::int64_t out_w) {
   const std::int64_t height = shape[1], width = shape[2], channels = shape[3];
   const auto begin = [](std::int64_t o, std::int64_t in, std::int64_t out) {
     return static_cast<std::int64_t>(std::floor(static_cast<double>(o * in) / static_cast<double>(out)));

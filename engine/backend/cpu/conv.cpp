@@ -18,8 +18,7 @@ std::string_view name_of(ConvAlgorithm algorithm) {
   return "?";
 }
 
-bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction,
-              const ConvTensors& t) {
+bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
   switch (algorithm) {
     case ConvAlgorithm::direct: conv_direct(spec, direction, t); return true;
     case ConvAlgorithm::winograd: return conv_winograd(spec, direction, t);

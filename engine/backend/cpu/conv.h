@@ -13,10 +13,10 @@ namespace ab::cpu {
 enum class ConvDirection { forward, backward_data, backward_weight };
 
 enum class ConvAlgorithm {
-  direct,     ///< oneDNN on NHWC activations (conv_direct.h): works for everything
-  winograd,   ///< a quarter of the multiplications of 3×3 with stride 1; channels in multiples of a vector
-  pointwise,  ///< a 1×1 convolution is a matrix product over channels
-  im2col,     ///< input patches as rows of a matrix, then one matrix product
+  direct,        ///< oneDNN on NHWC activations (conv_direct.h): works for everything
+  winograd,      ///< a quarter of the multiplications of 3×3 with stride 1; channels in multiples of a vector
+  pointwise,     ///< a 1×1 convolution is a matrix product over channels
+  im2col,        ///< input patches as rows of a matrix, then one matrix product
   image_matrix,  ///< the whole convolution as one matrix over whole images; for images of a few pixels
 };
 inline constexpr ConvAlgorithm kConvAlgorithms[] = {ConvAlgorithm::direct, ConvAlgorithm::winograd,

@@ -46,10 +46,8 @@ void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, fl
         const bool row_inside = h >= 0 && h < s.height;
         for (std::int64_t t = 0; t < s.kernel_w; ++t, to += c) {
           const std::int64_t v = input_position(s, q, t);
-          if (row_inside && v >= 0 && v < s.width)
-            std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
-          else
-            std::fill_n(to, c, 0.0f);
+          if (row_inside && v >= 0 && v < s.width) std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
+          else std::fill_n(to, c, 0.0f);
         }
       }
   });
@@ -108,22 +106,20 @@ void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
 void expand_weights_transposed(const Conv2dSpec& s, const float* w, float* turned, float* et) {
   const std::int64_t c_count = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   constexpr std::int64_t kTile = 16;  // rows and columns of the transposition that stay in cache together
-  for_each_row(Device{}, (c_count + kTile - 1) / kTile, kTile * taps * k_count,
-               [=](auto&, std::int64_t tile) {
-                 const std::int64_t begin = tile * kTile, end = std::min(begin + kTile, c_count);
-                 for (std::int64_t tap = 0; tap < taps; ++tap)
-                   for (std::int64_t k0 = 0; k0 < k_count; k0 += kTile)
-                     for (std::int64_t c = begin; c < end; ++c)
-                       for (std::int64_t k = k0; k < std::min(k0 + kTile, k_count); ++k)
-                         turned[(tap * c_count + c) * k_count + k] = w[(k * taps + tap) * c_count + c];
-               });
+  for_each_row(Device{}, (c_count + kTile - 1) / kTile, kTile * taps * k_count, [=](auto&, std::int64_t tile) {
+    const std::int64_t begin = tile * kTile, end = std::min(begin + kTile, c_count);
+    for (std::int64_t tap = 0; tap < taps; ++tap)
+      for (std::int64_t k0 = 0; k0 < k_count; k0 += kTile)
+        for (std::int64_t c = begin; c < end; ++c)
+          for (std::int64_t k = k0; k < std::min(k0 + kTile, k_count); ++k)
+            turned[(tap * c_count + c) * k_count + k] = w[(k * taps + tap) * c_count + c];
+  });
   const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
   for_each_row(Device{}, c_count, out_pixels * in_pixels * k_count, [=, &s](auto&, std::int64_t c) {
     const std::int64_t length = out_pixels * k_count;
     for (std::int64_t q = 0; q < in_pixels; ++q) std::fill_n(et + (q * c_count + c) * length, length, 0.0f);
     for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
-      std::copy_n(turned + (tap * c_count + c) * k_count, k_count,
-                  et + (q * c_count + c) * length + p * k_count);
+      std::copy_n(turned + (tap * c_count + c) * k_count, k_count, et + (q * c_count + c) * length + p * k_count);
     });
   });
 }
@@ -132,15 +128,14 @@ void expand_weights_transposed(const Conv2dSpec& s, const float* w, float* turne
 void fold_weights(const Conv2dSpec& s, const float* de, float* dw) {
   const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   const std::int64_t in_pixels = s.height * s.width;
-  for_each_row(Device{}, k_count, s.out_height() * s.out_width() * in_pixels * c,
-               [=, &s](auto&, std::int64_t k) {
-                 std::fill_n(dw + k * taps * c, taps * c, 0.0f);
-                 for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
-                   float* to = dw + (k * taps + tap) * c;
-                   const float* from = de + ((p * k_count + k) * in_pixels + q) * c;
-                   for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
-                 });
-               });
+  for_each_row(Device{}, k_count, s.out_height() * s.out_width() * in_pixels * c, [=, &s](auto&, std::int64_t k) {
+    std::fill_n(dw + k * taps * c, taps * c, 0.0f);
+    for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
+      float* to = dw + (k * taps + tap) * c;
+      const float* from = de + ((p * k_count + k) * in_pixels + q) * c;
+      for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
+    });
+  });
 }
 
 }  // namespace
@@ -162,8 +157,7 @@ bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTens
 bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.groups != 1) return false;
   const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
-  const std::int64_t out_pixels = s.out_height() * s.out_width(),
-                     in_size = s.height * s.width * s.in_channels;
+  const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
   const std::int64_t image_bytes = out_pixels * length * std::int64_t{sizeof(float)};
   const std::int64_t chunk = std::clamp<std::int64_t>(kPatchBytes / image_bytes, 1, s.batch);
   auto* patches = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(chunk * image_bytes)));

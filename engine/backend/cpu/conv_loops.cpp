@@ -28,8 +28,7 @@ template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::i
 
 }  // namespace
 
-template <class T>
-void conv2d_forward_loops(const Conv2dSpec& s, const T* x, const T* w, const T* bias, T* y) {
+template <class T> void conv2d_forward_loops(const Conv2dSpec& s, const T* x, const T* w, const T* bias, T* y) {
   const std::int64_t pixels = s.batch * s.out_height() * s.out_width();
   for (std::int64_t i = 0; i < pixels; ++i)
     for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : T{0};

@@ -10,8 +10,7 @@
 namespace ab::cpu {
 
 /// `bias` may be null. T is float or double.
-template <class T>
-void conv2d_forward_loops(const Conv2dSpec& spec, const T* x, const T* w, const T* bias, T* y);
+template <class T> void conv2d_forward_loops(const Conv2dSpec& spec, const T* x, const T* w, const T* bias, T* y);
 template <class T> void conv2d_backward_data_loops(const Conv2dSpec& spec, const T* dy, const T* w, T* dx);
 template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& spec, const T* dy, const T* x, T* dw);
 

@@ -32,23 +32,21 @@ namespace {
 bool winograd_pays(const Conv2dSpec& s) {
   const auto covered = [](std::int64_t size) { return (size + 3) / 4 * 4; };
   const std::int64_t h = s.out_height(), w = s.out_width();
-  return kWinogradIsFast && s.kernel_h == 3 && s.kernel_w == 3 && s.stride == 1 && s.padding <= 2 &&
-         s.dilation == 1 && s.groups == 1 && s.in_channels % 16 == 0 && s.out_channels % 16 == 0 &&
-         covered(h) * covered(w) <= 2 * h * w && s.batch * covered(h) * covered(w) >= 32 * 16;
+  return kWinogradIsFast && s.kernel_h == 3 && s.kernel_w == 3 && s.stride == 1 && s.padding <= 2 && s.dilation == 1 &&
+         s.groups == 1 && s.in_channels % 16 == 0 && s.out_channels % 16 == 0 && covered(h) * covered(w) <= 2 * h * w &&
+         s.batch * covered(h) * covered(w) >= 32 * 16;
 }
 
 // One matrix over whole images multiplies (H·W)² pixel pairs where im2col multiplies 9·H·W: up to 2×2 that is
 // less. It writes the expanded weights once per call, which a batch has to pay for.
 bool image_matrix_pays(const Conv2dSpec& s, ConvDirection direction) {
-  return s.groups == 1 && s.kernel_h == 3 && s.kernel_w == 3 && s.height * s.width <= 4 &&
-         s.in_channels >= 64 && s.out_channels >= 64 &&
-         s.batch >= (direction == ConvDirection::forward ? 64 : 32);
+  return s.groups == 1 && s.kernel_h == 3 && s.kernel_w == 3 && s.height * s.width <= 4 && s.in_channels >= 64 &&
+         s.out_channels >= 64 && s.batch >= (direction == ConvDirection::forward ? 64 : 32);
 }
 
 // oneDNN's direct 1×1 kernel is as fast as the matrix product while both channel counts are small.
 bool pointwise_pays(const Conv2dSpec& s) {
-  return s.is_pointwise() && std::min(s.in_channels, s.out_channels) >= 32 &&
-         s.in_channels * s.out_channels >= 64 * 64;
+  return s.is_pointwise() && std::min(s.in_channels, s.out_channels) >= 32 && s.in_channels * s.out_channels >= 64 * 64;
 }
 
 // Weight gradients of strided convolutions with many channels: 70 ms against 88 for 128→128 on 56×56.

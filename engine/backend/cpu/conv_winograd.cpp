@@ -113,9 +113,7 @@ struct Tiling {
   struct Place {
     std::int64_t image, row, column;  ///< the first element of the tile in the result
   };
-  Place place(std::int64_t tile) const {
-    return {tile / (down * across), tile / across % down * 4, tile % across * 4};
-  }
+  Place place(std::int64_t tile) const { return {tile / (down * across), tile / across % down * 4, tile % across * 4}; }
   std::int64_t offset(std::int64_t image, std::int64_t h, std::int64_t w) const {
     return ((image * height + h) * width + w) * channels;
   }
@@ -142,8 +140,8 @@ struct Transformed {
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
 /// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
-void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first,
-                     std::int64_t count, const Transformed& v) {
+void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first, std::int64_t count,
+                     const Transformed& v) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
@@ -181,8 +179,8 @@ void transform_output_gradient(const Tiling& g, const float* dy, std::int64_t fi
 }
 
 /// y = Aᵀ m A + bias
-void transform_output(const Tiling& g, const Transformed& m, const float* bias, std::int64_t first,
-                      std::int64_t count, float* y) {
+void transform_output(const Tiling& g, const Transformed& m, const float* bias, std::int64_t first, std::int64_t count,
+                      float* y) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &m](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     for (std::int64_t k = 0; k < g.channels; k += kWidth) {
@@ -202,20 +200,18 @@ void transform_output(const Tiling& g, const Transformed& m, const float* bias, 
 /// gathered.
 void transform_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
   const std::int64_t c_count = s.in_channels, k_step = 9 * c_count;
-  for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4,
-               [=, &u](auto&, std::int64_t row) {
-                 const std::int64_t k = row * kWidth;
-                 for (std::int64_t c = 0; c < c_count; ++c) {
-                   Vector kernel[3][3], out[6][6];
-                   for (std::int64_t tap = 0; tap < 9; ++tap)
-                     for (std::int64_t lane = 0; lane < kWidth; ++lane)
-                       kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
-                   transform_both<3, 6>(weight_transform, kernel, out);
-                   float* to = u.at(0, c, k);
-                   for (std::int64_t e = 0; e < kPlaces; ++e)
-                     store(to + e * u.place_step(), out[e / 6][e % 6]);
-                 }
-               });
+  for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4, [=, &u](auto&, std::int64_t row) {
+    const std::int64_t k = row * kWidth;
+    for (std::int64_t c = 0; c < c_count; ++c) {
+      Vector kernel[3][3], out[6][6];
+      for (std::int64_t tap = 0; tap < 9; ++tap)
+        for (std::int64_t lane = 0; lane < kWidth; ++lane)
+          kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
+      transform_both<3, 6>(weight_transform, kernel, out);
+      float* to = u.at(0, c, k);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
+    }
+  });
 }
 
 /// The same with the kernel turned by 180° and the channels exchanged, for dx: u[36][C / panel][K][panel].
@@ -224,8 +220,7 @@ void transform_turned_weights(const Conv2dSpec& s, const float* w, const Transfo
   for_each_row(Device{}, s.out_channels, kPlaces * c_count * 4, [=, &u](auto&, std::int64_t k) {
     for (std::int64_t c = 0; c < c_count; c += kWidth) {
       Vector kernel[3][3], out[6][6];
-      for (std::int64_t tap = 0; tap < 9; ++tap)
-        kernel[tap / 3][tap % 3] = load(w + (k * 9 + 8 - tap) * c_count + c);
+      for (std::int64_t tap = 0; tap < 9; ++tap) kernel[tap / 3][tap % 3] = load(w + (k * 9 + 8 - tap) * c_count + c);
       transform_both<3, 6>(weight_transform, kernel, out);
       float* to = u.at(0, k, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
@@ -262,10 +257,8 @@ template <int Vectors> void multiply(const Product& p, const float* a, const flo
 }
 
 void multiply(const Product& p, std::int64_t panel, const float* a, const float* b, float* c) {
-  if (panel == kWidth)
-    multiply<1>(p, a, b, c);
-  else
-    multiply<2>(p, a, b, c);
+  if (panel == kWidth) multiply<1>(p, a, b, c);
+  else multiply<2>(p, a, b, c);
 }
 
 /// m[e] = v[e] · u[e] for all 36 places and `count` tiles, rounded up to whole groups of rows
@@ -280,8 +273,7 @@ void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t cou
   for_each_row(Device{}, kPlaces * panels, count * v.channels * m.panel, [=](auto&, std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
     for (std::int64_t t = 0; t < count; t += kRows)
-      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel),
-               m.matrix(e, panel) + t * m.panel);
+      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel), m.matrix(e, panel) + t * m.panel);
   });
 }
 
@@ -306,8 +298,7 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
       const float* from = du.at(0, k, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * du.place_step());
       transform_both<6, 3>(weight_gradient_transform, in, out);
-      for (std::int64_t tap = 0; tap < 9; ++tap)
-        store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
+      for (std::int64_t tap = 0; tap < 9; ++tap) store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
     }
   });
 }
@@ -316,8 +307,7 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
 
 std::int64_t chunk_tiles(std::int64_t tiles, std::int64_t channels) {
   const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
-  const std::int64_t fitting =
-      std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
+  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
   return (std::min(fitting, tiles) + kRows - 1) / kRows * kRows;
 }
 
@@ -340,13 +330,10 @@ struct Workspace {
 /// one.
 void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, std::int64_t padding,
               const float* in, const float* w, const float* bias, float* out) {
-  const std::int64_t tiles = to.batch * to.down * to.across,
-                     chunk = chunk_tiles(tiles, from.channels + to.channels);
+  const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
   const Workspace work(chunk, from.channels, from.channels, to.channels, to.channels);
-  if (turned)
-    transform_turned_weights(s, w, work.u);
-  else
-    transform_weights(s, w, work.u);
+  if (turned) transform_turned_weights(s, w, work.u);
+  else transform_weights(s, w, work.u);
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
     transform_input(from, padding, in, first, count, work.v);
@@ -355,8 +342,7 @@ void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling
   }
 }
 
-void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles,
-                     const ConvTensors& t) {
+void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const ConvTensors& t) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
   const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
   const Workspace work(chunk, s.in_channels, s.out_channels, s.in_channels, s.out_channels);
@@ -372,21 +358,17 @@ void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y
 }  // namespace
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 ||
-      s.padding > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
+  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding > 2 ||
+      s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
     return false;
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
-  const std::int64_t down = cut(data ? s.height : s.out_height()),
-                     across = cut(data ? s.width : s.out_width());
+  const std::int64_t down = cut(data ? s.height : s.out_height()), across = cut(data ? s.width : s.out_width());
   const Tiling x{s.batch, s.height, s.width, s.in_channels, down, across};
   const Tiling y{s.batch, s.out_height(), s.out_width(), s.out_channels, down, across};
-  if (direction == ConvDirection::forward)
-    convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
-  else if (data)
-    convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
-  else
-    backward_weight(s, x, y, t);
+  if (direction == ConvDirection::forward) convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
+  else if (data) convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
+  else backward_weight(s, x, y, t);
   return true;
 }
 

@@ -18,10 +18,10 @@ namespace {
 
 using cpu::ConvDirection;
 
-void conv_float32(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w,
-                  const Tensor& bias, const Tensor& y) {
-  const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(),
-                                 bias.defined() ? bias.data<float>() : nullptr, y.data<float>()};
+void conv_float32(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w, const Tensor& bias,
+                  const Tensor& y) {
+  const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(), bias.defined() ? bias.data<float>() : nullptr,
+                                 y.data<float>()};
   const cpu::ConvAlgorithm best = cpu::select_conv(spec, direction);
   if (!cpu::run_conv(best, spec, direction, tensors))
     cpu::run_conv(cpu::ConvAlgorithm::direct, spec, direction, tensors);
@@ -73,14 +73,13 @@ class CpuBackend final : public Backend {
     apply_epilogue(dx, {.grad = of_x});
   }
 
-  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
-                              const Tensor& dw, const Tensor& db) override {
+  void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                              const Tensor& db) override {
     if (db.defined()) column_sums(dy, db);
     if (dy.numel() == 0) return dw.set_zero();
     if (dw.dtype() == DType::float64)
       return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());
-    if (dw.dtype() == DType::float32)
-      return conv_float32(spec, ConvDirection::backward_weight, x, dw, {}, dy);
+    if (dw.dtype() == DType::float32) return conv_float32(spec, ConvDirection::backward_weight, x, dw, {}, dy);
     const Tensor dw32(dw.shape());
     conv_float32(spec, ConvDirection::backward_weight, cpu::to_float32(x), dw32, {}, cpu::to_float32(dy));
     cpu::round_from_float32(dw32, dw);

@@ -55,8 +55,8 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
   const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
   const int lda = std::max(1, transpose_a ? rows : inner), ldb = std::max(1, transpose_b ? inner : columns);
   const int ldc = std::max(1, columns);
-  dgemm_(transpose_b ? "T" : "N", transpose_a ? "T" : "N", &columns, &rows, &inner, &alpha, b, &ldb, a, &lda,
-         &beta, c, &ldc);
+  dgemm_(transpose_b ? "T" : "N", transpose_a ? "T" : "N", &columns, &rows, &inner, &alpha, b, &ldb, a, &lda, &beta, c,
+         &ldc);
 }
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {

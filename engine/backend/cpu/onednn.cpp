@@ -20,8 +20,8 @@ dnnl::primitive_attr user_scratchpad() {
 #if DNNL_VERSION_MAJOR < 3
 
 Forward::primitive_desc forward_desc(const dnnl::engine& engine, const OneDnnConvDesc& d) {
-  const Forward::desc op(kTraining, kDirect, d.src, d.weights, d.bias, d.dst, d.strides, d.dilations,
-                         d.padding, d.padding);
+  const Forward::desc op(kTraining, kDirect, d.src, d.weights, d.bias, d.dst, d.strides, d.dilations, d.padding,
+                         d.padding);
   return {op, user_scratchpad(), engine};
 }
 
@@ -29,8 +29,7 @@ Forward::primitive_desc forward_desc(const dnnl::engine& engine, const OneDnnCon
 template <class Gradient>
 typename Gradient::primitive_desc backward_desc(const dnnl::engine& engine, const OneDnnConvDesc& d,
                                                 const Forward::primitive_desc& hint) {
-  const typename Gradient::desc op(kDirect, d.src, d.weights, d.dst, d.strides, d.dilations, d.padding,
-                                   d.padding);
+  const typename Gradient::desc op(kDirect, d.src, d.weights, d.dst, d.strides, d.dilations, d.padding, d.padding);
   return {op, user_scratchpad(), engine, hint};
 }
 
@@ -53,11 +52,9 @@ typename Gradient::primitive_desc backward_desc(const dnnl::engine& engine, cons
 
 }  // namespace
 
-OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction,
-                                     const OneDnnConvDesc& d) {
+OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction, const OneDnnConvDesc& d) {
   const Forward::primitive_desc forward = forward_desc(engine, d);
-  if (direction == ConvDirection::forward)
-    return {Forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
+  if (direction == ConvDirection::forward) return {Forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
   if (direction == ConvDirection::backward_data) {
     const auto backward = backward_desc<BackwardData>(engine, d, forward);
     return {BackwardData(backward), backward.weights_desc(), backward.scratchpad_desc()};

@@ -23,7 +23,6 @@ struct OneDnnConvPrimitive {
 };
 
 /// Compiles with a caller-owned scratchpad: oneDNN's own one is tied to the creating thread.
-OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction,
-                                     const OneDnnConvDesc& desc);
+OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction, const OneDnnConvDesc& desc);
 
 }  // namespace ab::cpu

@@ -31,10 +31,9 @@ struct OneDnnConvKeyHash {
   std::size_t operator()(const OneDnnConvKey& key) const {
     const Conv2dSpec& s = key.spec;
     std::uint64_t hash = 0;
-    for (const std::int64_t v :
-         {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride, s.padding,
-          s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
-          static_cast<std::int64_t>(key.direction)})
+    for (const std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
+                                 s.stride, s.padding, s.dilation, s.groups, std::int64_t{key.threads},
+                                 std::int64_t{key.bias}, static_cast<std::int64_t>(key.direction)})
       hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
     return hash;
   }
@@ -93,8 +92,7 @@ OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
   if (compiled.weights != caller_weights(key.spec)) {
     constexpr std::size_t kAlignment = 64;
     inner_weights_ = unbound(compiled.weights);
-    reorder_ =
-        writes_weights_ ? dnnl::reorder(inner_weights_, weights_) : dnnl::reorder(weights_, inner_weights_);
+    reorder_ = writes_weights_ ? dnnl::reorder(inner_weights_, weights_) : dnnl::reorder(weights_, inner_weights_);
     scratchpad_offset_ = (compiled.weights.get_size() + kAlignment - 1) / kAlignment * kAlignment;
   }
   arguments_ = {{key.direction == ConvDirection::backward_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, x_},

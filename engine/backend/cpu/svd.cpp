@@ -18,16 +18,14 @@ constexpr double kSafeRatio = 1e-4;
 void check_finite(const Tensor& w) {
   const auto values = w.span<float>();
   const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
-  AB_CHECK_KIND(
-      numerics, finite,
-      "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
-      w.shape().str());
+  AB_CHECK_KIND(numerics, finite,
+                "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
+                w.shape().str());
 }
 
 void check_converged(int info, const Tensor& w) {
   AB_ASSERT(info >= 0);
-  AB_CHECK_KIND(numerics, info == 0,
-                "svd: the iteration did not converge on the {} matrix; try the other method",
+  AB_CHECK_KIND(numerics, info == 0, "svd: the iteration did not converge on the {} matrix; try the other method",
                 w.shape().str());
 }
 
@@ -39,8 +37,7 @@ void fix_signs(const Svd& svd) {
   std::vector<float> signs(static_cast<std::size_t>(n), 1.0f);
   for (std::int64_t j = 0; j < n; ++j) {
     float* row = vt + j * n;
-    const float peak =
-        *std::max_element(row, row + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const float peak = *std::max_element(row, row + n, [](float a, float b) { return std::abs(a) < std::abs(b); });
     if (peak >= 0) continue;
     signs[static_cast<std::size_t>(j)] = -1.0f;
     std::transform(row, row + n, row, std::negate{});
@@ -96,8 +93,7 @@ void orthonormalise_columns(const Tensor& y) {
   std::vector<double> work(static_cast<std::size_t>(work_size));
   dgeqrf_(&m, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
   AB_ASSERT(info == 0);
-  for (std::size_t j = 0; j < r_signs.size(); ++j)
-    r_signs[j] = a[j * static_cast<std::size_t>(m) + j] < 0 ? -1 : 1;
+  for (std::size_t j = 0; j < r_signs.size(); ++j) r_signs[j] = a[j * static_cast<std::size_t>(m) + j] < 0 ? -1 : 1;
   dorgqr_(&m, &n, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
   AB_ASSERT(info == 0);
   for (std::int64_t i = 0; i < m; ++i)
@@ -108,8 +104,7 @@ void orthonormalise_columns(const Tensor& y) {
 Svd svd_gram(const Tensor& w) {
   const std::int64_t m = w.dim(0), n = w.dim(1);
   const Tensor w64({m, n}, DType::float64), y({m, n}, DType::float64);
-  for_each_index(Device{}, m * n,
-                 [in = w.data<float>(), out = w64.data<double>()](std::int64_t i) { out[i] = in[i]; });
+  for_each_index(Device{}, m * n, [in = w.data<float>(), out = w64.data<double>()](std::int64_t i) { out[i] = in[i]; });
   const GramEigen eigen = gram_eigen(w64, w);
 
   std::vector<double> sigma(static_cast<std::size_t>(n));
@@ -119,8 +114,7 @@ Svd svd_gram(const Tensor& w) {
   std::vector<double> scale(sigma.size(), 1.0);
   if (sigma.back() > kSafeRatio * sigma.front())
     std::transform(sigma.begin(), sigma.end(), scale.begin(), [](double s) { return 1.0 / s; });
-  else
-    orthonormalise_columns(y);
+  else orthonormalise_columns(y);
 
   Svd result{Tensor({m, n}), Tensor({n}), Tensor({n, n})};
   for_each_row(Device{}, m, n, [&](auto&, std::int64_t i) {
@@ -128,8 +122,7 @@ Svd svd_gram(const Tensor& w) {
       result.u.data<float>()[i * n + j] =
           static_cast<float>(y.data<double>()[i * n + j] * scale[static_cast<std::size_t>(j)]);
   });
-  std::transform(sigma.begin(), sigma.end(), result.s.data<float>(),
-                 [](double s) { return static_cast<float>(s); });
+  std::transform(sigma.begin(), sigma.end(), result.s.data<float>(), [](double s) { return static_cast<float>(s); });
   std::transform(eigen.vectors.data<double>(), eigen.vectors.data<double>() + n * n, result.vt.data<float>(),
                  [](double v) { return static_cast<float>(v); });
   return result;

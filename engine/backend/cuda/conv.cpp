@@ -44,7 +44,11 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
   CudnnConv& conv = libraries.conv(key);
   const bool may_have_sums = sums && (conv.has_sums() || conv.candidates() > 1);
   const Tensor totals = may_have_sums ? Tensor({2, spec.out_channels}, DType::float32, y.device()) : Tensor();
-  const CudnnConvData data{x.raw(), w.raw(), y.raw(), address_of(epilogue.bias), address_of(epilogue.grad.saved),
+  const CudnnConvData data{x.raw(),
+                           w.raw(),
+                           y.raw(),
+                           address_of(epilogue.bias),
+                           address_of(epilogue.grad.saved),
                            may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
@@ -81,10 +85,8 @@ void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Te
 Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y) {
   Tensor sums;
-  if (spec.is_pointwise() || y.numel() == 0)
-    conv2d_forward(libraries, spec, x, w, {bias}, y);
-  else
-    run_cudnn(libraries, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
+  if (spec.is_pointwise() || y.numel() == 0) conv2d_forward(libraries, spec, x, w, {bias}, y);
+  else run_cudnn(libraries, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
   return sums;
 }
 

@@ -33,8 +33,7 @@ CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64
     const auto count = static_cast<std::int32_t>(key.batch);
     const std::int64_t stride = strides.batch > 0 ? strides.batch : rows * columns;
     AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                             sizeof stride));
+    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
   }
   return layout;
 }
@@ -88,12 +87,12 @@ CublasLtMatmulPreference preference(const GemmKey& key) {
 
 std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
   std::size_t hash = 0;
-  for (std::int64_t v : {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
-                         static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a},
-                         std::int64_t{key.align_b}, std::int64_t{key.align_c}, key.batch, key.strides_a.row,
-                         key.strides_a.batch, key.strides_b.row, key.strides_b.batch, key.strides_c.row,
-                         key.strides_c.batch, std::int64_t{key.tf32}, static_cast<std::int64_t>(key.epilogue),
-                         static_cast<std::int64_t>(key.choice)})
+  for (std::int64_t v :
+       {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
+        static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a}, std::int64_t{key.align_b},
+        std::int64_t{key.align_c}, key.batch, key.strides_a.row, key.strides_a.batch, key.strides_b.row,
+        key.strides_b.batch, key.strides_c.row, key.strides_c.batch, std::int64_t{key.tf32},
+        static_cast<std::int64_t>(key.epilogue), static_cast<std::int64_t>(key.choice)})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -117,9 +116,9 @@ void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, c
   set_epilogue(epilogue, reinterpret_cast<void*>(kBiasAlignment));
   std::vector<cublasLtMatmulHeuristicResult_t> results(key.choice == PlanChoice::timed ? kTimedAlgorithms : 1);
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), preference(key).get(),
-      static_cast<int>(results.size()), results.data(), &found);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
+                                     preference(key).get(), static_cast<int>(results.size()), results.data(), &found);
   if (status != CUBLAS_STATUS_SUCCESS) return;
   results.resize(static_cast<std::size_t>(found));
   for (const cublasLtMatmulHeuristicResult_t& result : results)
@@ -142,8 +141,8 @@ void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a,
   const bool is_double = dtype_ == DType::float64;
   const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;
   const void* beta_of_type = is_double ? static_cast<const void*>(&beta) : &beta32;
-  AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c,
-                         c_.get(), c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
+  AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c, c_.get(),
+                         c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
 }
 
 }  // namespace ab::cuda

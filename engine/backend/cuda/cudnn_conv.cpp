@@ -10,7 +10,16 @@ namespace ab::cuda {
 namespace {
 
 enum TensorId : std::int64_t {
-  kX = 1, kW = 2, kY = 3, kBias = 4, kProduct = 5, kSum = 6, kSaved = 7, kSquare = 8, kSums = 9, kSumsOfSquares = 10
+  kX = 1,
+  kW = 2,
+  kY = 3,
+  kBias = 4,
+  kProduct = 5,
+  kSum = 6,
+  kSaved = 7,
+  kSquare = 8,
+  kSums = 9,
+  kSumsOfSquares = 10
 };
 
 /// cuDNN's names for one direction of convolution.
@@ -104,13 +113,10 @@ CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
   CudnnDescriptor operation(names.descriptor);
   operation.set(names.geometry, conv_geometry(key))
       .set(names.x, input_tensor(role(kX), key))
-      .set(names.w,
-           channels_last_tensor(kW, key, s.out_channels, s.in_channels / s.groups, s.kernel_h, s.kernel_w))
+      .set(names.w, channels_last_tensor(kW, key, s.out_channels, s.in_channels / s.groups, s.kernel_h, s.kernel_w))
       .set(names.y, output_tensor(role(kY), key));
-  if (key.dtype == DType::float64)
-    operation.set(names.alpha, 1.0).set(names.beta, 0.0);
-  else
-    operation.set(names.alpha, 1.0f).set(names.beta, 0.0f);
+  if (key.dtype == DType::float64) operation.set(names.alpha, 1.0).set(names.beta, 0.0);
+  else operation.set(names.alpha, 1.0f).set(names.beta, 0.0f);
   operation.finalize();
   return operation;
 }
@@ -144,9 +150,8 @@ CudnnDescriptor graph_of(const CudnnConvKey& key, const CudnnTarget& target) {
                                              channels_last_tensor(kBias, key, 1, key.spec.out_channels, 1, 1),
                                              output_tensor(has_activation ? kSum : kY, key)));
   if (has_activation)
-    operations.push_back(activation_operation(key.activation, key.dtype,
-                                              output_tensor(key.has_bias ? kSum : kProduct, key),
-                                              output_tensor(kY, key)));
+    operations.push_back(activation_operation(
+        key.activation, key.dtype, output_tensor(key.has_bias ? kSum : kProduct, key), output_tensor(kY, key)));
   if (key.grad != Activation::none)
     operations.push_back(activation_grad_operation(key.grad, key.dtype, input_tensor(kProduct, key),
                                                    input_tensor(kSaved, key), input_tensor(kX, key)));
@@ -173,18 +178,31 @@ std::string_view name_of(ConvDirection direction) {
 std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
   const Conv2dSpec& s = key.spec;
   std::size_t hash = 0;
-  for (std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-                         s.stride, s.padding, s.dilation, s.groups, static_cast<std::int64_t>(key.direction),
-                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
-                         std::int64_t{key.has_bias}, static_cast<std::int64_t>(key.activation),
-                         static_cast<std::int64_t>(key.grad), static_cast<std::int64_t>(key.choice),
+  for (std::int64_t v : {s.batch,
+                         s.height,
+                         s.width,
+                         s.in_channels,
+                         s.out_channels,
+                         s.kernel_h,
+                         s.kernel_w,
+                         s.stride,
+                         s.padding,
+                         s.dilation,
+                         s.groups,
+                         static_cast<std::int64_t>(key.direction),
+                         static_cast<std::int64_t>(key.dtype),
+                         key.alignment,
+                         std::int64_t{key.tf32},
+                         std::int64_t{key.has_bias},
+                         static_cast<std::int64_t>(key.activation),
+                         static_cast<std::int64_t>(key.grad),
+                         static_cast<std::int64_t>(key.choice),
                          std::int64_t{key.has_sums}})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
 
-CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target)
-    : out_channels_(key.spec.out_channels) {
+CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target) : out_channels_(key.spec.out_channels) {
   const CudnnConvKey plain = key.without_sums();
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
     graphs_.push_back(graph_of(part, target));
@@ -211,12 +229,12 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target)
   const bool repeats = key.choice == PlanChoice::deterministic;
   throw Error(
       ErrorKind::communication,
-      fmt::format(
-          "cuDNN {} has no plan{} for conv2d {} in {} (batch {}, {}×{}, {} → {} channels, kernel {}×{}, "
-          "stride {}, padding {}, dilation {}, groups {}); try a different batch size or element type{}",
-          cudnnGetVersion(), repeats ? " that repeats bit for bit" : "", name_of(key.direction),
-          ab::name_of(key.dtype), s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-          s.stride, s.padding, s.dilation, s.groups, repeats ? ", or leave out --deterministic" : ""));
+      fmt::format("cuDNN {} has no plan{} for conv2d {} in {} (batch {}, {}×{}, {} → {} channels, kernel {}×{}, "
+                  "stride {}, padding {}, dilation {}, groups {}); try a different batch size or element type{}",
+                  cudnnGetVersion(), repeats ? " that repeats bit for bit" : "", name_of(key.direction),
+                  ab::name_of(key.dtype), s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h,
+                  s.kernel_w, s.stride, s.padding, s.dilation, s.groups,
+                  repeats ? ", or leave out --deterministic" : ""));
 }
 
 void CudnnConv::keep(std::size_t i) {

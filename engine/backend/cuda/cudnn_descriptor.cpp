@@ -13,8 +13,7 @@ CudnnDescriptor::~CudnnDescriptor() {
   if (raw_) cudnnBackendDestroyDescriptor(raw_);
 }
 
-CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
-    : raw_(std::exchange(other.raw_, nullptr)) {}
+CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
 
 CudnnDescriptor& CudnnDescriptor::operator=(CudnnDescriptor&& other) noexcept {
   std::swap(raw_, other.raw_);
@@ -43,12 +42,11 @@ std::int64_t CudnnDescriptor::get_int64(cudnnBackendAttributeName_t name) const 
   return value;
 }
 
-std::vector<cudnnBackendNumericalNote_t> CudnnDescriptor::get_numerical_notes(
-    cudnnBackendAttributeName_t name) const {
+std::vector<cudnnBackendNumericalNote_t> CudnnDescriptor::get_numerical_notes(cudnnBackendAttributeName_t name) const {
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   std::int64_t count = 0;
-  AB_CUDA(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                   &count, notes.data()));
+  AB_CUDA(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+                                   notes.data()));
   notes.resize(static_cast<std::size_t>(count));
   return notes;
 }
@@ -60,8 +58,7 @@ std::vector<CudnnDescriptor> CudnnDescriptor::get_descriptors(cudnnBackendAttrib
   std::vector<cudnnBackendDescriptor_t> raw_parts;
   for (std::int64_t i = 0; i < at_most; ++i) raw_parts.push_back(parts.emplace_back(type).raw());
   std::int64_t count = 0;
-  AB_CUDA(
-      cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, at_most, &count, raw_parts.data()));
+  AB_CUDA(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, at_most, &count, raw_parts.data()));
   // cuDNN reports how many there are in all, which may be more than there was room for.
   while (std::cmp_greater(parts.size(), count)) parts.pop_back();
   return parts;

@@ -14,9 +14,8 @@
 namespace ab::cuda {
 
 template <class T>
-inline constexpr cudnnBackendAttributeType_t kAttributeType = [] {
-  static_assert(sizeof(T) == 0, "cuDNN has no attribute type for this C++ type, or it is not listed here");
-}();
+inline constexpr cudnnBackendAttributeType_t kAttributeType =
+    [] { static_assert(sizeof(T) == 0, "cuDNN has no attribute type for this C++ type, or it is not listed here"); }();
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<std::int64_t> = CUDNN_TYPE_INT64;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<float> = CUDNN_TYPE_FLOAT;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<double> = CUDNN_TYPE_DOUBLE;
@@ -24,23 +23,18 @@ template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<char> = 
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<bool> = CUDNN_TYPE_BOOLEAN;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<void*> = CUDNN_TYPE_VOID_PTR;
 template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
+template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
 template <>
-inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnConvolutionMode_t> =
-    CUDNN_TYPE_CONVOLUTION_MODE;
+inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
 template <>
-inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnReduceTensorOp_t> =
-    CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnReduceTensorOp_t> = CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
 template <>
 inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnNanPropagation_t> = CUDNN_TYPE_NAN_PROPOGATION;
+template <> inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
-inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
-template <>
-inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendNumericalNote_t> =
-    CUDNN_TYPE_NUMERICAL_NOTE;
+inline constexpr cudnnBackendAttributeType_t kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
 class CudnnDescriptor {
  public:
@@ -64,8 +58,8 @@ class CudnnDescriptor {
   std::int64_t get_int64(cudnnBackendAttributeName_t name) const;
   std::vector<cudnnBackendNumericalNote_t> get_numerical_notes(cudnnBackendAttributeName_t name) const;
   /// Up to `at_most` descriptors of the given type that cuDNN fills in.
-  std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,
-                                               cudnnBackendDescriptorType_t type, std::int64_t at_most) const;
+  std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                                               std::int64_t at_most) const;
 
   CudnnDescriptor& finalize();
   /// For descriptors that cuDNN may rightly refuse: heuristics and plans.
@@ -74,8 +68,8 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t raw() const { return raw_; }
 
  private:
-  CudnnDescriptor& set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                           std::int64_t count, const void* values);
+  CudnnDescriptor& set_raw(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                           const void* values);
 
   cudnnBackendDescriptor_t raw_ = nullptr;
 };

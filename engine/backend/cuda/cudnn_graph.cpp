@@ -35,14 +35,11 @@ cudnnDataType_t storage_type(DType dtype, std::string_view operation) {
     case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
     case DType::float16: return CUDNN_DATA_HALF;
     case DType::float64: return CUDNN_DATA_DOUBLE;
-    default:
-      throw Error(ErrorKind::config, fmt::format("{}: a GPU cannot compute with {}", operation, name_of(dtype)));
+    default: throw Error(ErrorKind::config, fmt::format("{}: a GPU cannot compute with {}", operation, name_of(dtype)));
   }
 }
 
-cudnnDataType_t compute_type(DType dtype) {
-  return dtype == DType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
-}
+cudnnDataType_t compute_type(DType dtype) { return dtype == DType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
 
 bool keeps_precision(const NumericalNotes& notes, DType dtype, bool tf32) {
   if (contains(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;

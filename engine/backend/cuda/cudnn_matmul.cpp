@@ -47,8 +47,7 @@ CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {
   std::vector<CudnnDescriptor> operations;
   if (key.grad != Activation::none) {
     operations.push_back(product_operation(key, result(kProduct)));
-    operations.push_back(
-        activation_grad_operation(key.grad, key.dtype, result(kProduct), result(kSaved), result(kC)));
+    operations.push_back(activation_grad_operation(key.grad, key.dtype, result(kProduct), result(kSaved), result(kC)));
   } else {
     operations.push_back(product_operation(key, result(key.has_bias ? kProduct : kZ)));
     if (key.has_bias)
@@ -63,10 +62,10 @@ CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {
 
 std::size_t CudnnMatmulKeyHash::operator()(const CudnnMatmulKey& key) const {
   std::size_t hash = 0;
-  for (std::int64_t v : {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
-                         static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32},
-                         std::int64_t{key.has_bias}, std::int64_t{key.stores_z},
-                         static_cast<std::int64_t>(key.activation), static_cast<std::int64_t>(key.grad)})
+  for (std::int64_t v :
+       {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
+        static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32}, std::int64_t{key.has_bias},
+        std::int64_t{key.stores_z}, static_cast<std::int64_t>(key.activation), static_cast<std::int64_t>(key.grad)})
     hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
   return hash;
 }
@@ -83,10 +82,8 @@ CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnTarget& target) {
 }
 
 void CudnnMatmul::keep(std::size_t i) {
-  if (is_fused(i))
-    has_separate_ = false;
-  else
-    plan_.reset();
+  if (is_fused(i)) has_separate_ = false;
+  else plan_.reset();
 }
 
 void CudnnMatmul::execute(cudnnHandle_t handle, const CudnnMatmulData& data, void* workspace) const {

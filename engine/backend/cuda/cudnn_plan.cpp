@@ -77,10 +77,8 @@ std::vector<CudnnPlan> find_plans(const CudnnDescriptor& graph, const CudnnTarge
       const NumericalNotes notes = numerical_notes(config);
       if (!is_precise(notes)) continue;
       const bool is_deterministic = !contains(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-      if (is_deterministic || choice == PlanChoice::timed)
-        try_config(config, is_deterministic);
-      else
-        put_off.push_back(std::move(config));
+      if (is_deterministic || choice == PlanChoice::timed) try_config(config, is_deterministic);
+      else put_off.push_back(std::move(config));
     }
   }
   if (choice == PlanChoice::heuristic)

@@ -78,9 +78,8 @@ void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue
 void run_cublaslt(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                   const Epilogue& epilogue) {
   const GemmEpilogue fusible = is_aligned(epilogue.bias) ? GemmEpilogue::bias : GemmEpilogue::none;
-  run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, [&](bool has_bias) {
-    apply_epilogue(c, has_bias ? epilogue.without_bias() : epilogue);
-  });
+  run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias,
+      [&](bool has_bias) { apply_epilogue(c, has_bias ? epilogue.without_bias() : epilogue); });
 }
 
 /// Whether cuDNN may be asked for the product with its activation.
@@ -116,8 +115,8 @@ void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, con
   if (!may_be_fused(spec, c, epilogue) || c.numel() == 0 || a.numel() == 0) return separate();
 
   CudnnMatmul& matmul = libraries.matmul(matmul_key(spec, a, b, c, epilogue));
-  const CudnnMatmulData data{a.raw(),  b.raw(),  c.raw(), address_of(epilogue.bias), address_of(epilogue.z),
-                             address_of(epilogue.grad.saved)};
+  const CudnnMatmulData data{
+      a.raw(), b.raw(), c.raw(), address_of(epilogue.bias), address_of(epilogue.z), address_of(epilogue.grad.saved)};
   const auto execute = [&](std::size_t i) {
     if (!matmul.is_fused(i)) return separate();
     matmul.execute(libraries.cudnn(), data, libraries.stream().workspace(matmul.workspace_bytes()));

@@ -17,13 +17,16 @@ std::string describe(cudnnStatus_t status);
 std::string describe(cusolverStatus_t status);
 
 inline void check_status(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] throw_failed_call(call, describe(status));
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
+    throw_failed_call(call, describe(status));
 }
 inline void check_status(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] throw_failed_call(call, describe(status));
+  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
+    throw_failed_call(call, describe(status));
 }
 inline void check_status(cusolverStatus_t status, const char* call) {
-  if (status != CUSOLVER_STATUS_SUCCESS) [[unlikely]] throw_failed_call(call, describe(status));
+  if (status != CUSOLVER_STATUS_SUCCESS) [[unlikely]]
+    throw_failed_call(call, describe(status));
 }
 
 }  // namespace ab::cuda

@@ -66,8 +66,7 @@ Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
   if (eigen.sigma.back() > kSafeRatio * eigen.sigma.front()) {
     // Dividing the rows of Vᵀ by s first makes the product U itself.
     const Tensor scaled = eigen.vt.clone();
-    for (std::int64_t i = 0; i < n * n; ++i)
-      scaled.data<double>()[i] /= eigen.sigma[static_cast<std::size_t>(i / n)];
+    for (std::int64_t i = 0; i < n * n; ++i) scaled.data<double>()[i] /= eigen.sigma[static_cast<std::size_t>(i / n)];
     gemm(libraries, {.transpose_b = true}, w64, scaled.to(device), y);
     result.u = cast(y, DType::float32);
   } else {
@@ -94,10 +93,9 @@ Svd svd_direct(ThreadLibraries& libraries, const Tensor& w) {
 Svd svd(ThreadLibraries& libraries, const Tensor& w, SvdMethod method) {
   AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
            "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
-  AB_CHECK_KIND(
-      numerics, all_finite(w),
-      "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
-      w.shape().str());
+  AB_CHECK_KIND(numerics, all_finite(w),
+                "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
+                w.shape().str());
   return method == SvdMethod::gram ? svd_gram(libraries, w) : svd_direct(libraries, w);
 }
 

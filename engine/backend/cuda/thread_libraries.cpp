@@ -41,10 +41,9 @@ cublasLtHandle_t ThreadLibraries::cublaslt() {
 
 cudnnHandle_t ThreadLibraries::cudnn() {
   if (!cudnn_) {
-    AB_CHECK_KIND(
-        communication, cudnnGetVersion() >= kOldestCudnn,
-        "cuDNN {} is too old: install cuDNN 9.11 or newer, or put its folder first on LD_LIBRARY_PATH",
-        cudnnGetVersion());
+    AB_CHECK_KIND(communication, cudnnGetVersion() >= kOldestCudnn,
+                  "cuDNN {} is too old: install cuDNN 9.11 or newer, or put its folder first on LD_LIBRARY_PATH",
+                  cudnnGetVersion());
     cudnnHandle_t handle = nullptr;
     const cudnnStatus_t status = cudnnCreate(&handle);
     AB_CHECK_KIND(

@@ -66,9 +66,7 @@ class EpilogueOperands {
         activation_(epilogue.activation),
         of_saved_(epilogue.grad.activation) {}
 
-  Epilogue on_host() const {
-    return {bias_.on_host(), activation_, z_.on_host(), {of_saved_, saved_.on_host()}};
-  }
+  Epilogue on_host() const { return {bias_.on_host(), activation_, z_.on_host(), {of_saved_, saved_.on_host()}}; }
   void take(const Epilogue& host) const {
     if (host.z.defined()) z_.take(host.z);
   }

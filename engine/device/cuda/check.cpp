@@ -8,8 +8,7 @@ std::string describe(cudaError_t status) {
 }
 
 void throw_failed_call(const char* call, const std::string& description) {
-  throw Error(ErrorKind::communication,
-              fmt::format("the GPU reported an error: {}, in {}", description, call));
+  throw Error(ErrorKind::communication, fmt::format("the GPU reported an error: {}, in {}", description, call));
 }
 
 }  // namespace ab::cuda

@@ -23,7 +23,8 @@ std::string describe(cudaError_t status);
 [[noreturn]] void throw_failed_call(const char* call, const std::string& description);
 
 inline void check_status(cudaError_t status, const char* call) {
-  if (status == cudaSuccess) [[likely]] return;
+  if (status == cudaSuccess) [[likely]]
+    return;
   (void)cudaGetLastError();  // the runtime keeps an error until it is asked for: a later launch would be blamed for it
   throw_failed_call(call, describe(status));
 }

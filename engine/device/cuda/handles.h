@@ -17,8 +17,7 @@ template <auto destroy> struct Destroy {
   template <class T> void operator()(T* handle) const { (void)destroy(handle); }
 };
 /// `Handle` is a pointer type, as all handles of these libraries are.
-template <class Handle, auto destroy>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
+template <class Handle, auto destroy> using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
 
 using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;

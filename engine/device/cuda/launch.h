@@ -57,12 +57,10 @@ class BlockTeam {
 
 template <class F> __global__ void __launch_bounds__(kIndexBlock) index_kernel(std::int64_t n, const F f) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kIndexBlock;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kIndexBlock + threadIdx.x; i < n; i += stride)
-    f(i);
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kIndexBlock + threadIdx.x; i < n; i += stride) f(i);
 }
 
-template <class K>
-__global__ void __launch_bounds__(kMaxRowBlock, 1) row_kernel(std::int64_t rows, const K kernel) {
+template <class K> __global__ void __launch_bounds__(kMaxRowBlock, 1) row_kernel(std::int64_t rows, const K kernel) {
   __shared__ alignas(double) unsigned char scratch[BlockTeam::kScratchBytes];
   BlockTeam team(scratch);
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -86,8 +84,7 @@ inline constexpr int kLaneElements = 8;
 
 /// kernel(team, row) for each row, one block per row. Short rows get small blocks, and rows too few to fill
 /// the device get large ones.
-template <class K>
-void launch_rows(int device_index, std::int64_t rows, std::int64_t row_cost, const K& kernel) {
+template <class K> void launch_rows(int device_index, std::int64_t rows, std::int64_t row_cost, const K& kernel) {
   if (rows <= 0) return;
   const LaunchTarget target = launch_target(device_index);
   const int most = rows < target.multiprocessors ? kMaxRowBlock : kRowBlock;

@@ -13,9 +13,8 @@ LaunchTarget launch_target(int device_index) {
 
 void check_launch() {
   const cudaError_t status = cudaGetLastError();
-  AB_CHECK_KIND(
-      communication, status != cudaErrorNoKernelImageForDevice,
-      "this build has no kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute capability");
+  AB_CHECK_KIND(communication, status != cudaErrorNoKernelImageForDevice,
+                "this build has no kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute capability");
   check_status(status, "the launch of a kernel");
 }
 

@@ -71,8 +71,7 @@ void CudaMemory::set_zero(void* block, std::size_t bytes) {
 }
 
 void CudaMemory::copy(void* to, const void* from, std::size_t bytes) {
-  AB_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                          ThreadStream::current(device_index_).handle()));
+  AB_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, ThreadStream::current(device_index_).handle()));
 }
 
 void CudaMemory::copy_from_host(void* to, const void* host, std::size_t bytes) {

@@ -24,8 +24,8 @@ void PinnedStaging::to_device(void* device, const void* host, std::size_t bytes,
     Slot& slot = slots_[next_++ % slots_.size()];
     AB_CUDA(cudaEventSynchronize(slot.copied.get()));
     std::memcpy(slot.buffer.get(), static_cast<const char*>(host) + begin, size);
-    AB_CUDA(cudaMemcpyAsync(static_cast<char*>(device) + begin, slot.buffer.get(), size,
-                            cudaMemcpyHostToDevice, stream));
+    AB_CUDA(
+        cudaMemcpyAsync(static_cast<char*>(device) + begin, slot.buffer.get(), size, cudaMemcpyHostToDevice, stream));
     AB_CUDA(cudaEventRecord(slot.copied.get(), stream));
   }
 }
@@ -36,8 +36,8 @@ void PinnedStaging::to_host(void* host, const void* device, std::size_t bytes, c
   for (std::size_t i = 0; i <= chunks; ++i) {
     if (i < chunks) {
       const Slot& slot = slots_[i % slots_.size()];
-      AB_CUDA(cudaMemcpyAsync(slot.buffer.get(), static_cast<const char*>(device) + i * kSlotBytes,
-                              size_of_chunk(i), cudaMemcpyDeviceToHost, stream));
+      AB_CUDA(cudaMemcpyAsync(slot.buffer.get(), static_cast<const char*>(device) + i * kSlotBytes, size_of_chunk(i),
+                              cudaMemcpyDeviceToHost, stream));
       AB_CUDA(cudaEventRecord(slot.copied.get(), stream));
     }
     if (i > 0) {

@@ -13,7 +13,9 @@ class CudaUploadSlot final : public UploadSlot {
  public:
   CudaUploadSlot(int device_index, std::size_t bytes)
       : block_({static_cast<std::int64_t>(bytes)}, DType::uint8, {DeviceKind::cuda, device_index}),
-        copied_(make_event()), released_(make_event()), copies_(make_stream()) {
+        copied_(make_event()),
+        released_(make_event()),
+        copies_(make_stream()) {
     void* host = nullptr;
     const cudaError_t status = cudaMallocHost(&host, bytes);
     (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch
