@@ -137,6 +137,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   }
   config.lr = 0.2;
   config.device = "cuda:3";
+  config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
   config.autotune = false;  // not together with deterministic
   EXPECT_EQ(from_toml(to_toml(config)), config);

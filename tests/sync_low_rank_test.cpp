@@ -117,6 +117,18 @@ TEST_P(LowRank, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
       });
 }
 
+TEST_P(LowRank, AModelWithoutMatricesIsExchangedInFull) {
+  on_ranks(2, [&](Comm& world) {
+    ExchangeSteps steps(world, {{"bias", {9}}}, make(2));
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<Tensor> gradients = steps.draw();
+      steps.step(gradients);
+      EXPECT_LT(norm(plus(steps.gradient(0), mean_over(world, gradients[0].to_doubles()), -1)), 1e-6);
+    }
+    EXPECT_TRUE(steps.saved().tensors().empty());
+  });
+}
+
 TEST_P(LowRank, AGradientOfZerosStaysZeroAndComesBackToLife) {
   on_ranks(2, [&](Comm& world) {
     ExchangeSteps steps(world, {{"linear", {10, 12}}}, make(2));

@@ -136,6 +136,19 @@ TEST(ScaleCom, SendsOneOrTwoBytesAndAValueForEachChunk) {
   });
 }
 
+TEST(ScaleCom, AModelWithoutWeightsIsExchangedInFull) {
+  on_ranks(2, [](Comm& world) {
+    const auto of_vectors = [](Replica replica, Comm& ranks) {
+      replica.params[0]->role = ParamRole::vector;
+      return std::make_unique<ScaleComStrategy>(std::move(replica), ranks, ScaleComOptions{}, CompressionStart{});
+    };
+    ExchangeSteps steps(world, {{"bias", {9}}}, of_vectors);
+    const std::vector<Tensor> gradients = steps.draw();
+    steps.step(gradients);
+    EXPECT_LT(norm(plus(steps.gradient(0), mean_over(world, gradients[0].to_doubles()), -1)), 1e-6);
+  });
+}
+
 // --- Selection by each rank.
 
 TEST(MsTopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {

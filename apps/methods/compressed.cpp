@@ -25,10 +25,6 @@ StepCount steps_of_turn(std::int64_t begin, std::int64_t end, std::int64_t turn,
   return count;
 }
 
-StepCount steps_between(std::int64_t begin, std::int64_t end, const PlannedRun& run) {
-  return {end - begin, end / run.steps_per_epoch - begin / run.steps_per_epoch};
-}
-
 }  // namespace
 
 CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule) {
@@ -45,7 +41,7 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {kWarmup, kCompressed}};
   TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
   counter.setup(sizes);
-  counter.steps(kWarmup, steps_between(0, dense, run), sizes.gradients(), counter.world());
+  counter.steps(kWarmup, steps_of_turn(0, dense, 0, 1, run), sizes.gradients(), counter.world());
   const auto turns = static_cast<std::int64_t>(compressed.buckets.size());
   std::int64_t buckets = 0;  // those of all kinds are there all the time
   for (std::int64_t turn = 0; turn < turns; ++turn) {

@@ -6,6 +6,7 @@
 //   λ = trust · ‖w‖ / (‖g‖ + wd · ‖w‖ + ε)     v ← momentum · v + λ · (g + wd · w)     w ← w − lr · v
 // λ = 1 for tensors that do not adapt (biases, norms), and where ‖w‖ or ‖g‖ is zero. Norms and rates stay on the device.
 
+#include "engine/kernels/lanes.h"
 #include "engine/kernels/optim.h"
 
 namespace ab {

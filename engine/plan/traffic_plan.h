@@ -73,8 +73,6 @@ class TrafficCounter {
   void set_phase(const std::string& phase) { ranks_.ledger.set_phase(phase); }
   /// A collective over the world; an empty one does not take place.
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
-  /// The same over some ranks.
-  void over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times);
   /// Over the world, for flat buffers of several types (engine/sync/flat.h).
   void over_world(Collective what, const std::map<DType, std::int64_t>& elements, std::int64_t times);
   /// Over some ranks.

@@ -7,6 +7,8 @@
 //   T = 2 (N-1) alpha + 2 (N-1)/N M beta
 // each, the shortest of three times counts, and the mean over ranks of alpha and beta lets all decide alike. A measured
 // choice depends on the machine at that moment; one by given figures does not, and such a run repeats.
+// The model takes every rank for a node; with several on a node the link between nodes counts. Where a library carries
+// all-reduces (NCCL), ring or tree is its own choice, and ours is whether to gather.
 
 #include <map>
 #include <string>

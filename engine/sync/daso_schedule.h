@@ -4,7 +4,7 @@
 // When DASO (daso.h) exchanges what. Epochs at the start and at the end of a run are blocking: nodes average after every
 // step. In those between, the cycling ones, a node sends every B steps and merges what it has received S steps later;
 // only the last step of an epoch is blocking. B and S change at the end of an epoch, when the mean loss has stopped
-// fall: they become smaller, so that nodes are kept together more closely, and after B = 1 they start again at the top.
+// falling: they become smaller, so that nodes are kept together more closely, and after B = 1 they start again at the top.
 // With b the number of a step within its epoch, from 0, and `last` the one that ends it:
 //   send    b mod B = 0, unless the merge would not come before `last`
 //   merge   S steps after a send; if a send falls on the same step, that is taken first
