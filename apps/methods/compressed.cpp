@@ -48,7 +48,9 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
     const std::vector<std::int64_t>& payloads = compressed.buckets[static_cast<std::size_t>(turn)];
     counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, turn, turns, run), payloads,
                              counter.world());
-    buckets += std::accumulate(payloads.begin(), payloads.end(), std::int64_t{0});
+    const std::int64_t elements =
+        std::accumulate(payloads.begin(), payloads.end(), std::int64_t{0}) / run.wire_bytes(1);
+    buckets += bucket_memory(4 * elements, run.gradients.dtype);
   }
   if (run.total_steps > dense && compressed.count) {
     counter.set_phase(kCompressed);

@@ -71,7 +71,8 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     counter.over(across, Collective::all_gather, gathered, times);
     counter.over(node, Collective::all_gather, padded, times);
   };
-  compressed.work_bytes = padded + 4 * slice + kSparseEntryBytes * sent + gathered;
+  compressed.work_bytes = bucket_memory(4 * n * slice, run.gradients.dtype) +
+                          bucket_memory(4 * slice, run.gradients.dtype) + kSparseEntryBytes * sent + gathered;
   compressed.kept_bytes = 2 * 4 * slice;
   return plan_compressed(sizes, run, options.warmup_steps, compressed);
 }

@@ -90,6 +90,7 @@ class Trainer {
   /// Trains on from batch_; false when all ranks agreed to stop.
   bool train_epoch(TrainState& state) {
     feed_.start_epoch(epoch_, batch_);
+    if (batch_ == 0) record_.start_epoch();
     while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_.phase());
       world_.ledger().begin_step(state.step);

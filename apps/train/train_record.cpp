@@ -113,7 +113,6 @@ double TrainRecord::mean_epoch_loss() {
   const Tensor sums = Tensor::from(std::vector<double>{epoch_loss_, epoch_steps_}, {2});
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == SyncStrategy::kEpochLossBytes);
   world_.all_reduce(sums, ReduceOp::sum);
-  epoch_loss_ = epoch_steps_ = 0;
   return sums.data<double>()[0] / sums.data<double>()[1];
 }
 

@@ -61,7 +61,9 @@ class TrainRecord {
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
-  /// The mean loss of the updates since it was last asked, over all ranks; call it at the end of an epoch. Collective.
+  /// The updates of another epoch begin.
+  void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
+  /// The mean loss of the updates of this epoch, over all ranks. Collective.
   double mean_epoch_loss();
   /// The method has decided at the end of an epoch.
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
@@ -98,7 +100,7 @@ class TrainRecord {
   };
   std::deque<UncheckedLoss> unchecked_;
 
-  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, since mean_epoch_loss() was last asked
+  double epoch_loss_ = 0, epoch_steps_ = 0;  // of this rank, in this epoch
 
   // Since the last line of metrics.
   Stopwatch interval_;

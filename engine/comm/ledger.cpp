@@ -18,12 +18,12 @@ void add(LedgerEntry& sum, const LedgerEntry& entry) {
   sum.inter_node_sent_bytes += entry.inter_node_sent_bytes;
 }
 
-/// That of a release which did not write it: a direct exchange, nodes of consecutive ranks as equal as can be.
-Route earlier_route(Collective what, int ranks, int crossing_links) {
+/// That of a release which did not write it: a direct exchange or NCCL's, nodes of consecutive ranks as equal as can be.
+Route earlier_route(Collective what, int ranks, int crossing_links, AllReduce now) {
   const int nodes = std::max(1, crossing_links);
   std::vector<int> node_of;
   for (int rank = 0; rank < ranks; ++rank) node_of.push_back(static_cast<int>(std::int64_t{rank} * nodes / ranks));
-  return route_of(what, AllReduce::direct, Layout(node_of));
+  return route_of(what, now == AllReduce::library ? now : AllReduce::direct, Layout(node_of));
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ void Ledger::from_text(const std::string& text) {
                     "the checkpoint's traffic ledger cannot be read: '{}'", line);
       route.algorithm = static_cast<AllReduce>(algorithm);
     } else {
-      route = earlier_route(key.collective, route.ranks, route.crossing_links);
+      route = earlier_route(key.collective, route.ranks, route.crossing_links, wiring_.all_reduce);
     }
     tallies_[key] = tally;
   }

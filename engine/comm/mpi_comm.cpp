@@ -65,6 +65,7 @@ class MpiComm final : public Comm {
     return Request([this, operation = std::move(operation)] { wait(operation); });
   }
   bool advance_all() noexcept;
+  static bool failed() { return MpiLibrary::instance().cause() != nullptr; }
   void inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited);
   [[noreturn]] void fail(const std::string& reason);
   std::vector<int> to_world(const std::vector<int>& members) const;
@@ -74,7 +75,6 @@ class MpiComm final : public Comm {
   std::shared_ptr<MpiVirtualNetwork> network_;
   std::int64_t next_sequence_ = 0;
   std::deque<Operation> in_flight_;
-  std::exception_ptr failure_;  // of advance_all()
 };
 
 MpiComm::~MpiComm() {
@@ -98,12 +98,14 @@ MpiComm::Operation MpiComm::last_of_this_tag() {
 MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buffers buffers) {
   while (const Operation last = last_of_this_tag()) wait(last);
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
-  if (failure_) std::rethrow_exception(failure_);
+  if (const std::exception_ptr cause = MpiLibrary::instance().cause()) std::rethrow_exception(cause);
   const MpiOperation::Group group{
       comm_, rank(), layout(), world_ranks(), network_ ? &network_->network : nullptr, ledger().links()};
   const auto operation = in_flight_.emplace_back(std::make_shared<MpiOperation>(
       group, next_sequence_++, call, route(call.what, static_cast<std::size_t>(call.elements) * size_of(call.dtype)),
       std::move(buffers)));
+  advance_all();
+  if (const std::exception_ptr cause = MpiLibrary::instance().cause()) std::rethrow_exception(cause);
   MpiLibrary::instance().keep_advancing(this, [this] { return advance_all(); });
   return operation;
 }
@@ -112,12 +114,11 @@ MpiComm::Operation MpiComm::start(const CollectiveCall& call, MpiOperation::Buff
 bool MpiComm::advance_all() noexcept {
   try {
     auto next = in_flight_.begin();
-    while (!failure_ && next != in_flight_.end()) next = (*next)->advance() ? in_flight_.erase(next) : next + 1;
+    while (!failed() && next != in_flight_.end()) next = (*next)->advance() ? in_flight_.erase(next) : next + 1;
   } catch (...) {
-    MpiLibrary::instance().mark_failed();
-    failure_ = std::current_exception();
+    MpiLibrary::instance().mark_failed(std::current_exception());
   }
-  return failure_ || in_flight_.empty();
+  return failed() || in_flight_.empty();
 }
 
 void MpiComm::wait(const Operation& operation) {
@@ -128,7 +129,7 @@ void MpiComm::wait(const Operation& operation) {
   const auto pending = [&] {
     const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
     advance_all();
-    if (failure_) std::rethrow_exception(failure_);
+    if (const std::exception_ptr cause = MpiLibrary::instance().cause()) std::rethrow_exception(cause);
     return std::find(in_flight_.begin(), in_flight_.end(), operation) != in_flight_.end();
   };
   // A short burst for ranks that are nearly there; then sleep, as a peer may need this very core.
@@ -150,6 +151,10 @@ void MpiComm::wait(const Operation& operation) {
 /// Looks for the reason why `operation` takes so long, and gives up after the timeout.
 void MpiComm::inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited) {
   const int me = world_ranks()[static_cast<std::size_t>(rank())];
+  if (network_) {  // it may take its time
+    const std::chrono::nanoseconds idle(std::max<NetworkTime>(0, network_now() - network_->network.busy_until()));
+    waited = std::min(waited, std::chrono::steady_clock::duration(idle));
+  }
   if (const auto other = operation.find_disagreement())
     fail(fmt::format("ranks disagree on a collective of group '{}': rank {} calls {}, {} calls {}", name(), me,
                      operation.call().str(), list_ranks(to_world({other->rank})), name_of(other->call.what)));

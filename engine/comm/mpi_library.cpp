@@ -55,7 +55,7 @@ void MpiLibrary::keep_advancing(const void* who, std::function<bool()> advance) 
 
 void MpiLibrary::advance_all(const std::stop_token& stop) {
   Lock lock(mutex_);
-  while (started_.wait(lock, stop, [this] { return !in_flight_.empty(); })) {
+  while (started_.wait(lock, stop, [this] { return !in_flight_.empty(); }) && !stop.stop_requested()) {
     std::erase_if(in_flight_, [](const auto& entry) { return entry.second(); });
     lock.unlock();
     std::this_thread::sleep_for(kPause);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,6 +20,12 @@ class MpiLibrary {
  public:
   static MpiLibrary& instance();
   void mark_failed() noexcept { failed_ = true; }
+  /// The same with its cause, which every rank's thread that waits shall leave with. Needs the lock, as cause() does.
+  void mark_failed(std::exception_ptr cause) noexcept {
+    failed_ = true;
+    if (!cause_) cause_ = std::move(cause);
+  }
+  const std::exception_ptr& cause() const noexcept { return cause_; }
   bool failed() const noexcept { return failed_; }
 
   /// Held around every call of MPI.
@@ -40,6 +47,7 @@ class MpiLibrary {
 
   bool ours_ = false;
   std::atomic<bool> failed_ = false;
+  std::exception_ptr cause_;
   std::mutex mutex_;
   std::condition_variable_any started_;
   std::map<const void*, std::function<bool()>> in_flight_;

@@ -2,6 +2,7 @@
 #include "engine/comm/mpi_operation.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ab {
 namespace {
@@ -61,10 +62,10 @@ MpiOperation::MpiOperation(const Group& group, std::int64_t sequence, const Coll
     }
   }
   if (rounds_.rounds.empty()) segment_ = segments_.size();
-  else start_round();
 }
 
 bool MpiOperation::advance() {
+  if (!std::exchange(has_begun_, true) && segment_ < segments_.size()) start_round();
   while (segment_ < segments_.size()) {
     send_what_is_due();
     if (!waiting_.empty() || !all_messages_done()) return false;

@@ -45,7 +45,7 @@ class MpiOperation {
     VirtualNetwork* network;  ///< may be null
     LinkModel links;
   };
-  /// `sequence` counts the collectives of the communicator; the first messages leave at once.
+  /// `sequence` counts the collectives of the communicator. Nothing leaves before advance().
   MpiOperation(const Group& group, std::int64_t sequence, const CollectiveCall& call, const Route& route,
                Buffers buffers);
   MpiOperation(const MpiOperation&) = delete;
@@ -99,6 +99,7 @@ class MpiOperation {
   Buffers buffers_;
   std::vector<std::vector<Piece>> segments_;  // of each, the parts
   std::size_t segment_ = 0, round_ = 0;
+  bool has_begun_ = false;
   std::vector<std::byte> received_;  // what is to be added up, in the order of the round's receives
 
   std::vector<MPI_Request> requests_;

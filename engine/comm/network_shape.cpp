@@ -34,7 +34,7 @@ template <std::size_t N> double measure(const std::string& key, const std::strin
   double number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   for (const Unit& unit : units)
-    if (error == std::errc{} && number >= 0 && number < 1e15 && unit.name == trimmed({rest, text.data() + text.size()}))
+    if (error == std::errc{} && number >= 0 && number <= 1e6 && unit.name == trimmed({rest, text.data() + text.size()}))
       return number * unit.factor;
   std::string names;
   for (const Unit& unit : units) names += fmt::format("{}{}", names.empty() ? "" : ", ", unit.name);
@@ -54,7 +54,8 @@ void apply(LinkModel& links, const std::string& word) {
     throw Error(ErrorKind::config, fmt::format("--network: '{}' is none of latency, bandwidth, node-latency and "
                                                "node-bandwidth, each followed by = and its measure",
                                                word));
-  AB_CHECK(links.inter_node.bandwidth > 0 && links.intra_node.bandwidth > 0, "--network: {} must be above 0", key);
+  AB_CHECK(links.inter_node.bandwidth >= 1 && links.intra_node.bandwidth >= 1,
+           "--network: {} must be above 0, and at least a byte a second", key);
 }
 
 /// The step of "from 500: …", and what follows it.

@@ -167,6 +167,13 @@ NetworkTime VirtualNetwork::arrive(const Message& message, NetworkTime left, con
          duration(link.latency);
 }
 
+NetworkTime VirtualNetwork::busy_until() const {
+  NetworkTime latest = 0;
+  for (std::size_t i = 0; i < card_count(layout_.node_of); ++i)
+    latest = std::max({latest, cards_[i].sends_until.load(), cards_[i].receives_until.load()});
+  return latest;
+}
+
 std::vector<NetworkTime> arrival_times(const VirtualCollective& collective, std::vector<NetworkTime> starts,
                                        VirtualNetwork& network, const LinkModel& links) {
   return Simulation(collective, network, links).run(std::move(starts));

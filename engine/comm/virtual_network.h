@@ -46,6 +46,8 @@ class VirtualNetwork {
   /// messages to one node queue in this order.
   NetworkTime arrive(const Message& message, NetworkTime left, const LinkModel& links);
 
+  /// When all that has been sent so far has passed all cards and ports.
+  NetworkTime busy_until() const;
   /// The card of the node of `rank`.
   const VirtualCard& card_of(int rank) const { return cards_[node(rank)]; }
 

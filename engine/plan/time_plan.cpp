@@ -20,6 +20,7 @@ double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const Lin
 double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const LinkModel& links,
                       double batch_seconds) {
   const Route route = ledger.route(Collective::all_reduce, flights.group, flights.bytes);
+  if (route.algorithm == AllReduce::library) return 0;  // the next collective waits for it (nccl_comm.h)
   return static_cast<double>(flights.times) * std::min(static_cast<double>(flights.batches) * batch_seconds,
                                                        links.seconds(Collective::all_reduce, route, 1, flights.bytes));
 }

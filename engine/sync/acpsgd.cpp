@@ -25,6 +25,7 @@ std::vector<Param*> AcpSgdStrategy::begin(std::int64_t step) {
   gradients_ = std::make_unique<LowRankGradients>(
       trained_params(), [this](const Shape& shape) { return acp_sizes(shape, options_); }, settings().seed, kName);
   gradients_->orthonormalise_q(step);
+  gradients_->orthonormalise_p(step);  // of a Q turn after a P turn that overflowed
   std::vector<BucketItem> p_items, q_items;
   auto w = gradients_->matrices().begin();
   for (Param* param : trained_params()) {

@@ -15,7 +15,7 @@ double shortest(Comm& world, const Tensor& tensor) {
   double best = HUGE_VAL;
   for (std::int64_t i = 0; i < ArtopkSwitch::kTimes; ++i) {
     const Clock::time_point begin = Clock::now();
-    world.all_reduce(tensor, ReduceOp::max);
+    world.all_reduce(tensor, ReduceOp::sum);
     tensor.slice(0, 1).to_doubles();  // a device may not be done
     best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
   }
@@ -33,7 +33,7 @@ Link ArtopkSwitch::measure() const {
   const AllReduceScope by_ring(ledger, AllReduce::ring);
   const Tensor small = Tensor::zeros({kSmallBytes / 4}, DType::float32, device_);
   const Tensor large = Tensor::zeros({kLargeBytes / 4}, DType::float32, device_);
-  world_.all_reduce(small, ReduceOp::max);  // all ranks have come
+  world_.all_reduce(small, ReduceOp::sum);  // all ranks have come
   const double of_small = shortest(world_, small), of_large = shortest(world_, large);
   const Link own = link_of_ring(world_.size(), kSmallBytes, of_small, kLargeBytes, of_large);
   const Tensor agreed = Tensor::from(std::vector<double>{own.latency, 1 / own.bandwidth}, Shape{2}, device_);

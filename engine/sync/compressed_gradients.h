@@ -11,7 +11,8 @@
 // Overflow. An infinity on one rank must reach all, or it would stay in a residual for ever while the others go on.
 // So a payload that is made of a gradient that is not finite is not finite itself: in a product that comes about by
 // itself, a selection marks its payload. Who finds the result not finite keeps residuals and factors as they were, and
-// hands the optimizer gradients that it leaves out on all ranks alike (Optimizer::set_skip_overflow).
+// hands the optimizer gradients that all ranks treat alike: left out (Optimizer::set_skip_overflow), or an error.
+// With 16 bits on the wire residuals take off what was to be sent, not what rounding made of it.
 
 #include <memory>
 

@@ -143,9 +143,12 @@ void DilocoStrategy::end_evaluation(TrainState&) {
 
 void DilocoStrategy::finish(TrainState& state) {
   const DilocoEnd end(options_, state.step);
+  for (std::size_t f = 0; f < fragments_.size(); ++f)  // requests are waited for in the order they were started
+    if (end.in_flight[f]) take_outer_step(fragments_[f]);
   for (std::size_t f = 0; f < fragments_.size(); ++f) {
-    if (end.partial[f]) send(fragments_[f]);
-    if (end.partial[f] || end.in_flight[f]) take_outer_step(fragments_[f]);
+    if (!end.partial[f]) continue;
+    send(fragments_[f]);
+    take_outer_step(fragments_[f]);
   }
   show_global();
   agree_ = true;

@@ -21,6 +21,8 @@ std::vector<Param*> PowerSgdStrategy::begin(std::int64_t) {
 void PowerSgdStrategy::exchange(std::int64_t step) {
   const LowRankGradients& g = *gradients_;
   g.keep_factors();
+  // Q is as long as gradients are, and P would be as long as their squares: too short for float16. Its rows span the same.
+  if (settings().gradients.dtype == DType::float16) g.orthonormalise_q(step);
   for (const LowRankMatrix& w : g.matrices()) add_and_project(w.gradient(), w.residual, w.q, w.work, w.p);
   reduce(g.all_p(), ReduceOp::sum);
   g.orthonormalise_p(step);

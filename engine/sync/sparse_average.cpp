@@ -7,7 +7,8 @@
 namespace ab {
 
 std::int64_t elements_of_density(double density, std::int64_t n) {
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(density * static_cast<double>(n))), 1, n);
+  const auto asked = static_cast<std::int64_t>(std::floor(density * static_cast<double>(n)));
+  return std::max<std::int64_t>(1, std::min(asked, n));
 }
 
 SparseAverage::SparseAverage(std::int64_t n, std::int64_t k, Comm& comm, Device device)
