@@ -76,6 +76,8 @@ class ExchangeSteps {
   }
 
   std::vector<double> gradient(std::size_t i) const { return list_[i]->value.grad().to_doubles(); }
+  /// Where it lies.
+  const void* gradient_place(std::size_t i) const { return list_[i]->value.grad().raw(); }
   /// What it keeps for a checkpoint.
   StateDict saved() const {
     StateDict state;

@@ -117,6 +117,21 @@ TEST_P(LowRank, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
       });
 }
 
+// An optimizer on a GPU makes its table anew when a gradient moves.
+TEST_P(LowRank, GradientsKeepTheirPlaces) {
+  on_ranks(2, [&](Comm& world) {
+    ExchangeSteps steps(world, kShapes, make(2));
+    std::vector<const void*> places;
+    for (int step = 0; step < 4; ++step) {
+      steps.step(steps.draw());
+      std::vector<const void*> now;
+      for (std::size_t i = 0; i < kShapes.size(); ++i) now.push_back(steps.gradient_place(i));
+      EXPECT_TRUE(step == 0 || now == places) << step;
+      places = now;
+    }
+  });
+}
+
 TEST_P(LowRank, AModelWithoutMatricesIsExchangedInFull) {
   on_ranks(2, [&](Comm& world) {
     ExchangeSteps steps(world, {{"bias", {9}}}, make(2));
