@@ -300,7 +300,8 @@ TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
           << phase;
     }
   const auto entries = with.classes[0].ledger.entries();
-  EXPECT_EQ(entries.at({Collective::all_reduce, "control", "low-rank", 12, 3}).calls, 480);
+  const Route route = route_of(Collective::all_reduce, AllReduce::direct, Layout(consecutive_nodes(12, 4)));
+  EXPECT_EQ(entries.at({Collective::all_reduce, "control", "low-rank", route}).calls, 480);
 }
 
 TEST(Plan, DenseRunsWithSharedBatchNormStatisticsToTheByte) {

@@ -314,10 +314,15 @@ TEST(SyncBn, StatisticsTravelOverTheRanksOfThePhase) {
   const std::vector<Seen> ranks = train_on(config, 4, all_different);
   const auto norms =
       static_cast<std::int64_t>(inventory_of(*make_model(make_model_spec(config, 10, 16))).batch_norms.size());
+  const auto on_one_node = [](int size) {
+    return route_of(Collective::all_reduce, AllReduce::direct, Layout(consecutive_nodes(size, 0)));
+  };
   for (const Seen& rank : ranks) {
-    for (const char* phase : {"warmup", "rebound"})
-      EXPECT_EQ(rank.traffic.at({Collective::all_reduce, BatchNormSync::kLabel, phase, 4, 0}).calls, 2 * 2 * norms);
-    EXPECT_EQ(rank.traffic.at({Collective::all_reduce, BatchNormSync::kLabel, "low-rank", 2, 0}).calls, 2 * 2 * norms);
+    const auto calls = [&](const char* phase, int size) {
+      return rank.traffic.at({Collective::all_reduce, BatchNormSync::kLabel, phase, on_one_node(size)}).calls;
+    };
+    for (const char* phase : {"warmup", "rebound"}) EXPECT_EQ(calls(phase, 4), 2 * 2 * norms);
+    EXPECT_EQ(calls("low-rank", 2), 2 * 2 * norms);
     EXPECT_EQ(rank.statistics, ranks[0].statistics);  // joined by the sync, shared since
   }
 }
