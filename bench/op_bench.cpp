@@ -5,6 +5,7 @@
 //   op_bench --benchmark_filter='batch_norm.*'
 #include <benchmark/benchmark.h>
 
+#include "engine/backend/backend.h"
 #include "engine/device/device.h"
 #include "tests/op_cases.h"
 
