@@ -143,6 +143,7 @@ Method artopk_method() {
           .declare = declare,
           .make = make,
           .plan = plan,
+          .decides = true,
           .laws = {.small = "ratio = 0.1\nwarmup_steps = 3",
                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                    .lossless = "ratio = 1\nwarmup_steps = 0"}};

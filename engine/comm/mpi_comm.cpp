@@ -248,7 +248,10 @@ std::shared_ptr<MpiVirtualNetwork> MpiVirtualNetwork::make(int rank, int ranks, 
 }  // namespace
 
 std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options) {
-  MpiLibrary::instance();
+  {
+    const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
+    MpiLibrary::instance().forget_cause();
+  }
   int rank = 0, ranks = 1;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");

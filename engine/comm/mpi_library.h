@@ -26,6 +26,8 @@ class MpiLibrary {
     if (!cause_) cause_ = std::move(cause);
   }
   const std::exception_ptr& cause() const noexcept { return cause_; }
+  /// Another world begins.
+  void forget_cause() noexcept { cause_ = nullptr; }
   bool failed() const noexcept { return failed_; }
 
   /// Held around every call of MPI.

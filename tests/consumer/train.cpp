@@ -16,7 +16,8 @@ int main() {
   config.batch_size = 2;
   config.epochs = 4;
   config.out = "runs/mine";
-  config.resume = "auto";                               // a second start goes on where the first one stopped
+  config.resume = "auto";  // a second start goes on where the first one stopped
+
   const ab::TrainAndTest data = ab::load_data(config);  // or a Dataset of your own
   ab::run_thread_ranks(2, {}, [&](ab::Comm& world) {    // or make_mpi_comm(), in every process
     ab::set_compute_threads(config.threads, world.size());
