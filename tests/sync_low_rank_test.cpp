@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/kernels/elementwise.h"
 #include "engine/sync/acpsgd.h"
 #include "engine/sync/powersgd.h"
 #include "tests/exchange_steps.h"
@@ -117,6 +118,22 @@ TEST_P(LowRank, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
       });
 }
 
+TEST_P(LowRank, AfterAFirstStepThatIsNotFiniteGradientsAreProjectionsToo) {
+  on_ranks(2, [&](Comm& world) {
+    ExchangeSteps steps(world, kShapes, make(2));
+    std::vector<Tensor> gradients = steps.draw();
+    gradients[0].data<float>()[3] = gradients[2].data<float>()[3] = std::numeric_limits<float>::infinity();
+    steps.step(gradients);
+    gradients = steps.draw();
+    steps.step(gradients);
+    for (const std::size_t i : {0u, 2u}) {
+      const double whole = norm(mean_over(world, gradients[i].to_doubles()));
+      EXPECT_LT(norm(steps.gradient(i)), 1.001 * whole);
+      EXPECT_GT(norm(steps.gradient(i)), 0.1 * whole);
+    }
+  });
+}
+
 // An optimizer on a GPU makes its table anew when a gradient moves.
 TEST_P(LowRank, GradientsKeepTheirPlaces) {
   on_ranks(2, [&](Comm& world) {
@@ -175,6 +192,22 @@ TEST(PowerSgd, AGradientOfTheSameRankIsSentWhole) {
 }
 
 // What a rank takes off its error is its own projection; with Ĝ in its place the updates would be the same.
+// P is as large as the square of a gradient unless Q has rows of length one.
+TEST(PowerSgd, Float16IsNotTooShortForSmallGradients) {
+  on_ranks(2, [](Comm& world) {
+    const auto in_float16 = [](Replica replica, Comm& ranks) {
+      return std::make_unique<PowerSgdStrategy>(std::move(replica), ranks, PowerSgdOptions{.rank = 2, .min_rate = 0},
+                                                CompressionStart{.gradients = {.dtype = DType::float16}});
+    };
+    ExchangeSteps steps(world, {{"linear", {10, 12}}}, in_float16);
+    Tensor small = rank_one();
+    scale_in_place(small, 1e-3 / norm(small.to_doubles()));
+    for (int step = 0; step < 4; ++step) steps.step({small});
+    const std::vector<double> left = plus(steps.gradient(0), small.to_doubles(), -1);
+    EXPECT_LT(norm(left), 0.01 * norm(small.to_doubles()));
+  });
+}
+
 TEST(PowerSgd, TheOwnErrorLeadsToTheUpdatesOfTheGlobalError) {
   constexpr std::int64_t n = 10, m = 12, r = 2;
   using Matrix = std::vector<std::vector<double>>;
