@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // apps/packaging/launcher.sh.in before a program whose library the dynamic loader does not find by itself.
+#include <fstream>
 #include <sstream>
 
 #include "tests/program_test.h"
@@ -62,6 +63,14 @@ TEST_F(InstalledLauncherTest, FindsLibrariesInPythonPackages) {
   place_library("packages/nvidia/some/lib");
   const testing::Outcome outcome = launch("PYTHONPATH=" + path("packages"), "0");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(InstalledLauncherTest, RunsNoCodeOfTheFolderThatItIsStartedIn) {
+  if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";
+  fs::create_directories(path("here/nvidia"));
+  std::ofstream(path("here/nvidia/__init__.py")) << "open('" << path("has_run") << "', 'w')\n";
+  run_command(fmt::format("cd {} && {} 0", path("here"), path("link")));
+  EXPECT_FALSE(fs::exists(path("has_run")));
 }
 
 // No shell stays between the program and signals or mpirun.

@@ -2,6 +2,7 @@
 //
 // The program, told to stop by a signal and started again.
 #include <algorithm>
+#include <fstream>
 
 #include "apps/methods/ab.h"
 #include "apps/train/run_folder.h"
@@ -101,6 +102,19 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
 }
 
 // An automatic multiple is a number as soon as a run has begun.
+TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
+  for (const char* file : {"model.safetensors", "model_average.safetensors", "config.toml"}) {
+    const std::string out = path(std::string("mine_") + file), mine = out + "/" + file;
+    fs::create_directories(out);
+    std::ofstream(mine) << "mine";
+    for (const char* resume : {"", "--resume auto "}) {
+      const testing::Outcome outcome = run(train(resume + std::string("--out ") + out));
+      EXPECT_EQ(outcome.exit_code, 2) << file << ": " << outcome.err;
+      EXPECT_EQ(read_file(mine, ErrorKind::data), "mine");
+    }
+  }
+}
+
 TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   ASSERT_EQ(run(tiny_train("on_cpu") + " --method ab").exit_code, 0);
   TrainConfig config = resolve_train_config({{"method", "ab"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");

@@ -210,7 +210,7 @@ void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
 }
 
 std::string to_toml(const TrainConfig& config) {
-  std::string text = "# A training run of abtrain. Run it again: abtrain train --config FILE --out FOLDER\n";
+  std::string text = fmt::format("{} Run it again: abtrain train --config FILE --out FOLDER\n", kSavedConfigBegins);
   const TrainConfig defaults;
   std::set<std::string> changed;  // tables of methods with a value that is not the default
   for (const Setting& setting : train_settings())

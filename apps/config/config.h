@@ -33,6 +33,9 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
 /// log and save.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
+/// How to_toml() begins, so that a saved configuration is told from one that somebody wrote.
+inline constexpr const char* kSavedConfigBegins = "# A training run of abtrain.";
+
 /// As TOML all settings that concern the run, and those of other methods that somebody changed; reading it back gives
 /// an equal TrainConfig.
 std::string to_toml(const TrainConfig& config);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "apps/methods/method.h"
 #include "engine/core/atomic_file.h"
@@ -21,6 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+/// All that a run writes into its folder.
+constexpr const char* kRunFiles[] = {kMetricsFile, kSummaryFile,      kModelFile,
+                                     kAverageFile, kCheckpointFolder, kConfigFile};
 
 double number(const Json& line, const char* key) {
   const auto at = line.find(key);
@@ -53,6 +58,13 @@ void add_line(const Json& line, Run& run) {
   }
 }
 
+/// Whether its config.toml is that of a run, and not somebody's own.
+bool holds_saved_config(const std::string& folder) {
+  std::error_code ignored;
+  const std::string file = in_folder(folder, kConfigFile);
+  return fs::is_regular_file(file, ignored) && read_file(file, ErrorKind::config).starts_with(kSavedConfigBegins);
+}
+
 /// Skips lines that are no JSON: a killed run, or a disk that was full for a while, leaves half a line.
 void read_metrics(const std::string& path, Run& run) {
   std::istringstream lines(read_file(path, ErrorKind::data));
@@ -80,10 +92,13 @@ std::string model_path(const std::string& file_or_folder) {
 
 void check_run_folder(const TrainConfig& config) {
   std::error_code ignored;
-  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kCheckpointFolder})
-    AB_CHECK(config.overwrite || config.resume == "auto" || !fs::exists(in_folder(config.out, file), ignored),
-             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
-             file);
+  // A run that ended before its first checkpoint, or before anything, begins anew.
+  const bool has_begun = holds_saved_config(config.out), begins_again = has_begun && config.resume == "auto";
+  for (const char* file : kRunFiles)
+    AB_CHECK(config.overwrite || begins_again || (std::string_view(file) == kConfigFile && has_begun) ||
+                 !fs::exists(in_folder(config.out, file), ignored),
+             "--out {} already holds {} ({}); choose another folder, or replace it with --overwrite", config.out,
+             config.resume == "auto" ? "files, but no run that could go on" : "a run", file);
   fs::path existing = fs::absolute(config.out);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
@@ -126,7 +141,7 @@ void create_run_folder(const TrainConfig& config) {
 void begin_run_folder(const TrainConfig& config) {
   check_run_folder(config);
   std::error_code problem;
-  for (const char* file : {kMetricsFile, kSummaryFile, kModelFile, kAverageFile, kCheckpointFolder}) {
+  for (const char* file : kRunFiles) {
     fs::remove_all(in_folder(config.out, file), problem);
     AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file, problem.message());
   }
