@@ -25,6 +25,8 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("seed", s.seed);
   visit("train_seconds", s.train_seconds);
   visit("images_per_second", s.images_per_second);
+  visit("waiting_seconds_by_phase", s.waiting_seconds_by_phase);
+  visit("waiting_not_measured", s.waiting_not_measured);
   visit("final_val_loss", s.final_val_loss);
   visit("final_val_top1", s.final_val_top1);
   visit("final_val_top5", s.final_val_top5);
@@ -38,8 +40,6 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("inter_node_bytes_per_rank_total", s.inter_node_bytes_per_rank_total);
   visit("sent_bytes_per_rank_total", s.sent_bytes_per_rank_total);
   visit("inter_node_sent_bytes_per_rank_total", s.inter_node_sent_bytes_per_rank_total);
-  visit("waiting_seconds_by_phase", s.waiting_seconds_by_phase);
-  visit("waiting_not_measured", s.waiting_not_measured);
   visit("wire_bytes_by_rank", s.wire_bytes_by_rank);
   visit("wire_bytes_per_rank_by_phase", s.wire_bytes_per_rank_by_phase);
   visit("steps_by_phase", s.steps_by_phase);

@@ -20,6 +20,10 @@ struct Summary {
   std::int64_t steps = 0, epochs = 0;
   std::uint64_t seed = 0;
   double train_seconds = 0, images_per_second = 0;
+  /// Exposed communication: how long a rank waited in collectives, mean over ranks, by phase of training. Empty where it
+  /// would not mean anything; then `waiting_not_measured` says why.
+  std::map<std::string, double> waiting_seconds_by_phase;
+  std::string waiting_not_measured;
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   std::int64_t val_samples = 0;
@@ -30,10 +34,6 @@ struct Summary {
   double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes
   double sent_bytes_per_rank_total = 0;        ///< as sent by the algorithms in use (ledger.h)
   double inter_node_sent_bytes_per_rank_total = 0;
-  /// Exposed communication: how long a rank waited in collectives, mean over ranks, by phase of training. Empty where it
-  /// would not mean anything; then `waiting_not_measured` says why.
-  std::map<std::string, double> waiting_seconds_by_phase;
-  std::string waiting_not_measured;
   std::vector<double> wire_bytes_by_rank;
   std::map<std::string, double> wire_bytes_per_rank_by_phase;
   std::map<std::string, std::int64_t> steps_by_phase;
