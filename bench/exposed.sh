@@ -46,6 +46,6 @@ print(f"{'gradients':<28}{'step':>8}{'waiting':>9}{'step less that without a net
 free = per_step("free", lambda s: s["train_seconds"])
 for kind, name in ("buckets", "in buckets during backward"), ("fused", "in one after backward"), ("free", "without a network"):
     step = per_step(kind, lambda s: s["train_seconds"])
-    waiting = per_step(kind, lambda s: sum(s["waiting_seconds_by_phase"].values()))
+    waiting = per_step(kind, lambda s: s["waiting_seconds_by_phase"]["full"])
     print(f"{name:<28}{step:8.1f}{waiting:9.1f}{step - free:35.1f}")
 PYTHON

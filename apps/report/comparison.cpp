@@ -11,12 +11,9 @@
 namespace ab {
 namespace {
 
-/// Exposed communication of a rank in the steps of training.
 std::string waiting(const Summary& s) {
   if (s.waiting_seconds_by_phase.empty()) return "-";
-  double seconds = 0;
-  for (const auto& [phase, of_phase] : s.waiting_seconds_by_phase) seconds += of_phase;
-  return human_seconds(seconds);
+  return human_seconds(exposed_seconds(s));
 }
 
 std::string why_not_measured(const std::vector<Run>& runs) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "apps/train/stop_request.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -84,6 +85,13 @@ void set_traffic(const std::vector<double>& rows, const std::vector<std::string>
   summary.inter_node_sent_bytes_per_rank_total = mean_of_column(3);
   for (std::size_t i = 0; i < phases.size(); ++i)
     summary.wire_bytes_per_rank_by_phase[phases[i]] = mean_of_column(kTotals + i);
+}
+
+double exposed_seconds(const Summary& summary) {
+  double seconds = 0;
+  for (const auto& [phase, waiting] : summary.waiting_seconds_by_phase)
+    if (phase != "setup" && phase != "evaluation" && phase != StopAgreement::kLabel) seconds += waiting;
+  return seconds;
 }
 
 std::string to_json(const Summary& summary) {

@@ -20,8 +20,8 @@ struct Summary {
   std::int64_t steps = 0, epochs = 0;
   std::uint64_t seed = 0;
   double train_seconds = 0, images_per_second = 0;
-  /// Exposed communication: how long a rank waited in collectives, mean over ranks, by phase of training. Empty where it
-  /// would not mean anything; then `waiting_not_measured` says why.
+  /// How long a rank waited in collectives, mean over ranks, by phase. Empty where it would not mean anything; then
+  /// `waiting_not_measured` says why.
   std::map<std::string, double> waiting_seconds_by_phase;
   std::string waiting_not_measured;
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
@@ -45,6 +45,10 @@ struct Summary {
 std::vector<double> traffic_row(const Ledger& ledger);
 /// Sets the traffic of a run from the rows of all ranks, one after the other, and the phases of their columns.
 void set_traffic(const std::vector<double>& rows, const std::vector<std::string>& phases, Summary& summary);
+
+/// Exposed communication: waiting in training and in all that its method does between steps, but not before the first,
+/// in validations, or for the question whether to stop.
+double exposed_seconds(const Summary& summary);
 
 /// NaN and infinity become null.
 std::string to_json(const Summary& summary);

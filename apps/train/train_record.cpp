@@ -160,12 +160,12 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   return summary_;
 }
 
-/// Of the phases of training; those of evaluations and transitions are not steps.
 void TrainRecord::gather_waiting() {
   summary_.waiting_not_measured = obstacle_to_waiting_times(world_);
   if (!summary_.waiting_not_measured.empty()) return;
+  const std::map<std::string, LedgerEntry> phases = world_.ledger().by_phase();  // the same on all ranks
   std::vector<double> seconds;
-  for (const auto& [phase, steps] : summary_.steps_by_phase) {
+  for (const auto& [phase, traffic] : phases) {
     const auto& now = world_.ledger().waiting_seconds();
     const auto since = now.find(phase);
     seconds.push_back(waiting_before_[phase] + (since == now.end() ? 0 : since->second));
@@ -174,8 +174,7 @@ void TrainRecord::gather_waiting() {
   const Tensor means = Tensor::from(seconds, {static_cast<std::int64_t>(seconds.size())});
   world_.all_reduce(means, ReduceOp::mean);
   std::size_t i = 0;
-  for (const auto& [phase, steps] : summary_.steps_by_phase)
-    summary_.waiting_seconds_by_phase[phase] = means.data<double>()[i++];
+  for (const auto& [phase, traffic] : phases) summary_.waiting_seconds_by_phase[phase] = means.data<double>()[i++];
 }
 
 void TrainRecord::save(StateDict& state) const {
