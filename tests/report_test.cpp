@@ -197,6 +197,13 @@ TEST_F(ReportTest, NumbersReadWell) {
   EXPECT_EQ(spark_bars({8, 4, 0}), "█▅▁");
 }
 
+TEST_F(ReportTest, AveragesBetweenStepsAreExposedCommunicationAndValidationsAreNot) {
+  Summary s;
+  EXPECT_EQ(exposed_seconds(s), 0);
+  s.waiting_seconds_by_phase = {{"local", 1}, {"outer", 2}, {"setup", 4}, {"evaluation", 8}, {"control", 16}};
+  EXPECT_EQ(exposed_seconds(s), 3);
+}
+
 TEST_F(ReportTest, RunFoldersAreProtected) {
   TrainConfig config = resolve_train_config({}, "");
   config.out = folder_ + "/new/run";
