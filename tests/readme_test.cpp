@@ -239,7 +239,7 @@ TEST_F(QuickstartTest, BuildsForTheCpuWithoutADriverAndTrainsBothMethods) {
   script("bin/nvidia-smi", "exit 9");
   EXPECT_TRUE(contains(quickstart(), "Building for the CPU, since there is no NVIDIA driver here"));
   EXPECT_TRUE(
-      calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF\n"
+      calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF -DAB_PRECOMPILE=ON\n"
                           "cmake --build --preset default --target abtrain_program lowrank_tour\n"
                           "abtrain train --config apps/configs/quickstart_dense.toml --dataset synthetic "))
       << calls();
