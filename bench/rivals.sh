@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Trains the rows of bench/rivals.list that bench/rivals.tsv lacks, and adds a line there for each run that ends. Can be
+# stopped at any time: the run that was on its way goes on from its last checkpoint.
+#   bench/rivals.sh --data-dir CIFAR10 [--build FOLDER] [--runs FOLDER] [--only REGEX] [--list FILE] [--table FILE]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list table=bench/rivals.tsv data=${ABTRAIN_DATA_DIR:-}
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --data-dir) data=$2 ;;
+    --build) build=$2 ;;
+    --runs) runs=$2 ;;
+    --only) only=$2 ;;
+    --list) list=$2 ;;
+    --table) table=$2 ;;
+    *) echo "rivals.sh: unknown argument $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+[ -n "$data" ] || { echo "rivals.sh: give --data-dir, the folder of the CIFAR-10 binaries" >&2; exit 2; }
+
+# A program of its own, so that a build meanwhile changes no run.
+mkdir -p "$runs"
+program=$runs/abtrain
+[ -x "$program" ] || cp "$build/apps/abtrain" "$program"
+commit=$(git rev-parse --short HEAD)
+columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds steps parameters_full parameters_final commit flags)
+[ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
+
+# The line of a finished run: of a folder, its row, config, seed and flags, and the CPU time that it took.
+line_of() {
+  python3 - "$@" "$commit" <<'PYTHON'
+import json, sys
+folder, row, config, seed, flags, cpu, commit = sys.argv[1:]
+summary = json.load(open(folder + "/summary.json"))
+epochs = [m["val_top1"] for m in map(json.loads, open(folder + "/metrics.jsonl")) if m["kind"] == "epoch"]
+percent = lambda share: f"{100 * share:.2f}"
+print(row, config, seed, percent(summary["final_val_top1"]), ",".join(map(percent, epochs)),
+      f"{summary['sent_bytes_per_rank_total']:.0f}", f"{summary['inter_node_sent_bytes_per_rank_total']:.0f}", cpu,
+      summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags, sep="\t")
+PYTHON
+}
+
+while IFS='|' read -r row config seeds flags <&3; do
+  row=${row// /} config=${config// /} flags=$(echo "$flags" | xargs)
+  case "$row" in ''|'#'*) continue ;; esac
+  for seed in $seeds; do
+    echo "$row $config" | grep -qE "$only" || continue
+    grep -qP "^\Q$row\E\t\Q$config\E\t$seed\t" "$table" && continue
+    folder=$runs/$config/$row/$seed
+    echo "== $row, $config, seed $seed"
+    # shellcheck disable=SC2086
+    cpu=$({ command time -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
+      --threads 1 --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $flags --out "$folder" --resume auto \
+      >"$runs/last.log"; } 2>&1 | tail -1 | awk '{ print $1 + $2 }')
+    line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
+    echo "$line" >>"$table"
+    rm -rf "$folder"
+  done
+done 3<"$list"
