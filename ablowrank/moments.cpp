@@ -14,27 +14,28 @@ Tensor project(const Tensor& moment, const Tensor& outer, const Tensor& inner, b
 }  // namespace
 
 void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer) {
-  const bool train_outer = weight.outer().trainable();
-  Param& trained = train_outer ? weight.outer() : weight.inner();
-  Param& frozen = train_outer ? weight.inner() : weight.outer();
   if (carry == MomentCarry::truncate) {
-    optimizer.resize(trained);
-    optimizer.resize(frozen);
+    optimizer.resize(weight.a());
+    optimizer.resize(weight.b());
     return;
   }
-  optimizer.reset(trained);
-  optimizer.reset(frozen);
+  optimizer.reset(weight.a());
+  optimizer.reset(weight.b());
   if (carry == MomentCarry::project) {
     const ParamState dense = optimizer.state(weight.dense());
     const Tensor outer = weight.outer_matrix(), inner = weight.inner_matrix();
-    const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
-      return project(moment.view({weight.out(), weight.in()}), o, i, train_outer).view(trained.value.shape());
-    };
-    ParamState& state = optimizer.state(trained);
-    state.updates = dense.updates;
-    if (dense.first_moment.defined()) state.first_moment = projected(dense.first_moment, outer, inner);
-    if (dense.second_moment.defined())
-      state.second_moment = projected(dense.second_moment, squared(outer), squared(inner));
+    for (Param* factor : {&weight.outer(), &weight.inner()}) {
+      if (!factor->trainable()) continue;
+      const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
+        return project(moment.view({weight.out(), weight.in()}), o, i, factor == &weight.outer())
+            .view(factor->value.shape());
+      };
+      ParamState& state = optimizer.state(*factor);
+      state.updates = dense.updates;
+      if (dense.first_moment.defined()) state.first_moment = projected(dense.first_moment, outer, inner);
+      if (dense.second_moment.defined())
+        state.second_moment = projected(dense.second_moment, squared(outer), squared(inner));
+    }
   }
   optimizer.reset(weight.dense());
 }

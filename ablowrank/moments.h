@@ -9,7 +9,7 @@
 
 namespace ab {
 
-/// After a split: gives the trained factor its state and drops that of the frozen one.
+/// After a split: gives trained factors their state and drops that of a frozen one.
 /// project: m ← projection of W's first moment; v ← the same with squared entries of the frozen factor, which
 /// is the variance of the projection when the entries of dW are independent; the update count goes along.
 void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer);

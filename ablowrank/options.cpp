@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/options.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace ab {
 
 void AbOptions::validate() const {
+  if (train == TrainedFactors::both) return validate_both();
+  AB_CHECK(
+      !rank_policy.needs_data(),
+      "--ab.rank-policy loss-share and loss-budget observe the training before a cut, which --ab.train groups has not; "
+      "give --ab.train both");
   schedule.validate();
   AB_CHECK(rank_policy.multiple >= 1 && rank_policy.fixed >= 1,
            "AB-training: rank multiple and fixed rank are at least 1");
@@ -14,6 +22,17 @@ void AbOptions::validate() const {
            "AB-training: sync tangent needs --ab.gauge orthonormal");
   AB_CHECK(rest != Rest::keep || final_model == FinalModel::dense,
            "AB-training: with --ab.rest keep the model is more than its factors; give --ab.final-model dense too");
+}
+
+void AbOptions::validate_both() const {
+  AB_CHECK(rank_policy.multiple >= 1 && rank_policy.fixed >= 1,
+           "AB-training: rank multiple and fixed rank are at least 1");
+  AB_CHECK(std::is_sorted(cut.at.begin(), cut.at.end(), std::less_equal{}) || cut.at.size() < 2,
+           "--ab.cut-at: cuts come one after the other, so each share is larger than the one before");
+  AB_CHECK(cut.keep.empty() || cut.keep.size() == cut.at.size(),
+           "--ab.cut-keep has {} numbers for the {} cuts of --ab.cut-at", cut.keep.size(), cut.at.size());
+  AB_CHECK(rest == Rest::drop, "--ab.rest keep is for --ab.train groups: after a cut the factors are the model");
+  AB_CHECK(moments != MomentCarry::truncate, "--ab.moments truncate is for --ab.train groups");
 }
 
 }  // namespace ab

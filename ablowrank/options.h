@@ -16,6 +16,29 @@
 
 namespace ab {
 
+/// Which factors a rank trains.
+enum class TrainedFactors {
+  groups,  ///< A or B, by the group that it is in; the groups go apart and rejoin in cycles (the paper)
+  both,    ///< A and B, on all ranks, which average gradients in every step: full rank first, then a cut (cut.h)
+};
+
+/// In which directions a cut projects a weight (TrainedFactors::both).
+enum class Directions {
+  loss,    ///< those of the outputs that the loss depends on most (loss_metric.h)
+  weight,  ///< those of its largest singular values
+};
+
+/// When and how TrainedFactors::both cuts.
+struct CutOptions {
+  std::vector<double> at{0.5};     ///< shares of the run, rising, each in (0, 1)
+  std::vector<double> keep{};      ///< what each cut keeps, in place of the rank policy's own number; empty: that
+  std::int64_t gather_steps = 20;  ///< steps before a cut in which outputs and gradients are observed
+  Directions directions = Directions::loss;
+  double lr_factor = 1;  ///< of the learning rate, from the first cut on
+
+  bool operator==(const CutOptions&) const = default;
+};
+
 /// How the independently trained factors become one W again. U, V: the orthonormal factors of the split.
 enum class SyncMode {
   full,          ///< every rank forms its own A·B; W is their mean
@@ -54,6 +77,8 @@ enum class Rest {
 enum class FinalModel { factors, dense };
 
 struct AbOptions {
+  TrainedFactors train = TrainedFactors::groups;
+  CutOptions cut;
   PhaseSchedule schedule;
   RankPolicy rank_policy;
   SyncMode sync = SyncMode::tangent;
@@ -73,6 +98,9 @@ struct AbOptions {
 
   /// Throws Error(config) when settings exclude each other.
   void validate() const;
+
+ private:
+  void validate_both() const;
 };
 
 }  // namespace ab

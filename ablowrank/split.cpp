@@ -77,12 +77,18 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
                                    Comm& world) {
-  const std::vector<int> owners = assign_owners(weights, world.size());
+  return decompose_on_owners(
+      weights, assign_owners(weights, world.size()),
+      [&](std::size_t i) { return decompose_named(*weights[i], policy, method); }, world);
+}
+
+std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
+                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world) {
   std::vector<LowRank> result(weights.size());
   const Tensor r_of_weight = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (owners[i] != world.rank()) continue;
-    result[i] = decompose_named(*weights[i], policy, method);
+    result[i] = decompose(i);
     r_of_weight.data<std::int64_t>()[i] = result[i].r();
   }
   if (!weights.empty()) world.all_reduce(r_of_weight, ReduceOp::max);

@@ -5,6 +5,7 @@
 // factors are sent to all: factors of different ranks' decompositions would not belong together (signs and
 // bases differ), and the work is spread over the ranks besides.
 
+#include <functional>
 #include <vector>
 
 #include "ablowrank/factorise.h"
@@ -36,5 +37,8 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 /// per weight. `policy` nullptr: no cut.
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
                                    Comm& world);
+/// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone.
+std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
+                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world);
 
 }  // namespace ab

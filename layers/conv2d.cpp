@@ -31,11 +31,15 @@ SummedVar Conv2d::forward_summed(const Var& x) {
 Var Conv2d::apply(const Var& x, Activation activation, Tensor* sums) {
   const DType dtype = x.value().dtype();
   const Var bias = cast(bias_.value, dtype);
-  if (!run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_)))
-    return conv2d(x, weight_.formed(dtype), bias, options_, activation, sums);
-  const Var thin = conv2d(x, cast(weight_.inner().value, dtype), {}, options_);
-  const Var outer = reshape(cast(weight_.outer().value, dtype), {weight_.out(), 1, 1, weight_.r()});
-  return conv2d(thin, outer, bias, {}, activation, sums);
+  const Activation fused = weight_.observed() ? Activation::none : activation;
+  const auto y = [&] {
+    if (!run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_)))
+      return conv2d(x, weight_.formed(dtype), bias, options_, fused, sums);
+    const Var thin = conv2d(x, cast(weight_.inner().value, dtype), {}, options_);
+    const Var outer = reshape(cast(weight_.outer().value, dtype), {weight_.out(), 1, 1, weight_.r()});
+    return conv2d(thin, outer, bias, {}, fused, sums);
+  }();
+  return weight_.observed() ? activate(weight_.observe(y), activation) : y;
 }
 
 void Conv2d::list(Inventory& inventory) {

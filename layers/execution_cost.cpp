@@ -6,9 +6,10 @@ namespace ab {
 bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double dense_advantage) {
   const double o = static_cast<double>(weight.out()), k = static_cast<double>(weight.in());
   const double r = static_cast<double>(weight.r()), rows = static_cast<double>(positions);
-  const double trained = weight.inner().trainable() ? r * k : r * o;
+  const double trained = (weight.inner().trainable() ? r * k : 0) + (weight.outer().trainable() ? r * o : 0);
+  const double products = 1 + weight.inner().trainable() + weight.outer().trainable();
   const double thin = rows * (2 * r * (k + o) + trained);
-  const double formed = rows * 3 * o * k / dense_advantage + 2 * o * r * k;
+  const double formed = rows * 3 * o * k / dense_advantage + products * o * r * k;
   return thin <= formed;
 }
 

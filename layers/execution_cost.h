@@ -10,8 +10,8 @@ namespace ab {
 
 /// Multiply-adds of one training step of a factored layer over `positions` output positions, the input
 /// gradient included:
-///   two thin ops   positions · 2r(K + O), plus positions · r·K or r·O for the factor in training
-///   form W         positions · 3·O·K, plus 2 · O·r·K to form W and the factor's gradient
+///   two thin ops   positions · 2r(K + O), plus positions · r·K and r·O for the factors in training
+///   form W         positions · 3·O·K, plus O·r·K to form W and as much for the gradient of each trained factor
 /// `dense_advantage` divides the dense work: on a CPU, Winograd runs a 3×3 convolution at about half its nominal
 /// cost, which thin filters of few channels cannot use.
 bool factors_are_cheaper(const Weight& weight, std::int64_t positions, double dense_advantage);

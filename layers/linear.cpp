@@ -10,9 +10,13 @@ namespace ab {
 Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation) {
   const DType dtype = x.value().dtype();
   const Var b = cast(bias, dtype);
-  if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, activation);
-  const Var thin = linear(x, cast(weight.inner().value, dtype), {});
-  return linear(thin, cast(weight.outer().value, dtype), b, activation);
+  const Activation fused = weight.observed() ? Activation::none : activation;
+  const auto y = [&] {
+    if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, fused);
+    const Var thin = linear(x, cast(weight.inner().value, dtype), {});
+    return linear(thin, cast(weight.outer().value, dtype), b, fused);
+  }();
+  return weight.observed() ? activate(weight.observe(y), activation) : y;
 }
 
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role,

@@ -17,12 +17,14 @@ const char* name_of(Weight::Mode mode) {
     case Weight::Mode::full: return "full";
     case Weight::Mode::train_a: return "train_a";
     case Weight::Mode::train_b: return "train_b";
+    case Weight::Mode::train_both: return "train_both";
   }
   return "?";
 }
 
 Weight::Mode mode_named(const std::string& text) {
-  for (const Weight::Mode mode : {Weight::Mode::full, Weight::Mode::train_a, Weight::Mode::train_b})
+  for (const Weight::Mode mode :
+       {Weight::Mode::full, Weight::Mode::train_a, Weight::Mode::train_b, Weight::Mode::train_both})
     if (text == name_of(mode)) return mode;
   throw Error(ErrorKind::checkpoint, fmt::format("the checkpoint holds a weight in the unknown form '{}'", text));
 }

@@ -22,8 +22,8 @@ void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode, const 
   inner_shape[0] = outer_value.dim(1);
   outer().value.set_value(std::move(outer_value));
   inner().value.set_value(inner_value.view(inner_shape));
-  a_.value.set_requires_grad(mode == Mode::train_a);
-  b_.value.set_requires_grad(mode == Mode::train_b);
+  a_.value.set_requires_grad(mode != Mode::train_b);
+  b_.value.set_requires_grad(mode != Mode::train_a);
   dense_.value.set_value({});
   dense_.value.clear_grad();
   rest_ = rest.defined() ? rest.view(shape_) : Tensor();

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "engine/autograd/param.h"
+#include "layers/output_moments.h"
 
 namespace ab {
 
@@ -23,8 +24,8 @@ enum class Execution { automatic, factors, form_w };
 class Weight {
  public:
   /// Which tensors exist and are trained. While factored, the dense parameter and its gradient are freed (a
-  /// rest, if kept, is a frozen tensor of the same size), and the frozen factor has no gradient.
-  enum class Mode { full, train_a, train_b };
+  /// rest, if kept, is a frozen tensor of the same size), and a frozen factor has no gradient.
+  enum class Mode { full, train_a, train_b, train_both };
 
   /// `value`: [O, ...]. Only `role` weight is ever factorised.
   Weight(const std::string& name, Tensor value, ParamRole role);
@@ -55,7 +56,7 @@ class Weight {
   Param& inner() { return transposed() ? a_ : b_; }
   const Param& outer() const { return transposed() ? b_ : a_; }
   const Param& inner() const { return transposed() ? a_ : b_; }
-  /// Whether `mode`, which is not full, trains the outer factor.
+  /// Whether `mode`, which trains one factor, trains the outer one.
   bool trains_outer(Mode mode) const { return (mode == Mode::train_a) != transposed(); }
 
   /// The factors as matrices, [O, r] and [r, K].
@@ -77,6 +78,12 @@ class Weight {
   /// Cast to `dtype`, the factors before they are multiplied.
   Var formed(DType dtype = DType::float32) const;
 
+  /// Lets `observer` see the outputs of training steps and their gradients; null: nobody. It must outlive its use.
+  void set_observer(OutputMoments* observer) { observer_ = observer; }
+  /// Whether the layer shall pass what leaves this weight to observe(), before an activation.
+  bool observed() const { return observer_ && recording(); }
+  Var observe(const Var& y) const { return observer_->observe(y); }
+
   /// The parameters that exist now: the dense one, or A and B.
   void list(std::vector<Param*>& params);
 
@@ -86,6 +93,7 @@ class Weight {
   Execution execution_ = Execution::automatic;
   Param dense_, a_, b_;
   Tensor rest_;
+  OutputMoments* observer_ = nullptr;
 };
 
 }  // namespace ab

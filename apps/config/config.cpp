@@ -53,10 +53,14 @@ Value value_of(const toml::node& node, const std::string& where) {
   const toml::array* array = node.as_array();
   AB_CHECK(array != nullptr, "{} is neither a number, a text, true or false, nor a list", where);
   std::vector<std::string> names;
+  std::vector<double> numbers;
   for (const toml::node& element : *array) {
-    AB_CHECK(element.is_string(), "{} is a list with something else than texts in it", where);
-    names.push_back(element.as_string()->get());
+    if (element.is_string()) names.push_back(element.as_string()->get());
+    else if (element.is_number()) numbers.push_back(*element.value<double>());
+    AB_CHECK(names.size() + numbers.size() > 0 && (names.empty() || numbers.empty()) && !element.is_boolean(),
+             "{} is a list of something else than either texts or numbers", where);
   }
+  if (!numbers.empty()) return numbers;
   return names;
 }
 

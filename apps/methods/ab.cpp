@@ -7,6 +7,9 @@
 
 #include "ablowrank/ab_plan.h"
 #include "ablowrank/ab_strategy.h"
+#include "ablowrank/both_plan.h"
+#include "ablowrank/both_strategy.h"
+#include "ablowrank/loss_ranks.h"
 #include "ablowrank/split.h"
 #include "apps/methods/method.h"
 #include "apps/settings/nearest_name.h"
@@ -16,6 +19,23 @@ namespace {
 
 constexpr const char* kName = "ab";
 constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
+
+void declare_both(const Section<AbSettings>& s) {
+  auto cut = s.part(&AbSettings::cut);
+  cut.numbers("cut_at", &CutOptions::at, 0, 1, "train both: shares of the run after which weights are cut").above_low =
+      true;
+  cut.numbers("cut_keep", &CutOptions::keep, 0, 65536,
+              "what each cut keeps, in place of the rank policy's own number (loss_share, budget, ratio, ...)");
+  cut.number("gather_steps", &CutOptions::gather_steps, 1, kMany,
+             "steps before a cut in which outputs and their gradients are observed");
+  cut.choice(
+      "directions", &CutOptions::directions, {{"loss", Directions::loss}, {"weight", Directions::weight}},
+      "directions that a cut keeps: those of the outputs that the loss depends on most, or of the largest singular "
+      "values");
+  cut.number("lr_factor", &CutOptions::lr_factor, 0, 100, "of the learning rate, from the first cut on").above_low =
+      true;
+  s.value("full_rank_method", &AbSettings::full_rank_method, "train both: the method that trains until the first cut");
+}
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<AbSettings>(settings, kName, "AB-training (method ab)");
@@ -32,6 +52,10 @@ void declare(std::vector<Setting>& settings) {
   preset.brings_defaults = true;
   preset.shown_word = "paper";
 
+  s.choice(
+      "train", &AbSettings::train, {{"groups", TrainedFactors::groups}, {"both", TrainedFactors::both}},
+      "A or B by group, in cycles that rejoin (the paper); or full rank first, then a cut, and both factors on all "
+      "ranks");
   schedule.number("warmup_steps", &PhaseSchedule::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
   schedule.number("cycle_steps", &PhaseSchedule::cycle_steps, 2, kMany,
                   "S: steps from one synchronisation to the next");
@@ -59,12 +83,23 @@ void declare(std::vector<Setting>& settings) {
            "singular values go half to each factor, or all to the trained one");
   schedule.value("cut_at_warmup", &PhaseSchedule::cut_at_warmup,
                  "cut the rank at the first split as well, not only at later ones");
-  policy.choice("rank_policy", &RankPolicy::kind,
-                {{"sigma-cutoff", RankPolicy::Kind::sigma_cutoff},
-                 {"ratio", RankPolicy::Kind::ratio},
-                 {"energy", RankPolicy::Kind::energy},
-                 {"fixed", RankPolicy::Kind::fixed}},
-                "how r is chosen per layer");
+  policy.choice(
+      "rank_policy", &RankPolicy::kind,
+      {{"loss-share", RankPolicy::Kind::loss_share},
+       {"loss-budget", RankPolicy::Kind::loss_budget},
+       {"sigma-cutoff", RankPolicy::Kind::sigma_cutoff},
+       {"ratio", RankPolicy::Kind::ratio},
+       {"energy", RankPolicy::Kind::energy},
+       {"fixed", RankPolicy::Kind::fixed}},
+      "how r is chosen per layer: by what directions are worth to the loss (train both), or by singular values");
+  policy
+      .number("loss_share", &RankPolicy::loss_share, 0, 1,
+              "keep this share of what all directions are worth to the loss")
+      .above_low = true;
+  policy
+      .number("budget", &RankPolicy::budget, 0, 1,
+              "keep the directions worth most, until all weights cost this share of their elements and operations")
+      .above_low = true;
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
   policy.number("ratio", &RankPolicy::ratio, 0, 1, "keep this share of all singular values").above_low = true;
   policy.number("energy", &RankPolicy::energy, 0, 1, "keep this share of the sum of squared singular values")
@@ -86,6 +121,7 @@ void declare(std::vector<Setting>& settings) {
            "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
   s.choice("final_model", &AbSettings::final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
            "what a run that ends in a low-rank phase saves");
+  declare_both(s);
   s.value("always_sync", &AbSettings::always_sync,
           "names of parameters that are never split, separated by commas; the model's own list when empty");
 }
@@ -102,8 +138,21 @@ void check_names(const std::vector<std::string>& names, Layer& model) {
   }
 }
 
+/// The method that trains at full rank before factors are trained together.
+const Method& full_rank_method(const TrainConfig& config) {
+  const Method& method = find_method(ab_settings(config).full_rank_method);
+  AB_CHECK(method.averages_gradients,
+           "--ab.full-rank-method {}: AB-training can only begin with a method that averages gradients in every step",
+           method.name);
+  return method;
+}
+
 void check(const TrainConfig& config, Layer& model, int world_size) {
   const AbOptions options = ab_options(config);
+  if (options.train == TrainedFactors::both) {
+    const Method& full_rank = full_rank_method(config);
+    if (full_rank.check) full_rank.check(config, model, world_size);
+  }
   AB_CHECK(options.schedule.full_rank_steps < options.schedule.cycle_steps,
            "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
            options.schedule.full_rank_steps, options.schedule.cycle_steps);
@@ -119,17 +168,27 @@ void settle(TrainConfig& config, const TrainConfig& began) {
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
-  return std::make_unique<AbStrategy>(model, world, ab_options(config), schedule);
+  const AbOptions options = ab_options(config);
+  if (options.train == TrainedFactors::groups) return std::make_unique<AbStrategy>(model, world, options, schedule);
+  keep_at_full_rank(options.always_sync, model);
+  const PlannedRun length{.total_steps = schedule.total_steps,
+                          .steps_per_epoch = schedule.steps_per_epoch,
+                          .eval_every = config.eval_every};
+  CutSchedule cuts(options.cut, observes(options), length.total_steps, length.evaluation_period());
+  return std::make_unique<BothStrategy>(model, world, options, std::move(cuts),
+                                        full_rank_method(config).make(config, model, world, schedule),
+                                        config.accumulate);
 }
 
-/// Those of the trained run that --ranks-from names.
-std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vector<Weight*>& weights) {
+/// Those of a split of the trained run that --ranks-from names.
+std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vector<LayerRank>& split,
+                                       const std::vector<Weight*>& weights) {
   std::vector<std::int64_t> ranks;
   bool any_cut = false;
   for (const Weight* weight : weights) {
-    const auto at = std::find_if(assumed.layers.begin(), assumed.layers.end(),
-                                 [&](const LayerRank& layer) { return layer.name == weight->name(); });
-    AB_CHECK(at != assumed.layers.end() && at->m == weight->m() && at->n == weight->n(),
+    const auto at =
+        std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
+    AB_CHECK(at != split.end() && at->m == weight->m() && at->n == weight->n(),
              "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model", assumed.run, weight->name(),
              weight->m(), weight->n());
     ranks.push_back(at->r);
@@ -154,16 +213,59 @@ std::vector<std::int64_t> ranks_of_policy(const RankPolicy& policy, const std::v
   return ranks;
 }
 
+/// The ranks after every cut of the trained run that --ranks-from names; a weight that it does not list stayed dense.
+std::vector<std::vector<std::int64_t>> ranks_of_cuts(const AssumedR& assumed, const std::vector<Weight*>& weights,
+                                                     std::size_t cuts) {
+  AB_CHECK(assumed.splits.size() == cuts, "--ranks-from {}: that run has {} cuts, this one {}", assumed.run,
+           assumed.splits.size(), cuts);
+  std::vector<std::vector<std::int64_t>> ranks;
+  for (std::vector<LayerRank> split : assumed.splits) {
+    for (const Weight* weight : weights)
+      if (std::none_of(split.begin(), split.end(), [&](const LayerRank& l) { return l.name == weight->name(); }))
+        split.push_back({weight->name(), weight->m(), weight->n(), weight->n()});
+    ranks.push_back(ranks_of_run(assumed, split, weights));
+  }
+  return ranks;
+}
+
+MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& options, Layer& model,
+                              const PlannedRun& run) {
+  const std::vector<Weight*> weights = eligible_weights(model);
+  const CutSchedule schedule(options.cut, observes(options), run.total_steps, run.evaluation_period());
+  const std::size_t cuts = schedule.cuts().size();
+  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks) {
+    return plan_both(model, options, schedule, ranks,
+                     full_rank_method(config).plan(config, model, full_rank_part(run, schedule)), run);
+  };
+  if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
+  std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
+  bool known = true;
+  for (std::size_t k = 0; k < cuts; ++k) {
+    const RankPolicy policy = policy_of_cut(options, k);
+    known &= policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed;
+    if (known) most[k] = ranks_of_policy(policy, weights);
+    for (const Weight* weight : weights) {
+      if (!known) most[k].push_back(weight->n());
+      least[k].push_back(policy.needs_data() ? RankRounding{policy.multiple}.apply(0, weight->n())
+                                             : std::min(policy.multiple, weight->n()));
+    }
+  }
+  MethodPlan plan = planned(most);
+  if (!known) plan.least = planned(least).traffic;
+  return plan;
+}
+
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   check(config, model, run.world_size);
   AbOptions options = ab_options(config);
   if (run.assumed.ratio > 0)
     options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
   keep_at_full_rank(options.always_sync, model);
+  if (options.train == TrainedFactors::both) return plan_training_both(config, options, model, run);
   const std::vector<Weight*> eligible = eligible_weights(model);
   return plan_ab(model, options,
                  run.assumed.run.empty() ? ranks_of_policy(options.rank_policy, eligible)
-                                         : ranks_of_run(run.assumed, eligible),
+                                         : ranks_of_run(run.assumed, run.assumed.splits.back(), eligible),
                  run);
 }
 

@@ -16,6 +16,7 @@ struct AbSettings : AbOptions {
   AbSettings() { rank_policy.multiple = 0; }  // what suits the device: rank_multiple()
 
   std::string preset = "default";
+  std::string full_rank_method = "dense";  ///< with TrainedFactors::both, until the first cut
 
   bool operator==(const AbSettings&) const = default;
 };

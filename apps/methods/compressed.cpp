@@ -37,7 +37,7 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
                            const CompressedSteps& compressed) {
   constexpr const char *kWarmup = CompressedGradients::kWarmup, *kCompressed = CompressedGradients::kCompressed;
   run.check();
-  const std::int64_t dense = std::min(run.total_steps, dense_steps(warmup_steps, run.total_steps));
+  const std::int64_t dense = std::min(run.total_steps, dense_steps(warmup_steps, run.whole_steps()));
   MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {kWarmup, kCompressed}};
   TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
   counter.setup(sizes);

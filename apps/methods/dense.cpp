@@ -29,7 +29,11 @@ MethodPlan plan(const TrainConfig&, Layer& model, const PlannedRun& run) {
 }  // namespace
 
 Method dense_method() {
-  return {.name = kBaseline, .make = make, .plan = plan, .laws = {.phases = {DenseStrategy::kPhase}, .lossless = ""}};
+  return {.name = kBaseline,
+          .make = make,
+          .plan = plan,
+          .averages_gradients = true,
+          .laws = {.phases = {DenseStrategy::kPhase}, .lossless = ""}};
 }
 
 }  // namespace ab

@@ -54,8 +54,9 @@ struct Method {
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
-  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
-  bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
+  bool has_ranks = false;           ///< its plan can be given the ranks r of its factors (AssumedR)
+  bool averages_gradients = false;  ///< in every step, and does nothing else to the model: others may begin with it
+  bool decides = false;             ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
   MethodLaws laws{};
 };
 

@@ -49,6 +49,7 @@ Method mstopk_method() {
           .declare = declare,
           .make = make,
           .plan = plan,
+          .averages_gradients = true,
           .laws = {.small = "density = 0.1\nwarmup_steps = 3",
                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                    .lossless = "density = 1\nwarmup_steps = 0",

@@ -87,6 +87,7 @@ Method scalecom_method() {
           .check = check,
           .make = make,
           .plan = plan,
+          .averages_gradients = true,
           .laws = {.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                    .lossless = "rate = 1\nwarmup_steps = 0"}};

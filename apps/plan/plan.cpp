@@ -37,24 +37,27 @@ DataShape data_shape(const TrainConfig& config, const PlanOptions& options) {
 /// A run that was trained: how fast, and which ranks its weights had.
 struct TrainedRun {
   Summary summary;
-  std::vector<LayerRank> layers;
+  std::vector<std::vector<LayerRank>> splits;
   bool from_folder = false;
 };
 
-/// The last split of metrics.jsonl tells more than summary.json, which holds the model as the run left it.
+/// The splits of metrics.jsonl tell more than summary.json, which holds the model as the run left it.
 TrainedRun read_trained_run(const std::string& path) {
   if (std::filesystem::is_directory(path)) {
     Run run = read_run(path);
-    return {run.summary, run.splits.empty() ? run.summary.per_layer : run.splits.back().layers, true};
+    TrainedRun trained{run.summary, {}, true};
+    for (const SplitMetrics& split : run.splits) trained.splits.push_back(split.layers);
+    if (trained.splits.empty()) trained.splits.push_back(run.summary.per_layer);
+    return trained;
   }
   const Summary summary = summary_from_json(read_file(path, ErrorKind::data), path);
-  return {summary, summary.per_layer};
+  return {summary, {summary.per_layer}};
 }
 
 /// The ranks r that the method plans with.
 AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
   AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
-  if (trained) assumed.layers = trained->layers, assumed.as_left = !trained->from_folder;
+  if (trained) assumed.splits = trained->splits, assumed.as_left = !trained->from_folder;
   return assumed;
 }
 

@@ -51,6 +51,16 @@ template <class Options> class Section {
     return setting;
   }
 
+  /// A list of numbers, each within the bounds.
+  template <class Owner>
+  Setting& numbers(const char* key, std::vector<double> Owner::*member, double low, double high,
+                   const char* help) const {
+    Setting& setting = value(key, member, help);
+    setting.low = low;
+    setting.high = high;
+    return setting;
+  }
+
   /// One of a few names.
   template <class Owner>
   Setting& name(const char* key, std::string Owner::*member, std::vector<std::string> names, const char* help) const {

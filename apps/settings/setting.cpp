@@ -38,7 +38,8 @@ std::string toml_string(const std::string& text) {
 std::string shown(const Value& value) {
   return std::visit(
       []<class V>(const V& v) -> std::string {
-        if constexpr (std::is_same_v<V, std::vector<std::string>>) return fmt::format("[{}]", fmt::join(v, ", "));
+        if constexpr (std::is_same_v<V, std::vector<std::string>> || std::is_same_v<V, std::vector<double>>)
+          return fmt::format("[{}]", fmt::join(v, ", "));
         else if constexpr (std::is_same_v<V, std::string>) return fmt::format("'{}'", v);
         else return fmt::format("{}", v);
       },
@@ -96,13 +97,14 @@ std::string Setting::kind() const {
     case SettingType::real: return "NUM";
     case SettingType::text: return words.empty() ? "TEXT" : "WORD";
     case SettingType::list: return "LIST";
+    case SettingType::numbers: return "NUMS";
   }
   return "";
 }
 
 std::string Setting::range() const {
   if (!words.empty()) return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
-  if (type != SettingType::integer && type != SettingType::real) return "";
+  if (type != SettingType::integer && type != SettingType::real && type != SettingType::numbers) return "";
   return above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
                    : fmt::format("{} to {}", limit_text(low), limit_text(high));
 }
@@ -114,6 +116,7 @@ std::string Setting::allowed() const {
     case SettingType::real: return "a number, " + range();
     case SettingType::text: return words.empty() ? "a text" : range();
     case SettingType::list: return "a list of names";
+    case SettingType::numbers: return "a list of numbers, each " + range();
   }
   return "";
 }
@@ -127,6 +130,12 @@ Value value_from_text(const Setting& setting, const std::string& text, const std
     case SettingType::integer: return number_from<std::int64_t>(setting, text, where);
     case SettingType::real: return number_from<double>(setting, text, where);
     case SettingType::list: return split_at_commas(text);
+    case SettingType::numbers: {
+      std::vector<double> numbers;
+      for (const std::string& part : split_at_commas(text))
+        numbers.push_back(std::get<double>(number_from<double>(setting, part, where)));
+      return numbers;
+    }
     case SettingType::text: break;
   }
   return text;
@@ -136,11 +145,16 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
   Value stored = value;
   if (const auto* integer = std::get_if<std::int64_t>(&value); integer && setting.type == SettingType::real)
     stored = static_cast<double>(*integer);
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value);
+      list && list->empty() && setting.type == SettingType::numbers)
+    stored = std::vector<double>{};  // TOML's empty list has no type
   const bool allowed = [&] {
     if (stored.index() != static_cast<std::size_t>(setting.type)) return false;
     if (const auto* i = std::get_if<std::int64_t>(&stored)) return in_range(setting, static_cast<double>(*i));
     if (const auto* real = std::get_if<double>(&stored)) return in_range(setting, *real);
     if (const auto* text = std::get_if<std::string>(&stored)) return is_a_word(setting, *text);
+    if (const auto* numbers = std::get_if<std::vector<double>>(&stored))
+      return std::all_of(numbers->begin(), numbers->end(), [&](double n) { return in_range(setting, n); });
     return true;
   }();
   if (!allowed) reject(setting, value, where);
@@ -156,6 +170,10 @@ std::string toml_text(const Setting& setting, const TrainConfig& config) {
           std::vector<std::string> quoted;
           std::transform(value.begin(), value.end(), std::back_inserter(quoted), toml_string);
           return fmt::format("[{}]", fmt::join(quoted, ", "));
+        } else if constexpr (std::is_same_v<V, std::vector<double>>) {
+          std::vector<std::string> texts;
+          std::transform(value.begin(), value.end(), std::back_inserter(texts), real_text);
+          return fmt::format("[{}]", fmt::join(texts, ", "));
         } else if constexpr (std::is_same_v<V, double>) {
           return real_text(value);
         } else {

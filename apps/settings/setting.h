@@ -15,10 +15,10 @@ namespace ab {
 struct TrainConfig;
 
 /// A value as it came from a flag or a file, before it is checked.
-using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>>;
+using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
 
 /// In the order of the types of Value.
-enum class SettingType { on_off, integer, real, text, list };
+enum class SettingType { on_off, integer, real, text, list, numbers };
 
 struct Setting {
   std::string key;  ///< TOML: "batch_size", "ab.cycle_steps"
@@ -28,7 +28,7 @@ struct Setting {
   std::function<Value(const TrainConfig&)> get;
   std::function<void(TrainConfig&, const Value&)> set;  ///< of an allowed value: see assign()
 
-  double low = 0, high = 0;        ///< of numbers
+  double low = 0, high = 0;        ///< of a number, or of each in a list
   bool above_low = false;          ///< low itself is not allowed
   bool unset_at_zero = false;      ///< zero means "not given" and is not saved
   bool flag_only = false;          ///< neither read from TOML nor saved
@@ -39,7 +39,7 @@ struct Setting {
 
   std::string flag() const;     ///< "--ab.cycle-steps"
   std::string table() const;    ///< of TOML: that of "ab.cycle_steps" is "ab"; empty at the top
-  std::string kind() const;     ///< "INT", "NUM", "WORD", "TEXT", "LIST", or empty for a switch
+  std::string kind() const;     ///< "INT", "NUM", "WORD", "TEXT", "LIST", "NUMS", or empty for a switch
   std::string range() const;    ///< "1 to 65536", "sgd or adamw", or empty where anything goes
   std::string allowed() const;  ///< both, as part of a sentence: "an integer, 1 to 65536"
 };

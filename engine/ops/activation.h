@@ -7,6 +7,8 @@
 
 namespace ab {
 
+/// y = act(x); x itself without an activation.
+Var activate(const Var& x, Activation activation);
 /// y = max(x, 0)
 Var relu(const Var& x);
 /// y = x Φ(x), the exact form (erf)

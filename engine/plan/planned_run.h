@@ -35,16 +35,17 @@ struct ExtraCollective {
 
 /// Ranks r of factors that stand in for those which only training can tell.
 struct AssumedR {
-  double ratio = 0;                 ///< > 0: r = ratio · n
-  std::string run{};                ///< a trained run to take them from; empty: none
-  std::vector<LayerRank> layers{};  ///< those of that run
-  bool as_left = false;             ///< of the model as that run left it, not of a split
+  double ratio = 0;                              ///< > 0: r = ratio · n
+  std::string run{};                             ///< a trained run to take them from; empty: none
+  std::vector<std::vector<LayerRank>> splits{};  ///< those of that run, one after the other
+  bool as_left = false;                          ///< only those of the model as that run left it
 };
 
 struct PlannedRun {
   int world_size = 1, ranks_per_node = 0;
   Wiring wiring{};
   std::int64_t total_steps = 0, steps_per_epoch = 0;
+  std::int64_t begins_run_of = 0;  ///< steps of the longer run that this one is the beginning of; 0: it is a whole one
   LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   GradientWire gradients{};
@@ -63,6 +64,8 @@ struct PlannedRun {
   }
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
   void check() const;
+  /// What shares of a run are shares of.
+  std::int64_t whole_steps() const { return begins_run_of > 0 ? begins_run_of : total_steps; }
   std::int64_t epochs() const { return (total_steps + steps_per_epoch - 1) / steps_per_epoch; }
   /// Steps from one validation to the next.
   std::int64_t evaluation_period() const {

@@ -118,10 +118,10 @@ void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount&
   ranks_.steps.push_back(std::move(planned));
 }
 
-void TrafficCounter::evaluations() {
+void TrafficCounter::evaluations(std::int64_t times, std::int64_t but_last) {
   set_phase(kEvaluation);
-  count_extras(run_.every_evaluation, world_, run_.evaluations());
-  count_extras(run_.every_evaluation_but_last, world_, run_.evaluations() - 1);
+  count_extras(run_.every_evaluation, world_, times);
+  count_extras(run_.every_evaluation_but_last, world_, but_last);
 }
 
 }  // namespace ab

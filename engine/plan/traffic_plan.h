@@ -91,7 +91,9 @@ class TrafficCounter {
   void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<std::int64_t> bucket_bytes,
                         const RingMembers& members);
   /// What every validation of the run exchanges, whatever the method.
-  void evaluations();
+  void evaluations() { evaluations(run_.evaluations(), run_.evaluations() - 1); }
+  /// Of so many, and so many of which are not the last of a run.
+  void evaluations(std::int64_t times, std::int64_t but_last);
 
   const RingMembers& world() const { return world_; }
 

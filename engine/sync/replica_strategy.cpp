@@ -20,7 +20,7 @@ std::vector<Tensor> Replica::tensors() const {
 ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, int group)
     : world_(world), replica_(std::move(replica)), batch_norms_(scope, replica_.batch_norms, world, group) {
   batch_norms_.enter(scope == SyncBn::group);
-  broadcast_flat(world_, replica_.tensors(), 0);
+  if (!replica_.equal) broadcast_flat(world_, replica_.tensors(), 0);
 }
 
 void ReplicaStrategy::average_buffers() { all_reduce_flat(world_, replica_.buffers, ReduceOp::mean); }

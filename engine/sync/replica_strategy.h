@@ -20,6 +20,7 @@ struct Replica {
   std::vector<Param*> params;
   std::vector<Tensor> buffers{};               ///< share storage with the model's own
   std::vector<BatchNormStats*> batch_norms{};  ///< those that ranks synchronise
+  bool equal = false;                          ///< on all ranks from the start
 
   /// Values of parameters.
   std::vector<Tensor> values() const;
@@ -33,7 +34,7 @@ class ReplicaStrategy : public SyncStrategy {
   void finish(TrainState& /*state*/) override { average_buffers(); }
 
  protected:
-  /// Gives all ranks the parameters and buffers of rank 0. `world` must outlive this. Batch norms are synchronised over
+  /// Gives all ranks the parameters and buffers of rank 0, unless they are equal. `world` must outlive this. Batch norms are synchronised over
   /// all ranks, or with SyncBn::group over those of the same `group`.
   explicit ReplicaStrategy(Replica replica, Comm& world, SyncBn scope = SyncBn::world, int group = 0);
 

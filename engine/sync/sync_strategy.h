@@ -19,6 +19,7 @@ namespace ab {
 struct TrainState {
   std::int64_t step = 0;  ///< optimizer updates done
   Optimizer& optimizer;
+  double loss_scale = 1;  ///< of the last backward pass; its gradients have it before they reach their leaves
 };
 
 class SyncStrategy {

@@ -6,6 +6,7 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
+#include "engine/backend/symmetric_eigen.h"
 #include "engine/device/exec.h"
 
 namespace ab::cpu {
@@ -45,34 +46,13 @@ void fix_signs(const Svd& svd) {
   for (std::int64_t i = 0; i < m * n; ++i) u[i] *= signs[static_cast<std::size_t>(i % n)];
 }
 
-/// Eigenvalues, descending, and eigenvectors, as rows, of WᵀW.   w: [m, n]
-struct GramEigen {
-  std::vector<double> values;
-  Tensor vectors;  ///< [n, n] float64
-};
-
-GramEigen gram_eigen(const Tensor& w64, const Tensor& w) {
-  const int m = static_cast<int>(w.dim(0)), n = static_cast<int>(w.dim(1));
+/// The eigenvalues and eigenvectors of WᵀW.   w64: [m, n]
+SymmetricEigen gram_eigen(const Tensor& w64) {
+  const int m = static_cast<int>(w64.dim(0)), n = static_cast<int>(w64.dim(1));
   const double one = 1.0, zero = 0.0;
-  const Tensor ascending({n, n}, DType::float64);
-  double* a = ascending.data<double>();
-  dsyrk_("L", "N", &n, &m, &one, w64.data<double>(), &n, &zero, a, &n);
-
-  std::vector<double> values(static_cast<std::size_t>(n));
-  int info = 0, work_size = -1, iwork_size = -1, iwork_query = 0;
-  double work_query = 0;
-  dsyevd_("V", "L", &n, a, &n, values.data(), &work_query, &work_size, &iwork_query, &iwork_size, &info);
-  work_size = static_cast<int>(work_query);
-  iwork_size = iwork_query;
-  std::vector<double> work(static_cast<std::size_t>(work_size));
-  std::vector<int> iwork(static_cast<std::size_t>(iwork_size));
-  dsyevd_("V", "L", &n, a, &n, values.data(), work.data(), &work_size, iwork.data(), &iwork_size, &info);
-  check_converged(info, w);
-
-  GramEigen eigen{{values.rbegin(), values.rend()}, Tensor({n, n}, DType::float64)};
-  double* descending = eigen.vectors.data<double>();
-  for (std::int64_t j = 0; j < n; ++j) std::copy_n(a + (n - 1 - j) * n, n, descending + j * n);
-  return eigen;
+  const Tensor gram({n, n}, DType::float64);
+  dsyrk_("L", "N", &n, &m, &one, w64.data<double>(), &n, &zero, gram.data<double>(), &n);
+  return symmetric_eigen(gram);
 }
 
 /// Replaces the columns of y[m,n] by an orthonormal basis whose j-th vector points along column j as far as
@@ -105,7 +85,7 @@ Svd svd_gram(const Tensor& w) {
   const std::int64_t m = w.dim(0), n = w.dim(1);
   const Tensor w64({m, n}, DType::float64), y({m, n}, DType::float64);
   for_each_index(Device{}, m * n, [in = w.data<float>(), out = w64.data<double>()](std::int64_t i) { out[i] = in[i]; });
-  const GramEigen eigen = gram_eigen(w64, w);
+  const SymmetricEigen eigen = gram_eigen(w64);
 
   std::vector<double> sigma(static_cast<std::size_t>(n));
   std::transform(eigen.values.begin(), eigen.values.end(), sigma.begin(),

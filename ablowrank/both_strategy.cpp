@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/both_strategy.h"
+
+#include "ablowrank/moments.h"
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+
+BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
+                           std::unique_ptr<SyncStrategy> full_rank, std::int64_t micro_batches)
+    : model_(model),
+      world_(world),
+      options_(options),
+      schedule_(std::move(schedule)),
+      now_(std::move(full_rank)),
+      micro_batches_(micro_batches) {
+  options_.validate();
+  for (Weight* w : eligible_weights(model_)) w->set_execution(options.execution);
+}
+
+std::string BothStrategy::phase_name(std::size_t index, std::size_t cuts) {
+  return cuts == 1 ? "low-rank" : fmt::format("low-rank {}", index + 1);
+}
+
+void BothStrategy::start(TrainState& state) {
+  now_->start(state);
+  observe(0);
+}
+
+double BothStrategy::learning_rate(double scheduled, std::int64_t step) const {
+  return now_->learning_rate(scheduled, step) * (schedule_.cuts_until(step) > 0 ? options_.cut.lr_factor : 1);
+}
+
+bool BothStrategy::has_transition(std::int64_t step) const {
+  return now_->has_transition(step) || schedule_.cuts_at(step) ||
+         schedule_.observes_at(step) != schedule_.observes_at(step - 1);
+}
+
+void BothStrategy::after_step(TrainState& state) {
+  now_->after_step(state);
+  if (schedule_.cuts_at(state.step)) cut(schedule_.cuts_until(state.step) - 1, state);
+  observe(state.step);
+}
+
+/// Whether the next update is observed.
+void BothStrategy::observe(std::int64_t step) {
+  if (!schedule_.observes_at(step)) observers_.reset();
+  else if (!observers_) observers_ = std::make_unique<CutObservers>(eligible_weights(model_));
+}
+
+void BothStrategy::cut(std::size_t index, TrainState& state) {
+  world_.ledger().set_phase("split");
+  const std::vector<Weight*> weights = eligible_weights(model_);
+  for (Weight* weight : weights) {
+    if (!weight->factored()) continue;
+    for (Param* factor : {&weight->a(), &weight->b()}) state.optimizer.reset(*factor);
+    weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
+  }
+  const std::vector<Param*> biases = biases_of(weights, model_);
+  const double gradient_scale = state.loss_scale / static_cast<double>(micro_batches_);
+  const std::vector<CutResult> results =
+      cut_all(weights, biases, observers_.get(), options_, index, gradient_scale, world_);
+  observers_.reset();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const CutResult& result = results[i];
+    if (!result.parts.sigma.defined()) continue;
+    FactorPair pair = apply_gauge(result.parts, Gauge::split_sigma, true);
+    weights[i]->factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
+    carry_moments_to_factors(*weights[i], options_.moments, state.optimizer);
+    if (biases[i] && result.bias_change.defined()) {
+      const Tensor bias = biases[i]->value.value();
+      add_in_place(bias, result.bias_change.to(bias.device()));
+    }
+  }
+  train_factors(index + 1, state);
+}
+
+/// Ordinary data-parallel training of what parameters there are now.
+void BothStrategy::train_factors(std::size_t cuts, TrainState& state) {
+  const Inventory inventory = inventory_of(model_);
+  state.optimizer.set_params(inventory.params);
+  Replica replica{.params = inventory.params, .equal = true};
+  for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
+  if (options_.sync_bn != SyncBn::off) replica.batch_norms = inventory.batch_norms;
+  now_.reset();  // the old hooks go before the new ones come
+  now_ = std::make_unique<DenseStrategy>(std::move(replica), world_, options_.gradients,
+                                         phase_name(cuts - 1, schedule_.cuts().size()));
+}
+
+void BothStrategy::save(StateDict& state) const {
+  now_->save(state);
+  if (observers_) observers_->save(state);
+}
+
+void BothStrategy::load(const StateDict& saved, TrainState& state) {
+  if (const std::size_t cuts = schedule_.cuts_until(state.step); cuts > 0) train_factors(cuts, state);
+  now_->load(saved, state);
+  observe(state.step);
+  if (observers_) observers_->load(saved);
+}
+
+}  // namespace ab

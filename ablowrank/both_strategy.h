@@ -1,0 +1,60 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// AB-training with both factors (TrainedFactors::both): ordinary data-parallel training at full rank by any method that
+// averages gradients; then a cut (cut.h), after which all ranks train A and B of every weight, and average their gradients
+// in every step. A later cut takes more. Replicas stay equal throughout.
+//
+//   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
+// Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
+// arXiv 2305.02538).
+
+#include <memory>
+#include <string>
+
+#include "ablowrank/cut.h"
+#include "ablowrank/cut_schedule.h"
+#include "engine/sync/dense.h"
+
+namespace ab {
+
+class BothStrategy final : public SyncStrategy {
+ public:
+  /// `full_rank`: trains until the first cut, and has given all ranks the same model. `micro_batches`: of a step.
+  BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
+               std::unique_ptr<SyncStrategy> full_rank, std::int64_t micro_batches);
+
+  /// Of the steps after cut number `index`, of `cuts`.
+  static std::string phase_name(std::size_t index, std::size_t cuts);
+
+  void start(TrainState& state) override;
+  std::string phase() const override { return now_->phase(); }
+  double learning_rate(double scheduled, std::int64_t step) const override;
+  void set_gradient_exchange(bool on) override { now_->set_gradient_exchange(on); }
+  void finish_grads(TrainState& state) override { now_->finish_grads(state); }
+  bool has_transition(std::int64_t step) const override;
+  void after_step(TrainState& state) override;
+  bool follows_epochs() const override { return now_->follows_epochs(); }
+  void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }
+  std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
+  void begin_evaluation(TrainState& state) override { now_->begin_evaluation(state); }
+  void end_evaluation(TrainState& state) override { now_->end_evaluation(state); }
+  void finish(TrainState& state) override { now_->finish(state); }
+  void save(StateDict& state) const override;
+  void load(const StateDict& saved, TrainState& state) override;
+
+ private:
+  void cut(std::size_t index, TrainState& state);
+  void train_factors(std::size_t cuts, TrainState& state);
+  void observe(std::int64_t step);
+
+  Layer& model_;
+  Comm& world_;
+  AbOptions options_;
+  CutSchedule schedule_;
+  std::unique_ptr<SyncStrategy> now_;
+  std::int64_t micro_batches_;
+  std::unique_ptr<CutObservers> observers_;
+};
+
+}  // namespace ab

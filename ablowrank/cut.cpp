@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/cut.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ablowrank/loss_metric.h"
+#include "ablowrank/loss_ranks.h"
+#include "engine/kernels/elementwise.h"
+
+namespace ab {
+namespace {
+
+std::string key_of(const Weight& weight) { return "ab.observed." + weight.name(); }
+
+/// What all directions of all weights are worth, on every rank.
+struct Worth {
+  std::vector<std::vector<double>> increases;  ///< of each weight
+  std::vector<double> positions;               ///< a sample
+};
+
+/// From the metrics of this rank's weights.
+Worth share_worth(const std::vector<Weight*>& weights, const std::vector<std::unique_ptr<LossMetric>>& metrics,
+                  const CutObservers& observers, Comm& world) {
+  std::int64_t total = 0;
+  for (const Weight* weight : weights) total += weight->out() + 1;
+  const Tensor all = Tensor::zeros({total}, DType::float64);
+  double* at = all.data<double>();
+  for (std::size_t i = 0; i < weights.size(); at += weights[i++]->out() + 1) {
+    if (!metrics[i]) continue;
+    at = std::copy(metrics[i]->increases().begin(), metrics[i]->increases().end(), at) - weights[i]->out();
+    at[weights[i]->out()] = positions_per_sample(observers.of(i));
+  }
+  if (total > 0) world.all_reduce(all, ReduceOp::sum);
+  Worth worth;
+  at = all.data<double>();
+  for (const Weight* weight : weights) {
+    worth.increases.emplace_back(at, at + weight->out());
+    worth.positions.push_back(at[weight->out()]);
+    at += weight->out() + 1;
+  }
+  return worth;
+}
+
+std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights, const Worth& worth,
+                                         const RankPolicy& policy) {
+  std::vector<CutWeight> cut;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    cut.push_back({weights[i]->out(), weights[i]->in(), worth.positions[i], worth.increases[i]});
+  const RankRounding rounding{policy.multiple};
+  return policy.kind == RankPolicy::Kind::loss_share ? ranks_by_share(cut, policy.loss_share, rounding)
+                                                     : ranks_by_budget(cut, policy.budget, rounding);
+}
+
+/// Of those whose weights are cut, from their owners to all ranks.
+void share_bias_changes(std::vector<CutResult>& results, Comm& world) {
+  std::vector<CutResult*> cut;
+  std::int64_t total = 0;
+  for (CutResult& result : results)
+    if (result.parts.sigma.defined()) cut.push_back(&result), total += result.weight->out();
+  if (total == 0) return;
+  const Tensor all = Tensor::zeros({total}, DType::float32);
+  std::int64_t begin = 0;
+  for (CutResult* result : cut) {
+    const Tensor place = all.slice(begin, begin + result->weight->out());
+    if (result->bias_change.defined()) place.copy_from(result->bias_change);
+    result->bias_change = place;
+    begin += result->weight->out();
+  }
+  world.all_reduce(all, ReduceOp::sum);
+}
+
+}  // namespace
+
+CutObservers::CutObservers(const std::vector<Weight*>& weights) : weights_(weights) {
+  for (Weight* weight : weights_) {
+    const Device device = (weight->factored() ? weight->outer() : weight->dense()).value.value().device();
+    moments_.push_back(std::make_unique<OutputMoments>(weight->out(), device));
+    weight->set_observer(moments_.back().get());
+  }
+}
+
+CutObservers::~CutObservers() {
+  for (Weight* weight : weights_) weight->set_observer(nullptr);
+}
+
+void CutObservers::save(StateDict& state) const {
+  for (std::size_t i = 0; i < weights_.size(); ++i) state.put(key_of(*weights_[i]), moments_[i]->sums());
+}
+
+void CutObservers::load(const StateDict& state) {
+  for (std::size_t i = 0; i < weights_.size(); ++i) moments_[i]->sums().copy_from(state.tensor(key_of(*weights_[i])));
+}
+
+RankPolicy policy_of_cut(const AbOptions& options, std::size_t index) {
+  RankPolicy policy = options.rank_policy;
+  if (options.cut.keep.empty()) return policy;
+  const double keep = options.cut.keep.at(index);
+  switch (policy.kind) {
+    case RankPolicy::Kind::sigma_cutoff: policy.cutoff = keep; break;
+    case RankPolicy::Kind::ratio: policy.ratio = keep; break;
+    case RankPolicy::Kind::energy: policy.energy = keep; break;
+    case RankPolicy::Kind::fixed: policy.fixed = static_cast<std::int64_t>(keep); break;
+    case RankPolicy::Kind::loss_share: policy.loss_share = keep; break;
+    case RankPolicy::Kind::loss_budget: policy.budget = keep; break;
+  }
+  return policy;
+}
+
+std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<Param*>& biases,
+                               const CutObservers* observers, const AbOptions& options, std::size_t index,
+                               double gradient_scale, Comm& world) {
+  const RankPolicy policy = policy_of_cut(options, index);
+  const std::vector<int> owners = assign_owners(weights, world.size());
+  std::vector<CutResult> results(weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) results[i].weight = weights[i];
+
+  // What directions are worth, where that was observed.
+  std::vector<std::unique_ptr<LossMetric>> metrics(weights.size());
+  Worth worth;
+  if (observes(options)) {
+    AB_ASSERT(observers && observers->size() == weights.size());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      world.all_reduce(observers->of(i).sums(), ReduceOp::sum);
+      if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i), gradient_scale);
+    }
+    worth = share_worth(weights, metrics, *observers, world);
+  }
+
+  // Which weights become factors, of which rank; a policy that looks at singular values finds out on the owner.
+  std::vector<std::int64_t> ranks(weights.size(), 0);
+  if (policy.needs_data()) ranks = ranks_by_worth(weights, worth, policy);
+  std::vector<Weight*> cut;
+  std::vector<int> cut_owners;
+  std::vector<std::size_t> of_cut;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (policy.needs_data() && ranks[i] == weights[i]->n()) continue;
+    cut.push_back(weights[i]);
+    cut_owners.push_back(owners[i]);
+    of_cut.push_back(i);
+  }
+  const auto decompose_owned = [&](std::size_t k) {
+    const std::size_t i = of_cut[k];
+    const Tensor w = weights[i]->dense().value.value();
+    RankPolicy fixed{.kind = RankPolicy::Kind::fixed, .fixed = ranks[i]};
+    if (ranks[i] == 0) fixed.fixed = decompose(w, &policy, options.svd).r();
+    if (options.cut.directions == Directions::weight) return decompose(w, &fixed, options.svd);
+    if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), fixed.fixed);
+    return decompose(metrics[i]->projected(w, fixed.fixed), &fixed, options.svd);
+  };
+  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world);
+  for (std::size_t k = 0; k < cut.size(); ++k) {
+    const std::size_t i = of_cut[k];
+    ranks[i] = parts[k].r();
+    if (factors_are_smaller(*cut[k], ranks[i])) results[i].parts = std::move(parts[k]);
+  }
+  if (options.cut.directions == Directions::loss) share_bias_changes(results, world);
+
+  for (std::size_t i = 0; i < worth.increases.size(); ++i) {
+    if (!results[i].parts.sigma.defined()) continue;
+    const std::vector<double>& of_weight = worth.increases[i];
+    results[i].increase = std::accumulate(of_weight.begin() + ranks[i], of_weight.end(), 0.0);
+    const double all = std::accumulate(of_weight.begin(), of_weight.end(), 0.0);
+    if (all > 0) results[i].kept = 1 - results[i].increase / all;
+  }
+  return results;
+}
+
+std::vector<Param*> biases_of(const std::vector<Weight*>& weights, Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  std::vector<Param*> biases;
+  for (const Weight* weight : weights) {
+    // features.0.weight and features.0.bias; in_proj_weight and in_proj_bias
+    std::string name = weight->name();
+    name.replace(name.rfind("weight"), std::string("weight").size(), "bias");
+    const auto at =
+        std::find_if(inventory.params.begin(), inventory.params.end(), [&](const Param* p) { return p->name == name; });
+    biases.push_back(at == inventory.params.end() ? nullptr : *at);
+  }
+  return biases;
+}
+
+}  // namespace ab

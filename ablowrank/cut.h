@@ -1,0 +1,68 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The cut: all weights of a model become factors of ranks that are chosen together, and stay factors. What decides is
+// observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
+// Traffic, where data decides:
+//   an all-reduce of OutputMoments::elements(O) floats for each weight
+//   an all-reduce of a float64 for each output of each weight and one more a weight: what directions are worth, positions
+//   an all-reduce of a float for each output of the weights that are cut: what biases take over (Directions::loss)
+// then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
+
+#include <memory>
+#include <vector>
+
+#include "ablowrank/options.h"
+#include "ablowrank/split.h"
+#include "engine/io/state_dict.h"
+#include "layers/output_moments.h"
+
+namespace ab {
+
+/// The observers of the weights that a cut is about.
+class CutObservers {
+ public:
+  /// From here on, until it is destroyed, the outputs of training steps are observed.
+  explicit CutObservers(const std::vector<Weight*>& weights);
+  ~CutObservers();
+  CutObservers(const CutObservers&) = delete;
+  CutObservers& operator=(const CutObservers&) = delete;
+
+  const OutputMoments& of(std::size_t weight) const { return *moments_[weight]; }
+  std::size_t size() const { return moments_.size(); }
+
+  void save(StateDict& state) const;
+  void load(const StateDict& state);
+
+ private:
+  std::vector<Weight*> weights_;
+  std::vector<std::unique_ptr<OutputMoments>> moments_;
+};
+
+/// Whether a cut with these options has to be told what directions are worth.
+inline bool observes(const AbOptions& options) {
+  return options.rank_policy.needs_data() || options.cut.directions == Directions::loss;
+}
+/// The policy of cut number `index`, with what it keeps.
+RankPolicy policy_of_cut(const AbOptions& options, std::size_t index);
+
+/// A weight after a cut.
+struct CutResult {
+  Weight* weight = nullptr;
+  LowRank parts;        ///< undefined where it stays dense
+  Tensor bias_change;   ///< [O] float32 on the host; undefined where nothing is taken over
+  double kept = 1;      ///< share of what all its directions are worth to the loss; 1 where that is not known
+  double increase = 0;  ///< by how much the loss of a sample is expected to rise; 0 where that is not known
+};
+
+/// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `observers`: those of
+/// the same weights, needed if observes(options); they hold the sums over all ranks afterwards. `biases`: of each
+/// weight, or null. `gradient_scale`: see LossMetric.
+std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<Param*>& biases,
+                               const CutObservers* observers, const AbOptions& options, std::size_t index,
+                               double gradient_scale, Comm& world);
+
+/// The bias that belongs to each weight, by its name; null where there is none.
+std::vector<Param*> biases_of(const std::vector<Weight*>& weights, Layer& model);
+
+}  // namespace ab

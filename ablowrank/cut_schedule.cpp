@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include "ablowrank/cut_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/core/check.h"
+
+namespace ab {
+
+CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps,
+                         std::int64_t evaluation_period)
+    : gather_steps_(observes ? options.gather_steps : 0) {
+  std::int64_t before = 0;
+  for (const double share : options.at) {
+    std::int64_t cut = std::llround(share * static_cast<double>(total_steps));
+    if (cut % evaluation_period == 0) ++cut;
+    AB_CHECK(cut > before && cut < total_steps,
+             "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but cuts come one after the other, and none "
+             "before the first or after the last step",
+             share, total_steps, cut);
+    cuts_.push_back(cut);
+    before = cut;
+  }
+}
+
+std::size_t CutSchedule::cuts_until(std::int64_t step) const {
+  return static_cast<std::size_t>(std::upper_bound(cuts_.begin(), cuts_.end(), step) - cuts_.begin());
+}
+
+bool CutSchedule::cuts_at(std::int64_t step) const { return std::binary_search(cuts_.begin(), cuts_.end(), step); }
+
+bool CutSchedule::observes_at(std::int64_t step) const {
+  const auto next = std::upper_bound(cuts_.begin(), cuts_.end(), step);
+  return next != cuts_.end() && step >= *next - gather_steps_;
+}
+
+}  // namespace ab

@@ -1,0 +1,32 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// When TrainedFactors::both observes and cuts: a pure function of the number of updates done.
+
+#include <cstdint>
+#include <vector>
+
+#include "ablowrank/options.h"
+
+namespace ab {
+
+class CutSchedule {
+ public:
+  /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps, comes a
+  /// step later: running statistics of batch norm need some steps to follow. Throws Error(config) when cuts do not rise, or
+  /// leave no step between them or to the ends of the run.
+  CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps, std::int64_t evaluation_period);
+
+  /// How many cuts have been made once `step` updates are done.
+  std::size_t cuts_until(std::int64_t step) const;
+  bool cuts_at(std::int64_t step) const;
+  /// Whether the update that follows `step` updates is observed.
+  bool observes_at(std::int64_t step) const;
+  const std::vector<std::int64_t>& cuts() const { return cuts_; }
+
+ private:
+  std::vector<std::int64_t> cuts_;
+  std::int64_t gather_steps_;
+};
+
+}  // namespace ab

@@ -1,0 +1,51 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// What it costs the loss to leave a direction out of a weight, seen in data. A weight W2 [O × K] makes y = W2·x [+ b] at
+// every position; g = dL/dy there. With
+//   C = E[(y − ȳ)(y − ȳ)ᵀ]          over positions
+//   G = E[Σ g gᵀ] + damping          over samples, Σ over positions: the Gauss–Newton curvature of the loss in y
+// replacing y by ȳ + P(y − ȳ) raises the loss by ½ tr(G (I − P) C (I − P)ᵀ) to second order. The P of rank r that raises
+// it least comes from the eigenvectors of
+//   S = G^½ C G^½ = V Λ Vᵀ:         P = G^-½ V_r V_rᵀ G^½, and the loss rises by ½ Σ_{i>r} λ_i
+// W2 becomes P·W2, and a bias b + (I − P)(ȳ − b), so that the mean output stays. S does not change when rows of W are
+// rescaled, which a batch norm behind it undoes anyway; so the damping is relative to each channel too: ε diag(G), not ε I.
+// With G = I this is the principal component analysis of outputs (Zhang et al. 2015, arXiv 1505.06798); the metric is that
+// of EigenDamage (Wang et al. 2019, arXiv 1905.05934) with the outputs' own covariance. A spectrum of W itself tells
+// nothing of the kind: it stays near its initial shape long after the loss depends on a few directions.
+
+#include <cstdint>
+#include <vector>
+
+#include "layers/output_moments.h"
+
+namespace ab {
+
+class LossMetric {
+ public:
+  /// Of sums over all ranks, on any device. `gradient_scale`: what multiplied the loss in backward passes (a share of
+  /// micro-batches, the loss scale of float16). Throws Error(numerics) when the sums hold NaN or infinity. Work in float64 on
+  /// the host, about 30 O³ operations.
+  explicit LossMetric(const OutputMoments& moments, double gradient_scale = 1);
+
+  /// ½ λ_i, descending, [O]: by how much the loss of a sample rises without direction i.
+  const std::vector<double>& increases() const { return increases_; }
+  /// P·W2 for the first r directions.   weight: [O, …] float32; the result [O, K] on its device
+  Tensor projected(const Tensor& weight, std::int64_t r) const;
+  /// (I − P)(ȳ − b): what a bias has to take over.   bias: [O] float32; the result [O] float32 on the host
+  Tensor bias_change(const Tensor& bias, std::int64_t r) const;
+
+ private:
+  /// G^-½ V_r (V_rᵀ G^½ m)   m: [O, columns] float64
+  Tensor project(const Tensor& m, std::int64_t r) const;
+
+  std::vector<double> increases_;
+  Tensor to_outputs_;     ///< G^-½ V, as rows: row i belongs to direction i   [O, O]
+  Tensor to_directions_;  ///< Vᵀ G^½   [O, O]
+  Tensor mean_;           ///< ȳ [O, 1]
+};
+
+/// Positions a sample: how often the weight is applied to each.
+double positions_per_sample(const OutputMoments& moments);
+
+}  // namespace ab

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "layers/output_moments.h"
+
+#include "engine/backend/backend.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/finite_check.h"
+#include "engine/kernels/reduce.h"
+
+namespace ab {
+namespace {
+
+/// total += step, unless the step holds NaN or infinity.
+void add_if_finite(const Tensor& step, const Tensor& total) {
+  const FiniteCheck check(total.device());
+  check.add(step);
+  add_in_place(step, total);
+  check.choose(total, step, total);
+}
+
+Tensor rows_of(const Tensor& t) { return cast(t, DType::float32).view({-1, t.dim(-1)}); }
+
+}  // namespace
+
+OutputMoments::OutputMoments(std::int64_t channels, Device device)
+    : channels_(channels), sums_(Tensor::zeros({elements(channels)}, DType::float32, device)) {}
+
+Var OutputMoments::observe(const Var& y) {
+  add_outputs(y.value());
+  return record("observe", y.value(), {y}, [this](const Tensor& dy) {
+    add_gradients(dy);
+    return Gradients{dy};
+  });
+}
+
+void OutputMoments::add_outputs(const Tensor& y) const {
+  const Tensor rows = rows_of(y);
+  const auto positions = static_cast<double>(rows.dim(0));
+  const Tensor step({output_part()}, DType::float32, sums_.device());
+  const Tensor scatter = step.slice(0, square()).view({channels_, channels_});
+  const Tensor sum = step.slice(square(), square() + channels_);
+  Backend& math = backend(step.device());
+  column_sums(rows, sum);
+  math.gemm({.transpose_a = true}, rows, rows, scatter);
+  const Tensor row = sum.view({1, channels_});
+  math.gemm({.transpose_a = true, .alpha = static_cast<float>(-1 / positions), .beta = 1}, row, row, scatter);
+  fill(step.slice(square() + channels_, output_part()), positions);
+  add_if_finite(step, part(0, output_part()));
+}
+
+void OutputMoments::add_gradients(const Tensor& dy) const {
+  const Tensor rows = rows_of(dy);
+  const auto samples = static_cast<double>(dy.dim(0));
+  const Tensor step({square() + 1}, DType::float32, sums_.device());
+  backend(step.device())
+      .gemm({.transpose_a = true, .alpha = static_cast<float>(samples * samples)}, rows, rows,
+            step.slice(0, square()).view({channels_, channels_}));
+  fill(step.slice(square(), square() + 1), samples);
+  add_if_finite(step, part(output_part(), square() + 1));
+}
+
+}  // namespace ab
