@@ -19,7 +19,7 @@ BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, 
 }
 
 std::string BothStrategy::phase_name(std::size_t index, std::size_t cuts) {
-  return cuts == 1 ? "low-rank" : fmt::format("low-rank {}", index + 1);
+  return cuts == 1 ? "low-rank" : fmt::format("low-rank-{}", index + 1);
 }
 
 void BothStrategy::start(TrainState& state) {

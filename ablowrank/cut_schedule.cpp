@@ -15,10 +15,11 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
   for (const double share : options.at) {
     std::int64_t cut = std::llround(share * static_cast<double>(total_steps));
     if (cut % evaluation_period == 0) ++cut;
-    AB_CHECK(cut > before && cut < total_steps,
-             "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but cuts come one after the other, and none "
-             "before the first or after the last step",
-             share, total_steps, cut);
+    const std::int64_t earliest = before + std::max<std::int64_t>(1, gather_steps_);
+    AB_CHECK(cut >= earliest && cut < total_steps,
+             "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but it has to come after {} steps at least, "
+             "which are observed (--ab.gather-steps), and before the last",
+             share, total_steps, cut, earliest);
     cuts_.push_back(cut);
     before = cut;
   }

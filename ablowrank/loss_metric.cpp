@@ -13,28 +13,40 @@ namespace ab {
 namespace {
 
 constexpr double kDamping = 1e-2;  // of a channel's own curvature
-constexpr double kTiny = 1e-9;     // of the mean one: for channels that no gradient reaches
+constexpr double kTiny = 1e-12;    // of the largest one: for channels that no gradient reaches
 
 Tensor in_float64(const Tensor& t) { return cast(t.to(Device{}), DType::float64); }
 
-/// G: the mean over samples, damped.   [O, O]
-Tensor damped_curvature(const OutputMoments& moments, double gradient_scale) {
-  const double samples = std::max(1.0, moments.samples().item());
-  const Tensor g = in_float64(moments.gradients()).clone();
-  scale_in_place(g, 1 / (samples * gradient_scale * gradient_scale));
-  const std::int64_t n = g.dim(0);
-  double trace = 0;
-  for (std::int64_t i = 0; i < n; ++i) trace += g.data<double>()[i * n + i];
-  const double tiny = trace > 0 ? kTiny * trace / static_cast<double>(n) : 1;
-  for (std::int64_t i = 0; i < n; ++i)
-    g.data<double>()[i * n + i] = (1 + kDamping) * g.data<double>()[i * n + i] + tiny;
-  return g;
+/// t · scale_i · scale_j, element by element.   t: [O, O] float32; the result float64 on the host
+Tensor scaled(const Tensor& t, double factor, const std::vector<double>& scale) {
+  const Tensor result = in_float64(t).clone();
+  double* at = result.data<double>();
+  for (const double row : scale)
+    for (const double column : scale) *at++ *= factor * row * column;
+  return result;
 }
 
-Tensor covariance(const OutputMoments& moments) {
-  const Tensor c = in_float64(moments.outputs()).clone();
-  scale_in_place(c, 1 / std::max(1.0, moments.positions().item()));
-  return c;
+/// Of every channel, the square root of its own curvature: in units of its inverse G has ones on its diagonal.
+std::vector<double> channel_scales(const Tensor& gradients, double factor) {
+  const std::vector<double> g = gradients.to_doubles();
+  const auto n = static_cast<std::size_t>(gradients.dim(0));
+  std::vector<double> scales;
+  for (std::size_t i = 0; i < n; ++i) scales.push_back(factor * g[i * n + i]);
+  const double largest = *std::max_element(scales.begin(), scales.end());
+  for (double& v : scales) v = largest > 0 ? std::sqrt(std::max(v, kTiny * largest)) : 1;
+  return scales;
+}
+
+std::vector<double> inverse(std::vector<double> values) {
+  for (double& v : values) v = 1 / v;
+  return values;
+}
+
+/// m · diag(scale), in place.   m: [O, O] float64
+void scale_columns_of(const Tensor& m, const std::vector<double>& scale) {
+  double* at = m.data<double>();
+  for (std::int64_t row = 0; row < m.dim(0); ++row)
+    for (const double s : scale) *at++ *= s;
 }
 
 /// A^power for a symmetric positive definite A, given by its eigenvectors.
@@ -53,18 +65,26 @@ Tensor power_of(const SymmetricEigen& a, double power) {
 
 LossMetric::LossMetric(const OutputMoments& moments, double gradient_scale)
     : mean_(in_float64(moments.output_sum()).clone().view({-1, 1})) {
-  const Tensor all = in_float64(moments.sums());
-  AB_CHECK_KIND(
-      numerics,
-      std::all_of(all.span<double>().begin(), all.span<double>().end(), [](double v) { return std::isfinite(v); }),
-      "the outputs of a weight are too large to be added up; lower the learning rate");
-  scale_in_place(mean_, 1 / std::max(1.0, moments.positions().item()));
-  const SymmetricEigen curvature = symmetric_eigen(damped_curvature(moments, gradient_scale));
+  const std::vector<double> all = moments.sums().to_doubles();
+  AB_CHECK_KIND(numerics, std::all_of(all.begin(), all.end(), [](double v) { return std::isfinite(v); }),
+                "the outputs of a weight are too large to be added up; lower the learning rate");
+  const double positions = std::max(1.0, moments.positions().item()), samples = std::max(1.0, moments.samples().item());
+  scale_in_place(mean_, 1 / positions);
+
+  // With D = diag(channel scales): outputs D y, gradients D⁻¹ g, so that channels of any scale are alike.
+  const double factor = 1 / (samples * gradient_scale * gradient_scale);
+  const std::vector<double> scales = channel_scales(moments.gradients(), factor), inverse_scales = inverse(scales);
+  const Tensor g = scaled(moments.gradients(), factor, inverse_scales);
+  const Tensor c = scaled(moments.outputs(), 1 / positions, scales);
+  for (std::int64_t i = 0; i < g.dim(0); ++i) g.data<double>()[i * g.dim(0) + i] += kDamping;
+  const SymmetricEigen curvature = symmetric_eigen(g);
   const Tensor root = power_of(curvature, 0.5), inverse_root = power_of(curvature, -0.5);
-  const SymmetricEigen s = symmetric_eigen(product(product(root, covariance(moments)), root));
+  const SymmetricEigen s = symmetric_eigen(product(product(root, c), root));
   for (const double value : s.values) increases_.push_back(0.5 * std::max(value, 0.0));
   to_directions_ = product(s.vectors, root);
-  to_outputs_ = product(s.vectors, inverse_root);  // G^-½ is symmetric
+  to_outputs_ = product(s.vectors, inverse_root);  // both roots are symmetric
+  scale_columns_of(to_directions_, scales);
+  scale_columns_of(to_outputs_, inverse_scales);
 }
 
 Tensor LossMetric::project(const Tensor& m, std::int64_t r) const {

@@ -132,6 +132,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
     else if (setting.type == SettingType::text) assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
     else if (setting.type == SettingType::list)
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
+    else if (setting.type == SettingType::numbers) assign(setting, config, std::vector<double>{0.25, 0.75}, where);
     else if (setting.type == SettingType::real) assign(setting, config, 0.1234567890123456, where);
     else assign(setting, config, std::int64_t{7}, where);
   }

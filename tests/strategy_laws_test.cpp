@@ -54,8 +54,9 @@ TrainConfig small_run(const Method& method, const char* own, std::int64_t eval_e
   config.log_every = 1;
   config.augment = false;
   config.train_samples = kTrainImages, config.val_samples = kTestImages;
-  config.out = ::testing::TempDir() + "abtrain_laws_" + method.name + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::replace(test.begin(), test.end(), '/', '_');
+  config.out = ::testing::TempDir() + "abtrain_laws_" + method.name + "_" + test;
   return config;
 }
 
@@ -124,29 +125,40 @@ void use_a_different_wire(TrainConfig& config, int ranks) {
 }
 
 /// Fails unless every kind of step of the method has occurred.
-void expect_all_kinds(const Method& method, const Summary& summary) {
-  for (const char* phase : method.laws.phases)
+void expect_all_kinds(const Method& method, const MethodLaws& laws, const Summary& summary) {
+  for (const char* phase : laws.phases)
     EXPECT_TRUE(summary.steps_by_phase.contains(phase) || summary.wire_bytes_per_rank_by_phase.contains(phase))
         << method.name << ": the small run has no '" << phase << "'";
   for (const auto& [phase, steps] : summary.steps_by_phase)
-    EXPECT_TRUE(std::count_if(method.laws.phases.begin(), method.laws.phases.end(),
-                              [&](const char* known) { return phase == known; }))
+    EXPECT_TRUE(
+        std::count_if(laws.phases.begin(), laws.phases.end(), [&](const char* known) { return phase == known; }))
         << method.name << " does not name its phase '" << phase << "'";
 }
 
-class Laws : public ::testing::TestWithParam<const Method*> {
- protected:
-  const Method& method() const { return *GetParam(); }
+/// A method in one of its ways to train.
+struct Variant {
+  const Method* method;
+  const MethodLaws* laws;
+  std::string name() const {
+    return *laws->variant ? fmt::format("{}_{}", method->name, laws->variant) : std::string(method->name);
+  }
 };
 
-std::vector<const Method*> all_methods() {
-  std::vector<const Method*> all;
-  for (const Method& method : methods()) all.push_back(&method);
+class Laws : public ::testing::TestWithParam<Variant> {
+ protected:
+  const Method& method() const { return *GetParam().method; }
+  const MethodLaws& laws() const { return *GetParam().laws; }
+};
+
+std::vector<Variant> all_variants() {
+  std::vector<Variant> all;
+  for (const Method& method : methods())
+    for (const MethodLaws& laws : method.laws) all.push_back({&method, &laws});
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_methods()),
-                         [](const auto& info) { return std::string(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_variants()),
+                         [](const auto& info) { return info.param.name(); });
 
 TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
   const TrainConfig config = resolve_config_text({{"method", method().name}}, "", "");
@@ -154,14 +166,14 @@ TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
 }
 
 TEST_P(Laws, TheLosslessSettingIsDataParallelTraining) {
-  const char* const lossless = method().laws.lossless;
+  const char* const lossless = laws().lossless;
   if (!lossless) GTEST_SKIP() << method().name << " has no lossless setting";
   for (const int ranks : {1, 2, 5}) {
     SCOPED_TRACE(ranks);
     TrainConfig baseline = small_run(find_method(kBaseline), ""), own = small_run(method(), lossless);
-    if (!method().laws.lossless_to_the_bit) baseline.steps = own.steps = 5;  // what rounding does, more steps magnify
+    if (!laws().lossless_to_the_bit) baseline.steps = own.steps = 5;  // what rounding does, more steps magnify
     const Outcome dense = train_on_threads(baseline, ranks), outcome = train_on_threads(own, ranks);
-    if (method().laws.lossless_to_the_bit) {
+    if (laws().lossless_to_the_bit) {
       EXPECT_EQ(outcome.losses, dense.losses);
       EXPECT_TRUE(outcome.models[0] == dense.models[0]);
       continue;
@@ -176,14 +188,14 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
   for (const int ranks_per_node : {0, 2})
     for (int ranks = 1; ranks <= 5; ++ranks) {
       SCOPED_TRACE(fmt::format("{} ranks, {} on a node", ranks, ranks_per_node));
-      TrainConfig config = small_run(method(), method().laws.small, 1);
+      TrainConfig config = small_run(method(), laws().small, 1);
       config.ranks_per_node = ranks_per_node;
       config.accumulate = 2;
       if (ranks_per_node > 0) use_a_different_wire(config, ranks);
       config.sync_bn = ranks == 4 ? SyncBn::group : ranks == 3 ? SyncBn::world : SyncBn::off;
       const Outcome outcome = train_on_threads(config, ranks);
       expect_one_finite_model(outcome);
-      expect_all_kinds(method(), outcome.summary);
+      expect_all_kinds(method(), laws(), outcome.summary);
       const Summary& run = outcome.summary;
       config.network.clear();  // a plan takes one, and bytes do not depend on it
       const Summary plan = plan_run(config, {.world_size = ranks}).summary;
@@ -199,14 +211,14 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
 }
 
 TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
-  TrainConfig config = small_run(method(), method().laws.small, 1);
+  TrainConfig config = small_run(method(), laws().small, 1);
   config.ema_decay = 0.8;
   config.precision = "fp16";
   config.comm_dtype = DType::bfloat16;
   config.all_reduce = AllReduce::tree;
   fs::remove_all(config.out);
   const Outcome whole = train_on_threads(config, 2);
-  expect_all_kinds(method(), whole.summary);
+  expect_all_kinds(method(), laws(), whole.summary);
   config.save_every = 1;
   config.keep_checkpoints = 100;
   train_on_threads(config, 2);
@@ -232,7 +244,7 @@ TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
 }
 
 TEST_P(Laws, AWorldThatCannotBeUsedIsRefusedBeforeAnything) {
-  const char* const unusable = method().laws.unusable_by_three;
+  const char* const unusable = laws().unusable_by_three;
   if (!unusable) GTEST_SKIP() << method().name << " can use every world";
   EXPECT_THROW(check_run(small_run(method(), unusable), method(), 3), Error);
   EXPECT_THROW(plan_run(small_run(method(), unusable), {.world_size = 3}), Error);
@@ -318,7 +330,7 @@ void on_ranks(int ranks, const std::function<void(Comm&)>& body) {
 }
 
 TEST_P(Laws, ReplicasAreEqualWherePromised) {
-  const TrainConfig config = small_run(method(), method().laws.small);
+  const TrainConfig config = small_run(method(), laws().small);
   for (const int ranks : {2, 5})
     on_ranks(ranks, [&](Comm& world) {
       Steps steps(config, world);
@@ -336,7 +348,7 @@ TEST_P(Laws, ReplicasAreEqualWherePromised) {
 }
 
 TEST_P(Laws, AnEvaluationChangesNothing) {
-  const TrainConfig config = small_run(method(), method().laws.small);
+  const TrainConfig config = small_run(method(), laws().small);
   on_ranks(3, [&](Comm& world) {
     Steps plain(config, world), evaluated(config, world);
     while (plain.done() < kSteps) {
@@ -351,7 +363,7 @@ TEST_P(Laws, AnEvaluationChangesNothing) {
 }
 
 TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
-  const TrainConfig config = small_run(method(), method().laws.small);
+  const TrainConfig config = small_run(method(), laws().small);
   for (std::int64_t bad = 0; bad < kSteps; ++bad)
     on_ranks(4, [&](Comm& world) {
       Steps steps(config, world);
@@ -447,21 +459,22 @@ TEST(EpochEnd, TellsTheMeanLossOverStepsAndRanks) {
 class LawsOfTheProgram : public testing::ProgramTest {};
 
 TEST_F(LawsOfTheProgram, AWorldThatCannotBeUsedIsExitTwoAndWritesNothing) {
-  for (const Method& method : methods()) {
-    if (!method.laws.unusable_by_three) continue;
-    write_file_atomically(path("run.toml"), fmt::format("method = \"{}\"\n[{}]\n{}\n", method.name, method.name,
-                                                        method.laws.unusable_by_three));
+  for (const Variant& variant : all_variants()) {
+    if (!variant.laws->unusable_by_three) continue;
+    const char* const name = variant.method->name;
+    write_file_atomically(path("run.toml"),
+                          fmt::format("method = \"{}\"\n[{}]\n{}\n", name, name, variant.laws->unusable_by_three));
     expect_failure(tiny_train("out", fmt::format("--ranks 3 --config {}", path("run.toml"))), 2, "");
-    EXPECT_FALSE(fs::exists(path("out"))) << method.name;
+    EXPECT_FALSE(fs::exists(path("out"))) << variant.name();
   }
 }
 
 // ctest starts this with one to five processes; alone it has nothing to compare.
 TEST(LawsOfProcesses, TrainAsThreadsDo) {
   if (!launched_by_mpi()) GTEST_SKIP() << "runs under mpirun";
-  for (const Method& method : methods()) {
-    SCOPED_TRACE(method.name);
-    TrainConfig config = small_run(method, method.laws.small, 1);
+  for (const Variant& variant : all_variants()) {
+    SCOPED_TRACE(variant.name());
+    TrainConfig config = small_run(*variant.method, variant.laws->small, 1);
     config.ranks_per_node = 2;
     const std::unique_ptr<Comm> world = make_mpi_comm({.ranks_per_node = 2});
     Outcome processes;

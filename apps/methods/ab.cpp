@@ -292,10 +292,15 @@ Method ab_method() {
           .make = make,
           .plan = plan,
           .has_ranks = true,
-          .laws = {.small = "warmup_steps = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
-                   .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
-                   .lossless = "warmup_steps = 1000000",
-                   .unusable_by_three = "group_size = 4"}};
+          .laws = {{.small = "warmup_steps = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
+                    .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
+                    .lossless = "warmup_steps = 1000000",
+                    .unusable_by_three = "group_size = 4"},
+                   {.variant = "both",
+                    .small = "train = \"both\"\ncut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
+                             "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
+                    .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
+                    .lossless = "train = \"both\"\ncut_at = []"}}};
 }
 
 }  // namespace ab

@@ -81,9 +81,9 @@ Method acpsgd_method() {
           .make = make,
           .plan = plan,
           .averages_gradients = true,
-          .laws = {.small = "rank = 2\nwarmup_steps = 3\nbucket_mb = 0.02",
-                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                   .lossless = "warmup_steps = 1000000"}};
+          .laws = {{.small = "rank = 2\nwarmup_steps = 3\nbucket_mb = 0.02",
+                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                    .lossless = "warmup_steps = 1000000"}}};
 }
 
 }  // namespace ab

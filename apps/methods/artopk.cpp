@@ -144,9 +144,9 @@ Method artopk_method() {
           .make = make,
           .plan = plan,
           .decides = true,
-          .laws = {.small = "ratio = 0.1\nwarmup_steps = 3",
-                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                   .lossless = "ratio = 1\nwarmup_steps = 0"}};
+          .laws = {{.small = "ratio = 0.1\nwarmup_steps = 3",
+                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                    .lossless = "ratio = 1\nwarmup_steps = 0"}}};
 }
 
 }  // namespace ab

@@ -243,11 +243,11 @@ Method daso_method() {
           .make = make,
           .plan = plan,
           .decides = true,
-          .laws = {.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
-                   .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},
-                   .lossless = "warmup_epochs = 1000000",
-                   .lossless_to_the_bit = false,
-                   .unusable_by_three = "node_size = 4"}};
+          .laws = {{.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
+                    .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},
+                    .lossless = "warmup_epochs = 1000000",
+                    .lossless_to_the_bit = false,
+                    .unusable_by_three = "node_size = 4"}}};
 }
 
 }  // namespace ab

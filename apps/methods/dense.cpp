@@ -33,7 +33,7 @@ Method dense_method() {
           .make = make,
           .plan = plan,
           .averages_gradients = true,
-          .laws = {.phases = {DenseStrategy::kPhase}, .lossless = ""}};
+          .laws = {{.phases = {DenseStrategy::kPhase}, .lossless = ""}}};
 }
 
 }  // namespace ab

@@ -109,10 +109,10 @@ Method diloco_method() {
           .check = check,
           .make = make,
           .plan = plan,
-          .laws = {.small = "inner_steps = 4\nfragments = 2\noverlap_steps = 1\nmixing = 0.5",
-                   .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter},
-                   .lossless = "inner_steps = 1\nouter_lr = 1\nouter_momentum = 0",
-                   .lossless_to_the_bit = false}};
+          .laws = {{.small = "inner_steps = 4\nfragments = 2\noverlap_steps = 1\nmixing = 0.5",
+                    .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter},
+                    .lossless = "inner_steps = 1\nouter_lr = 1\nouter_momentum = 0",
+                    .lossless_to_the_bit = false}}};
 }
 
 }  // namespace ab

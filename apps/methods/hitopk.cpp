@@ -86,11 +86,11 @@ Method hitopk_method() {
           .make = make,
           .plan = plan,
           .averages_gradients = true,
-          .laws = {.small = "density = 0.1\nwarmup_steps = 3",
-                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                   .lossless = "density = 1\nwarmup_steps = 0",
-                   .lossless_to_the_bit = false,
-                   .unusable_by_three = "node_size = 2"}};
+          .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
+                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                    .lossless = "density = 1\nwarmup_steps = 0",
+                    .lossless_to_the_bit = false,
+                    .unusable_by_three = "node_size = 2"}}};
 }
 
 }  // namespace ab

@@ -119,11 +119,11 @@ Method local_method() {
           .check = check,
           .make = make,
           .plan = plan,
-          .laws = {.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
-                   .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},
-                   .lossless = "average_every = 1",
-                   .lossless_to_the_bit = false,
-                   .unusable_by_three = "node_size = 4"}};
+          .laws = {{.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
+                    .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},
+                    .lossless = "average_every = 1",
+                    .lossless_to_the_bit = false,
+                    .unusable_by_three = "node_size = 4"}}};
 }
 
 }  // namespace ab

@@ -23,6 +23,7 @@ namespace ab {
 
 /// What tests/strategy_laws_test.cpp holds a method to. Settings are in TOML.
 struct MethodLaws {
+  const char* variant = "";  ///< in names of tests, where a method has several ways to train
   /// Its own settings for a run of 13 steps in which every kind of step occurs.
   const char* small = "";
   /// Those kinds, and whatever else it exchanges apart: phases of the ledger.
@@ -57,7 +58,7 @@ struct Method {
   bool has_ranks = false;           ///< its plan can be given the ranks r of its factors (AssumedR)
   bool averages_gradients = false;  ///< in every step, and does nothing else to the model: others may begin with it
   bool decides = false;             ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
-  MethodLaws laws{};
+  std::vector<MethodLaws> laws{};
 };
 
 /// All methods; the first is kBaseline.

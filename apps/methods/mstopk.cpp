@@ -50,10 +50,10 @@ Method mstopk_method() {
           .make = make,
           .plan = plan,
           .averages_gradients = true,
-          .laws = {.small = "density = 0.1\nwarmup_steps = 3",
-                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                   .lossless = "density = 1\nwarmup_steps = 0",
-                   .lossless_to_the_bit = false}};
+          .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
+                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                    .lossless = "density = 1\nwarmup_steps = 0",
+                    .lossless_to_the_bit = false}}};
 }
 
 }  // namespace ab

@@ -88,9 +88,9 @@ Method scalecom_method() {
           .make = make,
           .plan = plan,
           .averages_gradients = true,
-          .laws = {.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
-                   .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                   .lossless = "rate = 1\nwarmup_steps = 0"}};
+          .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
+                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
+                    .lossless = "rate = 1\nwarmup_steps = 0"}}};
 }
 
 }  // namespace ab

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT
+//
+// The cut of AB-training with both factors: what is observed, what a direction is worth to the loss, which ranks follow, and
+// when. That runs with it plan, resume and keep their replicas equal is in strategy_laws_test.cpp.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ablowrank/cut.h"
+#include "ablowrank/cut_schedule.h"
+#include "ablowrank/factorise.h"
+#include "ablowrank/loss_metric.h"
+#include "ablowrank/loss_ranks.h"
+#include "engine/autograd/var.h"
+#include "engine/comm/launcher.h"
+#include "engine/device/device.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/ops/activation.h"
+#include "layers/linear.h"
+#include "layers/models/models.h"
+#include "tests/tensor_values.h"
+
+namespace ab {
+namespace {
+
+constexpr std::int64_t kOut = 6, kIn = 5, kSamples = 7, kPlaces = 4;
+
+/// A sum whose gradient is `weights`.
+Var weighted(const Var& y, const Tensor& weights) {
+  return record("weighted", Tensor::scalar(0, DType::float32).to(y.value().device()), {y},
+                [weights](const Tensor&) { return Gradients{weights}; });
+}
+
+/// Outputs and gradients of one step, [kSamples, kPlaces, channels], of very different scales.
+struct Step {
+  Tensor y, g;
+  explicit Step(std::uint64_t stream, std::int64_t channels = kOut)
+      : y(normal_values({kSamples, kPlaces, channels}, stream)),
+        g(normal_values({kSamples, kPlaces, channels}, stream + 100)) {
+    for (std::int64_t i = 0; i < y.numel(); ++i) {
+      const auto c = static_cast<float>(i % channels);
+      y.data<float>()[i] = y.data<float>()[i] * (1 + c) + c;
+      g.data<float>()[i] *= 0.01f / (1 + c);
+    }
+  }
+};
+
+void show(OutputMoments& moments, const Step& step, Device device = {}) {
+  const Var y = moments.observe(Var(step.y.to(device), true));
+  backward(weighted(y, step.g.to(device)));
+}
+
+/// The same sums, in double, one after the other.
+std::vector<double> sums_of(const std::vector<Step>& steps, std::int64_t channels = kOut) {
+  const std::int64_t n = channels;
+  std::vector<double> sums(static_cast<std::size_t>(OutputMoments::elements(n)));
+  for (const Step& step : steps) {
+    const std::vector<double> y = step.y.to_doubles(), g = step.g.to_doubles();
+    const std::int64_t rows = kSamples * kPlaces;
+    std::vector<double> mean(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < rows * n; ++i)
+      mean[static_cast<std::size_t>(i % n)] += y[static_cast<std::size_t>(i)] / static_cast<double>(rows);
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t a = 0; a < n; ++a) {
+        const auto at = [&](const std::vector<double>& v, std::int64_t c) {
+          return v[static_cast<std::size_t>(row * n + c)];
+        };
+        const auto of_mean = [&](std::int64_t c) { return mean[static_cast<std::size_t>(c)]; };
+        sums[static_cast<std::size_t>(n * n + a)] += at(y, a);
+        for (std::int64_t b = 0; b < n; ++b) {
+          sums[static_cast<std::size_t>(a * n + b)] += (at(y, a) - of_mean(a)) * (at(y, b) - of_mean(b));
+          sums[static_cast<std::size_t>(n * n + n + 1 + a * n + b)] += kSamples * kSamples * at(g, a) * at(g, b);
+        }
+      }
+    sums[static_cast<std::size_t>(n * n + n)] += static_cast<double>(rows);
+    sums.back() += kSamples;
+  }
+  return sums;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
+}
+
+std::vector<Device> devices() {
+  std::vector<Device> all{Device{}};
+  if (cuda_device_count() > 0) all.push_back({DeviceKind::cuda, 0});
+  return all;
+}
+
+TEST(OutputMomentsTest, AreSumsOverStepsAboutTheMeanOfEach) {
+  for (const Device device : devices()) {
+    OutputMoments moments(kOut, device);
+    const std::vector<Step> steps{Step(1), Step(2)};
+    for (const Step& step : steps) show(moments, step, device);
+    expect_near(moments.sums().to_doubles(), sums_of(steps), 1e-4);
+  }
+}
+
+TEST(OutputMomentsTest, LeaveOutWhatIsNotFinite) {
+  OutputMoments moments(kOut, {});
+  Step bad_output(3), bad_gradient(4);
+  bad_output.y.data<float>()[5] = kNaN;
+  bad_gradient.g.data<float>()[5] = std::numeric_limits<float>::infinity();
+  show(moments, bad_output);
+  EXPECT_EQ(moments.positions().item(), 0);
+  EXPECT_EQ(moments.samples().item(), kSamples) << "its gradients are as good as any";
+  show(moments, bad_gradient);
+  EXPECT_EQ(moments.positions().item(), kSamples * kPlaces);
+  EXPECT_EQ(moments.samples().item(), kSamples);
+  for (const double v : moments.sums().to_doubles()) EXPECT_TRUE(std::isfinite(v));
+}
+
+TEST(OutputMomentsTest, AWeightIsSeenBeforeItsActivationAndComputesTheSame) {
+  Linear layer("layer", kIn, kOut, Build{});
+  Inventory inventory;
+  layer.list(inventory);
+  Weight& weight = *inventory.weights[0];
+  const Var x(normal_values({kSamples, kPlaces, kIn}, 9), true);
+  const Tensor plain = layer.forward(x, Activation::relu).value(), before = layer.forward(x).value();
+  OutputMoments moments(kOut, {});
+  weight.set_observer(&moments);
+  const Var y = layer.forward(x, Activation::relu);
+  EXPECT_EQ(y.value().to_doubles(), plain.to_doubles());
+  double mean = 0, seen = 0;
+  for (const double v : before.to_doubles()) mean += v;
+  for (const double v : moments.output_sum().to_doubles()) seen += v;
+  EXPECT_NEAR(seen, mean, 1e-4);
+  const NoGradScope evaluation;
+  layer.forward(x);
+  EXPECT_EQ(moments.positions().item(), kSamples * kPlaces) << "an evaluation is not observed";
+}
+
+// --- What a direction is worth.
+
+/// Matrices in double, plainly.
+struct Matrix {
+  std::int64_t rows, columns;
+  std::vector<double> values;
+  Matrix(std::int64_t rows, std::int64_t columns)
+      : rows(rows), columns(columns), values(static_cast<std::size_t>(rows * columns)) {}
+  double& at(std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * columns + j)]; }
+  double at(std::int64_t i, std::int64_t j) const { return values[static_cast<std::size_t>(i * columns + j)]; }
+};
+Matrix times(const Matrix& a, const Matrix& b, bool transpose_b = false) {
+  Matrix c(a.rows, transpose_b ? b.rows : b.columns);
+  for (std::int64_t i = 0; i < c.rows; ++i)
+    for (std::int64_t j = 0; j < c.columns; ++j)
+      for (std::int64_t k = 0; k < a.columns; ++k) c.at(i, j) += a.at(i, k) * (transpose_b ? b.at(j, k) : b.at(k, j));
+  return c;
+}
+
+Matrix matrix_of(const Tensor& t, double scale = 1) {
+  Matrix m(t.dim(0), t.numel() / t.dim(0));
+  m.values = t.to_doubles();
+  for (double& v : m.values) v *= scale;
+  return m;
+}
+
+/// ½ tr(G (I − P) C (I − P)ᵀ) with G as it is damped.
+double expected_increase(const OutputMoments& moments, const Matrix& p) {
+  Matrix g = matrix_of(moments.gradients(), 1 / moments.samples().item());
+  const Matrix c = matrix_of(moments.outputs(), 1 / moments.positions().item());
+  for (std::int64_t i = 0; i < g.rows; ++i) g.at(i, i) *= 1.01;
+  Matrix q(p.rows, p.columns);
+  for (std::int64_t i = 0; i < p.rows; ++i)
+    for (std::int64_t j = 0; j < p.columns; ++j) q.at(i, j) = (i == j) - p.at(i, j);
+  const Matrix lost = times(g, times(times(q, c), q, true));
+  double trace = 0;
+  for (std::int64_t i = 0; i < p.rows; ++i) trace += lost.at(i, i);
+  return trace / 2;
+}
+
+Tensor identity(std::int64_t n) {
+  const Tensor eye = Tensor::zeros({n, n}, DType::float32);
+  for (std::int64_t i = 0; i < n; ++i) eye.data<float>()[i * n + i] = 1;
+  return eye;
+}
+
+TEST(LossMetricTest, SaysHowMuchTheLossRisesAndNoOtherProjectionRaisesItLess) {
+  OutputMoments moments(kOut, {});
+  show(moments, Step(1));
+  show(moments, Step(2));
+  const LossMetric metric(moments);
+  for (std::int64_t r = 0; r <= kOut; ++r) {
+    const Matrix p = r == 0 ? Matrix(kOut, kOut) : matrix_of(metric.projected(identity(kOut), r));
+    double left_out = 0;
+    for (std::int64_t i = r; i < kOut; ++i) left_out += metric.increases()[static_cast<std::size_t>(i)];
+    const double increase = expected_increase(moments, p);
+    EXPECT_NEAR(increase, left_out, 1e-6 * metric.increases()[0]) << r;
+    if (r == 0 || r == kOut) continue;
+    // T P T⁻¹ for T = I + s N has rank r too; T⁻¹ to first order is near enough for a comparison.
+    for (std::uint64_t trial = 0; trial < 20; ++trial) {
+      const Matrix n = matrix_of(normal_values({kOut, kOut}, 50 + trial));
+      Matrix t(kOut, kOut);
+      for (std::int64_t i = 0; i < kOut; ++i)
+        for (std::int64_t j = 0; j < kOut; ++j) t.at(i, j) = (i == j) + 0.05 * n.at(i, j);
+      // The image is moved, the kernel stays: T P has rank r.
+      EXPECT_GT(expected_increase(moments, times(t, p)), increase) << r;
+    }
+  }
+}
+
+TEST(LossMetricTest, DoesNotDependOnTheScaleOfRows) {
+  const Tensor w = normal_values({kOut, kIn}, 20);
+  OutputMoments moments(kOut, {}), rescaled(kOut, {});
+  Step step(1), scaled(1);
+  const Tensor scaled_w = w.clone();
+  for (std::int64_t i = 0; i < step.y.numel(); ++i) {
+    const float d = std::pow(10.0f, static_cast<float>(i % kOut) - 3);
+    scaled.y.data<float>()[i] *= d;
+    scaled.g.data<float>()[i] /= d;
+  }
+  for (std::int64_t i = 0; i < w.numel(); ++i)
+    scaled_w.data<float>()[i] *= std::pow(10.0f, static_cast<float>(i / kIn) - 3);
+  show(moments, step);
+  show(rescaled, scaled);
+  const LossMetric metric(moments), other(rescaled);
+  for (std::size_t i = 0; i < kOut; ++i)
+    EXPECT_NEAR(other.increases()[i], metric.increases()[i], 1e-4 * metric.increases()[0]) << i;
+  const Tensor cut = metric.projected(w, 3), cut_of_scaled = other.projected(scaled_w, 3);
+  for (std::int64_t i = 0; i < w.numel(); ++i) {
+    const float d = std::pow(10.0f, static_cast<float>(i / kIn) - 3);
+    EXPECT_NEAR(cut_of_scaled.data<float>()[i] / d, cut.data<float>()[i], 2e-3) << i;
+  }
+}
+
+TEST(LossMetricTest, ABiasTakesTheMeanOver) {
+  // y = W x + b at random x: after the cut the mean of P W x + b' is the same.
+  const Tensor w = normal_values({kOut, kIn}, 30), b = normal_values({kOut}, 31);
+  const Tensor x = normal_values({kSamples, kPlaces, kIn}, 32);
+  for (float& v : x.span<float>()) v += 2;
+  Step step(33);
+  const auto output = [&](const Tensor& weight, const Tensor& bias, std::int64_t row, std::int64_t c) {
+    double y = bias.data<float>()[c];
+    for (std::int64_t k = 0; k < kIn; ++k) y += weight.data<float>()[c * kIn + k] * x.data<float>()[row * kIn + k];
+    return y;
+  };
+  for (std::int64_t i = 0; i < step.y.numel(); ++i)
+    step.y.data<float>()[i] = static_cast<float>(output(w, b, i / kOut, i % kOut));
+  OutputMoments moments(kOut, {});
+  show(moments, step);
+  const LossMetric metric(moments);
+  const Tensor cut = metric.projected(w, 2), new_bias = add(b, metric.bias_change(b, 2));
+  for (std::int64_t c = 0; c < kOut; ++c) {
+    double before = 0, after = 0, uncorrected = 0;
+    for (std::int64_t row = 0; row < kSamples * kPlaces; ++row) {
+      before += output(w, b, row, c), after += output(cut, new_bias, row, c), uncorrected += output(cut, b, row, c);
+    }
+    EXPECT_NEAR(after, before, 1e-3) << c;
+    EXPECT_GT(std::abs(uncorrected - before), 0.1) << c;
+  }
+}
+
+TEST(LossMetricTest, ScalesOfTheLossComeOut) {
+  OutputMoments moments(kOut, {}), scaled(kOut, {});
+  Step step(1), large(1);
+  for (float& v : large.g.span<float>()) v *= 256;
+  show(moments, step);
+  show(scaled, large);
+  const LossMetric metric(moments), of_scaled(scaled, 256);
+  for (std::size_t i = 0; i < kOut; ++i)
+    EXPECT_NEAR(of_scaled.increases()[i], metric.increases()[i], 1e-6 * metric.increases()[0]);
+}
+
+// --- Ranks.
+
+TEST(LossRanks, AShareIsOfEveryWeightByItself) {
+  const std::vector<double> steep{90, 5, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  const std::vector<double> flat(20, 1.0);
+  const std::vector<CutWeight> weights{{20, 100, 1, steep}, {20, 100, 1, flat}};
+  EXPECT_EQ(ranks_by_share(weights, 0.9, {}), (std::vector<std::int64_t>{8, 20}))
+      << "no less than 8; 18 are not smaller";
+  EXPECT_EQ(ranks_by_share(weights, 0.5, {}), (std::vector<std::int64_t>{8, 10}));
+  EXPECT_EQ(ranks_by_share(weights, 0.5, {.multiple = 4}), (std::vector<std::int64_t>{8, 12}));
+}
+
+/// What ranks cost, as the header says it.
+double cost(const std::vector<CutWeight>& weights, const std::vector<std::int64_t>& ranks) {
+  double elements = 0, operations = 0, dense_elements = 0, dense_operations = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const CutWeight& w = weights[i];
+    const auto dense = static_cast<double>(w.out * w.in);
+    const double own = ranks[i] == w.n() ? dense : static_cast<double>(ranks[i] * (w.out + w.in));
+    elements += own, operations += own * w.positions;
+    dense_elements += dense, dense_operations += dense * w.positions;
+  }
+  return 0.5 * elements / dense_elements + 0.5 * operations / dense_operations;
+}
+
+double lost(const std::vector<CutWeight>& weights, const std::vector<std::int64_t>& ranks) {
+  double sum = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (ranks[i] != weights[i].n())
+      for (std::size_t k = static_cast<std::size_t>(ranks[i]); k < weights[i].increases.size(); ++k)
+        sum += weights[i].increases[k];
+  return sum;
+}
+
+TEST(LossRanks, ABudgetIsSpentWhereTheLossDependsOnIt) {
+  std::vector<double> a, b, c;
+  for (int i = 0; i < 40; ++i) a.push_back(std::pow(0.8, i)), b.push_back(5 * std::pow(0.9, i));
+  for (int i = 0; i < 24; ++i) c.push_back(0.3);
+  const std::vector<CutWeight> weights{{40, 90, 1, a}, {40, 120, 16, b}, {24, 60, 4, c}};
+  for (const double budget : {0.9, 0.6, 0.45, 0.3}) {
+    SCOPED_TRACE(budget);
+    const std::vector<std::int64_t> ranks = ranks_by_budget(weights, budget, {});
+    EXPECT_LE(cost(weights, ranks), budget);
+    // Of all ranks that the loss would not notice more, none is cheaper by more than one direction of a weight.
+    double best = std::numeric_limits<double>::infinity();
+    for (std::int64_t i = 8; i <= 40; ++i)
+      for (std::int64_t j = 8; j <= 40; ++j)
+        for (std::int64_t k = 8; k <= 24; ++k) {
+          const std::vector<std::int64_t> other{i, j, k};
+          if (cost(weights, other) <= cost(weights, ranks)) best = std::min(best, lost(weights, other));
+        }
+    EXPECT_NEAR(lost(weights, ranks), best, 1e-9) << "at what it spends, nothing is better";
+  }
+  EXPECT_EQ(ranks_by_budget(weights, 1, {}), (std::vector<std::int64_t>{40, 40, 24}));
+  EXPECT_EQ(ranks_by_budget(weights, 1e-6, {}), (std::vector<std::int64_t>{8, 8, 8}));
+}
+
+// --- When, and all of it together.
+
+TEST(CutScheduleTest, CutsAtSharesOfTheRunButNeverRightBeforeAValidation) {
+  const CutSchedule schedule({.at = {0.25, 0.5}, .gather_steps = 3}, true, 100, 50);
+  EXPECT_EQ(schedule.cuts(), (std::vector<std::int64_t>{25, 51}));
+  EXPECT_EQ(schedule.cuts_until(24), 0u);
+  EXPECT_EQ(schedule.cuts_until(25), 1u);
+  EXPECT_EQ(schedule.cuts_until(51), 2u);
+  std::vector<std::int64_t> observed;
+  for (std::int64_t step = 0; step < 100; ++step)
+    if (schedule.observes_at(step)) observed.push_back(step);
+  EXPECT_EQ(observed, (std::vector<std::int64_t>{22, 23, 24, 48, 49, 50}));
+  EXPECT_THROW(CutSchedule({.at = {0.001}}, true, 100, 50), Error);
+  EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, true, 100, 50), Error);
+  EXPECT_THROW(CutSchedule({.at = {0.999}}, true, 100, 50), Error);
+}
+
+TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
+  AbOptions options;
+  options.train = TrainedFactors::both;
+  options.rank_policy.kind = RankPolicy::Kind::loss_share;
+  options.rank_policy.loss_share = 0.9999;
+  std::vector<std::vector<double>> factors(3);
+  run_thread_ranks(3, {}, [&](Comm& world) {
+    // Two weights 20 × 40 whose outputs lie in twelve directions, of which every rank sees four.
+    Linear first("first", 40, 20, Build{}), second("second", 40, 20, Build{});
+    Inventory inventory;
+    first.list(inventory);
+    second.list(inventory);
+    CutObservers observers(inventory.weights);
+    const Tensor directions = normal_values({12, 20}, 70);
+    for (Weight* weight : inventory.weights) {
+      const Tensor y = Tensor::zeros(Shape{kSamples, kPlaces, 20}, DType::float32);
+      const Tensor along = normal_values({kSamples * kPlaces, 4}, 72);
+      for (std::int64_t i = 0; i < y.numel(); ++i)
+        for (std::int64_t k = 0; k < 4; ++k)
+          y.data<float>()[i] +=
+              along.data<float>()[i / 20 * 4 + k] * directions.data<float>()[(4 * world.rank() + k) * 20 + i % 20];
+      backward(weighted(weight->observe(Var(y, true)), normal_values({kSamples, kPlaces, 20}, 71)));
+    }
+    const std::vector<Param*> biases{inventory.params[1], nullptr};
+    const std::vector<CutResult> results = cut_all(inventory.weights, biases, &observers, options, 0, 1, world);
+    std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
+    for (const CutResult& result : results) {
+      ASSERT_EQ(result.parts.r(), 12);
+      EXPECT_NEAR(result.kept, 1, 1e-6);
+      for (const Tensor& t : {result.parts.outer, result.parts.sigma, result.parts.inner, result.bias_change})
+        for (const double v : t.to_doubles()) own.push_back(v);
+    }
+  });
+  EXPECT_FALSE(factors[0].empty());
+  EXPECT_EQ(factors[1], factors[0]);
+  EXPECT_EQ(factors[2], factors[0]);
+}
+
+TEST(CutTest, EveryWeightFindsItsBias) {
+  const std::unique_ptr<Layer> model = make_model({.name = "vit_ti_16", .classes = 10, .image_size = 32});
+  const std::vector<Weight*> weights = eligible_weights(*model);
+  ASSERT_FALSE(weights.empty());
+  for (const Param* bias : biases_of(weights, *model)) EXPECT_NE(bias, nullptr);
+}
+
+}  // namespace
+}  // namespace ab
