@@ -104,9 +104,9 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
   std::map<std::string, std::size_t> settings;  // by table
   for (const Setting& setting : train_settings()) ++settings[setting.table()];
   EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
-  // The schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
-  EXPECT_EQ(settings.at("ab"),
-            field_count<AbOptions>() - 4 + field_count<PhaseSchedule>() + field_count<RankPolicy>() + 1 /* preset */);
+  // The cut, the schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
+  EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 5 + field_count<CutOptions>() + field_count<PhaseSchedule>() +
+                                   field_count<RankPolicy>() + 2 /* preset, full_rank_method */);
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
@@ -194,7 +194,11 @@ TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
   EXPECT_TRUE(contains(refused_toml("batch_size = 1.5\n"), "batch_size cannot be 1.5"));
   EXPECT_TRUE(contains(refused_toml("augment = 1\n"), "augment cannot be 1; allowed is true or false"));
   EXPECT_TRUE(contains(refused_toml("model = 3\n"), "model cannot be 3"));
-  EXPECT_TRUE(contains(refused_toml("lr = [0.1]\n"), "something else than texts"));
+  EXPECT_TRUE(contains(refused_toml("lr = [0.1]\n"), "lr cannot be [0.1]"));
+  EXPECT_TRUE(contains(refused_toml("lr = [0.1, \"a\"]\n"), "something else than either texts or numbers"));
+  EXPECT_TRUE(contains(refused_toml("lr = [true]\n"), "something else than either texts or numbers"));
+  EXPECT_TRUE(contains(refused_toml("[ab]\ncut_at = [0.5, 1.5]\n"), "each above 0, up to 1"));
+  EXPECT_TRUE(contains(refused("ab.cut_at", "0.5,x"), "--ab.cut-at cannot be 'x'"));
   EXPECT_TRUE(contains(refused_toml("lr = 1979-05-27\n"), "neither"));
   EXPECT_TRUE(contains(refused_toml("ab = 3\n"), "ab is not a setting"));
   EXPECT_EQ(from_toml("lr = 1\n").lr, 1.0);  // an integer is a fine real number
