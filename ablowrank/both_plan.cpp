@@ -35,10 +35,10 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
   const std::vector<Weight*>& weights = sizes.eligible;
   const std::vector<int> owners = assign_owners(weights, run.world_size);
   const bool by_worth = options.rank_policy.needs_data();
-  std::int64_t outputs = 0, cut_outputs = 0, sent = 0;
+  std::int64_t worth = 0, cut_outputs = 0, sent = 0;
   std::map<int, std::int64_t> of_owner;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    outputs += weights[i]->out() + 1;
+    worth += worth_elements(*weights[i]);
     if (observes(options))
       counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weights[i]->out()), 1);
     if (is_factored(*weights[i], sizes.cut_r[i])) cut_outputs += weights[i]->out();
@@ -46,7 +46,7 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
     ++sent;
     of_owner[owners[i]] += decomposition_elements(*weights[i], sizes.cut_r[i]);
   }
-  if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * outputs, 1);
+  if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
   counter.over_world(Collective::all_reduce, kRankBytes * sent, 1);
   for (const auto& [owner, elements] : of_owner) counter.over_world(Collective::broadcast, kFloatBytes * elements, 1);
   if (options.cut.directions == Directions::loss)

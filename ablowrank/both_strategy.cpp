@@ -61,8 +61,10 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
   const std::vector<CutResult> results =
       cut_all(weights, biases, observers_.get(), options_, index, gradient_scale, world_);
   observers_.reset();
+  worth_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const CutResult& result = results[i];
+    worth_[weights[i]->name()] = result.worth;
     if (!result.parts.sigma.defined()) continue;
     FactorPair pair = apply_gauge(result.parts, Gauge::split_sigma, true);
     weights[i]->factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);

@@ -34,6 +34,7 @@ class BothStrategy final : public SyncStrategy {
   void finish_grads(TrainState& state) override { now_->finish_grads(state); }
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;
+  std::map<std::string, LayerWorth> worth() const override { return worth_; }
   bool follows_epochs() const override { return now_->follows_epochs(); }
   void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }
   std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
@@ -55,6 +56,7 @@ class BothStrategy final : public SyncStrategy {
   std::unique_ptr<SyncStrategy> now_;
   std::int64_t micro_batches_;
   std::unique_ptr<CutObservers> observers_;
+  std::map<std::string, LayerWorth> worth_;  // at the last cut
 };
 
 }  // namespace ab

@@ -13,40 +13,60 @@ namespace {
 
 std::string key_of(const Weight& weight) { return "ab.observed." + weight.name(); }
 
-/// What all directions of all weights are worth, on every rank.
+/// The shares of their sum that the first k/16 of n values hold, k = 0 … 16.
+std::vector<double> held_shares(std::span<const double> values, std::int64_t n) {
+  const double all = std::accumulate(values.begin(), values.end(), 0.0);
+  std::vector<double> shares;
+  for (std::int64_t k = 0; k <= kWorthIntervals; ++k) {
+    const std::int64_t count = k * n / kWorthIntervals;
+    shares.push_back(all > 0 ? std::accumulate(values.begin(), values.begin() + count, 0.0) / all : 1);
+  }
+  return shares;
+}
+
+std::vector<double> squared_singular_values(Weight& weight, SvdMethod method) {
+  std::vector<double> sigma = decompose(weight.dense().value.value(), nullptr, method).sigma.to_doubles();
+  for (double& s : sigma) s *= s;
+  return sigma;
+}
+
+/// What all directions of a weight are worth, on every rank.
 struct Worth {
-  std::vector<std::vector<double>> increases;  ///< of each weight
-  std::vector<double> positions;               ///< a sample
+  double positions = 1;  ///< a sample
+  std::vector<double> increases, by_sigma;
 };
 
 /// From the metrics of this rank's weights.
-Worth share_worth(const std::vector<Weight*>& weights, const std::vector<std::unique_ptr<LossMetric>>& metrics,
-                  const CutObservers& observers, Comm& world) {
+std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
+                               const std::vector<std::unique_ptr<LossMetric>>& metrics, const CutObservers& observers,
+                               SvdMethod method, Comm& world) {
   std::int64_t total = 0;
-  for (const Weight* weight : weights) total += weight->out() + 1;
+  for (const Weight* weight : weights) total += worth_elements(*weight);
   const Tensor all = Tensor::zeros({total}, DType::float64);
   double* at = all.data<double>();
-  for (std::size_t i = 0; i < weights.size(); at += weights[i++]->out() + 1) {
+  for (std::size_t i = 0; i < weights.size(); at += worth_elements(*weights[i++])) {
     if (!metrics[i]) continue;
-    at = std::copy(metrics[i]->increases().begin(), metrics[i]->increases().end(), at) - weights[i]->out();
-    at[weights[i]->out()] = positions_per_sample(observers.of(i));
+    at[0] = positions_per_sample(observers.of(i));
+    const std::vector<double>& increases = metrics[i]->increases();
+    const std::vector<double> by_sigma = held_shares(squared_singular_values(*weights[i], method), weights[i]->n());
+    std::copy(by_sigma.begin(), by_sigma.end(), std::copy(increases.begin(), increases.end(), at + 1));
   }
   if (total > 0) world.all_reduce(all, ReduceOp::sum);
-  Worth worth;
+  std::vector<Worth> worth;
   at = all.data<double>();
   for (const Weight* weight : weights) {
-    worth.increases.emplace_back(at, at + weight->out());
-    worth.positions.push_back(at[weight->out()]);
-    at += weight->out() + 1;
+    double *increases = at + 1, *by_sigma = increases + weight->out(), *end = at + worth_elements(*weight);
+    worth.push_back({at[0], {increases, by_sigma}, {by_sigma, end}});
+    at = end;
   }
   return worth;
 }
 
-std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights, const Worth& worth,
+std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights, const std::vector<Worth>& worth,
                                          const RankPolicy& policy) {
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
-    cut.push_back({weights[i]->out(), weights[i]->in(), worth.positions[i], worth.increases[i]});
+    cut.push_back({weights[i]->out(), weights[i]->in(), worth[i].positions, worth[i].increases});
   const RankRounding rounding{policy.multiple};
   return policy.kind == RankPolicy::Kind::loss_share ? ranks_by_share(cut, policy.loss_share, rounding)
                                                      : ranks_by_budget(cut, policy.budget, rounding);
@@ -117,14 +137,14 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
 
   // What directions are worth, where that was observed.
   std::vector<std::unique_ptr<LossMetric>> metrics(weights.size());
-  Worth worth;
+  std::vector<Worth> worth;
   if (observes(options)) {
     AB_ASSERT(observers && observers->size() == weights.size());
     for (std::size_t i = 0; i < weights.size(); ++i) {
       world.all_reduce(observers->of(i).sums(), ReduceOp::sum);
       if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i), gradient_scale);
     }
-    worth = share_worth(weights, metrics, *observers, world);
+    worth = share_worth(weights, metrics, *observers, options.svd, world);
   }
 
   // Which weights become factors, of which rank; a policy that looks at singular values finds out on the owner.
@@ -156,12 +176,15 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
   }
   if (options.cut.directions == Directions::loss) share_bias_changes(results, world);
 
-  for (std::size_t i = 0; i < worth.increases.size(); ++i) {
+  for (std::size_t i = 0; i < worth.size(); ++i) {
+    const std::vector<double>& increases = worth[i].increases;
+    LayerWorth& of_weight = results[i].worth;
+    of_weight.by_loss = held_shares(increases, weights[i]->n());
+    of_weight.by_sigma = worth[i].by_sigma;
     if (!results[i].parts.sigma.defined()) continue;
-    const std::vector<double>& of_weight = worth.increases[i];
-    results[i].increase = std::accumulate(of_weight.begin() + ranks[i], of_weight.end(), 0.0);
-    const double all = std::accumulate(of_weight.begin(), of_weight.end(), 0.0);
-    if (all > 0) results[i].kept = 1 - results[i].increase / all;
+    of_weight.increase = std::accumulate(increases.begin() + ranks[i], increases.end(), 0.0);
+    const double all = std::accumulate(increases.begin(), increases.end(), 0.0);
+    if (all > 0) of_weight.kept = 1 - of_weight.increase / all;
   }
   return results;
 }

@@ -5,7 +5,7 @@
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
 // Traffic, where data decides:
 //   an all-reduce of OutputMoments::elements(O) floats for each weight
-//   an all-reduce of a float64 for each output of each weight and one more a weight: what directions are worth, positions
+//   an all-reduce of worth_elements() float64 for each weight: what directions are worth, beside singular values
 //   an all-reduce of a float for each output of the weights that are cut: what biases take over (Directions::loss)
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
 
@@ -14,6 +14,7 @@
 
 #include "ablowrank/options.h"
 #include "ablowrank/split.h"
+#include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
 #include "layers/output_moments.h"
 
@@ -39,6 +40,9 @@ class CutObservers {
   std::vector<std::unique_ptr<OutputMoments>> moments_;
 };
 
+/// Positions a sample, the increase without each direction, and shares of the sum of squared singular values.
+inline std::int64_t worth_elements(const Weight& weight) { return 1 + weight.out() + kWorthIntervals + 1; }
+
 /// Whether a cut with these options has to be told what directions are worth.
 inline bool observes(const AbOptions& options) {
   return options.rank_policy.needs_data() || options.cut.directions == Directions::loss;
@@ -49,10 +53,9 @@ RankPolicy policy_of_cut(const AbOptions& options, std::size_t index);
 /// A weight after a cut.
 struct CutResult {
   Weight* weight = nullptr;
-  LowRank parts;        ///< undefined where it stays dense
-  Tensor bias_change;   ///< [O] float32 on the host; undefined where nothing is taken over
-  double kept = 1;      ///< share of what all its directions are worth to the loss; 1 where that is not known
-  double increase = 0;  ///< by how much the loss of a sample is expected to rise; 0 where that is not known
+  LowRank parts;       ///< undefined where it stays dense
+  Tensor bias_change;  ///< [O] float32 on the host; undefined where nothing is taken over
+  LayerWorth worth{};
 };
 
 /// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `observers`: those of

@@ -368,7 +368,9 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
     for (const CutResult& result : results) {
       ASSERT_EQ(result.parts.r(), 12);
-      EXPECT_NEAR(result.kept, 1, 1e-6);
+      EXPECT_NEAR(result.worth.kept, 1, 1e-6);
+      EXPECT_NEAR(result.worth.by_loss.at(10), 1, 1e-6) << "12 of 20 directions hold all";
+      EXPECT_LT(result.worth.by_sigma.at(10), 0.95) << "but not of the weight itself";
       for (const Tensor& t : {result.parts.outer, result.parts.sigma, result.parts.inner, result.bias_change})
         for (const double v : t.to_doubles()) own.push_back(v);
     }

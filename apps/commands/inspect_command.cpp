@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "ablowrank/factorise.h"
@@ -148,8 +149,34 @@ std::string inspect_text(const std::string& file, int width) {
   return text + "\n";
 }
 
+std::string cut_text(const SplitMetrics& cut, int width) {
+  if (std::all_of(cut.worth.begin(), cut.worth.end(), [](const LayerWorth& w) { return w.by_loss.empty(); })) return "";
+  const int name_width = std::clamp(width - 76, 20, 48);
+  TextTable table({"layer", "m×n", "r", "kept", "loss rises by", "loss holds, by directions", "weight holds"}, {5, 6});
+  for (std::size_t i = 0; i < cut.layers.size(); ++i) {
+    const LayerRank& layer = cut.layers[i];
+    const LayerWorth& worth = cut.worth[i];
+    const bool factored = layer.r < layer.n;
+    // What the first sixteenth adds, the second, …
+    const auto bars = [](const std::vector<double>& shares) {
+      std::vector<double> parts;
+      for (std::size_t k = 1; k < shares.size(); ++k) parts.push_back(shares[k] - shares[k - 1]);
+      return spark_bars(parts);
+    };
+    table.add({shorten(short_name(layer.name), name_width), fmt::format("{}×{}", layer.m, layer.n),
+               factored ? std::to_string(layer.r) : "full", factored ? percent(worth.kept) : "-",
+               factored ? fmt::format("{:.2g}", worth.increase) : "-", bars(worth.by_loss), bars(worth.by_sigma)});
+  }
+  return fmt::format(
+      "\nthe cut after step {}: what a loss of directions was expected to cost, by the outputs and gradients "
+      "of the steps before\n\n{}",
+      cut.step, table.str());
+}
+
 int run_inspect(const std::string& file_or_folder) {
-  const std::string text = inspect_text(model_path(file_or_folder), terminal_width());
+  std::string text = inspect_text(model_path(file_or_folder), terminal_width());
+  if (std::filesystem::is_directory(file_or_folder))
+    for (const SplitMetrics& cut : read_run(file_or_folder).splits) text += cut_text(cut, terminal_width());
   std::fwrite(text.data(), 1, text.size(), stdout);
   return 0;
 }

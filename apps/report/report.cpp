@@ -105,6 +105,28 @@ std::string rank_chart(const Run& run) {
   return draw(chart);
 }
 
+/// What the directions of each layer hold at the last cut: of what they are worth to the loss, or of the weight itself.
+std::string worth_chart(const Run& run, bool by_loss) {
+  const SplitMetrics& cut = run.splits.back();
+  LineChart chart{fmt::format("What the largest directions hold {}: {}",
+                              by_loss ? "of what the loss depends on" : "of the squared singular values", run.label),
+                  "share of the directions",
+                  "share held",
+                  NumberStyle::percent,
+                  NumberStyle::percent,
+                  true,
+                  {}};
+  for (std::size_t i = 0; i < cut.layers.size(); ++i) {
+    const std::vector<double>& shares = by_loss ? cut.worth[i].by_loss : cut.worth[i].by_sigma;
+    if (shares.empty()) continue;
+    Curve curve{cut.layers[i].name, {}, static_cast<int>(i)};
+    for (std::size_t k = 0; k < shares.size(); ++k)
+      curve.points.push_back({static_cast<double>(k) / static_cast<double>(shares.size() - 1), shares[k]});
+    chart.curves.push_back(std::move(curve));
+  }
+  return chart.curves.empty() ? "" : draw(chart);
+}
+
 std::string charts(const std::vector<Run>& runs) {
   std::string html = "<section class=\"charts\">";
   html += draw(LineChart{"Training loss", "step", "loss", NumberStyle::plain, NumberStyle::plain, false,
@@ -137,7 +159,7 @@ std::string charts(const std::vector<Run>& runs) {
                          })});
   html += phase_chart(runs);
   for (const Run& run : runs)
-    if (!run.splits.empty()) html += rank_chart(run);
+    if (!run.splits.empty()) html += rank_chart(run) + worth_chart(run, true) + worth_chart(run, false);
   return html + "</section>\n";
 }
 

@@ -49,7 +49,7 @@ class Trainer {
       checkpoint.reset();  // it would double the memory for the rest of the run
     } else {
       strategy_.start(state);
-      record_.split(0);
+      record_.split(0, strategy_.worth());
     }
     for (;; ++epoch_, batch_ = 0, epoch_told_ = false) {
       clock_.lap();
@@ -151,7 +151,7 @@ class Trainer {
     if (has_transition) release_step();
     strategy_.after_step(state);
     learner_.update_average();
-    if (strategy_.phase() != phase) record_.split(state.step);
+    if (strategy_.phase() != phase) record_.split(state.step, strategy_.worth());
     record_.step(state.step, epoch_, phase, learning_rate);
   }
 

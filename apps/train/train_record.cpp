@@ -121,11 +121,15 @@ void TrainRecord::decision(std::int64_t epoch, std::int64_t step, std::map<std::
     listener_.on_decision({epoch, step, std::move(values)});
 }
 
-void TrainRecord::split(std::int64_t step) {
+void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerWorth>& worth) {
   if (world_.rank() != 0 || !listener_.on_split) return;
   SplitMetrics metrics{step, {}};
-  for (const Weight* w : inventory_of(model_).weights)
-    if (w->factored()) metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
+  for (const Weight* w : inventory_of(model_).weights) {
+    const auto of_weight = worth.find(w->name());
+    if (!w->factored() && of_weight == worth.end()) continue;
+    metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
+    metrics.worth.push_back(of_weight == worth.end() ? LayerWorth{} : of_weight->second);
+  }
   if (!metrics.layers.empty()) listener_.on_split(metrics);
 }
 

@@ -68,7 +68,7 @@ class TrainRecord {
   /// The method has decided at the end of an epoch.
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
-  void split(std::int64_t step);
+  void split(std::int64_t step, const std::map<std::string, LayerWorth>& worth);
   /// Both throw Error(numerics) when the loss is not finite.
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);

@@ -64,8 +64,17 @@ void MetricsLog::write(const EpochMetrics& m) {
 
 void MetricsLog::write(const SplitMetrics& m) {
   Json layers = Json::array();
-  for (const LayerRank& layer : m.layers)
-    layers.push_back({{"name", layer.name}, {"m", layer.m}, {"n", layer.n}, {"r", layer.r}});
+  for (std::size_t i = 0; i < m.layers.size(); ++i) {
+    const LayerRank& layer = m.layers[i];
+    Json line{{"name", layer.name}, {"m", layer.m}, {"n", layer.n}, {"r", layer.r}};
+    if (i < m.worth.size() && !m.worth[i].by_loss.empty()) {
+      const LayerWorth& worth = m.worth[i];
+      line.update({{"kept", worth.kept}, {"increase", worth.increase}});
+      line["by_loss"] = worth.by_loss;
+      line["by_sigma"] = worth.by_sigma;
+    }
+    layers.push_back(std::move(line));
+  }
   append(Json{{"kind", "split"}, {"step", m.step}, {"layers", std::move(layers)}}.dump());
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
 #include "engine/optim/optimizer.h"
 
@@ -46,6 +47,8 @@ class SyncStrategy {
   static constexpr std::int64_t kEpochLossBytes = 2 * 8;
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
+  /// What the last transition has found out about the weights that it could have cut, by their names; for metrics.jsonl.
+  virtual std::map<std::string, LayerWorth> worth() const { return {}; }
   /// What on_epoch_end() has settled for the epochs to come, for metrics.jsonl and for a plan that follows a run.
   virtual std::map<std::string, std::int64_t> decision() const { return {}; }
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
