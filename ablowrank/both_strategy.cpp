@@ -81,6 +81,7 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
 void BothStrategy::train_factors(std::size_t cuts, TrainState& state) {
   const Inventory inventory = inventory_of(model_);
   state.optimizer.set_params(inventory.params);
+  state.optimizer.set_factor_decay(options_.cut.factor_decay);
   Replica replica{.params = inventory.params, .equal = true};
   for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
   if (options_.sync_bn != SyncBn::off) replica.batch_norms = inventory.batch_norms;

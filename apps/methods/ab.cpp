@@ -34,6 +34,8 @@ void declare_both(const Section<AbSettings>& s) {
       "values");
   cut.number("lr_factor", &CutOptions::lr_factor, 0, 100, "of the learning rate, from the first cut on").above_low =
       true;
+  cut.number("factor_decay", &CutOptions::factor_decay, 0, 100,
+             "of the weight decay of factors; 0.5 lets W = A*B shrink as a dense weight does");
   s.value("full_rank_method", &AbSettings::full_rank_method, "train both: the method that trains until the first cut");
 }
 
