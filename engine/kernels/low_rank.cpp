@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "engine/backend/cpu/low_rank.h"
 #include "engine/kernels/map.h"
 
 namespace ab {
@@ -24,6 +25,7 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
   const std::int64_t rows = m.dim(0), columns = m.dim(1), r = q.dim(0);
   AB_ASSERT(residual.numel() == m.numel() && q.dim(1) == columns && p.numel() == r * rows);
   AB_ASSERT(!gradient.defined() || gradient.numel() == m.numel());
+  if (m.device().kind == DeviceKind::cpu) return cpu::add_and_project(gradient, residual, q, m, p);
   for_each_row(m.device(), rows, columns * (r + 2),
                kernels::AddAndProject{gradient.defined() ? gradient.data<float>() : nullptr, residual.data<float>(),
                                       q.data<float>(), m.data<float>(), p.data<float>(), rows, columns, r});
@@ -33,6 +35,10 @@ void split_off_projection(const FactorPair& own, const FactorPair& mean, const T
                           const Tensor& residual) {
   const std::int64_t rows = m.dim(0), columns = m.dim(1), r = own.q.dim(0);
   AB_ASSERT(residual.numel() == m.numel() && failed.numel() == 1);
+  if (m.device().kind == DeviceKind::cpu)
+    return cpu::split_off_projection({own.p.data<float>(), own.q.data<float>()},
+                                     {mean.p.data<float>(), mean.q.data<float>()}, r, *failed.data<double>() != 0, m,
+                                     residual);
   for_each_row(m.device(), rows, columns * (2 * r + 3),
                kernels::SplitOffProjection{own.p.data<float>(), own.q.data<float>(), mean.p.data<float>(),
                                            mean.q.data<float>(), failed.data<double>(), m.data<float>(),
