@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "engine/backend/cpu/gemm.h"
 #include "engine/device/exec.h"
 
 namespace ab::cpu {
@@ -95,7 +94,7 @@ struct Projection {
 
 struct Split {
   Product own, mean;
-  bool keep;
+  const double* failed;
   float *m, *residual;
   std::int64_t n, columns, r;
 
@@ -118,6 +117,7 @@ struct Split {
         for (int a = 0; a < kCount; ++a)
           of_own[a][v] += own.p[k * n + i + a] * x, of_mean[a][v] += mean.p[k * n + i + a] * y;
       }
+    const bool keep = *failed != 0;
     for (int a = 0; a < kCount; ++a)
       for (int v = 0; v < kVectors; ++v) {
         const std::int64_t at = (i + a) * columns + j + v * kWidth;
@@ -137,20 +137,11 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
                                 q.data<float>(), m.data<float>(), p.data<float>(), rows, columns, r});
 }
 
-void split_off_projection(const Product& own, const Product& mean, std::int64_t r, bool keep, const Tensor& m,
-                          const Tensor& residual) {
-  // From about here on arithmetic takes longer than memory, and a library's blocks are better than ours.
-  constexpr std::int64_t kManyRows = 8;
+void split_off_projection(const Product& own, const Product& mean, std::int64_t r, const double* failed,
+                          const Tensor& m, const Tensor& residual) {
   const std::int64_t rows = m.dim(0), columns = m.dim(1);
-  float *const to = m.data<float>(), *const rest = residual.data<float>();
-  if (r < kManyRows)
-    return for_each_row_group(m.device(), rows, columns * (2 * r + 3),
-                              Split{own, mean, keep, to, rest, rows, columns, r});
-  if (!keep) {
-    residual.copy_from(m);
-    sgemm(true, false, rows, columns, r, -1, own.p, own.q, 1, rest);
-  }
-  sgemm(true, false, rows, columns, r, 1, mean.p, mean.q, 0, to);
+  for_each_row_group(m.device(), rows, columns * (2 * r + 3),
+                     Split{own, mean, failed, m.data<float>(), residual.data<float>(), rows, columns, r});
 }
 
 }  // namespace ab::cpu
