@@ -268,9 +268,9 @@ TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
 
 TEST_F(ConfigTest, ModesOfArtopkAreWords) {
   const TrainConfig automatic =
-      from_toml("method = \"artopk\"\n[artopk]\nratio = 0.5\nmode = \"auto\"\nprobe_every = 7\n");
+      from_toml("method = \"artopk\"\n[artopk]\nratio = 0.5\nmode = \"auto\"\nprobe_every = 7\nadapt = true\n");
   const std::string text = to_toml(automatic);
-  for (const char* line : {"\nratio = 0.5\n", "\nmode = \"auto\"\n", "\nprobe_every = 7\n"})
+  for (const char* line : {"\nratio = 0.5\n", "\nmode = \"auto\"\n", "\nprobe_every = 7\n", "\nadapt = true\n"})
     EXPECT_TRUE(contains(text, line)) << line << text;
   EXPECT_EQ(from_toml(text), automatic);
   EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "artopk"}}, "")), "\nmode = \"star\"\n"));

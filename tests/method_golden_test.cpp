@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Every method against a program of its own in float64 that follows its publication (golden/methods): parameters of every
-// rank, and what the method remembers, after every update. A new NAME.json in that folder is found by itself.
+// rank, and what the method remembers (or its mean over ranks), after every update; PowerSGD also against PyTorch's hook. A new NAME.json in that folder is found by itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -95,6 +95,12 @@ void run_rank(const nlohmann::json& golden, const TrainConfig& config, Comm& wor
     strategy->save(saved);
     for (const auto& [name, values] : after.at("state").items())
       expect_values(values, saved.tensor(name), world.rank(), name + when);
+    const nlohmann::json means = after.value("mean_state", nlohmann::json::object());
+    for (const auto& [name, values] : means.items()) {
+      const Tensor mean = saved.tensor(name).clone();
+      world.all_reduce(mean, ReduceOp::mean);
+      expect_values(values, mean, world.rank(), "mean of " + name + when);
+    }
     if (::testing::Test::HasFailure()) return;  // at the same update on all ranks or not: the first is told anyway
   }
 }

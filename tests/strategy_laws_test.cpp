@@ -23,6 +23,7 @@
 #include "engine/sync/dense.h"
 #include "engine/sync/replica_check.h"
 #include "layers/model_state.h"
+#include "tests/method_steps.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -31,33 +32,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSteps = 13, kTrainImages = 21, kTestImages = 7;
+using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::small_run,
+    testing::Steps, testing::Variant;
 
 const TrainAndTest& images() {
   static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(kTrainImages, 1)),
                                 std::make_shared<ImageSet>(testing::striped_images(kTestImages, 2))};
   return set;
-}
-
-/// 13 steps of a small network with batch norm, in epochs of a few steps. `own`: settings of the method, in TOML.
-TrainConfig small_run(const Method& method, const char* own, std::int64_t eval_every = 0) {
-  const std::string table = *own ? fmt::format("[{}]\n{}\n", method.name, own) : "";
-  TrainConfig config = resolve_config_text({{"method", method.name}}, table, "the laws of " + std::string(method.name));
-  config.model = "resnet20";
-  config.width = 0.25;
-  config.image_size = 8;
-  config.epochs = 0, config.steps = kSteps;
-  config.batch_size = 2;
-  config.lr = 0.02;
-  config.bucket_mb = 0.02;
-  config.eval_every = eval_every;
-  config.log_every = 1;
-  config.augment = false;
-  config.train_samples = kTrainImages, config.val_samples = kTestImages;
-  std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-  std::replace(test.begin(), test.end(), '/', '_');
-  config.out = ::testing::TempDir() + "abtrain_laws_" + method.name + "_" + test;
-  return config;
 }
 
 std::vector<Tensor> tensors_of(Layer& model) {
@@ -135,27 +116,11 @@ void expect_all_kinds(const Method& method, const MethodLaws& laws, const Summar
         << method.name << " does not name its phase '" << phase << "'";
 }
 
-/// A method in one of its ways to train.
-struct Variant {
-  const Method* method;
-  const MethodLaws* laws;
-  std::string name() const {
-    return *laws->variant ? fmt::format("{}_{}", method->name, laws->variant) : std::string(method->name);
-  }
-};
-
 class Laws : public ::testing::TestWithParam<Variant> {
  protected:
   const Method& method() const { return *GetParam().method; }
   const MethodLaws& laws() const { return *GetParam().laws; }
 };
-
-std::vector<Variant> all_variants() {
-  std::vector<Variant> all;
-  for (const Method& method : methods())
-    for (const MethodLaws& laws : method.laws) all.push_back({&method, &laws});
-  return all;
-}
 
 INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_variants()),
                          [](const auto& info) { return info.param.name(); });
@@ -251,70 +216,6 @@ TEST_P(Laws, AWorldThatCannotBeUsedIsRefusedBeforeAnything) {
 }
 
 // --- Strategies step by step, on images that differ from rank to rank.
-
-/// The loss, except that its gradient is infinite.
-Var overflowing(const Var& loss) {
-  return record("overflow", loss.value(), {loss}, [](const Tensor& dy) {
-    return Gradients{Tensor::scalar(std::numeric_limits<double>::infinity()).view(dy.shape())};
-  });
-}
-
-/// One rank with what it trains, without the loop around it.
-class Steps {
- public:
-  Steps(const TrainConfig& config, Comm& world)
-      : config_(config),
-        world_(world),
-        model_(make_model(make_model_spec(config, 10, 8))),
-        optimizer_(make_optimizer(config, inventory_of(*model_).params)),
-        schedule_(make_schedule(config, 5)),
-        strategy_(find_method(config.method).make(config, *model_, world, schedule_)),
-        state_{0, *optimizer_} {
-    optimizer_->set_skip_overflow(true);
-    strategy_->start(state_);
-  }
-
-  SyncStrategy& strategy() { return *strategy_; }
-  TrainState& state() { return state_; }
-  Layer& model() { return *model_; }
-  std::int64_t done() const { return state_.step; }
-
-  /// Returns the loss on this rank's images.
-  double step(bool overflows = false) {
-    world_.ledger().set_phase(strategy_->phase());
-    optimizer_->clear_grads();
-    const Tensor x(Shape{2, 8, 8, 3}), labels(Shape{2}, DType::int64);
-    const Philox random{7, static_cast<std::uint64_t>(world_.rank())};
-    for (std::int64_t i = 0; i < x.numel(); ++i)
-      x.data<float>()[i] = random.uniform(static_cast<std::uint64_t>(state_.step * 1000 + i)) - 0.5f;
-    for (int i = 0; i < 2; ++i) labels.data<std::int64_t>()[i] = (state_.step + 3 * world_.rank() + i) % 10;
-    const Var loss = softmax_cross_entropy(model_->forward(Var(x)), labels);
-    backward(overflows ? overflowing(loss) : loss);
-    strategy_->finish_grads(state_);
-    optimizer_->step(strategy_->learning_rate(schedule_.at(state_.step), state_.step));
-    ++state_.step;
-    strategy_->after_step(state_);
-    return loss.value().item();
-  }
-
-  /// Everything that a checkpoint of this rank would hold.
-  StateDict saved() {
-    StateDict dict;
-    save_model(*model_, dict);
-    optimizer_->save(dict);
-    strategy_->save(dict);
-    return dict;
-  }
-
- private:
-  const TrainConfig& config_;
-  Comm& world_;
-  std::unique_ptr<Layer> model_;
-  std::unique_ptr<Optimizer> optimizer_;
-  LrSchedule schedule_;
-  std::unique_ptr<SyncStrategy> strategy_;
-  TrainState state_;
-};
 
 std::vector<Tensor> parameters_of(Layer& model) {
   std::vector<Tensor> values;

@@ -237,11 +237,14 @@ TEST(Artopk, SendsWhatIsPublished) {
 }
 
 TEST(Artopk, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
-  for (const Mode mode : kModes)
+  std::vector<ArtopkOptions> all;
+  for (const Mode mode : kModes) all.push_back({.ratio = 0.1, .mode = mode});
+  all.push_back({.ratio = 0.1, .mode = Mode::automatic, .probe_every = 1, .adapt = true});
+  for (const ArtopkOptions& options : all)
     for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
       on_ranks(4, [&](Comm& world) {
-        SCOPED_TRACE(static_cast<int>(mode));
-        ExchangeSteps steps(world, kShapes, artopk({.ratio = 0.1, .mode = mode}, 1));
+        SCOPED_TRACE(static_cast<int>(options.mode));
+        ExchangeSteps steps(world, kShapes, artopk(options, 1));
         for (int step = 0; step < 4; ++step) steps.step(steps.draw());
         std::map<std::string, std::vector<double>> before;
         const StateDict saved = steps.saved();
@@ -391,6 +394,27 @@ TEST_F(ArtopkPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
   EXPECT_EQ(followed.at("sent_bytes_per_rank_total"), summary_.at("sent_bytes_per_rank_total"));
   expect_failure(fmt::format("plan --config {} --steps 100 --decisions-from {}", path("run/config.toml"), path("run")),
                  2, "has not decided about");
+}
+
+TEST_F(ArtopkPlan, BoundsARatioThatAdaptsAndFollowsItsDecisions) {
+  for (const char* network : {"", "--network latency=1us,bandwidth=2Gbps"}) {
+    SCOPED_TRACE(network);
+    train(fmt::format("--overwrite --artopk.adapt --artopk.ratio 0.1 {}", network));
+    const double sent = summary_.at("wire_bytes_per_rank_total");
+    const nlohmann::json bounds = plan();
+    const double least = bounds.at("plan").at("least").at("wire_bytes_per_rank_total"),
+                 most = bounds.at("wire_bytes_per_rank_total");
+    EXPECT_LE(least, sent);
+    EXPECT_GE(most, sent);
+    const nlohmann::json followed = plan("--decisions-from " + path("run"));
+    EXPECT_FALSE(followed.at("plan").contains("least"));
+    EXPECT_EQ(followed.at("wire_bytes_per_rank_by_phase"), summary_.at("wire_bytes_per_rank_by_phase"));
+    EXPECT_EQ(followed.at("sent_bytes_per_rank_total"), summary_.at("sent_bytes_per_rank_total"));
+  }
+  expect_failure(tiny_train("x", "--method artopk --artopk.adapt"), 2, "--artopk.adapt needs --artopk.mode auto");
+  expect_failure(tiny_train("x", "--method artopk --artopk.mode auto --artopk.adapt --artopk.ratio 0.0001"), 2,
+                 "--artopk.least-ratio 0.001 is above --artopk.ratio 0.0001");
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 
 }  // namespace

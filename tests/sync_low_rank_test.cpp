@@ -373,6 +373,46 @@ TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
   }
 }
 
+/// Numbers of rows and columns that fill groups and vectors, and that do not; few factors, and so many that a library
+/// multiplies them.
+TEST(LowRankKernels, APassOnTheProcessorIsThatOfTheKernels) {
+  for (const auto& [n, m, r] : {std::array<std::int64_t, 3>{8, 64, 1}, {6, 37, 5}, {9, 50, 4}, {11, 70, 9}})
+    for (const bool has_failed : {false, true}) {
+      SCOPED_TRACE(fmt::format("[{}, {}], r = {}, {}", n, m, r, has_failed ? "failed" : "good"));
+      std::vector<Tensor> in;
+      for (const Shape& shape : {Shape{n, m}, Shape{n, m}, Shape{r, m}, Shape{r, m}, Shape{r, n}}) {
+        in.emplace_back(shape);
+        fill_normal(in.back(), 0, 1, {.seed = 6, .stream = in.size()});
+      }
+      const Tensor &g = in[0], &e = in[1], &q = in[2], &own_q = in[3], &own_p = in[4];
+      const Tensor failed = Tensor::from(std::vector<double>{has_failed ? NAN : 0.0}, Shape{1}, Device{});
+      const auto values = [](const Tensor& p, const Tensor& work, const Tensor& rest) {
+        std::vector<double> all = p.to_doubles();
+        for (const Tensor& t : {work, rest}) std::ranges::copy(t.to_doubles(), std::back_inserter(all));
+        return all;
+      };
+      const Tensor work({n, m}), p({r, n}), rest = e.clone();
+      add_and_project(g, rest, q, work, p);
+      split_off_projection({own_p, own_q}, {p, q}, failed, work, rest);
+      const Tensor work2({n, m}), p2({r, n}), rest2 = e.clone();
+      const kernels::AddAndProject project{
+          g.data<float>(), e.data<float>(), q.data<float>(), work2.data<float>(), p2.data<float>(), n, m, r};
+      const kernels::SplitOffProjection split{own_p.data<float>(),
+                                              own_q.data<float>(),
+                                              p2.data<float>(),
+                                              q.data<float>(),
+                                              failed.data<double>(),
+                                              work2.data<float>(),
+                                              rest2.data<float>(),
+                                              n,
+                                              m,
+                                              r};
+      for (std::int64_t i = 0; i < n; ++i) project(SerialTeam{}, i), split(SerialTeam{}, i);
+      const std::vector<double> ours = values(p, work, rest), expected = values(p2, work2, rest2);
+      for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(ours[i], expected[i], 2e-4) << i;
+    }
+}
+
 TEST(LowRankKernels, APassOverAMatrixIsTheSameForALaneAndATeam) {
   constexpr std::int64_t n = 6, m = 37, r = 3;
   std::vector<Tensor> in;

@@ -3,6 +3,7 @@
 // AR-Topk (arXiv 2312.02493; engine/sync/artopk.h).
 #include "engine/sync/artopk.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "apps/methods/compressed.h"
@@ -28,7 +29,21 @@ void declare(std::vector<Setting>& settings) {
            "network finds fastest");
   s.number("probe_every", &ArtopkOptions::probe_every, 1, kMostSteps,
            "auto: after so many steps it decides anew, by --network's figures or, without them, by measured ones");
+  s.value(
+      "adapt", &ArtopkOptions::adapt,
+      "auto: the ratio adapts too, from least_ratio to ratio: every period begins with the one that weighs the time of "
+      "a step against the share of the gradient's energy that is sent");
+  s.number("least_ratio", &ArtopkOptions::least_ratio, 0, 1, "the smallest ratio that adapt may choose").above_low =
+      true;
   declare_warmup(s);
+}
+
+void check(const TrainConfig& config, Layer&, int) {
+  const auto& options = config.method_options.of<ArtopkOptions>();
+  if (!options.adapt) return;
+  AB_CHECK(options.mode == Mode::automatic, "--artopk.adapt needs --artopk.mode auto, which models the time of a step");
+  AB_CHECK(options.least_ratio <= options.ratio, "--artopk.least-ratio {} is above --artopk.ratio {}",
+           options.least_ratio, options.ratio);
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
@@ -38,101 +53,120 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                                           !config.network.empty());
 }
 
-/// Compressed steps by the way that their elements take.
+/// Compressed steps by the way that their elements take, all of k elements.
 struct Ways {
+  std::int64_t k = 0;
   std::int64_t star = 0, ring = 0, tree = 0, gather = 0;  ///< star: by the all-reduce of the run
-  std::int64_t probes = 0, epochs = 0;                    ///< measurements, ends of epochs that ask for the loss
 };
 
-/// What is sent of the k elements of a step, in bytes.
-struct Sent {
-  std::int64_t index_bytes, summed_bytes, gathered_bytes, vote_bytes;
+Ways ways_by(ArtopkWay way, std::int64_t k, std::int64_t steps) {
+  switch (way) {
+    case ArtopkWay::ring: return {.k = k, .ring = steps};
+    case ArtopkWay::tree: return {.k = k, .tree = steps};
+    case ArtopkWay::gather: break;
+  }
+  return {.k = k, .gather = steps};
+}
+
+/// What deciding costs.
+struct Deciding {
+  std::int64_t probes = 0, choices = 0;  ///< measurements of the network; choices of a ratio, and among how many
+  std::size_t ratios = 1;
+  std::int64_t epochs = 0;  ///< ends of epochs that ask for the loss
 };
 
-MethodPlan plan_ways(const TrainConfig& config, const ModelSizes& sizes, const PlannedRun& run, const Sent& sent,
-                     const Ways& ways) {
+MethodPlan plan_ways(const TrainConfig& config, const ModelSizes& sizes, const PlannedRun& run, std::int64_t most,
+                     const std::vector<Ways>& all_ways, const Deciding& deciding) {
   const auto& options = config.method_options.of<ArtopkOptions>();
   const std::vector<std::int64_t> gradients = sizes.gradients();
   const std::int64_t all = 4 * std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0});
   CompressedSteps compressed{.buckets = {{}}};
   compressed.count = [&](TrafficCounter& counter, std::int64_t) {
-    const std::int64_t summing = ways.star + ways.ring + ways.tree;
-    counter.over_world(Collective::all_gather, sent.vote_bytes, summing);
-    counter.over_world(Collective::broadcast, sent.index_bytes, summing);
-    counter.over_world(Collective::all_reduce, sent.summed_bytes, ways.star);
-    counter.all_reduce_by(AllReduce::ring, sent.summed_bytes, ways.ring);
-    counter.all_reduce_by(AllReduce::tree, sent.summed_bytes, ways.tree);
-    counter.over_world(Collective::all_gather, run.world_size * sent.gathered_bytes, ways.gather);
-    counter.over_world(Collective::all_reduce, SyncStrategy::kEpochLossBytes, ways.epochs);
+    for (const Ways& ways : all_ways) {
+      const std::int64_t summing = ways.star + ways.ring + ways.tree, summed_bytes = run.wire_bytes(ways.k);
+      const std::int64_t vote_bytes = options.mode == Mode::var ? 4 * run.world_size : 0;
+      counter.over_world(Collective::all_gather, vote_bytes, summing);
+      counter.over_world(Collective::broadcast, 4 * ways.k, summing);
+      counter.over_world(Collective::all_reduce, summed_bytes, ways.star);
+      counter.all_reduce_by(AllReduce::ring, summed_bytes, ways.ring);
+      counter.all_reduce_by(AllReduce::tree, summed_bytes, ways.tree);
+      counter.over_world(Collective::all_gather, run.world_size * kSparseEntryBytes * ways.k, ways.gather);
+    }
+    counter.over_world(Collective::all_reduce, SyncStrategy::kEpochLossBytes, deciding.epochs);
     counter.set_phase(ArtopkSwitch::kProbe);
-    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kSmallBytes, ways.probes * ArtopkSwitch::kSmallCalls);
-    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kLargeBytes, ways.probes * ArtopkSwitch::kLargeCalls);
-    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kAgreedBytes, ways.probes);
+    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kSmallBytes, deciding.probes * ArtopkSwitch::kSmallCalls);
+    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kLargeBytes, deciding.probes * ArtopkSwitch::kLargeCalls);
+    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::kAgreedBytes, deciding.probes);
+    counter.all_reduce_by(AllReduce::ring, ArtopkSwitch::gain_bytes(deciding.ratios), deciding.choices);
   };
   const bool sums = options.mode != Mode::gather && options.mode != Mode::layerwise;
   const bool gathers = options.mode != Mode::star && options.mode != Mode::var;
+  const std::int64_t entries = kSparseEntryBytes * most;
+  // Gains are taken of two selections at a time, each with its indices.
   compressed.work_bytes =
-      all + (sums ? 2 * sent.index_bytes : 0) + (gathers ? (1 + run.world_size) * sent.gathered_bytes : 0);
+      all + (sums ? entries : 0) + (gathers ? (1 + run.world_size) * entries : 0) + (options.adapt ? 2 * entries : 0);
   compressed.kept_bytes = all;
   MethodPlan plan = plan_compressed(sizes, run, options.warmup_steps, compressed);
-  if (ways.probes > 0) {
+  if (const std::int64_t times = std::max(deciding.probes, deciding.choices); times > 0) {
     plan.phases.push_back(ArtopkSwitch::kProbe);
-    plan.times[ArtopkSwitch::kProbe] = ways.probes;
+    plan.times[ArtopkSwitch::kProbe] = times;
   }
   return plan;
 }
 
 /// The ways of a run that has been trained.
-Ways ways_of_run(const std::vector<DecisionMetrics>& decisions, std::int64_t steps) {
-  const auto count = [&](ArtopkWay way) {
-    const auto& values = decisions.back().values;
-    const auto at = values.find(ArtopkSwitch::steps_name(way));
-    return at == values.end() ? -1 : at->second;
-  };
-  const Ways ways{.ring = count(ArtopkWay::ring), .tree = count(ArtopkWay::tree), .gather = count(ArtopkWay::gather)};
-  AB_CHECK(ways.ring >= 0 && ways.tree >= 0 && ways.gather >= 0 && ways.ring + ways.tree + ways.gather == steps,
+std::vector<Ways> ways_of_run(const std::vector<DecisionMetrics>& decisions, const ArtopkOptions& options,
+                              const std::vector<std::int64_t>& choices, std::int64_t steps) {
+  std::vector<Ways> all;
+  std::int64_t known = 0;
+  for (const std::int64_t k : choices)
+    for (const ArtopkWay way : kArtopkWays) {
+      const auto& values = decisions.back().values;
+      const auto at = values.find(options.adapt ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way));
+      if (at == values.end() || at->second < 0) continue;
+      all.push_back(ways_by(way, k, at->second));
+      known += at->second;
+    }
+  AB_CHECK(known == steps,
            "--decisions-from names a run that has not decided about {} compressed steps, as this one does", steps);
-  return ways;
-}
-
-Ways ways_by(ArtopkWay way, std::int64_t steps) {
-  switch (way) {
-    case ArtopkWay::ring: return {.ring = steps};
-    case ArtopkWay::tree: return {.tree = steps};
-    case ArtopkWay::gather: break;
-  }
-  return {.gather = steps};
+  return all;
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   run.check();
+  check(config, model, run.world_size);
   const auto& options = config.method_options.of<ArtopkOptions>();
   const ModelSizes sizes = sizes_of(model);
-  const std::int64_t k = artopk_elements(options, sizes.gradients()), world = run.world_size;
-  const Sent sent{4 * k, run.wire_bytes(k), kSparseEntryBytes * k, options.mode == Mode::var ? 4 * world : 0};
+  const std::vector<std::int64_t> choices = artopk_choices(options, sizes.gradients());
+  const std::int64_t most = choices.front(), least = choices.back();
   const std::int64_t dense = std::min(run.total_steps, dense_steps(options.warmup_steps, run.total_steps));
   const std::int64_t steps = run.total_steps - dense;
-  const auto planned = [&](const Ways& ways) { return plan_ways(config, sizes, run, sent, ways); };
-  if (options.mode == Mode::star || options.mode == Mode::var) return planned({.star = steps});
-  if (options.mode != Mode::automatic) return planned({.gather = steps});
-
-  const auto with_overhead = [&](Ways ways) {
-    if (steps > 0) ways.epochs = run.epochs() - dense / run.steps_per_epoch;
-    if (world > 1 && config.network.empty()) ways.probes = (steps + options.probe_every - 1) / options.probe_every;
-    return planned(ways);
+  const auto planned = [&](const std::vector<Ways>& ways, const Deciding& deciding = {}) {
+    return plan_ways(config, sizes, run, most, ways, deciding);
   };
-  if (world == 1) return with_overhead(ways_by(ArtopkWay::ring, steps));
-  if (!run.decisions.empty()) return with_overhead(ways_of_run(run.decisions, steps));
-  if (!config.network.empty()) {
+  if (options.mode == Mode::star || options.mode == Mode::var) return planned({{.k = most, .star = steps}});
+  if (options.mode != Mode::automatic) return planned({{.k = most, .gather = steps}});
+
+  Deciding deciding{.ratios = choices.size()};
+  if (steps > 0) deciding.epochs = run.epochs() - dense / run.steps_per_epoch;
+  if (run.world_size > 1) {
+    const std::int64_t periods = (steps + options.probe_every - 1) / options.probe_every;
+    if (config.network.empty()) deciding.probes = periods;
+    if (choices.size() > 1) deciding.choices = periods;
+  }
+  if (run.world_size == 1) return planned({ways_by(ArtopkWay::ring, most, steps)}, deciding);
+  if (!run.decisions.empty()) return planned(ways_of_run(run.decisions, options, choices, steps), deciding);
+  if (!config.network.empty() && choices.size() == 1) {
     // With the figures that training takes: what the words leave out is without limits there.
     const LinkModel links = parse_network(config.network).at(0);
     const Link& link = link_of_group(Layout(consecutive_nodes(run.world_size, run.ranks_per_node)), links);
     const auto wire_bytes = static_cast<std::int64_t>(size_of(run.gradients.dtype));
-    return with_overhead(ways_by(fastest_way(run.world_size, artopk_payload(k, wire_bytes), link), steps));
+    const ArtopkWay way = fastest_way(run.world_size, artopk_payload(most, wire_bytes), link);
+    return planned({ways_by(way, most, steps)}, deciding);
   }
-  // Every rank's own indices are never less than one rank's, and values are summed once.
-  MethodPlan plan = with_overhead(ways_by(ArtopkWay::gather, steps));
-  if (steps > 0) plan.least = with_overhead(ways_by(ArtopkWay::ring, steps)).traffic;
+  // Every rank's own indices are never less than one rank's, and values are summed once; gains are known in training only.
+  MethodPlan plan = planned({ways_by(ArtopkWay::gather, most, steps)}, deciding);
+  if (steps > 0) plan.least = planned({ways_by(ArtopkWay::ring, least, steps)}, deciding).traffic;
   return plan;
 }
 
@@ -141,6 +175,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
 Method artopk_method() {
   return {.name = ArtopkStrategy::kName,
           .declare = declare,
+          .check = check,
           .make = make,
           .plan = plan,
           .decides = true,

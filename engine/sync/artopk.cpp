@@ -16,6 +16,12 @@ std::int64_t artopk_elements(const ArtopkOptions& options, const std::vector<std
   return all;
 }
 
+std::vector<std::int64_t> artopk_choices(const ArtopkOptions& options, const std::vector<std::int64_t>& sizes) {
+  if (!options.adapt) return {artopk_elements(options, sizes)};
+  return adaptive_elements(options.least_ratio, options.ratio,
+                           std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+}
+
 int leader_by_variance(const std::vector<double>& energies) {
   return static_cast<int>(std::ranges::max_element(energies) - energies.begin());
 }
@@ -25,32 +31,42 @@ ArtopkStrategy::ArtopkStrategy(Replica replica, Comm& world, const ArtopkOptions
     : CompressedGradients(std::move(replica), world, start),
       options_(options),
       network_is_given_(network_is_given),
-      own_(device()) {}
+      own_(device()) {
+  AB_CHECK(!options_.adapt ||
+               (options_.mode == Mode::automatic && 0 < options_.least_ratio && options_.least_ratio <= options_.ratio),
+           "AR-Topk: a ratio that adapts needs mode auto and a least ratio in (0, ratio], not {}",
+           options_.least_ratio);
+}
 
 std::vector<Param*> ArtopkStrategy::begin(std::int64_t) {
   gradients_ = std::make_unique<FlatGradients>(trained_params(), /*with_residual=*/true);
   std::vector<std::int64_t> sizes;
   for (const Param* param : gradients_->params()) sizes.push_back(param->numel());
   const std::int64_t n = gradients_->elements();
-  k_ = artopk_elements(options_, sizes);
+  const std::vector<std::int64_t> choices = artopk_choices(options_, sizes);
   selectors_.clear();
   switch_.reset();
-  const bool may_gather = options_.mode != Mode::star && options_.mode != Mode::var;
-  const bool may_sum = options_.mode != Mode::gather && options_.mode != Mode::layerwise;
-  if (may_gather) average_ = std::make_unique<SparseAverage>(n, k_, world(), device());
   if (options_.mode == Mode::layerwise)
     for (const std::int64_t size : sizes) selectors_.try_emplace(size, size, device());
-  if (may_sum) {
-    selectors_.try_emplace(n, n, device());
-    indices_ = Tensor::zeros({4 * k_}, DType::uint8, device());
-    values_ = Tensor({k_}, DType::float32, device());
-  }
+  else if (options_.mode != Mode::gather) selectors_.try_emplace(n, n, device());
+  make_room(choices.front());
   if (options_.mode == Mode::automatic)
-    switch_.emplace(
-        world(), device(),
-        ArtopkSwitch::Options{artopk_payload(k_, static_cast<std::int64_t>(size_of(settings().gradients.dtype))),
-                              options_.probe_every, network_is_given_});
+    switch_.emplace(world(), device(),
+                    ArtopkSwitch::Options{choices, static_cast<std::int64_t>(size_of(settings().gradients.dtype)),
+                                          options_.probe_every, network_is_given_});
   return {};
+}
+
+void ArtopkStrategy::make_room(std::int64_t k) {
+  if (k == k_) return;
+  k_ = k;
+  const bool may_gather = options_.mode != Mode::star && options_.mode != Mode::var;
+  const bool may_sum = options_.mode != Mode::gather && options_.mode != Mode::layerwise;
+  if (may_gather) average_ = std::make_unique<SparseAverage>(gradients_->elements(), k, world(), device());
+  if (may_sum) {
+    indices_ = Tensor::zeros({4 * k}, DType::uint8, device());
+    values_ = Tensor({k}, DType::float32, device());
+  }
 }
 
 void ArtopkStrategy::exchange(std::int64_t step) {
@@ -63,7 +79,8 @@ void ArtopkStrategy::exchange(std::int64_t step) {
     case Mode::gather:
     case Mode::layerwise: gather_what_each_selects(); break;
     case Mode::automatic: {
-      const ArtopkWay way = switch_->next(turn);
+      const ArtopkWay way = switch_->next(turn, [this] { return gains_of(gradients_->work(), switch_->choices()); });
+      make_room(switch_->elements());
       const AllReduceScope scope(world().ledger(), way == ArtopkWay::tree ? AllReduce::tree : AllReduce::ring);
       if (way == ArtopkWay::gather) gather_what_each_selects();
       else sum_what_one_selects(in_turn, false);
@@ -123,7 +140,9 @@ void ArtopkStrategy::save_compression(StateDict& state) const {
 
 void ArtopkStrategy::load_compression(const StateDict& saved) {
   gradients_->load(saved, kName);
-  if (switch_) switch_->load(saved, kName);
+  if (!switch_) return;
+  switch_->load(saved, kName);
+  make_room(switch_->elements());
 }
 
 }  // namespace ab

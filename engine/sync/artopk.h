@@ -11,7 +11,8 @@
 //   var         ℓ has the largest Σ|M_ℓ[I_ℓ]|² (of equal ones the lowest): all select, and one float of each is gathered
 //   gather      every rank sends its own k values with their indices (sparse_average.h)
 //   layerwise   the same with k_l = max(1, ⌊c·G_l⌋) of every parameter l (LW-Topk)
-//   automatic   star by ring, star by tree or gather, whichever artopk_switch.h finds fastest
+//   automatic   star by ring, star by tree or gather, whichever artopk_switch.h finds fastest; if asked, with the ratio
+//               between two bounds that artopk_ratio.h chooses
 // A residual starts as zeros. The leader's turn is counted from the first compressed step.
 
 #include <optional>
@@ -29,6 +30,8 @@ struct ArtopkOptions {
   double ratio = 0.01;  ///< c: share of elements that are sent
   Mode mode = Mode::star;
   std::int64_t probe_every = 100;  ///< automatic: steps of a period
+  bool adapt = false;              ///< automatic: c is chosen for every period, from least_ratio to ratio
+  double least_ratio = 0.001;
   std::int64_t warmup_steps = -1;  ///< dense_steps()
 
   bool operator==(const ArtopkOptions&) const = default;
@@ -36,6 +39,9 @@ struct ArtopkOptions {
 
 /// How many elements are sent of parameters of these sizes, in all.
 std::int64_t artopk_elements(const ArtopkOptions& options, const std::vector<std::int64_t>& sizes);
+
+/// The numbers of elements that steps may send, the most first: one, unless the ratio adapts.
+std::vector<std::int64_t> artopk_choices(const ArtopkOptions& options, const std::vector<std::int64_t>& sizes);
 
 /// The leader by variance: the rank of the largest, of equal ones the lowest.
 int leader_by_variance(const std::vector<double>& energies);
@@ -59,6 +65,8 @@ class ArtopkStrategy final : public CompressedGradients {
   void save_compression(StateDict& state) const override;
   void load_compression(const StateDict& saved) override;
 
+  /// Makes what a step needs that sends k elements.
+  void make_room(std::int64_t k);
   int elect();
   void sum_what_one_selects(int leader, bool has_selected);
   void gather_what_each_selects();

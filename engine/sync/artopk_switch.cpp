@@ -43,28 +43,54 @@ Link ArtopkSwitch::measure() const {
   return {mean[0], 1 / mean[1]};
 }
 
-ArtopkWay ArtopkSwitch::next(std::int64_t step) {
+void ArtopkSwitch::choose_elements(const std::vector<double>& gains) {
+  Ledger& ledger = world_.ledger();
+  const std::string phase = ledger.phase();
+  ledger.set_phase(kProbe);
+  const AllReduceScope by_ring(ledger, AllReduce::ring);
+  const Tensor agreed = Tensor::from(gains, Shape{static_cast<std::int64_t>(gains.size())}, device_);
+  world_.all_reduce(agreed, ReduceOp::mean);
+  ledger.set_phase(phase);
+  const std::vector<double> mean = agreed.to_doubles();
+  std::vector<RatioTrial> trials;
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const ArtopkWay way = fastest_way(world_.size(), payload(i), link_);
+    trials.push_back({artopk_seconds(way, world_.size(), payload(i), link_), mean[i]});
+  }
+  chosen_ = best_trial(trials).value_or(chosen_);  // after an overflow it stays
+}
+
+ArtopkWay ArtopkSwitch::next(std::int64_t step, const std::function<std::vector<double>()>& gains) {
   if (world_.size() > 1 && step % options_.every == 0) {
     std::vector<int> ranks(static_cast<std::size_t>(world_.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     const Ledger& ledger = world_.ledger();
     link_ = options_.is_given ? link_of_group(ledger.layout_of(ranks), ledger.links()) : measure();
-    way_ = fastest_way(world_.size(), options_.payload, link_);
+    if (adapts()) choose_elements(gains());
+    way_ = fastest_way(world_.size(), payload(chosen_), link_);
   }
-  ++steps_.at(way_);
+  ++steps_[{way_, chosen_}];
   return way_;
 }
 
 std::int64_t ArtopkSwitch::steps() const {
   std::int64_t all = 0;
-  for (const auto& [way, steps] : steps_) all += steps;
+  for (const auto& [choice, steps] : steps_) all += steps;
   return all;
+}
+
+std::string ArtopkSwitch::steps_name(const Choice& choice) const {
+  const auto& [way, i] = choice;
+  return adapts() ? steps_name(way, options_.elements[i]) : steps_name(way);
 }
 
 std::map<std::string, std::int64_t> ArtopkSwitch::decision() const {
   std::map<std::string, std::int64_t> values{{"latency_ns", whole(link_.latency * 1e9)},
                                              {"bytes_per_second", whole(link_.bandwidth)}};
-  for (const auto& [way, steps] : steps_) values[steps_name(way)] = steps;
+  if (adapts()) values["elements"] = elements();
+  else
+    for (const ArtopkWay way : kArtopkWays) values[steps_name(way)] = 0;
+  for (const auto& [choice, steps] : steps_) values[steps_name(choice)] = steps;
   return values;
 }
 
@@ -72,16 +98,29 @@ void ArtopkSwitch::save(StateDict& state, const std::string& prefix) const {
   state.put(prefix + ".way", static_cast<std::int64_t>(way_));
   state.put(prefix + ".latency", link_.latency);
   state.put(prefix + ".bandwidth", link_.bandwidth);
-  for (const auto& [way, steps] : steps_) state.put(fmt::format("{}.{}", prefix, steps_name(way)), steps);
+  if (adapts()) state.put(prefix + ".chosen", static_cast<std::int64_t>(chosen_));
+  for (const ArtopkWay way : kArtopkWays)
+    for (std::size_t i = 0; i < options_.elements.size(); ++i) {
+      const auto at = steps_.find({way, i});
+      state.put(fmt::format("{}.{}", prefix, steps_name({way, i})), at == steps_.end() ? std::int64_t{0} : at->second);
+    }
 }
 
 void ArtopkSwitch::load(const StateDict& saved, const std::string& prefix) {
-  const std::int64_t way = saved.integer(prefix + ".way");
-  AB_CHECK_KIND(checkpoint, way >= 0 && way < static_cast<std::int64_t>(std::size(kArtopkWays)),
-                "the checkpoint names a way {} of {}, which there is not", way, prefix);
-  way_ = static_cast<ArtopkWay>(way);
+  const auto index = [&](const char* name, std::size_t count) {
+    const std::int64_t i = saved.integer(fmt::format("{}.{}", prefix, name));
+    AB_CHECK_KIND(checkpoint, i >= 0 && i < static_cast<std::int64_t>(count),
+                  "the checkpoint names number {} of {}.{}, of which there are {}", i, prefix, name, count);
+    return i;
+  };
+  way_ = static_cast<ArtopkWay>(index("way", std::size(kArtopkWays)));
+  if (adapts()) chosen_ = static_cast<std::size_t>(index("chosen", options_.elements.size()));
   link_ = {saved.number(prefix + ".latency"), saved.number(prefix + ".bandwidth")};
-  for (auto& [known, steps] : steps_) steps = saved.integer(fmt::format("{}.{}", prefix, steps_name(known)));
+  steps_.clear();
+  for (const ArtopkWay way : kArtopkWays)
+    for (std::size_t i = 0; i < options_.elements.size(); ++i)
+      if (const std::int64_t steps = saved.integer(fmt::format("{}.{}", prefix, steps_name({way, i}))); steps > 0)
+        steps_[{way, i}] = steps;
 }
 
 }  // namespace ab

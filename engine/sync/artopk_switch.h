@@ -9,13 +9,18 @@
 // choice depends on the machine at that moment; one by given figures does not, and such a run repeats.
 // The model takes every rank for a node; with several on a node the link between nodes counts. Where a library carries
 // all-reduces (NCCL), ring or tree is its own choice, and ours is whether to gather.
+// With several numbers of elements to choose from, a period begins with that choice too (artopk_ratio.h), from the times of
+// the fastest way of each and the mean over ranks of their gains.
 
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/comm/comm.h"
 #include "engine/io/state_dict.h"
 #include "engine/sync/artopk_cost.h"
+#include "engine/sync/artopk_ratio.h"
 
 namespace ab {
 
@@ -26,36 +31,54 @@ class ArtopkSwitch {
   /// All-reduces of a measurement: so many small ones, as many large ones less one, then two float64.
   static constexpr std::int64_t kSmallCalls = kTimes + 1, kLargeCalls = kTimes, kAgreedBytes = 16;
 
-  struct Options {
-    ArtopkPayload payload{};
-    std::int64_t every = 1;  ///< steps of a period
-    bool is_given = false;   ///< the ledger's links are those of the network
-  };
-  ArtopkSwitch(Comm& world, Device device, const Options& options)
-      : world_(world), device_(device), options_(options) {}
+  /// A float64 for each number of elements, in one all-reduce.
+  static std::int64_t gain_bytes(std::size_t numbers) { return 8 * static_cast<std::int64_t>(numbers); }
 
-  /// The way of compressed step number `step`, which is counted. Collective where a period begins.
-  ArtopkWay next(std::int64_t step);
+  struct Options {
+    std::vector<std::int64_t> elements;  ///< to send in a step: one number, or several to choose from, the most first
+    std::int64_t wire_bytes = 4;         ///< of a value in an all-reduce
+    std::int64_t every = 1;              ///< steps of a period
+    bool is_given = false;               ///< the ledger's links are those of the network
+  };
+  ArtopkSwitch(Comm& world, Device device, Options options)
+      : world_(world), device_(device), options_(std::move(options)) {}
+
+  /// The way of compressed step number `step`, which is counted; elements() are what it sends. Collective where a period
+  /// begins, with this rank's gains if there is a choice of elements.
+  ArtopkWay next(std::int64_t step, const std::function<std::vector<double>()>& gains = {});
+  std::int64_t elements() const { return options_.elements[chosen_]; }
+  const std::vector<std::int64_t>& choices() const { return options_.elements; }
 
   /// Steps so far.
   std::int64_t steps() const;
   /// Steps so far by each way, and the figures of the present period.
   std::map<std::string, std::int64_t> decision() const;
-  /// The name of such steps in a decision.
+  /// The name of such steps in a decision, and of those that sent so many elements where that is a choice.
   static std::string steps_name(ArtopkWay way) { return fmt::format("{}_steps", name_of(way)); }
+  static std::string steps_name(ArtopkWay way, std::int64_t elements) {
+    return fmt::format("{}_steps_of_{}", name_of(way), elements);
+  }
 
   void save(StateDict& state, const std::string& prefix) const;
   void load(const StateDict& saved, const std::string& prefix);
 
  private:
+  /// A way, and the number of a number of elements.
+  using Choice = std::pair<ArtopkWay, std::size_t>;
+
+  bool adapts() const { return options_.elements.size() > 1; }
   Link measure() const;
+  void choose_elements(const std::vector<double>& gains);
+  ArtopkPayload payload(std::size_t i) const { return artopk_payload(options_.elements[i], options_.wire_bytes); }
+  std::string steps_name(const Choice& choice) const;
 
   Comm& world_;
   Device device_;
   Options options_;
   ArtopkWay way_ = ArtopkWay::ring;
+  std::size_t chosen_ = 0;
   Link link_{};
-  std::map<ArtopkWay, std::int64_t> steps_{{ArtopkWay::ring, 0}, {ArtopkWay::tree, 0}, {ArtopkWay::gather, 0}};
+  std::map<Choice, std::int64_t> steps_;  // those that have been taken
 };
 
 /// All-reduces travel so while this lives (Ledger::use_all_reduce).

@@ -7,6 +7,13 @@
 
 namespace ab {
 
+namespace {
+
+/// Where values of t travel: t itself, if that has their type.
+Tensor room_on_wire(const Tensor& t, DType wire) { return t.dtype() == wire ? t : Tensor(t.shape(), wire, t.device()); }
+
+}  // namespace
+
 HiTopkSizes hitopk_sizes(std::int64_t elements, int ranks_of_node, double density) {
   const std::int64_t slice = (elements + ranks_of_node - 1) / ranks_of_node;
   return {slice, elements_of_density(density, slice)};
@@ -30,23 +37,25 @@ std::vector<Param*> HiTopkStrategy::begin(std::int64_t) {
   slice_ = Tensor({slice}, DType::float32, device());
   residual_ = Tensor::zeros({slice}, DType::float32, device());
   kept_ = Tensor({slice}, DType::float32, device());
+  const DType wire = settings().gradients.dtype;
+  sent_ = room_on_wire(gradients_->work(), wire);
+  summed_ = room_on_wire(slice_, wire);
   return {};
 }
 
 void HiTopkStrategy::exchange(std::int64_t step) {
   gradients_->gather();
   // Inside a node whole gradients travel, in their type on the wire.
-  const DType wire = settings().gradients.dtype;
-  const Tensor sent = cast(gradients_->work(), wire), summed = cast(slice_, wire);
-  node_->reduce_scatter(sent, summed, ReduceOp::sum);
-  cast_into(slice_, summed);
+  cast_into(sent_, gradients_->work());
+  node_->reduce_scatter(sent_, summed_, ReduceOp::sum);
+  cast_into(slice_, summed_);
   add_in_place(slice_, residual_);
   kept_.copy_from(residual_);
   average_->run(slice_, residual_, 1.0 / world().size(),
                 select_by_sampling(options_.rounds, settings().seed, world().rank(), step), check());
-  cast_into(summed, slice_);
-  node_->all_gather(summed, sent);
-  cast_into(gradients_->work(), sent);
+  cast_into(summed_, slice_);
+  node_->all_gather(summed_, sent_);
+  cast_into(gradients_->work(), sent_);
   check().add(gradients_->work());  // another slice may have failed
   check().choose(residual_, residual_, kept_);
   gradients_->hand_over();

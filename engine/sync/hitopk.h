@@ -46,6 +46,7 @@ class HiTopkStrategy final : public CompressedGradients {
   std::unique_ptr<FlatGradients> gradients_;
   std::unique_ptr<SparseAverage> average_;
   Tensor slice_, residual_, kept_;
+  Tensor sent_, summed_;  // all gradients and a slice, in the type on the wire
 };
 
 }  // namespace ab

@@ -11,6 +11,7 @@
 //   E_w = M_w − Pᵀ·Q_w
 // E takes off the rank's own projection and not Ĝ, as the published algorithm does: only the mean of E over ranks enters
 // Ĝ, and that is the same; but E − (M − Ĝ) would grow without bound by how much a rank differs from the mean.
+// PyTorch's powerSGD_hook is the other form; its parameters, Q and mean residual are ours (tests/golden/methods).
 // Momentum is the optimizer's. The authors' program steps by d + v with v = 0.9 v + d, which is neither ours nor Nesterov's.
 // Three collectives a step: what is exchanged in full, P and Q.
 

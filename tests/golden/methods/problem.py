@@ -103,10 +103,14 @@ class Record:
             f"{common}[{method}]\n{settings}",
         }
 
-    def step(self, ranks, state=None):
-        """After an update. state: by the name in a checkpoint, one list of numbers for each rank; or one for all."""
+    def step(self, ranks, state=None, mean_state=None):
+        """After an update. state: by the name in a checkpoint, one list of numbers for each rank; or one for all.
+        mean_state: the mean over ranks, where only that is known."""
         parameters = {name: [list(r.w[name]) for r in ranks] for name in SHAPES}
-        self.steps.append({"parameters": parameters, "state": copy.deepcopy(state or {})})
+        step = {"parameters": parameters, "state": copy.deepcopy(state or {})}
+        if mean_state:
+            step["mean_state"] = {name: [list(values)] for name, values in mean_state.items()}
+        self.steps.append(step)
 
     def write(self):
         def rounded(x):
