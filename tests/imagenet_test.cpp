@@ -80,6 +80,40 @@ std::string decode_error(const Bytes& file) {
   return message_of(ErrorKind::data, [&] { decode_image(file, "some/file", out); });
 }
 
+// ---- PNG, piece by piece ----
+
+std::string number(std::uint32_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
+  return out;
+}
+
+/// A chunk with its checksum, computed bit by bit.
+std::string chunk(const std::string& type, const std::string& content) {
+  std::uint32_t crc = ~0u;
+  for (const char byte : type + content) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+  }
+  return number(static_cast<std::uint32_t>(content.size())) + type + content + number(~crc);
+}
+
+/// A PNG that claims so many pixels in 8 bits of grey and holds `packed`.
+Bytes grey_png(std::uint32_t height, std::uint32_t width, const std::string& packed) {
+  const std::string file = "\x89PNG\r\n\x1A\n" +
+                           chunk("IHDR", number(width) + number(height) + std::string("\x08\0\0\0\0", 5)) +
+                           chunk("IDAT", packed) + chunk("IEND", "");
+  return Bytes(file.begin(), file.end());
+}
+
+/// A zlib stream of `n` zeros that does not compress; at most 65535.
+std::string stored_zeros(std::uint32_t n) {
+  const auto length = [](std::uint32_t v) {
+    return std::string{static_cast<char>(v & 0xFF), static_cast<char>(v >> 8 & 0xFF)};
+  };
+  return "\x78\x01\x01" + length(n) + length(~n) + std::string(n, '\0') + number(n << 16 | 1);
+}
+
 // ---- Decoding ----
 
 TEST(Decode, EqualsPillow) {
@@ -136,6 +170,44 @@ TEST(Decode, RefusesHugeClaimsFromTheHeader) {
   EXPECT_TRUE(contains(decode_error(file), "claims 61680 x 61680 pixels"));
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [] { check_image_size(0, 5, "x"); }), "no pixels"));
   check_image_size(1 << 13, 1 << 13, "x");
+}
+
+TEST(Decode, RefusesClaimsThatSoShortAFileCannotHold) {
+  for (const bool progressive : {false, true}) {
+    Bytes file = make_jpeg(8, 8, 0, progressive);
+    const std::uint8_t marker[] = {0xFF, static_cast<std::uint8_t>(progressive ? 0xC2 : 0xC0)};
+    const auto frame = std::search(file.begin(), file.end(), std::begin(marker), std::end(marker));
+    ASSERT_NE(frame, file.end());
+    const std::uint8_t side[] = {0x1F, 0xFF, 0x1F, 0xFF};
+    std::copy(std::begin(side), std::end(side), frame + 5);
+    EXPECT_TRUE(contains(decode_error(file), "bytes for 8191 x 8191 pixels"));
+  }
+  EXPECT_TRUE(contains(decode_error(grey_png(8191, 8191, stored_zeros(0))), "too short for its number of pixels"));
+  EXPECT_TRUE(contains(decode_error(grey_png(1 << 30, 1 << 30, "")), "claims 1073741824 x 1073741824"));
+}
+
+TEST(Decode, APngUnpacksToWhatItsHeaderTellsAndNoMore) {
+  constexpr std::uint32_t kRows = 8 * 9;  // each of the 8 rows with its filter
+  Image out;
+  decode_image(grey_png(8, 8, stored_zeros(kRows)), "small", out);
+  EXPECT_EQ(out.height, 8);
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(60000))), "output buffer limit"));
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(kRows - 1))), "too few pixels"));
+}
+
+TEST(Decode, OneWrongByteOfAPngIsNoticed) {
+  const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+  const std::vector<double> values = golden::Case(fixtures, "decode/png_rgb").tensor("file").to_doubles();
+  Bytes file(values.begin(), values.end());
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    file[i] ^= 0x10;
+    EXPECT_TRUE(decode_error(file).starts_with("some/file: ")) << i;
+    file[i] ^= 0x10;
+  }
+  // An encoder whose own memory was damaged: the checksum of the file is right, that of the pixels is not.
+  std::string packed = stored_zeros(8 * 9);
+  packed[20] ^= 1;
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, packed)), "the checksum of the pixels is wrong"));
 }
 
 TEST(Decode, RefusesThousandsOfScans) {
@@ -275,6 +347,22 @@ TEST_F(ImageNetTest, FingerprintTellsListsApart) {
   fs::rename(folder_ / "train/n02/z.JPEG", folder_ / "train/n01/y.JPEG");
   EXPECT_NE(fingerprint(), first);
   EXPECT_NE(fingerprint(), moved);
+}
+
+TEST_F(ImageNetTest, ContentsTellFilesOfTheSameNamesApart) {
+  write_images();
+  const auto contents = [&] { return load_imagenet(folder_.string()).contents(); };
+  const std::vector<std::uint64_t> first = contents();
+  EXPECT_EQ(contents(), first);
+  for (const char* file : {"train/n02/a.JPEG", "val/n01/x.JPEG"}) {
+    const Bytes before = read_file(folder_ / file);
+    Bytes after = before;
+    after.push_back(0);
+    write_file(folder_ / file, after);
+    EXPECT_NE(contents(), first) << file;
+    write_file(folder_ / file, before);
+  }
+  EXPECT_EQ(contents(), first);
 }
 
 TEST_F(ImageNetTest, ClassesComeFromTrain) {

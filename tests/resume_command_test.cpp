@@ -101,6 +101,16 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
   expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
 }
 
+TEST_F(ResumeCommandTest, OtherPixelsUnderTheSameLabelsAreRefused) {
+  ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
+  const std::string file = path("data/data_batch_3.bin");
+  std::string records = read_file(file, ErrorKind::data);
+  for (std::size_t i = 1; i < records.size(); ++i)
+    if (i % 3073 != 0) records[i] = static_cast<char>(~records[i]);
+  write_file_atomically(file, records);
+  expect_failure("train --resume " + path("part"), 3, "saved with other images");
+}
+
 // An automatic multiple is a number as soon as a run has begun.
 TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
   for (const char* file : {"model.safetensors", "model_average.safetensors", "config.toml"}) {

@@ -72,6 +72,19 @@ TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
             read_file(path("part") + "/model.safetensors", ErrorKind::data));
 }
 
+TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
+  const std::string own_folders =
+      fmt::format("{} sh -c 'mkdir -p {}/$OMPI_COMM_WORLD_RANK && cd {}/$OMPI_COMM_WORLD_RANK && exec \"$@\"' sh",
+                  launcher(2), folder_, folder_);
+  std::string command = train("run", "--steps 300000 --timeout-s 2");
+  const std::string whole_path = "--out " + path("run");
+  command.replace(command.find(whole_path), whole_path.size(), "--out run");
+  const testing::Outcome outcome = run(command, own_folders);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.err, "rank 1 does not see the run folder run"));
+  EXPECT_FALSE(std::filesystem::exists(path("0/run/model.safetensors")));
+}
+
 TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
   const testing::Outcome no_data =
       run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
