@@ -26,13 +26,6 @@ constexpr std::array<std::uint32_t, 256> make_crc_table() {
   return table;
 }
 
-std::uint32_t crc32(std::span<const std::uint8_t> bytes) {
-  static constexpr std::array<std::uint32_t, 256> table = make_crc_table();
-  std::uint32_t crc = 0xFFFFFFFFu;
-  for (const std::uint8_t byte : bytes) crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8);
-  return ~crc;
-}
-
 /// Samples a pixel of a colour type; 0 for none that exists.
 std::size_t channels_of(int colour_type) {
   switch (colour_type) {
@@ -67,6 +60,13 @@ std::size_t unpacked_bytes(std::size_t height, std::size_t width, std::size_t bi
 
 std::uint32_t png_number(const std::uint8_t* bytes) {
   return std::uint32_t{bytes[0]} << 24 | std::uint32_t{bytes[1]} << 16 | std::uint32_t{bytes[2]} << 8 | bytes[3];
+}
+
+std::uint32_t crc32(std::span<const std::uint8_t> bytes) {
+  static constexpr std::array<std::uint32_t, 256> table = make_crc_table();
+  std::uint32_t crc = 0xFFFFFFFFu;
+  for (const std::uint8_t byte : bytes) crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8);
+  return ~crc;
 }
 
 std::uint32_t adler32(std::span<const std::uint8_t> bytes) {

@@ -23,6 +23,9 @@ struct PngContent {
 /// (check_image_size), or more than so short a file can hold. Allocates no more than the file's size.
 PngContent read_png_chunks(std::span<const std::uint8_t> file, const std::string& name);
 
+/// The checksum of a chunk's type and content (ISO 3309).
+std::uint32_t crc32(std::span<const std::uint8_t> bytes);
+
 /// The checksum at the end of a zlib stream (RFC 1950).
 std::uint32_t adler32(std::span<const std::uint8_t> bytes);
 

@@ -76,7 +76,7 @@ TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
   const std::string own_folders =
       fmt::format("{} sh -c 'mkdir -p {}/$OMPI_COMM_WORLD_RANK && cd {}/$OMPI_COMM_WORLD_RANK && exec \"$@\"' sh",
                   launcher(2), folder_, folder_);
-  std::string command = train("run", "--steps 300000 --timeout-s 2");
+  std::string command = train("run", "--steps 300 --timeout-s 2");
   const std::string whole_path = "--out " + path("run");
   command.replace(command.find(whole_path), whole_path.size(), "--out run");
   const testing::Outcome outcome = run(command, own_folders);
