@@ -311,14 +311,16 @@ TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
 
 // A file that takes the number of a closed stream is not one to print into.
 TEST_F(CliTest, ClosedStreamsPutNothingIntoTheFilesOfTheRun) {
-  const Outcome outcome = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} <&- >&- 2>&-", ab::testing::program(),
-                                                  tiny_train("run", "--save-every 1 --eval-every 1")));
-  EXPECT_EQ(outcome.exit_code, 0);
-  std::istringstream lines(read_file(path("run/metrics.jsonl"), ErrorKind::data));
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count)
-    EXPECT_TRUE(line.starts_with("{") && line.ends_with("}")) << line;
-  EXPECT_GT(count, 4);
+  for (const char* closed : {"2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    const Outcome outcome = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} {}", ab::testing::program(),
+                                                    tiny_train("run", "--overwrite --eval-every 1"), closed));
+    EXPECT_EQ(outcome.exit_code, 0);
+    std::istringstream lines(read_file(path("run/metrics.jsonl"), ErrorKind::data));
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count)
+      EXPECT_TRUE(line.starts_with("{") && line.ends_with("}")) << closed << ": " << line;
+    EXPECT_GT(count, 4);
+  }
 }
 
 // A file system that takes the model and no checkpoint, and no words either.
