@@ -296,6 +296,11 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+TEST_F(CliTest, AFolderThatCannotBeMadeIsExitTwo) {
+  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --steps 1 --out /proc/abtrain/run", small_cifar()),
+                 2, "--out /proc/abtrain/run cannot be");
+}
+
 // A run of days must not end because nobody can hear it.
 TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
   const std::string shell = "bash -c 'set -o pipefail; ";

@@ -125,6 +125,18 @@ TEST_F(ResumeCommandTest, WhatAKilledRunLeftHalfWrittenGoesWithTheNextStart) {
                                             "x.json.1.0.tmp"}));
 }
 
+TEST_F(ResumeCommandTest, ANewRunFolderIsOnDiskInAllItsParents) {
+  const std::string trace_file = path("trace");
+  const testing::Outcome outcome =
+      run(tiny_train("new/folder/run"),
+          "env ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 strace -f -y -qq -s 4096 -e trace=fsync -o " + trace_file);
+  const std::string trace = fs::exists(trace_file) ? read_file(trace_file, ErrorKind::data) : "";
+  if (trace.empty()) GTEST_SKIP() << "strace is not installed or not permitted here";
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const std::string& folder : {folder_, path("new"), path("new/folder"), path("new/folder/run")})
+    EXPECT_TRUE(testing::contains(trace, "<" + folder + ">) = 0"));
+}
+
 TEST_F(ResumeCommandTest, OtherPixelsUnderTheSameLabelsAreRefused) {
   ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
   const std::string file = path("data/data_batch_3.bin");

@@ -4,7 +4,7 @@
 //   SOAK_FAULT   "POINT NUMBER ACTION": at the NUMBER-th time that the process comes to POINT
 //                points: train, evaluation (an image is opened), split (a matrix is decomposed), checkpoint, result (a
 //                file of one is written to disk)
-//                actions: kill, term, stop (the signals), stall (for ever), full (this and later writes of checkpoints fail)
+//                actions: kill, term, stop (the signals), stall (for ever), full (from here on checkpoints cannot be written)
 //   SOAK_RANK    the rank that fails, where ranks are processes
 //   SOAK_MARK    a file that gets the process number when it happens
 //   SOAK_COUNTS  a file that gets "RANK POINT NUMBER" for each point when the process ends
@@ -94,8 +94,11 @@ FILE* fopen64(const char* path, const char* mode) {
 
 int fsync(int descriptor) {
   static const auto sync = next<int (*)(int)>("fsync");
-  come_to(point_of_file(descriptor));
-  return sync(descriptor);
+  const Point point = point_of_file(descriptor);
+  come_to(point);
+  if (!disk_is_full || point != checkpoint) return sync(descriptor);
+  errno = ENOSPC;
+  return -1;
 }
 
 ssize_t write(int descriptor, const void* data, size_t count) {
@@ -107,9 +110,8 @@ ssize_t write(int descriptor, const void* data, size_t count) {
 
 void dsyevd_(const char* job, const char* part, const int* n, double* a, const int* lda, double* w, double* work,
              const int* work_size, int* iwork, const int* iwork_size, int* info) {
-  static const auto decompose =
-      next<void (*)(const char*, const char*, const int*, double*, const int*, double*, double*, const int*, int*,
-                    const int*, int*)>("dsyevd_");
+  static const auto decompose = next<void (*)(const char*, const char*, const int*, double*, const int*, double*,
+                                              double*, const int*, int*, const int*, int*)>("dsyevd_");
   if (*work_size >= 0) come_to(split);  // and not a question for sizes
   decompose(job, part, n, a, lda, w, work, work_size, iwork, iwork_size, info);
 }
