@@ -4,6 +4,8 @@
 // what failed into one sentence and an exit code. Nothing starts (no MPI, no device) before the command line
 // is understood.
 
+#include <fcntl.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -290,9 +292,16 @@ int dispatch(int argc, char** argv) {
                   "there is no command; give train, plan, reproduce, eval, export, inspect or compare, or --help");
 }
 
+/// A closed stream's number would go to the next file that is opened, and what is printed into that file.
+void open_closed_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor)
+    if (::fcntl(descriptor, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);  // takes the lowest that is free
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away costs output, not the run
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()
   try {

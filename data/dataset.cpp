@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/core/check.h"
+#include "engine/core/hash.h"
 
 namespace ab {
 
@@ -27,6 +28,14 @@ void ImageSet::check() const {
   AB_CHECK_KIND(data, pixels.size() == bytes && labels.size() == images,
                 "{}: {} images of {} bytes need {} bytes and as many labels, got {} bytes and {} labels", name, images,
                 image_bytes(), bytes, pixels.size(), labels.size());
+}
+
+std::vector<std::uint64_t> ImageSet::contents() const { return {hash64(pixels.data(), pixels.size())}; }
+
+std::vector<std::uint64_t> TrainAndTest::contents() const {
+  std::vector<std::uint64_t> both = train->contents();
+  for (const std::uint64_t hash : test->contents()) both.push_back(hash);
+  return both;
 }
 
 ImageSet first_images(ImageSet set, std::int64_t n) {

@@ -41,6 +41,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   /// A hash of the labels in their order and, where images are files, of the names: equal on all nodes that
   /// see the same data set.
   virtual std::uint64_t fingerprint() const;
+  /// What the images hold, as far as that is known without decoding them: one hash of all pixels in memory, or the
+  /// sizes of at most a thousand files, spread over the list (a million would take a shared disk minutes).
+  virtual std::vector<std::uint64_t> contents() const { return {}; }
 };
 
 /// Images of one size in host memory, NHWC.
@@ -56,6 +59,7 @@ class ImageSet : public Dataset {
   int label(std::int64_t i) const override { return labels[static_cast<std::size_t>(i)]; }
   ImageView read(std::int64_t i, Image&) const override { return {image(i).data(), height, width}; }
   void check() const override;
+  std::vector<std::uint64_t> contents() const override;
 };
 
 /// The first `n` images (all of them when n <= 0 or n >= count).
@@ -66,6 +70,8 @@ struct TrainAndTest {
   std::shared_ptr<const Dataset> train, test;
   /// A hash of both: equal on all nodes, and at all times, where a run sees the same images.
   std::uint64_t fingerprint() const { return train->fingerprint() + 3 * test->fingerprint(); }
+  /// Those of both, one after the other.
+  std::vector<std::uint64_t> contents() const;
 };
 
 }  // namespace ab

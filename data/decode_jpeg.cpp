@@ -102,6 +102,12 @@ class JpegDecoder {
 
   int height() const { return static_cast<int>(codec_.image_height); }
   int width() const { return static_cast<int>(codec_.image_width); }
+  /// Every block of 8 · 8 pixels takes a bit at least; then a file of a hundred bytes cannot claim the memory of a
+  /// large one. (Arithmetic coding can do with less.)
+  bool long_enough() const {
+    const std::int64_t pixels = std::int64_t{height()} * width();
+    return codec_.arith_code || pixels / (64 * 8) <= static_cast<std::int64_t>(file_.size());
+  }
   bool four_components() const { return codec_.num_components == 4; }
   const char* message() const { return error_.message; }
 
@@ -122,6 +128,9 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   };
   check(decoder.read_header());
   check_image_size(decoder.height(), decoder.width(), name);
+  AB_CHECK_KIND(data, decoder.long_enough(),
+                "{}: the JPEG is truncated or damaged ({} bytes for {} x {} pixels); fetch the file again", name,
+                file.size(), decoder.width(), decoder.height());
   out.resize(decoder.height(), decoder.width());
   std::vector<std::uint8_t> cmyk_row(decoder.four_components() ? 4 * static_cast<std::size_t>(out.width) : 0);
   check(decoder.read_pixels(out.pixels.data(), cmyk_row.data()));

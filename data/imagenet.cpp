@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr int kSide = 224;
 constexpr std::size_t kMaxClasses = std::size_t{std::numeric_limits<std::uint16_t>::max()} + 1;
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
+constexpr std::int64_t kSizesAsked = 1000;  // of files, to tell data sets of the same names apart
 
 /// A path for a message: names of files may hold line breaks or bytes that are not text.
 std::string printable(const fs::path& path) {
@@ -169,6 +170,16 @@ std::uint64_t ImageFolder::fingerprint() const {
   std::string names = file_names_;
   for (const std::string& name : class_names_) names += '/' + name;
   return Dataset::fingerprint() ^ std::hash<std::string>{}(names);
+}
+
+std::vector<std::uint64_t> ImageFolder::contents() const {
+  std::vector<std::uint64_t> sizes;
+  const std::int64_t asked = std::min(count, kSizesAsked);
+  for (std::int64_t k = 0; k < asked; ++k) {
+    std::error_code error;  // an image that is gone is reported when it is read
+    sizes.push_back(fs::file_size(path(k * count / asked), error));
+  }
+  return sizes;
 }
 
 TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, std::int64_t val_count) {

@@ -24,6 +24,7 @@ class ImageFolder : public Dataset {
   int label(std::int64_t i) const override { return labels_[static_cast<std::size_t>(i)]; }
   ImageView read(std::int64_t i, Image& buffer) const override;
   std::uint64_t fingerprint() const override;
+  std::vector<std::uint64_t> contents() const override;
 
  private:
   std::string root_;

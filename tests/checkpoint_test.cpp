@@ -3,7 +3,9 @@
 // Checkpoints come back bit for bit, replicas are stored once, and no damage, full disk or stranger in the
 // folder does more than cost the newest checkpoint.
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -228,6 +230,24 @@ TEST_F(CheckpointTest, TheNewestStayAndLeftoversGo) {
   save_on(2, folder_, 300, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"notes.txt", "step_000000000021", "step_000000000300", "step_12"}));
   EXPECT_EQ(load_on(2, folder_), 300);
+}
+
+// As a file that a network disk keeps under another name as long as it is open somewhere.
+TEST_F(CheckpointTest, ALeftoverThatCannotBeRemovedStaysAndTheRunSavesOn) {
+  const std::string leftover = folder_ + "/.removing_step_000000000002";
+  fs::create_directories(leftover + "/part");
+  overwrite(leftover + "/part/.nfs000001", "open elsewhere");
+  fs::permissions(folder_, fs::perms::all);
+  fs::permissions(leftover + "/part", fs::perms::owner_read | fs::perms::owner_exec);
+  ::testing::internal::CaptureStderr();
+  on_ranks(2, [&](Comm& world) {
+    if (::getuid() == 0) ::setfsuid(65534);  // of this thread: nobody may write where root always may
+    for (const std::int64_t step : {5, 20}) save_checkpoint(folder_, step, state_of(world.rank(), step), 1, world);
+    if (::getuid() == 0) ::setfsuid(0);
+  });
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStderr(), "cannot remove " + leftover));
+  EXPECT_EQ(names(), (std::vector<std::string>{".removing_step_000000000002", "step_000000000020"}));
+  fs::permissions(leftover + "/part", fs::perms::owner_all);
 }
 
 TEST_F(CheckpointTest, NoCheckpointIsNoError) {

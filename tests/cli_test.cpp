@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "apps/config/config.h"
 #include "apps/train/summary.h"
@@ -187,6 +188,15 @@ std::string evaluation_in(const std::string& output) {
   return output.substr(std::min(output.find("loss"), output.size()));
 }
 
+// A terminal obeys escape sequences, of which names in a file from elsewhere may consist.
+TEST_F(CliTest, InspectPrintsNoControlCharactersOfAFile) {
+  write_safetensors(path("hostile"), {{{"note", "a\x1b[2Jb\nc\xc2\x9b"}}, {{"w\x1b]0;x\x07", Tensor::zeros({2, 2})}}});
+  const Outcome outcome = run("inspect " + path("hostile"));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_TRUE(contains(outcome.out, "note a [2Jb c "));
+  for (const char* control : {"\x1b", "\x07", "\xc2\x9b"}) EXPECT_EQ(outcome.out.find(control), std::string::npos);
+}
+
 TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   const std::string ab =
       "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
@@ -286,6 +296,11 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+TEST_F(CliTest, AFolderThatCannotBeMadeIsExitTwo) {
+  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --steps 1 --out /proc/abtrain/run", small_cifar()),
+                 2, "--out /proc/abtrain/run cannot be");
+}
+
 // A run of days must not end because nobody can hear it.
 TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
   const std::string shell = "bash -c 'set -o pipefail; ";
@@ -296,6 +311,20 @@ TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
                                                     tiny_train(out, "--save-every 2"), where));
     EXPECT_EQ(outcome.exit_code, 0) << where << "\n" << outcome.err;
     EXPECT_TRUE(fs::exists(path(out) + "/model.safetensors")) << where;
+  }
+}
+
+// A file that takes the number of a closed stream is not one to print into.
+TEST_F(CliTest, ClosedStreamsPutNothingIntoTheFilesOfTheRun) {
+  for (const char* closed : {"2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    const Outcome outcome = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} {}", ab::testing::program(),
+                                                    tiny_train("run", "--overwrite --eval-every 1"), closed));
+    EXPECT_EQ(outcome.exit_code, 0);
+    std::istringstream lines(read_file(path("run/metrics.jsonl"), ErrorKind::data));
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count)
+      EXPECT_TRUE(line.starts_with("{") && line.ends_with("}")) << closed << ": " << line;
+    EXPECT_GT(count, 4);
   }
 }
 

@@ -64,6 +64,19 @@ TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   EXPECT_FALSE(fs::exists(path("part/checkpoints")));
 }
 
+// One file may have been mended, as above; a set that was scaled anew is another.
+TEST_F(ImageRunTest, OtherFilesOfTheSameNamesAreRefused) {
+  ASSERT_EQ(run(train("run", "--save-every 3 --ranks 2")).exit_code, 0);
+  fs::remove(path("run/summary.json"));
+  for (const char* name : {"cat/a", "cat/b", "dog/a", "dog/b", "dog/c"})
+    write(fmt::format("train/{}.jpg", name), image_ + "more");
+  expect_failure("train --resume " + path("run"), 3, "saved with other images");
+  write("train/cat/a.jpg", image_);
+  const testing::Outcome resumed = run("train --resume " + path("run"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(testing::contains(resumed.err, "4 of 16 image files that were looked at have another size"));
+}
+
 TEST_F(ImageRunTest, AReadThatNeverReturnsEndsAllRanks) {
   for (const int ranks : {1, 2}) {
     const testing::Outcome outcome = run(train("run", fmt::format("--overwrite --ranks {}", ranks)), stalled_disk());

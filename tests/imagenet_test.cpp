@@ -34,8 +34,10 @@ using Bytes = std::vector<std::uint8_t>;
 using testing::contains;
 using testing::message_of;
 
+enum class Scans { one, progressive, one_a_colour };
+
 /// A JPEG of slopes and stripes, another picture for each `shade`.
-Bytes make_jpeg(int height, int width, int shade, bool progressive = false) {
+Bytes make_jpeg(int height, int width, int shade, Scans scans = Scans::one) {
   jpeg_compress_struct codec{};
   jpeg_error_mgr errors{};
   codec.err = jpeg_std_error(&errors);
@@ -48,7 +50,9 @@ Bytes make_jpeg(int height, int width, int shade, bool progressive = false) {
   codec.input_components = 3;
   codec.in_color_space = JCS_RGB;
   jpeg_set_defaults(&codec);
-  if (progressive) jpeg_simple_progression(&codec);
+  if (scans == Scans::progressive) jpeg_simple_progression(&codec);
+  const jpeg_scan_info of_colours[] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
+  if (scans == Scans::one_a_colour) codec.scan_info = of_colours, codec.num_scans = 3;
   jpeg_start_compress(&codec, TRUE);
   Bytes row(3 * static_cast<std::size_t>(width));
   for (int y = 0; y < height; ++y) {
@@ -80,6 +84,40 @@ std::string decode_error(const Bytes& file) {
   return message_of(ErrorKind::data, [&] { decode_image(file, "some/file", out); });
 }
 
+// ---- PNG, piece by piece ----
+
+std::string number(std::uint32_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
+  return out;
+}
+
+/// A chunk with its checksum, computed bit by bit.
+std::string chunk(const std::string& type, const std::string& content) {
+  std::uint32_t crc = ~0u;
+  for (const char byte : type + content) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+  }
+  return number(static_cast<std::uint32_t>(content.size())) + type + content + number(~crc);
+}
+
+/// A PNG that claims so many pixels in 8 bits of grey and holds `packed`.
+Bytes grey_png(std::uint32_t height, std::uint32_t width, const std::string& packed) {
+  const std::string file = "\x89PNG\r\n\x1A\n" +
+                           chunk("IHDR", number(width) + number(height) + std::string("\x08\0\0\0\0", 5)) +
+                           chunk("IDAT", packed) + chunk("IEND", "");
+  return Bytes(file.begin(), file.end());
+}
+
+/// A zlib stream of `n` zeros that does not compress; at most 65535.
+std::string stored_zeros(std::uint32_t n) {
+  const auto length = [](std::uint32_t v) {
+    return std::string{static_cast<char>(v & 0xFF), static_cast<char>(v >> 8 & 0xFF)};
+  };
+  return "\x78\x01\x01" + length(n) + length(~n) + std::string(n, '\0') + number(n << 16 | 1);
+}
+
 // ---- Decoding ----
 
 TEST(Decode, EqualsPillow) {
@@ -99,7 +137,7 @@ TEST(Decode, EqualsPillow) {
 
 TEST(Decode, RefusesTruncatedFilesWhereverTheyAreCut) {
   for (const bool progressive : {false, true}) {
-    const Bytes whole = make_jpeg(40, 50, 20, progressive);
+    const Bytes whole = make_jpeg(40, 50, 20, progressive ? Scans::progressive : Scans::one);
     Image out;
     decode_image(whole, "whole", out);
     EXPECT_EQ(out.height, 40);
@@ -138,16 +176,58 @@ TEST(Decode, RefusesHugeClaimsFromTheHeader) {
   check_image_size(1 << 13, 1 << 13, "x");
 }
 
+TEST(Decode, RefusesClaimsThatSoShortAFileCannotHold) {
+  for (const bool progressive : {false, true}) {
+    Bytes file = make_jpeg(8, 8, 0, progressive ? Scans::progressive : Scans::one);
+    const std::uint8_t marker[] = {0xFF, static_cast<std::uint8_t>(progressive ? 0xC2 : 0xC0)};
+    const auto frame = std::search(file.begin(), file.end(), std::begin(marker), std::end(marker));
+    ASSERT_NE(frame, file.end());
+    const std::uint8_t side[] = {0x1F, 0xFF, 0x1F, 0xFF};
+    std::copy(std::begin(side), std::end(side), frame + 5);
+    EXPECT_TRUE(contains(decode_error(file), "bytes for 8191 x 8191 pixels"));
+  }
+  EXPECT_TRUE(contains(decode_error(grey_png(8191, 8191, stored_zeros(0))), "too short for its number of pixels"));
+  EXPECT_TRUE(contains(decode_error(grey_png(1 << 30, 1 << 30, "")), "claims 1073741824 x 1073741824"));
+}
+
+TEST(Decode, APngUnpacksToWhatItsHeaderTellsAndNoMore) {
+  constexpr std::uint32_t kRows = 8 * 9;  // each of the 8 rows with its filter
+  Image out;
+  decode_image(grey_png(8, 8, stored_zeros(kRows)), "small", out);
+  EXPECT_EQ(out.height, 8);
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(60000))), "output buffer limit"));
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(kRows - 1))), "too few pixels"));
+}
+
+TEST(Decode, OneWrongByteOfAPngIsNoticed) {
+  const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+  const std::vector<double> values = golden::Case(fixtures, "decode/png_rgb").tensor("file").to_doubles();
+  Bytes file(values.begin(), values.end());
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    file[i] ^= 0x10;
+    EXPECT_TRUE(decode_error(file).starts_with("some/file: ")) << i;
+    file[i] ^= 0x10;
+  }
+  // An encoder whose own memory was damaged: the checksum of the file is right, that of the pixels is not.
+  std::string packed = stored_zeros(8 * 9);
+  packed[20] ^= 1;
+  EXPECT_TRUE(contains(decode_error(grey_png(8, 8, packed)), "the checksum of the pixels is wrong"));
+}
+
+// One scan for each of red, green and blue, and the last one again and again: nothing forbids that.
 TEST(Decode, RefusesThousandsOfScans) {
-  const Bytes file = make_jpeg(16, 16, 50, true);
-  // The last scan, repeated: each refines the same coefficients.
+  const Bytes file = make_jpeg(16, 16, 50, Scans::one_a_colour);
   const std::uint8_t marker[] = {0xFF, 0xDA};
   const auto last = std::find_end(file.begin(), file.end(), std::begin(marker), std::end(marker));
-  Bytes many(file.begin(), last);
-  for (int i = 0; i < 600; ++i) many.insert(many.end(), last, file.end() - 2);
-  many.insert(many.end(), {0xFF, 0xD9});
-  const std::string message = decode_error(many);
-  EXPECT_TRUE(contains(message, "more than 500 scans") || contains(message, "progression")) << message;
+  const auto with_scans = [&](int more) {
+    Bytes many = file;
+    for (int i = 0; i < more; ++i) many.insert(many.end() - 2, last, file.end() - 2);
+    return many;
+  };
+  Image out;
+  decode_image(with_scans(497), "as many as may be", out);
+  EXPECT_EQ(out.height, 16);
+  EXPECT_TRUE(contains(decode_error(with_scans(600)), "more than 500 scans"));
 }
 
 /// Mean red, green and blue of every file of a real sample, as its manifest.tsv has them from Pillow.
@@ -275,6 +355,22 @@ TEST_F(ImageNetTest, FingerprintTellsListsApart) {
   fs::rename(folder_ / "train/n02/z.JPEG", folder_ / "train/n01/y.JPEG");
   EXPECT_NE(fingerprint(), first);
   EXPECT_NE(fingerprint(), moved);
+}
+
+TEST_F(ImageNetTest, ContentsTellFilesOfTheSameNamesApart) {
+  write_images();
+  const auto contents = [&] { return load_imagenet(folder_.string()).contents(); };
+  const std::vector<std::uint64_t> first = contents();
+  EXPECT_EQ(contents(), first);
+  for (const char* file : {"train/n02/a.JPEG", "val/n01/x.JPEG"}) {
+    const Bytes before = read_file(folder_ / file);
+    Bytes after = before;
+    after.push_back(0);
+    write_file(folder_ / file, after);
+    EXPECT_NE(contents(), first) << file;
+    write_file(folder_ / file, before);
+  }
+  EXPECT_EQ(contents(), first);
 }
 
 TEST_F(ImageNetTest, ClassesComeFromTrain) {

@@ -13,6 +13,7 @@
 
 #include "engine/comm/socket.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/hash.h"
 #include "tests/error_message.h"
 
 namespace ab {
@@ -148,11 +149,82 @@ TEST(Rendezvous, APortInUseAndAHostElsewhereAreNamed) {
   EXPECT_TRUE(contains(elsewhere, "rank 0 cannot listen at 192.0.2.1:29500")) << elsewhere;
 }
 
-TEST(Rendezvous, TwoProcessesOfOneRankAreAnErrorOnAll) {
-  const std::string address = address_of(free_place());
-  const auto errors = meet({{0, 3, address, 20s}, {1, 3, address, 20s}, {1, 3, address, 20s}},
-                           [](Bootstrap& b) { b.gather_texts(""); });
-  for (const std::string& error : errors) EXPECT_EQ(error, "two processes are rank 1; give every process its own RANK");
+TEST(Rendezvous, ASecondProcessOfOneRankIsSentAwayAndAllHearOfIt) {
+  const HostPort at = free_place();
+  const std::string address = address_of(at);
+  const auto errors =
+      meet({{0, 3, address, 1s}, {1, 3, address, 1s}, {1, 3, address, 1s}}, [](Bootstrap& b) { b.gather_texts(""); });
+  const std::string twice = fmt::format("two processes came to {} as rank 1; give every process its own RANK", address);
+  const std::string missing = fmt::format(
+      "rank 2 of 3 did not come to {} within 1 s, but two processes were rank 1; see that they run and were "
+      "given this address, which only this machine can reach",
+      address);
+  EXPECT_EQ(errors[0], missing);
+  EXPECT_EQ(std::minmax(errors[1], errors[2]), std::minmax(missing, twice));
+}
+
+/// The hello of a rank of 2 and of the job "", whose hash is XXH3's of nothing.
+std::string hello_of(int rank, int ranks) {
+  const std::uint64_t job = hash64(nullptr, 0);
+  std::string words = "abtrain?";
+  for (const std::uint64_t number :
+       {static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(ranks), job & 0xffffffff, job >> 32})
+    for (int shift = 0; shift < 32; shift += 8) words += static_cast<char>(number >> shift & 0xff);
+  return words;
+}
+
+/// A caller that says `words` as soon as someone listens, and waits until it has an answer of 8 bytes.
+Socket call(const HostPort& at, const std::string& words, std::string& answer) {
+  std::string problem;
+  Socket caller;
+  for (const Deadline deadline = in(10s); !caller && std::chrono::steady_clock::now() < deadline;)
+    caller = connect_to(at, deadline, problem);
+  answer.assign(8, '?');
+  (void)caller.write(words.data(), words.size(), in(1s));
+  (void)caller.read(answer.data(), answer.size(), in(10s));
+  return caller;
+}
+
+TEST(Rendezvous, AHelloOfARankThatCannotBeIsSentAwayAndTheRanksStillMeet) {
+  const HostPort at = free_place();
+  std::string late_error = "did not run";
+  std::jthread late([&] {
+    for (const int rank : {7, 2, 0, -1}) {
+      std::string answer;
+      const Socket stranger = call(at, hello_of(rank, 2), answer);
+      EXPECT_EQ(answer, "not you!") << rank;
+    }
+    late_error = meet({{1, 2, address_of(at), 20s}}, check_gather)[0];
+  });
+  EXPECT_EQ(meet({{0, 2, address_of(at), 20s}}, check_gather)[0], "");
+  late.join();
+  EXPECT_EQ(late_error, "");
+}
+
+TEST(Rendezvous, ARankThatHasLeftIsReplaced) {
+  const HostPort at = free_place();
+  std::vector<std::string> late_errors{"did not run"};
+  std::jthread late([&] {
+    std::string answer;
+    { const Socket first = call(at, hello_of(1, 3), answer); }
+    EXPECT_EQ(answer, "abtrain!");
+    { const Socket second = call(at, hello_of(2, 3), answer); }  // the last to come, and gone
+    EXPECT_EQ(answer, "abtrain!");
+    late_errors = meet({{1, 3, address_of(at), 20s}, {2, 3, address_of(at), 20s}}, check_gather);
+  });
+  EXPECT_EQ(meet({{0, 3, address_of(at), 20s}}, check_gather)[0], "");
+  late.join();
+  EXPECT_EQ(late_errors, (std::vector<std::string>{"", ""}));
+}
+
+TEST(Rendezvous, ARankThatHasLeftForGoodIsNotWaitedForUntilTheEnd) {
+  const HostPort at = free_place();
+  std::jthread late([&] {
+    std::string answer;
+    const Socket first = call(at, hello_of(1, 3), answer);
+  });
+  EXPECT_EQ(meet({{0, 3, address_of(at), 2s}}, nothing)[0],
+            fmt::format("rank 1 came to {} and has ended; its own output says why", address_of(at)));
 }
 
 TEST(Rendezvous, ARankOfAnotherWorldSizeIsSentAway) {

@@ -175,6 +175,11 @@ TEST_F(ReportTest, AxesHaveRoundTicks) {
   EXPECT_FALSE(std::signbit(axis_ticks(0, 10, 5).front()));
   EXPECT_EQ(axis_ticks(0.13, 0.52, 4).front(), 0.2);
   EXPECT_EQ(axis_ticks(3, 3, 5), (std::vector<double>{3}));
+  for (const double low : {2.3, -2.3, 1e300, 1e-300})
+    for (const double width : {1.0, 2.0, 7.0, 1000.0, 1e7}) {
+      const double high = low + width * (std::nextafter(std::abs(low), INFINITY) - std::abs(low));
+      EXPECT_LE(axis_ticks(low, high, 5).size(), 12u) << low << ", " << width;
+    }
 }
 
 TEST_F(ReportTest, NumbersReadWell) {

@@ -2,6 +2,7 @@
 //
 // The program, told to stop by a signal and started again.
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 
 #include "apps/methods/ab.h"
@@ -99,6 +100,51 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
   expect_failure(train("--out " + path("part")), 2, "already holds a run");
   fs::remove_all(path("part") + "/checkpoints");
   expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
+}
+
+TEST_F(ResumeCommandTest, APathThatConfigTomlCannotKeepIsRefusedAtTheStart) {
+  for (const char* bytes : {"a\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    expect_failure(train("--out " + path(bytes)), 2, "--out holds bytes that are not UTF-8");
+    EXPECT_FALSE(fs::exists(path(bytes)));
+  }
+  EXPECT_EQ(run(tiny_train("\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82")).exit_code, 0);
+}
+
+TEST_F(ResumeCommandTest, WhatAKilledRunLeftHalfWrittenGoesWithTheNextStart) {
+  ASSERT_EQ(run_and_signal(train("--resume auto"), "part", "KILL").exit_code, 128 + SIGKILL);
+  for (const char* name : {"model.safetensors.123.0.tmp", "summary.json.9.12.tmp", "config.toml.1.0.tmp"})
+    std::ofstream(path("part/") + name) << "half";
+  for (const char* name : {"mine.tmp", "model.safetensors.tmp", "model.safetensors.1.tmp", "x.json.1.0.tmp"})
+    std::ofstream(path("part/") + name) << "of somebody";
+  ASSERT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
+  std::vector<std::string> stay;
+  for (const auto& entry : fs::directory_iterator(path("part")))
+    if (entry.path().extension() == ".tmp") stay.push_back(entry.path().filename());
+  std::sort(stay.begin(), stay.end());
+  EXPECT_EQ(stay, (std::vector<std::string>{"mine.tmp", "model.safetensors.1.tmp", "model.safetensors.tmp",
+                                            "x.json.1.0.tmp"}));
+}
+
+TEST_F(ResumeCommandTest, ANewRunFolderIsOnDiskInAllItsParents) {
+  const std::string trace_file = path("trace");
+  const testing::Outcome outcome =
+      run(tiny_train("new/folder/run"),
+          "env ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 strace -f -y -qq -s 4096 -e trace=fsync -o " + trace_file);
+  const std::string trace = fs::exists(trace_file) ? read_file(trace_file, ErrorKind::data) : "";
+  if (trace.empty()) GTEST_SKIP() << "strace is not installed or not permitted here";
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const std::string& folder : {folder_, path("new"), path("new/folder"), path("new/folder/run")})
+    EXPECT_TRUE(testing::contains(trace, "<" + folder + ">) = 0"));
+}
+
+TEST_F(ResumeCommandTest, OtherPixelsUnderTheSameLabelsAreRefused) {
+  ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
+  const std::string file = path("data/data_batch_3.bin");
+  std::string records = read_file(file, ErrorKind::data);
+  for (std::size_t i = 1; i < records.size(); ++i)
+    if (i % 3073 != 0) records[i] = static_cast<char>(~records[i]);
+  write_file_atomically(file, records);
+  expect_failure("train --resume " + path("part"), 3, "saved with other images");
 }
 
 // An automatic multiple is a number as soon as a run has begun.

@@ -30,11 +30,11 @@ class RunLockTest : public ::testing::Test {
                 ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-    for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) ::unsetenv(variable);
+    for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID"}) ::unsetenv(variable);
   }
   ~RunLockTest() override {
     fs::remove_all(folder_);
-    ::unsetenv("SLURM_JOB_ID");
+    for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"}) ::unsetenv(variable);
   }
   std::string file() const { return folder_ + "/run.lock"; }
   void leave(const std::string& owner) const { std::ofstream(file()) << owner << "\n"; }
@@ -90,7 +90,17 @@ TEST_F(RunLockTest, AnotherHostIsBelievedToRunUnlessItWasThisJob) {
   ::setenv("SLURM_JOB_ID", "78", 1);
   EXPECT_TRUE(contains(refusal(), "job 77"));
   ::setenv("SLURM_JOB_ID", "77", 1);
-  const RunLock requeued(folder_);
+  EXPECT_TRUE(contains(refusal(), "job 77")) << "another step of this job";
+  ::setenv("SLURM_RESTART_COUNT", "2", 1);
+  { const RunLock requeued(folder_); }
+  leave("host elsewhere.example process 1 job 77 restart 2");
+  EXPECT_TRUE(contains(refusal(), "process 1 job 77 restart 2"));
+  ::setenv("SLURM_RESTART_COUNT", "3", 1);
+  { const RunLock requeued(folder_); }
+  ::unsetenv("SLURM_JOB_ID");
+  ::setenv("PBS_JOBID", "77", 1);
+  leave("host elsewhere.example process 1 job 77");
+  const RunLock requeued(folder_);  // PBS does not count
 }
 
 TEST_F(RunLockTest, AnEmptyOrSpoiledFileIsNobodys) {

@@ -72,6 +72,41 @@ TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
             read_file(path("part") + "/model.safetensors", ErrorKind::data));
 }
 
+TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
+  const std::string own_folders =
+      fmt::format("{} sh -c 'mkdir -p {}/$OMPI_COMM_WORLD_RANK && cd {}/$OMPI_COMM_WORLD_RANK && exec \"$@\"' sh",
+                  launcher(2), folder_, folder_);
+  std::string command = train("run", "--steps 300 --timeout-s 2");
+  const std::string whole_path = "--out " + path("run");
+  command.replace(command.find(whole_path), whole_path.size(), "--out run");
+  const testing::Outcome outcome = run(command, own_folders);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.err, "rank 1 does not see the run folder run"));
+  EXPECT_FALSE(std::filesystem::exists(path("0/run/model.safetensors")));
+}
+
+TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
+  // Of an argument that begins with RANK each rank gets the rest and its number.
+  const std::string by_rank = launcher(2) +
+                              " sh -c 'for a; do shift; case $a in RANK*) a=${a#RANK}$OMPI_COMM_WORLD_RANK;; esac; "
+                              "set -- \"$@\" \"$a\"; done; exec \"$@\"' sh";
+  const testing::Outcome settings = run(train("x", "--steps 9 --seed RANK1"), by_rank);
+  EXPECT_EQ(settings.exit_code, 2) << settings.err;
+  EXPECT_TRUE(testing::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
+
+  std::string images = train("x", "--steps 9");
+  images.replace(images.find(path("data")), path("data").size(), "RANK" + path("data_"));
+  std::filesystem::copy(path("data"), path("data_0"));
+  std::filesystem::copy(path("data"), path("data_1"));
+  std::string records = read_file(path("data_1/test_batch.bin"), ErrorKind::data);
+  records[3072] = static_cast<char>(~records[3072]);
+  write_file_atomically(path("data_1/test_batch.bin"), records);
+  const testing::Outcome other = run(images, by_rank);
+  EXPECT_EQ(other.exit_code, 3) << other.err;
+  EXPECT_TRUE(testing::contains(other.err, "rank(s) 1 found other images than rank 0"));
+  EXPECT_FALSE(std::filesystem::exists(path("x")));
+}
+
 TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
   const testing::Outcome no_data =
       run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));

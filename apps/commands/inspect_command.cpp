@@ -121,10 +121,10 @@ std::string inspect_text(const std::string& file, int width) {
     largest = std::max(largest, layer.parameters);
   }
 
-  std::string text = shorten(file, width) + "\n";
+  std::string text = shorten(without_controls(file), width) + "\n";
   for (const auto& [key, value] : content.metadata)
     if (!value.empty() && key != "factored")
-      text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", key, value);
+      text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", without_controls(key), without_controls(value));
   if (!text.ends_with('\n')) text += '\n';
   text += '\n';
 
@@ -133,7 +133,7 @@ std::string inspect_text(const std::string& file, int width) {
   for (const StoredLayer& layer : layers) {
     const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
     const std::int64_t n = std::min(layer.rows(), layer.columns());
-    table.add({shorten(short_name(layer.name), name_width), shape_text(layer.shape),
+    table.add({shorten(without_controls(short_name(layer.name)), name_width), shape_text(layer.shape),
                layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
                human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
                bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5),

@@ -12,6 +12,7 @@
 #include "apps/config/train_settings.h"
 #include "apps/methods/method.h"
 #include "apps/settings/nearest_name.h"
+#include "apps/settings/utf8.h"
 #include "data/datasets.h"
 #include "engine/core/atomic_file.h"
 
@@ -134,6 +135,7 @@ void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
   config.data_dir = known_folder_of(find_dataset(config.dataset), config.data_dir);
+  AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");
 }
 
 /// What no single value shows.

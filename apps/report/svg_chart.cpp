@@ -131,6 +131,8 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   const double rough = (high - low) / std::max(1, count);
   if (!(rough > 0) || !std::isfinite(rough)) return {low};
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  constexpr double kDigits = 1e14;  // closer together, numbers of this size cannot be counted
+  if (std::max(std::abs(low), std::abs(high)) > kDigits * power) return {low};
   const double step = power * (rough / power <= 1 ? 1 : rough / power <= 2 ? 2 : rough / power <= 5 ? 5 : 10);
   std::vector<double> ticks;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)

@@ -55,6 +55,18 @@ std::string shorten(std::string_view text, int width) {
   return std::string(prefix(text, front)) + "…" + std::string(text.substr(prefix(text, all - back).size()));
 }
 
+std::string without_controls(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are controls too; the first byte of their UTF-8 is no character alone.
+    const bool two_bytes = c == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
+    plain += c < 0x20 || c == 0x7f || two_bytes ? ' ' : text[i];
+    i += two_bytes ? 1 : 0;
+  }
+  return plain;
+}
+
 std::string wrap(std::string_view text, int width) {
   std::string lines;
   int column = 0;

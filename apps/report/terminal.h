@@ -17,6 +17,9 @@ int text_width(std::string_view text);
 /// Shortens to `width` columns, with … for what is left out in the middle.
 std::string shorten(std::string_view text, int width);
 
+/// Text of a file from elsewhere, with a blank for each character that a terminal would obey.
+std::string without_controls(std::string_view text);
+
 /// Breaks lines at blanks so that none is longer than `width`, where words allow it.
 std::string wrap(std::string_view text, int width);
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "apps/settings/utf8.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -158,6 +159,9 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
     return true;
   }();
   if (!allowed) reject(setting, value, where);
+  if (const auto* text = std::get_if<std::string>(&stored))
+    AB_CHECK(is_utf8(*text), "{} holds bytes that are not UTF-8, which config.toml cannot keep; give another name",
+             where);
   setting.set(config, stored);
 }
 

@@ -140,8 +140,22 @@ TrainConfig settle_config(TrainConfig config) {
 
 void create_run_folder(const TrainConfig& config) {
   std::error_code problem;
+  std::vector<std::string> parents;  // of the folders that are new
+  const fs::path whole = (fs::absolute(config.out) / "").lexically_normal().parent_path();
+  for (fs::path at = whole; !fs::exists(at, problem) && at.has_relative_path(); at = at.parent_path())
+    parents.push_back(at.parent_path().string());
   fs::create_directories(config.out, problem);
   AB_CHECK(!problem, "--out {} cannot be created: {}", config.out, problem.message());
+  for (const std::string& parent : parents) sync_folder(parent);
+}
+
+void remove_half_written_files(const TrainConfig& config) {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator at(config.out, ignored), end; !ignored && at != end; at.increment(ignored))
+    for (const char* file : {kSummaryFile, kModelFile, kAverageFile, kConfigFile})
+      if (is_temporary_of(at->path().filename().string(), file)) found.push_back(at->path());
+  for (const fs::path& path : found) fs::remove(path, ignored);
 }
 
 void begin_run_folder(const TrainConfig& config) {

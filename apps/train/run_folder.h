@@ -44,8 +44,11 @@ Start start_of(const TrainConfig& config);
 /// `config` with what its method decides once, when a run begins (Method::settle); a run that goes on keeps it.
 TrainConfig settle_config(TrainConfig config);
 
-/// Creates the folder, and nothing in it.
+/// Creates the folder, and nothing in it; a loss of power does not take it away again.
 void create_run_folder(const TrainConfig& config);
+/// Removes the temporary files (AtomicFile) of a run that was killed while it wrote. For the rank that holds the
+/// folder's lock.
+void remove_half_written_files(const TrainConfig& config);
 /// Removes the files of a run that is to be overwritten, and writes config.toml. For the rank that holds the
 /// folder's lock, after all have passed check_run_folder().
 void begin_run_folder(const TrainConfig& config);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/train_in_folder.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <thread>
 
 #include "apps/config/config.h"
 #include "apps/config/run_device.h"
 #include "apps/model_file/model_file.h"
 #include "apps/train/run_folder.h"
+#include "apps/train/run_images.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
 #include "engine/io/checkpoint_folder.h"
@@ -45,16 +49,23 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
 
 /// Nodes with different files, or different lists of them, would not train on one order of images: refuse.
 void check_same_data(const TrainAndTest& data, Comm& world) {
-  const std::vector<int> different = ranks_unlike_first(data.fingerprint(), world);
+  const std::vector<int> different = ranks_unlike_first(hash_of_images(data), world);
   AB_CHECK_KIND(data, different.empty(), "rank(s) {} found other images than rank 0: give all nodes the same data set",
                 fmt::join(different, ", "));
 }
 
-/// A rank that cannot write its part of a checkpoint says so now, and not when the run is told to stop.
+/// A rank that cannot write its part of a checkpoint says so now, and not when the run is told to stop or has trained to
+/// its end. A network disk may show to one machine only after a while what another has written.
 void check_sees_folder(const TrainConfig& config, int rank) {
-  std::error_code ignored;
-  AB_CHECK(config.save_every == 0 || std::filesystem::exists(in_folder(config.out, kConfigFile), ignored),
-           "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
+  const auto patience = std::min(std::chrono::milliseconds(60'000), std::chrono::milliseconds(500) * config.timeout_s);
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto sees = [&] {
+    std::error_code ignored;
+    return std::filesystem::exists(in_folder(config.out, kConfigFile), ignored);
+  };
+  while (!sees() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  AB_CHECK(sees(), "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
            config.out);
 }
 
@@ -140,6 +151,7 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
   if (keeps_folder) {
     create_run_folder(config);
     lock.emplace(config.out);
+    remove_half_written_files(config);
     if (start == Start::anew) begin_run_folder(config);
   }
   world.barrier();

@@ -5,6 +5,7 @@
 #include "apps/train/build_run.h"
 #include "apps/train/learner.h"
 #include "apps/train/run_folder.h"
+#include "apps/train/run_images.h"
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_step.h"
@@ -28,6 +29,7 @@ class Trainer {
       : config_(config),
         world_(world),
         data_(data),
+        images_(data),
         listener_(listener),
         feed_(*data.train, make_loader_options(config, world), choose_device(config.device),
               activation_type(precision_named(config.precision))),
@@ -216,7 +218,7 @@ class Trainer {
     check_numbers();
     record_.add_seconds(clock_.lap());
     StateDict dict;
-    dict.put("images", static_cast<std::int64_t>(data_.fingerprint()));
+    images_.save(dict);
     dict.put("threads", std::int64_t{compute_threads()});
     dict.put("step", state.step);
     dict.put("epoch", epoch_);
@@ -251,8 +253,8 @@ class Trainer {
   }
 
   void load(const StateDict& dict, TrainState& state) {
-    AB_CHECK_KIND(data, dict.integer("images") == static_cast<std::int64_t>(data_.fingerprint()),
-                  "the checkpoint was saved with other images; give the data set that the run began with");
+    const std::string other_images = images_.compare(dict);
+    if (world_.rank() == 0 && !other_images.empty()) say(stderr, "warning: {}\n", other_images);
     if (world_.rank() == 0 && dict.integer("threads") != compute_threads())
       say(stderr,
           "warning: {} threads a rank instead of {}: the run goes on, but not to the last bit as if it had "
@@ -270,6 +272,7 @@ class Trainer {
   const TrainConfig& config_;
   Comm& world_;
   const TrainAndTest& data_;
+  const RunImages images_;
   const TrainListener& listener_;
   BatchFeed feed_;
   std::int64_t updates_per_epoch_, total_steps_;

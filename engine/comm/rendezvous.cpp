@@ -24,12 +24,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kQuestion = "abtrain?", kAnswer = "abtrain!", kRefusal = "not you!";
+constexpr std::string_view kQuestion = "abtrain?", kAnswer = "abtrain!", kRefusal = "not you!", kTaken = "is here!";
 constexpr std::size_t kHelloBytes = 24;      // the question, a rank, a number of ranks and the hash of the job
 constexpr std::size_t kMaxTextBytes = 4096;  // of one rank
 constexpr std::uint64_t kMaxAddressBytes = 1024;
 constexpr std::size_t kMaxStrangers = 256;  // that have connected and not said who they are
-constexpr auto kFrameTime = 10s;            // for the rest of a message that has begun
+constexpr auto kFrameTime = 10s;            // for the rest of a message that has begun, or for a rank to come again
 
 std::string number(std::uint32_t value) {
   std::string bytes;
@@ -65,7 +65,7 @@ Error failure_in(const std::string& content) {
 struct Peer {
   int rank;
   Socket socket;
-  bool gone = false;  // has said goodbye, or its failure is known
+  bool gone = false;  // has said goodbye, or its failure is known, or it has left while others were to come
 };
 
 class Rendezvous final : public Bootstrap {
@@ -88,6 +88,9 @@ class Rendezvous final : public Bootstrap {
   };
 
   void listen_for_ranks();
+  void wait_for_callers(const Socket& listener, const std::vector<Stranger>& strangers) const;
+  void look_after_leavers();
+  bool all_are_here() const;
   bool hear_out(Stranger& stranger);
   void admit(Stranger& stranger);
   std::string hello() const;
@@ -110,6 +113,8 @@ class Rendezvous final : public Bootstrap {
   std::mutex mutex_;
   std::vector<Peer> peers_;  // of rank 0: all others; of the others: rank 0
   bool failed_ = false;
+  Deadline wait_for_leavers_ = Deadline::max();  // rank 0: until then ranks that have left may come again
+  int came_twice_ = 0;                           // rank 0: a rank that was sent away because it was here; 0: none
 };
 
 Rendezvous::Rendezvous(const RendezvousOptions& options)
@@ -152,10 +157,8 @@ void Rendezvous::listen_for_ranks() {
   if (in_file) publish(file, here);
 
   std::vector<Stranger> strangers;
-  while (peers_.size() + 1 < static_cast<std::size_t>(ranks())) {
-    std::vector<pollfd> waiting{{listener.descriptor(), POLLIN, 0}};
-    for (const Stranger& s : strangers) waiting.push_back({s.socket.descriptor(), POLLIN, 0});
-    poll(waiting.data(), waiting.size(), milliseconds_until(deadline_));
+  while (!all_are_here()) {
+    wait_for_callers(listener, strangers);
     while (Socket caller = accept_from(listener)) {
       if (strangers.size() == kMaxStrangers) strangers.erase(strangers.begin());
       strangers.push_back({std::move(caller), ""});
@@ -163,13 +166,42 @@ void Rendezvous::listen_for_ranks() {
     if (errno == EMFILE || errno == ENFILE)
       fail("rank 0 has no file descriptors left for more ranks; raise the limit (ulimit -n)");
     std::erase_if(strangers, [this](Stranger& s) { return hear_out(s); });
+    look_after_leavers();
     if (Clock::now() > deadline_)
-      fail(fmt::format("{} of {} did not come to {} within {} s; see that they run and were given this address{}",
+      fail(fmt::format("{} of {} did not come to {} within {} s{}; see that they run and were given this address{}",
                        list_ranks(missing_ranks()), ranks(), place(), options_.timeout.count(),
+                       came_twice_ > 0 ? fmt::format(", but two processes were rank {}", came_twice_) : "",
                        is_local(listener) ? ", which only this machine can reach" : ""));
   }
   std::error_code ignored;
   if (in_file) std::filesystem::remove(file, ignored);
+}
+
+/// Returns when someone calls, says something or leaves, and at the latest when there is a deadline.
+void Rendezvous::wait_for_callers(const Socket& listener, const std::vector<Stranger>& strangers) const {
+  std::vector<pollfd> waiting{{listener.descriptor(), POLLIN, 0}};
+  for (const Stranger& s : strangers) waiting.push_back({s.socket.descriptor(), POLLIN, 0});
+  for (const Peer& peer : peers_)
+    if (!peer.gone) waiting.push_back({peer.socket.descriptor(), POLLRDHUP, 0});
+  poll(waiting.data(), waiting.size(), milliseconds_until(std::min(deadline_, wait_for_leavers_)));
+}
+
+/// A rank that has come and left is missing again; when none has come in its place for a while, all are told.
+void Rendezvous::look_after_leavers() {
+  const Deadline soon = Clock::now() + std::min<Clock::duration>(kFrameTime, options_.timeout / 2);
+  const Peer* leaver = nullptr;
+  for (Peer& peer : peers_) {
+    peer.gone = peer.gone || peer.socket.closed_by_peer();
+    if (peer.gone) leaver = &peer;
+  }
+  wait_for_leavers_ = leaver ? std::min(wait_for_leavers_, soon) : Deadline::max();
+  if (Clock::now() > wait_for_leavers_)
+    fail(fmt::format("rank {} came to {} and has ended; its own output says why", leaver->rank, place()));
+}
+
+bool Rendezvous::all_are_here() const {
+  return peers_.size() + 1 == static_cast<std::size_t>(ranks()) &&
+         std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.gone; });
 }
 
 /// Reads what a stranger has said so far; true when there is nothing more to hear from it.
@@ -183,24 +215,26 @@ bool Rendezvous::hear_out(Stranger& stranger) {
   return true;
 }
 
+/// Nothing that a caller says ends the job: it may be a stranger.
 void Rendezvous::admit(Stranger& stranger) {
   const std::uint32_t theirs = number_at(stranger.hello.data() + 8);
-  const bool ours = std::string_view(stranger.hello).substr(12) == std::string_view(hello()).substr(12);
-  const std::string_view answer = ours ? kAnswer : kRefusal;
+  const bool ours = std::string_view(stranger.hello).substr(12) == std::string_view(hello()).substr(12) && theirs > 0 &&
+                    theirs < static_cast<std::uint32_t>(ranks());
+  const auto known = std::find_if(peers_.begin(), peers_.end(),
+                                  [&](const Peer& peer) { return static_cast<std::uint32_t>(peer.rank) == theirs; });
+  const bool taken = ours && known != peers_.end() && !known->socket.closed_by_peer();
+  const std::string_view answer = !ours ? kRefusal : taken ? kTaken : kAnswer;
+  if (taken) came_twice_ = known->rank;
   if (stranger.socket.write(answer.data(), answer.size(), Clock::now() + kFrameTime) != Socket::Result::done) return;
-  if (!ours) return;
-  const bool known = std::any_of(peers_.begin(), peers_.end(),
-                                 [&](const Peer& peer) { return static_cast<std::uint32_t>(peer.rank) == theirs; });
+  if (!ours || taken) return;
+  if (known != peers_.end()) peers_.erase(known);
   peers_.push_back({static_cast<int>(theirs), std::move(stranger.socket)});
-  if (theirs >= static_cast<std::uint32_t>(ranks()))
-    fail(fmt::format("there is no rank {} in a world of {}", theirs, ranks()));
-  if (known || theirs == 0) fail(fmt::format("two processes are rank {}; give every process its own RANK", theirs));
 }
 
 std::vector<int> Rendezvous::missing_ranks() const {
   std::vector<int> missing;
   for (int r = 1; r < ranks(); ++r)
-    if (std::none_of(peers_.begin(), peers_.end(), [r](const Peer& peer) { return peer.rank == r; }))
+    if (std::none_of(peers_.begin(), peers_.end(), [r](const Peer& peer) { return peer.rank == r && !peer.gone; }))
       missing.push_back(r);
   return missing;
 }
@@ -219,6 +253,8 @@ void Rendezvous::connect_to_first() {
                     "rank {} came to {}, where ranks of another job meet (this one: {}); give each job a place of its "
                     "own, and all processes of a job one WORLD_SIZE",
                     rank(), place(), options_.job);
+      AB_CHECK_KIND(communication, answer != kTaken,
+                    "two processes came to {} as rank {}; give every process its own RANK", place(), rank());
       if (answer == kAnswer) {
         peers_.push_back({0, std::move(socket)});
         deadline_ += 2 * kFrameTime;  // rank 0 knows better who is missing: let it speak first

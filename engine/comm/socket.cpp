@@ -135,6 +135,11 @@ std::ptrdiff_t Socket::read_available(void* data, std::size_t bytes) const {
   return some < 0 && would_block() ? 0 : -1;
 }
 
+bool Socket::closed_by_peer() const {
+  pollfd state{descriptor_, POLLRDHUP, 0};
+  return poll(&state, 1, 0) > 0;
+}
+
 Socket listen_at(HostPort& at) {
   std::string problem;
   const Addresses addresses = resolve(at, problem);

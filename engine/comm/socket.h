@@ -42,6 +42,8 @@ class Socket {
   Result write(const void* data, std::size_t bytes, Deadline deadline) const;
   /// What has come already, at most `bytes`; 0: nothing yet, -1: the connection is closed.
   std::ptrdiff_t read_available(void* data, std::size_t bytes) const;
+  /// Whether the other end has closed, even when something it said before is still to be read.
+  bool closed_by_peer() const;
 
  private:
   int descriptor_ = -1;

@@ -56,6 +56,16 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
+bool is_temporary_of(std::string_view name, std::string_view target) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.starts_with(target) || !name.ends_with(kEnd) || name.size() < target.size() + kEnd.size()) return false;
+  const std::string_view numbers = name.substr(target.size(), name.size() - target.size() - kEnd.size());
+  const std::size_t second = numbers.find('.', 1);  // ".4711.0"
+  return numbers.starts_with('.') && second != numbers.npos && second > 1 && second + 1 < numbers.size() &&
+         numbers.find_first_not_of("0123456789", 1) == second &&
+         numbers.find_first_not_of("0123456789", second + 1) == numbers.npos;
+}
+
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   AB_CHECK_KIND(checkpoint, descriptor >= 0, "cannot open folder {}: {}", folder, system_reason());

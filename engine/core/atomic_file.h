@@ -35,6 +35,10 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+/// Whether `name` is that of a temporary file for `target` ("model.4711.0.tmp" of "model"), which a process that was killed
+/// leaves behind.
+bool is_temporary_of(std::string_view name, std::string_view target);
+
 /// Makes it durable which files and folders `folder` holds. Throws Error(checkpoint).
 void sync_folder(const std::string& folder);
 

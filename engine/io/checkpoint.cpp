@@ -140,7 +140,8 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const StateDi
   std::string my_manifest;
   all_ranks_do([&] {
     if (leads) {
-      remove_leftovers(folder);
+      const std::string stays = remove_leftovers(folder);
+      if (!stays.empty()) warn(stays + "; it is in nobody's way");
       unpublished = std::make_unique<UnpublishedCheckpoint>(folder, step);
     }
     my_manifest = to_json(describe(step, state));

@@ -78,10 +78,18 @@ void restore_replaced(const std::string& folder) {
   }
 }
 
-void remove_leftovers(const std::string& folder) {
+std::string remove_leftovers(const std::string& folder) {
   restore_replaced(folder);
-  for (const std::string& name : names_in(folder))
-    if (name.starts_with(kSaving) || name.starts_with(kRemoving)) remove_folder(folder + "/" + name);
+  std::string problem;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.starts_with(kSaving) && !name.starts_with(kRemoving)) continue;
+    try {
+      remove_folder(folder + "/" + name);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  }
+  return problem;
 }
 
 void remove_checkpoint(const std::string& folder, std::int64_t step) {

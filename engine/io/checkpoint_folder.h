@@ -28,8 +28,9 @@ std::vector<std::int64_t> checkpoints_in(const std::string& folder);
 void restore_replaced(const std::string& folder);
 
 /// Removes what jobs that died have left half written or half removed. Nobody else may save here meanwhile: a
-/// folder belongs to one run (see run_lock.h).
-void remove_leftovers(const std::string& folder);
+/// folder belongs to one run (see run_lock.h). What cannot be removed, as a file that a network disk keeps because it is
+/// open somewhere, stays: the answer is why, or empty.
+std::string remove_leftovers(const std::string& folder);
 
 /// Out of sight at once, then file by file: a checkpoint is never seen without some of its files.
 void remove_checkpoint(const std::string& folder, std::int64_t step);

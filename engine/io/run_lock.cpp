@@ -17,13 +17,18 @@
 namespace ab {
 namespace {
 
-/// Who holds the lock, and the text of the file: "host node7 process 4711 job 55".
+/// Who holds the lock, and the text of the file: "host node7 process 4711 job 55", and of a job that was started again
+/// " restart 1".
 struct Owner {
   std::string host;
   pid_t process = 0;
   std::string job = "none";
+  int restart = 0;
 
-  std::string str() const { return fmt::format("host {} process {} job {}", host, process, job); }
+  std::string str() const {
+    return fmt::format("host {} process {} job {}{}", host, process, job,
+                       restart > 0 ? fmt::format(" restart {}", restart) : "");
+  }
 };
 
 Owner this_process() {
@@ -34,7 +39,15 @@ Owner this_process() {
   owner.process = ::getpid();
   for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
     if (const char* job = std::getenv(variable)) owner.job = job;
+  if (const char* restart = std::getenv("SLURM_RESTART_COUNT")) owner.restart = std::atoi(restart);
   return owner;
+}
+
+/// Whether the owner was `self`'s job before that was requeued. Slurm counts how often; then an owner with the same count
+/// is another step of the job, and may be running.
+bool was_this_job(const Owner& owner, const Owner& self) {
+  if (owner.job == "none" || owner.job != self.job) return false;
+  return std::getenv("SLURM_JOB_ID") == nullptr || owner.restart != self.restart;
 }
 
 /// What the lock file says; an empty host when it says nothing, as in the moment before it is written.
@@ -43,13 +56,13 @@ Owner read_owner(int descriptor) {
   if (::pread(descriptor, text, sizeof text - 1, 0) <= 0) return {};
   Owner owner;
   std::string word;
-  std::istringstream(text) >> word >> owner.host >> word >> owner.process >> word >> owner.job;
+  std::istringstream(text) >> word >> owner.host >> word >> owner.process >> word >> owner.job >> word >> owner.restart;
   return owner;
 }
 
 /// Whether an owner who holds no flock that we can see may still be running.
 bool may_be_running(const Owner& owner, const Owner& self, bool flock_works) {
-  if (owner.host.empty() || (owner.job != "none" && owner.job == self.job)) return false;
+  if (owner.host.empty() || was_this_job(owner, self)) return false;
   if (owner.host != self.host) return true;
   return !flock_works && owner.process != self.process && (::kill(owner.process, 0) == 0 || errno == EPERM);
 }

@@ -5,7 +5,7 @@
 // (host, process, job of the batch system) and is locked with flock, which ends with the process however it
 // ends. Disks without flock, and other hosts where it may not reach, are judged by the name: an owner that is
 // gone from this host, or that was the same job before it was requeued, is succeeded; any other is believed
-// to be running.
+// to be running, another step of the same Slurm job too.
 
 #include <string>
 

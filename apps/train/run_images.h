@@ -1,0 +1,29 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The images that a run began with, as far as a hash tells them: a run that goes on must see the same.
+
+#include "data/dataset.h"
+#include "engine/io/state_dict.h"
+
+namespace ab {
+
+class RunImages {
+ public:
+  explicit RunImages(const TrainAndTest& data);
+
+  void save(StateDict& state) const;
+  /// Throws Error(data) when `state` was saved with other images: other labels or names, or more than a quarter of what
+  /// is known of their contents (Dataset::contents). A few may differ, as damaged files that were fetched again: then
+  /// the answer is a sentence for a warning, and else it is empty.
+  std::string compare(const StateDict& state) const;
+
+ private:
+  std::int64_t fingerprint_;
+  std::vector<std::int64_t> contents_;
+};
+
+/// One hash of all that is known of the images: for ranks to compare.
+std::uint64_t hash_of_images(const TrainAndTest& data);
+
+}  // namespace ab
