@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/both_plan.h"
 
+#include <algorithm>
 #include <map>
 
 #include "ablowrank/both_strategy.h"
@@ -30,24 +31,33 @@ std::vector<std::int64_t> trained_elements(const AbSizes& sizes) {
   return elements;
 }
 
-void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, TrafficCounter& counter) {
+/// The largest rank whose factors are smaller than the weight.
+std::int64_t largest_rank(const Weight& weight) {
+  const std::int64_t both = weight.out() + weight.in();
+  return std::min(weight.n() - 1, (weight.out() * weight.in() + both - 1) / both - 1);
+}
+
+/// `at_most`: weights that stay dense are counted as if they were sent as large as factors can be.
+void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, bool at_most,
+               TrafficCounter& counter) {
   counter.set_phase("split");
   const std::vector<Weight*>& weights = sizes.eligible;
   const std::vector<int> owners = assign_owners(weights, run.world_size);
-  const bool by_worth = options.rank_policy.needs_data();
-  std::int64_t worth = 0, cut_outputs = 0, sent = 0;
+  std::int64_t worth = 0, cut_outputs = 0, ranks_agreed = 0;
   std::map<int, std::int64_t> of_owner;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    worth += worth_elements(*weights[i]);
+    const Weight& weight = *weights[i];
+    worth += worth_elements(weight);
     if (observes(options))
-      counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weights[i]->out()), 1);
-    if (is_factored(*weights[i], sizes.cut_r[i])) cut_outputs += weights[i]->out();
-    else if (by_worth) continue;
-    ++sent;
-    of_owner[owners[i]] += decomposition_elements(*weights[i], sizes.cut_r[i]);
+      counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.out()), 1);
+    const bool factored = is_factored(weight, sizes.cut_r[i]);
+    if (factored || at_most || !options.rank_policy.needs_data()) ++ranks_agreed;
+    if (!factored && !at_most) continue;
+    cut_outputs += weight.out();
+    of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut_r[i] : largest_rank(weight));
   }
   if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
-  counter.over_world(Collective::all_reduce, kRankBytes * sent, 1);
+  counter.over_world(Collective::all_reduce, kRankBytes * ranks_agreed, 1);
   for (const auto& [owner, elements] : of_owner) counter.over_world(Collective::broadcast, kFloatBytes * elements, 1);
   if (options.cut.directions == Directions::loss)
     counter.over_world(Collective::all_reduce, kFloatBytes * cut_outputs, 1);
@@ -77,7 +87,8 @@ PlannedRun full_rank_part(const PlannedRun& run, const CutSchedule& schedule) {
 }
 
 MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& schedule,
-                     const std::vector<std::vector<std::int64_t>>& ranks, MethodPlan plan, const PlannedRun& run) {
+                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, MethodPlan plan,
+                     const PlannedRun& run) {
   const std::vector<std::int64_t>& cuts = schedule.cuts();
   if (cuts.empty()) return plan;
   plan.phases.push_back("split");
@@ -97,7 +108,7 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
     const StepCount steps{end - cuts[k], end / run.steps_per_epoch - cuts[k] / run.steps_per_epoch};
     for (RankClass& ranks_alike : plan.traffic.classes) {
       TrafficCounter counter(run, plan.traffic, ranks_alike);
-      count_cut(sizes, options, run, counter);
+      count_cut(sizes, options, run, at_most, counter);
       counter.steps(phase, steps, trained_elements(sizes), counter.world());
       if (k > 0) continue;
       counter.evaluations(evaluations, evaluations);
@@ -109,7 +120,8 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
     for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
       const Weight& weight = *sizes.eligible[i];
       plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_r[i]});
-      if (is_factored(weight, sizes.cut_r[i])) plan.final_r.push_back(plan.cut_r.back());
+      if (is_factored(weight, sizes.cut_r[i]) && options.final_model == FinalModel::factors)
+        plan.final_r.push_back(plan.cut_r.back());
     }
   }
   return plan;

@@ -7,13 +7,8 @@
 namespace ab {
 
 BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-                           std::unique_ptr<SyncStrategy> full_rank, std::int64_t micro_batches)
-    : model_(model),
-      world_(world),
-      options_(options),
-      schedule_(std::move(schedule)),
-      now_(std::move(full_rank)),
-      micro_batches_(micro_batches) {
+                           std::unique_ptr<SyncStrategy> full_rank)
+    : model_(model), world_(world), options_(options), schedule_(std::move(schedule)), now_(std::move(full_rank)) {
   options_.validate();
   for (Weight* w : eligible_weights(model_)) w->set_execution(options.execution);
 }
@@ -57,9 +52,7 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
     weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
   }
   const std::vector<Param*> biases = biases_of(weights, model_);
-  const double gradient_scale = state.loss_scale / static_cast<double>(micro_batches_);
-  const std::vector<CutResult> results =
-      cut_all(weights, biases, observers_.get(), options_, index, gradient_scale, world_);
+  const std::vector<CutResult> results = cut_all(weights, biases, observers_.get(), options_, index, world_);
   observers_.reset();
   worth_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -88,6 +81,14 @@ void BothStrategy::train_factors(std::size_t cuts, TrainState& state) {
   now_.reset();  // the old hooks go before the new ones come
   now_ = std::make_unique<DenseStrategy>(std::move(replica), world_, options_.gradients,
                                          phase_name(cuts - 1, schedule_.cuts().size()));
+}
+
+void BothStrategy::finish(TrainState& state) {
+  now_->finish(state);
+  if (options_.final_model != FinalModel::dense) return;
+  for (Weight* weight : eligible_weights(model_))
+    if (weight->factored()) weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
+  state.optimizer.set_params(inventory_of(model_).params);
 }
 
 void BothStrategy::save(StateDict& state) const {

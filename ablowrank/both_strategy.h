@@ -3,7 +3,8 @@
 //
 // AB-training with both factors (TrainedFactors::both): ordinary data-parallel training at full rank by any method that
 // averages gradients; then a cut (cut.h), after which all ranks train A and B of every weight, and average their gradients
-// in every step. A later cut takes more. Replicas stay equal throughout.
+// in every step. Replicas stay equal throughout. A later cut takes more; factors that it replaces lose their momentum, which
+// projects onto others only in part, and their update counts.
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
@@ -20,9 +21,9 @@ namespace ab {
 
 class BothStrategy final : public SyncStrategy {
  public:
-  /// `full_rank`: trains until the first cut, and has given all ranks the same model. `micro_batches`: of a step.
+  /// `full_rank`: trains until the first cut, and has given all ranks the same model.
   BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-               std::unique_ptr<SyncStrategy> full_rank, std::int64_t micro_batches);
+               std::unique_ptr<SyncStrategy> full_rank);
 
   /// Of the steps after cut number `index`, of `cuts`.
   static std::string phase_name(std::size_t index, std::size_t cuts);
@@ -40,7 +41,7 @@ class BothStrategy final : public SyncStrategy {
   std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
   void begin_evaluation(TrainState& state) override { now_->begin_evaluation(state); }
   void end_evaluation(TrainState& state) override { now_->end_evaluation(state); }
-  void finish(TrainState& state) override { now_->finish(state); }
+  void finish(TrainState& state) override;
   void save(StateDict& state) const override;
   void load(const StateDict& saved, TrainState& state) override;
 
@@ -54,7 +55,6 @@ class BothStrategy final : public SyncStrategy {
   AbOptions options_;
   CutSchedule schedule_;
   std::unique_ptr<SyncStrategy> now_;
-  std::int64_t micro_batches_;
   std::unique_ptr<CutObservers> observers_;
   std::map<std::string, LayerWorth> worth_;  // at the last cut
 };

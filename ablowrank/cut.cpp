@@ -2,16 +2,29 @@
 #include "ablowrank/cut.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ablowrank/loss_metric.h"
 #include "ablowrank/loss_ranks.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/reduce.h"
 
 namespace ab {
 namespace {
 
 std::string key_of(const Weight& weight) { return "ab.observed." + weight.name(); }
+
+/// Of sums over all ranks, so that all ranks find the same.
+void check_observed(const OutputMoments& moments, const std::string& name) {
+  const double positions = moments.positions().item(), weight = moments.gradient_weight().item();
+  AB_CHECK_KIND(
+      numerics,
+      positions > 0 && weight > 0 && std::isfinite(positions) && std::isfinite(weight) && all_finite(moments.sums()),
+      "{}: in none of the steps that were observed before the cut were outputs and gradients finite; lower the "
+      "learning rate, or observe more steps (--ab.gather-steps)",
+      name);
+}
 
 /// The shares of their sum that the first k/16 of n values hold, k = 0 … 16.
 std::vector<double> held_shares(std::span<const double> values, std::int64_t n) {
@@ -129,7 +142,7 @@ RankPolicy policy_of_cut(const AbOptions& options, std::size_t index) {
 
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<Param*>& biases,
                                const CutObservers* observers, const AbOptions& options, std::size_t index,
-                               double gradient_scale, Comm& world) {
+                               Comm& world) {
   const RankPolicy policy = policy_of_cut(options, index);
   const std::vector<int> owners = assign_owners(weights, world.size());
   std::vector<CutResult> results(weights.size());
@@ -142,7 +155,8 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     AB_ASSERT(observers && observers->size() == weights.size());
     for (std::size_t i = 0; i < weights.size(); ++i) {
       world.all_reduce(observers->of(i).sums(), ReduceOp::sum);
-      if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i), gradient_scale);
+      check_observed(observers->of(i), weights[i]->name());
+      if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i));
     }
     worth = share_worth(weights, metrics, *observers, options.svd, world);
   }
@@ -168,11 +182,11 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), fixed.fixed);
     return decompose(metrics[i]->projected(w, fixed.fixed), &fixed, options.svd);
   };
-  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world);
+  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world, factors_are_smaller);
   for (std::size_t k = 0; k < cut.size(); ++k) {
     const std::size_t i = of_cut[k];
-    ranks[i] = parts[k].r();
-    if (factors_are_smaller(*cut[k], ranks[i])) results[i].parts = std::move(parts[k]);
+    results[i].parts = std::move(parts[k]);
+    if (results[i].parts.sigma.defined()) ranks[i] = results[i].parts.r();
   }
   if (options.cut.directions == Directions::loss) share_bias_changes(results, world);
 

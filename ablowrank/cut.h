@@ -60,10 +60,9 @@ struct CutResult {
 
 /// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `observers`: those of
 /// the same weights, needed if observes(options); they hold the sums over all ranks afterwards. `biases`: of each
-/// weight, or null. `gradient_scale`: see LossMetric.
+/// weight, or null. Throws Error(numerics) on all ranks when no step was observed whose numbers are finite.
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<Param*>& biases,
-                               const CutObservers* observers, const AbOptions& options, std::size_t index,
-                               double gradient_scale, Comm& world);
+                               const CutObservers* observers, const AbOptions& options, std::size_t index, Comm& world);
 
 /// The bias that belongs to each weight, by its name; null where there is none.
 std::vector<Param*> biases_of(const std::vector<Weight*>& weights, Layer& model);

@@ -15,11 +15,16 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
   for (const double share : options.at) {
     std::int64_t cut = std::llround(share * static_cast<double>(total_steps));
     if (cut % evaluation_period == 0) ++cut;
-    const std::int64_t earliest = before + std::max<std::int64_t>(1, gather_steps_);
-    AB_CHECK(cut >= earliest && cut < total_steps,
-             "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but it has to come after {} steps at least, "
-             "which are observed (--ab.gather-steps), and before the last",
-             share, total_steps, cut, earliest);
+    AB_CHECK(
+        cut > before && cut < total_steps,
+        "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but there has to be a step before the first, between "
+        "two, and after the last",
+        share, total_steps, cut);
+    AB_CHECK(
+        cut - before >= gather_steps_,
+        "--ab.cut-at {}: in a run of {} steps that is a cut after {}, {} after the start or the cut before, but {} steps "
+        "are to be observed (--ab.gather-steps)",
+        share, total_steps, cut, cut - before, gather_steps_);
     cuts_.push_back(cut);
     before = cut;
   }

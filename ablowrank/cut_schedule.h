@@ -13,7 +13,8 @@ namespace ab {
 class CutSchedule {
  public:
   /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps, comes a
-  /// step later: running statistics of batch norm need some steps to follow. Throws Error(config) when there are fewer
+  /// step later: running statistics of batch norm need some steps to follow (where every step is validated, they are not
+  /// given any). Throws Error(config) when there are fewer
   /// steps before a cut than are to be observed, or none after the last.
   CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps, std::int64_t evaluation_period);
 

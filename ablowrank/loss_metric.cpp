@@ -63,16 +63,12 @@ Tensor power_of(const SymmetricEigen& a, double power) {
 
 }  // namespace
 
-LossMetric::LossMetric(const OutputMoments& moments, double gradient_scale)
-    : mean_(in_float64(moments.output_sum()).clone().view({-1, 1})) {
-  const std::vector<double> all = moments.sums().to_doubles();
-  AB_CHECK_KIND(numerics, std::all_of(all.begin(), all.end(), [](double v) { return std::isfinite(v); }),
-                "the outputs of a weight are too large to be added up; lower the learning rate");
-  const double positions = std::max(1.0, moments.positions().item()), samples = std::max(1.0, moments.samples().item());
+LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.output_sum()).clone().view({-1, 1})) {
+  const double positions = moments.positions().item();
   scale_in_place(mean_, 1 / positions);
 
   // With D = diag(channel scales): outputs D y, gradients D⁻¹ g, so that channels of any scale are alike.
-  const double factor = 1 / (samples * gradient_scale * gradient_scale);
+  const double factor = 1 / moments.gradient_weight().item();
   const std::vector<double> scales = channel_scales(moments.gradients(), factor), inverse_scales = inverse(scales);
   const Tensor g = scaled(moments.gradients(), factor, inverse_scales);
   const Tensor c = scaled(moments.outputs(), 1 / positions, scales);
@@ -104,7 +100,7 @@ Tensor LossMetric::bias_change(const Tensor& bias, std::int64_t r) const {
 }
 
 double positions_per_sample(const OutputMoments& moments) {
-  return moments.positions().item() / std::max(1.0, moments.samples().item());
+  return moments.positions().item() / moments.samples().item();
 }
 
 }  // namespace ab

@@ -23,10 +23,9 @@ namespace ab {
 
 class LossMetric {
  public:
-  /// Of sums over all ranks, on any device. `gradient_scale`: what multiplied the loss in backward passes (a share of
-  /// micro-batches, the loss scale of float16). Throws Error(numerics) when the sums hold NaN or infinity. Work in float64 on
-  /// the host, about 30 O³ operations.
-  explicit LossMetric(const OutputMoments& moments, double gradient_scale = 1);
+  /// Of sums over all ranks, on any device; they are finite and of at least one sample. Work in float64 on the host, about
+  /// 30 O³ operations.
+  explicit LossMetric(const OutputMoments& moments);
 
   /// ½ λ_i, descending, [O]: by how much the loss of a sample rises without direction i.
   const std::vector<double>& increases() const { return increases_; }

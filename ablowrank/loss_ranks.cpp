@@ -81,6 +81,7 @@ std::vector<std::int64_t> ranks_by_budget(std::span<const CutWeight> weights, do
   };
   // The price falls as mu rises. Between these two lies every change, for losses in any sensible unit.
   double low = 1e-30, high = 1e30;
+  budget *= 1 + 1e-12;  // prices are rounded, and all of it shall be allowed
   if (price_at(low) <= budget) return ranks_at(low);
   for (int i = 0; i < 200; ++i) {
     const double middle = std::sqrt(low * high);

@@ -83,7 +83,8 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
 }
 
 std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
-                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world) {
+                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world,
+                                         const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   std::vector<LowRank> result(weights.size());
   const Tensor r_of_weight = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -92,6 +93,10 @@ std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, co
     r_of_weight.data<std::int64_t>()[i] = result[i].r();
   }
   if (!weights.empty()) world.all_reduce(r_of_weight, ReduceOp::max);
+  for (std::size_t i = 0; is_sent && i < weights.size(); ++i) {
+    std::int64_t& r = r_of_weight.data<std::int64_t>()[i];
+    if (!is_sent(*weights[i], r)) r = 0, result[i] = {};
+  }
 
   for (int owner = 0; owner < world.size(); ++owner) {
     std::int64_t total = 0;
@@ -103,8 +108,8 @@ std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, co
     std::vector<LowRank> pieces(weights.size());
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (owners[i] != owner) continue;
       const std::int64_t r = r_of_weight.data<std::int64_t>()[i];
+      if (owners[i] != owner || r == 0) continue;
       pieces[i] = pieces_of(flat, offset, *weights[i], r);
       offset += decomposition_elements(*weights[i], r);
       if (owner != world.rank()) continue;
@@ -115,7 +120,7 @@ std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, co
     world.broadcast(flat, owner);
     // Copies, so that no factor keeps the whole buffer alive.
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (owners[i] != owner) continue;
+      if (owners[i] != owner || r_of_weight.data<std::int64_t>()[i] == 0) continue;
       result[i] = {pieces[i].outer.clone(), pieces[i].sigma.clone(), pieces[i].inner.clone()};
     }
   }

@@ -37,8 +37,10 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 /// per weight. `policy` nullptr: no cut.
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
                                    Comm& world);
-/// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone.
+/// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone. With `is_sent`, weights and
+/// ranks for which it is false are left undefined.
 std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
-                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world);
+                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world,
+                                         const std::function<bool(const Weight&, std::int64_t)>& is_sent = {});
 
 }  // namespace ab

@@ -23,8 +23,11 @@ done
 # A program of its own, so that a build meanwhile changes no run.
 mkdir -p "$runs"
 program=$runs/abtrain
-[ -x "$program" ] || cp "$build/apps/abtrain" "$program"
-commit=$(git rev-parse --short HEAD)
+if [ ! -x "$program" ]; then
+  git rev-parse --short HEAD >"$program.commit"
+  cp "$build/apps/abtrain" "$program"
+fi
+commit=$(cat "$program.commit")
 columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds steps parameters_full parameters_final commit flags)
 [ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
 
@@ -50,12 +53,14 @@ while IFS='|' read -r row config seeds flags <&3; do
     grep -qP "^\Q$row\E\t\Q$config\E\t$seed\t" "$table" && continue
     folder=$runs/$config/$row/$seed
     echo "== $row, $config, seed $seed"
+    mkdir -p "$(dirname "$folder")"
     # shellcheck disable=SC2086
-    cpu=$({ command time -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
+    command time -a -o "$folder.seconds" -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
       --threads 1 --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $flags --out "$folder" --resume auto \
-      >"$runs/last.log"; } 2>&1 | tail -1 | awk '{ print $1 + $2 }')
+      >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
+    cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
     echo "$line" >>"$table"
-    rm -rf "$folder"
+    rm -rf "$folder" "$folder.seconds"
   done
 done 3<"$list"

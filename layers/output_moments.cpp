@@ -2,6 +2,7 @@
 #include "layers/output_moments.h"
 
 #include "engine/backend/backend.h"
+#include "engine/core/precision.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/finite_check.h"
 #include "engine/kernels/reduce.h"
@@ -33,28 +34,34 @@ Var OutputMoments::observe(const Var& y) {
 }
 
 void OutputMoments::add_outputs(const Tensor& y) const {
+  const Tf32Scope exact(Precision::fp32);
   const Tensor rows = rows_of(y);
   const auto positions = static_cast<double>(rows.dim(0));
   const Tensor step({output_part()}, DType::float32, sums_.device());
-  const Tensor scatter = step.slice(0, square()).view({channels_, channels_});
-  const Tensor sum = step.slice(square(), square() + channels_);
+  const auto part_of_step = [&](std::int64_t begin, std::int64_t count) { return step.slice(begin, begin + count); };
+  const Tensor scatter = part_of_step(0, square()).view({channels_, channels_});
+  const Tensor sum = part_of_step(square(), channels_);
   Backend& math = backend(step.device());
   column_sums(rows, sum);
   math.gemm({.transpose_a = true}, rows, rows, scatter);
   const Tensor row = sum.view({1, channels_});
   math.gemm({.transpose_a = true, .alpha = static_cast<float>(-1 / positions), .beta = 1}, row, row, scatter);
-  fill(step.slice(square() + channels_, output_part()), positions);
+  fill(part_of_step(square() + channels_, 1), positions);
+  fill(part_of_step(square() + channels_ + 1, 1), static_cast<double>(y.dim(0)));
   add_if_finite(step, part(0, output_part()));
 }
 
 void OutputMoments::add_gradients(const Tensor& dy) const {
+  const Tf32Scope exact(Precision::fp32);
   const Tensor rows = rows_of(dy);
   const auto samples = static_cast<double>(dy.dim(0));
   const Tensor step({square() + 1}, DType::float32, sums_.device());
   backend(step.device())
       .gemm({.transpose_a = true, .alpha = static_cast<float>(samples * samples)}, rows, rows,
             step.slice(0, square()).view({channels_, channels_}));
-  fill(step.slice(square(), square() + 1), samples);
+  const Tensor weight = step.slice(square(), square() + 1), scale = backward_scale().view({1});
+  fill(weight, samples);
+  for (int i = 0; i < 2; ++i) scale_in_place(weight, scale);
   add_if_finite(step, part(output_part(), square() + 1));
 }
 

@@ -5,10 +5,12 @@
 // the gradient g = dL/dy of the loss. They tell what a cut of W costs (ablowrank/loss_metric.h). While a weight is
 // observed, each training step adds its own:
 //   Σ (y − ȳ)(y − ȳ)ᵀ   about the mean ȳ of the step, which is what a batch norm behind it sees
-//   Σ y, and the number of positions
-//   B² Σ g gᵀ           B samples, so B·g is the gradient of a sample's own loss where L is a mean; and Σ B
-// A step whose numbers are not finite adds nothing. The sums are float32; a mean that is k standard deviations large costs
-// them k² · 1e-7 of their accuracy.
+//   Σ y, and the numbers of positions and of samples
+//   (s B)² Σ g gᵀ       B samples, so B·g is the gradient of a sample's own loss where L is a mean; and s² B
+// s is by how much the gradients of the pass are larger (backward_scale(): the share of a micro-batch, the loss scale of
+// float16). Of the last two sums the quotient is the mean over samples, whatever s was in which step, and on which rank.
+// A step whose numbers are not finite adds nothing. The sums are float32, also where products in steps are not; a mean that
+// is k standard deviations large costs them k² · 1e-7 of their accuracy.
 
 #include "engine/autograd/var.h"
 
@@ -24,17 +26,18 @@ class OutputMoments {
   std::int64_t channels() const { return channels_; }
   /// All sums, flat, to be added up over ranks: elements(channels) float32. The views below share its storage.
   const Tensor& sums() const { return sums_; }
-  static std::int64_t elements(std::int64_t channels) { return 2 * channels * channels + channels + 2; }
+  static std::int64_t elements(std::int64_t channels) { return 2 * channels * channels + channels + 3; }
 
-  Tensor outputs() const { return matrix_at(0); }                       ///< [O, O]
-  Tensor output_sum() const { return part(square(), channels_); }       ///< [O]
-  Tensor positions() const { return part(square() + channels_, 1); }    ///< [1]
-  Tensor gradients() const { return matrix_at(output_part()); }         ///< [O, O]
-  Tensor samples() const { return part(output_part() + square(), 1); }  ///< [1]
+  Tensor outputs() const { return matrix_at(0); }                               ///< [O, O]
+  Tensor output_sum() const { return part(square(), channels_); }               ///< [O]
+  Tensor positions() const { return part(square() + channels_, 1); }            ///< [1]
+  Tensor samples() const { return part(square() + channels_ + 1, 1); }          ///< [1]
+  Tensor gradients() const { return matrix_at(output_part()); }                 ///< [O, O]
+  Tensor gradient_weight() const { return part(output_part() + square(), 1); }  ///< Σ s² B   [1]
 
  private:
   std::int64_t square() const { return channels_ * channels_; }
-  std::int64_t output_part() const { return square() + channels_ + 1; }
+  std::int64_t output_part() const { return square() + channels_ + 2; }
   Tensor part(std::int64_t begin, std::int64_t count) const { return sums_.slice(begin, begin + count); }
   Tensor matrix_at(std::int64_t begin) const { return part(begin, square()).view({channels_, channels_}); }
   void add_outputs(const Tensor& y) const;

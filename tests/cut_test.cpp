@@ -70,10 +70,11 @@ std::vector<double> sums_of(const std::vector<Step>& steps, std::int64_t channel
         sums[static_cast<std::size_t>(n * n + a)] += at(y, a);
         for (std::int64_t b = 0; b < n; ++b) {
           sums[static_cast<std::size_t>(a * n + b)] += (at(y, a) - of_mean(a)) * (at(y, b) - of_mean(b));
-          sums[static_cast<std::size_t>(n * n + n + 1 + a * n + b)] += kSamples * kSamples * at(g, a) * at(g, b);
+          sums[static_cast<std::size_t>(n * n + n + 2 + a * n + b)] += kSamples * kSamples * at(g, a) * at(g, b);
         }
       }
     sums[static_cast<std::size_t>(n * n + n)] += static_cast<double>(rows);
+    sums[static_cast<std::size_t>(n * n + n + 1)] += kSamples;
     sums.back() += kSamples;
   }
   return sums;
@@ -107,10 +108,10 @@ TEST(OutputMomentsTest, LeaveOutWhatIsNotFinite) {
   bad_gradient.g.data<float>()[5] = std::numeric_limits<float>::infinity();
   show(moments, bad_output);
   EXPECT_EQ(moments.positions().item(), 0);
-  EXPECT_EQ(moments.samples().item(), kSamples) << "its gradients are as good as any";
+  EXPECT_EQ(moments.gradient_weight().item(), kSamples) << "its gradients are as good as any";
   show(moments, bad_gradient);
   EXPECT_EQ(moments.positions().item(), kSamples * kPlaces);
-  EXPECT_EQ(moments.samples().item(), kSamples);
+  EXPECT_EQ(moments.gradient_weight().item(), kSamples);
   for (const double v : moments.sums().to_doubles()) EXPECT_TRUE(std::isfinite(v));
 }
 
@@ -162,7 +163,7 @@ Matrix matrix_of(const Tensor& t, double scale = 1) {
 
 /// ½ tr(G (I − P) C (I − P)ᵀ) with G as it is damped.
 double expected_increase(const OutputMoments& moments, const Matrix& p) {
-  Matrix g = matrix_of(moments.gradients(), 1 / moments.samples().item());
+  Matrix g = matrix_of(moments.gradients(), 1 / moments.gradient_weight().item());
   const Matrix c = matrix_of(moments.outputs(), 1 / moments.positions().item());
   for (std::int64_t i = 0; i < g.rows; ++i) g.at(i, i) *= 1.01;
   Matrix q(p.rows, p.columns);
@@ -255,15 +256,30 @@ TEST(LossMetricTest, ABiasTakesTheMeanOver) {
   }
 }
 
-TEST(LossMetricTest, ScalesOfTheLossComeOut) {
-  OutputMoments moments(kOut, {}), scaled(kOut, {});
-  Step step(1), large(1);
-  for (float& v : large.g.span<float>()) v *= 256;
-  show(moments, step);
-  show(scaled, large);
-  const LossMetric metric(moments), of_scaled(scaled, 256);
+TEST(LossMetricTest, IsTheSameWhateverMultipliedTheLossInWhichStep) {
+  OutputMoments moments(kOut, {}), scaled(kOut, {}), of_other_rank(kOut, {});
+  show(moments, Step(1));
+  show(moments, Step(1));
+  // A share of micro-batches in one, a loss scale in the other, as two ranks might have them.
+  const auto show_scaled = [](OutputMoments& seen, double scale) {
+    const Step step(1);
+    const Var y = seen.observe(Var(step.y, true));
+    const Tensor g = step.g;
+    backward(record("weighted", Tensor::scalar(0, DType::float32), {y},
+                    [g](const Tensor& dloss) {
+                      const Tensor dy = g.clone();
+                      scale_in_place(dy, dloss.item());
+                      return Gradients{dy};
+                    }),
+             scale);
+  };
+  show_scaled(scaled, 0.25);
+  show_scaled(of_other_rank, 1024);
+  add_in_place(scaled.sums(), of_other_rank.sums());
+  const LossMetric metric(moments), of_scaled(scaled);
   for (std::size_t i = 0; i < kOut; ++i)
-    EXPECT_NEAR(of_scaled.increases()[i], metric.increases()[i], 1e-6 * metric.increases()[0]);
+    EXPECT_NEAR(of_scaled.increases()[i], metric.increases()[i], 1e-5 * metric.increases()[0]);
+  EXPECT_EQ(positions_per_sample(scaled), kPlaces);
 }
 
 // --- Ranks.
@@ -364,7 +380,7 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
       backward(weighted(weight->observe(Var(y, true)), normal_values({kSamples, kPlaces, 20}, 71)));
     }
     const std::vector<Param*> biases{inventory.params[1], nullptr};
-    const std::vector<CutResult> results = cut_all(inventory.weights, biases, &observers, options, 0, 1, world);
+    const std::vector<CutResult> results = cut_all(inventory.weights, biases, &observers, options, 0, world);
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
     for (const CutResult& result : results) {
       ASSERT_EQ(result.parts.r(), 12);
@@ -378,6 +394,19 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
   EXPECT_FALSE(factors[0].empty());
   EXPECT_EQ(factors[1], factors[0]);
   EXPECT_EQ(factors[2], factors[0]);
+}
+
+TEST(CutTest, NothingFiniteToGoByIsAnError) {
+  AbOptions options;
+  options.train = TrainedFactors::both;
+  options.rank_policy.kind = RankPolicy::Kind::loss_share;
+  run_thread_ranks(2, {}, [&](Comm& world) {
+    Linear layer("layer", 40, 20, Build{});
+    Inventory inventory;
+    layer.list(inventory);
+    const CutObservers observers(inventory.weights);
+    EXPECT_THROW(cut_all(inventory.weights, {nullptr}, &observers, options, 0, world), Error);
+  });
 }
 
 TEST(CutTest, EveryWeightFindsItsBias) {

@@ -470,6 +470,31 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   }
 }
 
+TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt) {
+  // Singular values: the owner of a weight finds the rank, and a weight may turn out to stay dense.
+  for (const char* policy : {"loss-share --ab.loss-share 0.9", "loss-budget --ab.budget 0.7",
+                             "energy --ab.energy 0.97 --ab.directions weight"}) {
+    SCOPED_TRACE(policy);
+    const std::string flags = fmt::format(
+        "--overwrite --ranks 3 --method ab --ab.train both --ab.gather-steps 1 --ab.rank-policy {}", policy);
+    const auto trained = run(tiny_train("run", flags));
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const auto planned = [&](const std::string& more) {
+      const auto plan = run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --out {} {}",
+                                        path("run/config.toml"), path("plan.json"), more));
+      EXPECT_EQ(plan.exit_code, 0) << plan.err;
+      return summary_from_json(read_file(path("plan.json"), ErrorKind::data), "plan.json");
+    };
+    const Summary counted = summary_from_json(read_file(path("run/summary.json"), ErrorKind::data), "run");
+    ASSERT_GT(counted.steps_by_phase.count("low-rank"), 0u);
+    const Summary most = planned(""), exact = planned("--ranks-from " + path("run"));
+    EXPECT_GE(most.wire_bytes_per_rank_total, counted.wire_bytes_per_rank_total);
+    EXPECT_EQ(exact.wire_bytes_by_rank, counted.wire_bytes_by_rank);
+    EXPECT_EQ(exact.per_layer, counted.per_layer);
+    EXPECT_EQ(exact.parameters_final, counted.parameters_final);
+  }
+}
+
 TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
   const auto plan =
       run("plan --model resnet20 --dataset cifar10 --method ab --world 2048 --ranks-per-node 4 --epochs 3 "
@@ -486,6 +511,13 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --world 0", 2, "--world");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
   expect_failure("plan --ratio 0.5", 2, "give --method ab too");
+  expect_failure("plan --method ab --ab.cut-at 0.4", 2, "are for --ab.train both");
+  expect_failure("plan --method ab --ab.rank-policy loss-share", 2, "give --ab.train both");
+  expect_failure("plan --method ab --ab.train both --ab.cycle-steps 50", 2, "has no groups and no cycles");
+  expect_failure("plan --method ab --ab.train both --ab.full-rank-method local", 2, "can begin with dense, powersgd");
+  expect_failure("plan --method ab --ab.train both --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
+  expect_failure("plan --method ab --ab.train both --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
+  expect_failure("plan --method ab --ab.train both --steps 30 --ab.cut-at 0.1", 2, "are to be observed");
   expect_failure("plan --network bandwidth=0Gbps", 2, "--network: bandwidth must be above 0");
   expect_failure("plan --network latency=4", 2, "--network: latency needs a number and a unit");
   expect_failure("plan --network speed=4ms", 2, "--network: 'speed=4ms' is none of");

@@ -143,9 +143,11 @@ void check_names(const std::vector<std::string>& names, Layer& model) {
 /// The method that trains at full rank before factors are trained together.
 const Method& full_rank_method(const TrainConfig& config) {
   const Method& method = find_method(ab_settings(config).full_rank_method);
-  AB_CHECK(method.averages_gradients,
-           "--ab.full-rank-method {}: AB-training can only begin with a method that averages gradients in every step",
-           method.name);
+  std::vector<const char*> allowed;
+  for (const Method& other : methods())
+    if (other.averages_gradients) allowed.push_back(other.name);
+  AB_CHECK(method.averages_gradients, "--ab.full-rank-method {}: AB-training can begin with {}", method.name,
+           fmt::join(allowed, ", "));
   return method;
 }
 
@@ -154,7 +156,11 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   if (options.train == TrainedFactors::both) {
     const Method& full_rank = full_rank_method(config);
     if (full_rank.check) full_rank.check(config, model, world_size);
+    options.validate();
+    return check_names(options.always_sync, model);
   }
+  AB_CHECK(ab_settings(config).full_rank_method == kBaseline,
+           "--ab.full-rank-method is for --ab.train both; groups train at full rank themselves");
   AB_CHECK(options.schedule.full_rank_steps < options.schedule.cycle_steps,
            "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
            options.schedule.full_rank_steps, options.schedule.cycle_steps);
@@ -178,8 +184,7 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                           .eval_every = config.eval_every};
   CutSchedule cuts(options.cut, observes(options), length.total_steps, length.evaluation_period());
   return std::make_unique<BothStrategy>(model, world, options, std::move(cuts),
-                                        full_rank_method(config).make(config, model, world, schedule),
-                                        config.accumulate);
+                                        full_rank_method(config).make(config, model, world, schedule));
 }
 
 /// Those of a split of the trained run that --ranks-from names.
@@ -235,15 +240,17 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
   const std::vector<Weight*> weights = eligible_weights(model);
   const CutSchedule schedule(options.cut, observes(options), run.total_steps, run.evaluation_period());
   const std::size_t cuts = schedule.cuts().size();
-  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks) {
-    return plan_both(model, options, schedule, ranks,
+  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks, bool at_most = false) {
+    return plan_both(model, options, schedule, ranks, at_most,
                      full_rank_method(config).plan(config, model, full_rank_part(run, schedule)), run);
   };
   if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
   std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
   bool known = true;
   for (std::size_t k = 0; k < cuts; ++k) {
-    const RankPolicy policy = policy_of_cut(options, k);
+    RankPolicy policy = policy_of_cut(options, k);
+    if (run.assumed.ratio > 0)
+      policy = {.kind = RankPolicy::Kind::ratio, .ratio = run.assumed.ratio, .multiple = policy.multiple};
     known &= policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed;
     if (known) most[k] = ranks_of_policy(policy, weights);
     for (const Weight* weight : weights) {
@@ -252,7 +259,7 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
                                              : std::min(policy.multiple, weight->n()));
     }
   }
-  MethodPlan plan = planned(most);
+  MethodPlan plan = planned(most, !known);
   if (!known) plan.least = planned(least).traffic;
   return plan;
 }
@@ -260,10 +267,10 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   check(config, model, run.world_size);
   AbOptions options = ab_options(config);
-  if (run.assumed.ratio > 0)
-    options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
   keep_at_full_rank(options.always_sync, model);
   if (options.train == TrainedFactors::both) return plan_training_both(config, options, model, run);
+  if (run.assumed.ratio > 0)
+    options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
   const std::vector<Weight*> eligible = eligible_weights(model);
   return plan_ab(model, options,
                  run.assumed.run.empty() ? ranks_of_policy(options.rank_policy, eligible)
@@ -302,7 +309,11 @@ Method ab_method() {
                     .small = "train = \"both\"\ncut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
                              "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
                     .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
-                    .lossless = "train = \"both\"\ncut_at = []"}}};
+                    .lossless = "train = \"both\"\ncut_at = []"},
+                   {.variant = "both_by_weight",
+                    .small = "train = \"both\"\ncut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
+                             "directions = \"weight\"\nfinal_model = \"dense\"\nfull_rank_method = \"powersgd\"",
+                    .phases = {"warmup", "compressed", "split", "low-rank"}}}};
 }
 
 }  // namespace ab

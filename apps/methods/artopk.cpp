@@ -139,7 +139,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const ModelSizes sizes = sizes_of(model);
   const std::vector<std::int64_t> choices = artopk_choices(options, sizes.gradients());
   const std::int64_t most = choices.front(), least = choices.back();
-  const std::int64_t dense = std::min(run.total_steps, dense_steps(options.warmup_steps, run.total_steps));
+  const std::int64_t dense = std::min(run.total_steps, dense_steps(options.warmup_steps, run.whole_steps()));
   const std::int64_t steps = run.total_steps - dense;
   const auto planned = [&](const std::vector<Ways>& ways, const Deciding& deciding = {}) {
     return plan_ways(config, sizes, run, most, ways, deciding);

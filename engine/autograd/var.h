@@ -88,6 +88,9 @@ void backward(const Var& loss, double scale = 1.0, double loss_scale = 1.0);
 /// dloss: scale · loss_scale, of the loss's type and size; unscale: 1 / loss_scale, [1] float32, or undefined for 1.
 void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale = {});
 
+/// Inside backward(): its dloss, by which all gradients of the pass are larger than those of the loss; undefined outside.
+const Tensor& backward_scale();
+
 /// Whether this thread records (default: yes).
 bool recording();
 

@@ -20,7 +20,6 @@ namespace ab {
 struct TrainState {
   std::int64_t step = 0;  ///< optimizer updates done
   Optimizer& optimizer;
-  double loss_scale = 1;  ///< of the last backward pass; its gradients have it before they reach their leaves
 };
 
 class SyncStrategy {
@@ -37,7 +36,8 @@ class SyncStrategy {
   virtual void set_gradient_exchange(bool on) = 0;
   /// After backward: on return every p.grad is what the optimizer shall see.
   virtual void finish_grads(TrainState& state) = 0;
-  /// Whether after_step() will put others in the place of parameters once `step` updates are done. Before that the loop
+  /// Whether after_step() will put others in the place of parameters once `step` updates are done, or change what a step
+  /// computes. Before that the loop
   /// waits for the device, makes sure that all numbers are finite, and gives back what a step keeps.
   virtual bool has_transition(std::int64_t /*step*/) const { return false; }
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
@@ -47,7 +47,7 @@ class SyncStrategy {
   static constexpr std::int64_t kEpochLossBytes = 2 * 8;
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
-  /// What the last transition has found out about the weights that it could have cut, by their names; for metrics.jsonl.
+  /// What the last cut has found out about the weights that it could have cut, by their names; for metrics.jsonl.
   virtual std::map<std::string, LayerWorth> worth() const { return {}; }
   /// What on_epoch_end() has settled for the epochs to come, for metrics.jsonl and for a plan that follows a run.
   virtual std::map<std::string, std::int64_t> decision() const { return {}; }
