@@ -49,6 +49,7 @@ Device test_gpu() { return {DeviceKind::cuda, over_nccl() ? local_rank() % std::
 void run_over_nccl(CommOptions options, const Body& body) {
   const char* const rendezvous = std::getenv("AB_RENDEZVOUS");  // of run_ranks.sh
   const Place place = find_place(rendezvous ? rendezvous : "");
+  check_nccl(test_gpu().index);
   options.share_gpu = cuda_device_count() < place.ranks && !std::getenv("AB_TEST_FAKE_GPU");
   auto bootstrap = launched_by_mpi() ? make_mpi_bootstrap(options)
                                      : make_rendezvous({place.rank, place.ranks, place.address, options.timeout});

@@ -57,7 +57,8 @@ GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computatio
 
 std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options) {
   if (transport == Transport::mpi) return make_mpi_comm(options);
-  const Device device = choose_device(config.device);  // one that is not there is refused before anyone waits for it
+  const Device device = choose_device(config.device);  // what is not there is refused before anyone waits for it
+  check_nccl(device.index);
   return make_nccl_comm(find_each_other(config, options), device.index, options);
 }
 

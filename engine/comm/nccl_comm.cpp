@@ -270,9 +270,11 @@ std::vector<int> nodes_of(const std::vector<Introduction>& ranks) {
 
 }  // namespace
 
+void check_nccl(int device_index) { check_cuda_device(device_index); }
+
 std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index,
                                      const CommOptions& options) {
-  check_cuda_device(device_index);
+  check_nccl(device_index);
   const int rank = bootstrap->rank(), ranks = bootstrap->ranks();
   if (options.share_gpu)
     for (const auto& [name, value] : nccl_sharing_environment(rank)) setenv(name.c_str(), value.c_str(), 1);

@@ -15,6 +15,10 @@
 
 namespace ab {
 
+/// Throws Error(communication) when this build has no NCCL, or the machine no such GPU: to be asked before ranks wait for
+/// each other.
+void check_nccl(int device_index);
+
 /// Collective. The world of the processes that `bootstrap` has joined, each with the GPU `device_index` of its
 /// machine; its thread is the one that calls this. Collectives run on a stream of their own beside that thread's, in
 /// one order for all groups; they take tensors on that GPU, and copy those in host memory there and back without
