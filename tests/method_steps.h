@@ -71,7 +71,7 @@ class Steps {
       : config_(config),
         world_(world),
         model_(make_model(make_model_spec(config, 10, 8))),
-        optimizer_(make_optimizer(config, inventory_of(*model_).params)),
+        optimizer_(make_optimizer(config, inventory_of(*model_).params, &world)),
         schedule_(make_schedule(config, 5)),
         strategy_(find_method(config.method).make(config, *model_, world, schedule_)),
         state_{0, *optimizer_} {

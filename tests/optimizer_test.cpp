@@ -182,10 +182,10 @@ TEST(Lars, IsTheSameByATeamOfThreads) {
     const std::int64_t tensor_of_slice[] = {0, 0};
     std::vector<double> squares(4, kNaN);
     float rate = 0;
-    const LarsTable table{&tensor, 1, tensor_of_slice, squares.data(), &rate};
+    const LarsTable table{&tensor, tensor_of_slice, squares.data(), &rate};
     const LarsRule rule{.learning_rate = 0.1f, .momentum = 0.9f, .trust = 0.5, .epsilon = 1e-9, .norm = nullptr};
-    run_rows_in_threads(lanes, 2, kernels::LarsSquares{slices.data(), squares.data()});
-    kernels::LarsRate{slices.data(), table, rule}(0);
+    run_rows_in_threads(lanes, 2, kernels::LarsSquares{slices.data(), squares.data(), 0});
+    kernels::LarsRate{slices.data(), table, rule, 0}(0);
     run_rows_in_threads(lanes, 2, kernels::LarsUpdate{slices.data(), table, rule});
     std::vector<double> results = value.to_doubles();
     for (const double m : first.to_doubles()) results.push_back(m);

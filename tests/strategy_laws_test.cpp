@@ -215,6 +215,30 @@ TEST_P(Laws, AWorldThatCannotBeUsedIsRefusedBeforeAnything) {
   EXPECT_THROW(plan_run(small_run(method(), unusable), {.world_size = 3}), Error);
 }
 
+TEST_P(Laws, SharedRatesOfLarsAreThoseThatEveryRankWouldFind) {
+  TrainConfig config = small_run(method(), laws().small);
+  config.optimizer = "lars";
+  config.lr = 0.5;
+  config.lars_share_rates = true;
+  if (!method().averages_gradients) {
+    EXPECT_THROW(check_run(config, method(), 2), Error);
+    EXPECT_THROW(plan_run(config, {.world_size = 2}), Error);
+    return;
+  }
+  for (const int ranks : {1, 3, 5}) {
+    SCOPED_TRACE(ranks);
+    const Outcome shared = train_on_threads(config, ranks);
+    expect_one_finite_model(shared);
+    EXPECT_EQ(plan_run(config, {.world_size = ranks}).summary.wire_bytes_by_rank, shared.summary.wire_bytes_by_rank);
+    TrainConfig alone = config;
+    alone.lars_share_rates = false;
+    const Outcome each = train_on_threads(alone, ranks);
+    EXPECT_EQ(shared.losses, each.losses);
+    EXPECT_TRUE(shared.models == each.models);
+    EXPECT_EQ(ranks > 1, shared.summary.wire_bytes_by_rank > each.summary.wire_bytes_by_rank);
+  }
+}
+
 // --- Strategies step by step, on images that differ from rank to rank.
 
 std::vector<Tensor> parameters_of(Layer& model) {

@@ -172,6 +172,9 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("lars_trust", &T::lars_trust, 0, 1000,
            "lars: share of a weight's norm that an update at learning rate 1 changes it by")
       .above_low = true;
+  s.value("lars_share_rates", &T::lars_share_rates,
+          "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
+          "average gradients in every step");
   s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
   s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
   s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;

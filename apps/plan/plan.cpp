@@ -17,6 +17,7 @@
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"
+#include "layers/model_sizes.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -98,6 +99,10 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.every_evaluation.push_back({.bytes = kEvaluationBytes, .times = evaluations});
   ExtraCollective ask{.bytes = StopAgreement::kBytes, .label = StopAgreement::kLabel, .phase = StopAgreement::kLabel};
   run.every_step.push_back(ask);
+  if (config.lars_share_rates) {
+    const auto tensors = static_cast<std::int64_t>(sizes_of(model).gradients().size());
+    run.every_step.push_back({.what = Collective::all_gather, .bytes = 4 * tensors});
+  }
   ask.times = evaluations * evaluation_batches(data.test, data.image_size, world_size);
   run.every_evaluation_but_last.push_back(ask);
   add_sync_bn(config, model, run);

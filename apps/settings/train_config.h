@@ -71,8 +71,9 @@ struct TrainConfig {
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 5e-4;
-  bool decay_vectors = true;  ///< weight decay on biases and norms too
-  double lars_trust = 0.001;  ///< LarsOptions::trust
+  bool decay_vectors = true;      ///< weight decay on biases and norms too
+  double lars_trust = 0.001;      ///< LarsOptions::trust
+  bool lars_share_rates = false;  ///< LarsOptions::sharing
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;

@@ -72,19 +72,32 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
 
 namespace {
 
-std::unique_ptr<Optimizer> make_chosen(const TrainConfig& config, std::vector<Param*> params) {
+std::unique_ptr<Optimizer> make_chosen(const TrainConfig& config, std::vector<Param*> params, Comm* world) {
   if (config.optimizer == "adamw")
     return make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay});
   if (config.optimizer == "lars")
-    return make_lars(std::move(params),
-                     {.momentum = config.momentum, .weight_decay = config.weight_decay, .trust = config.lars_trust});
+    return make_lars(std::move(params), {.momentum = config.momentum,
+                                         .weight_decay = config.weight_decay,
+                                         .trust = config.lars_trust,
+                                         .sharing = config.lars_share_rates ? world : nullptr});
   return make_sgd(std::move(params), {config.momentum, config.weight_decay, config.nesterov});
+}
+
+void check_shared_rates(const TrainConfig& config, const Method& method) {
+  if (!config.lars_share_rates) return;
+  AB_CHECK(config.optimizer == "lars", "--lars-share-rates is for the optimizer lars, not {}", config.optimizer);
+  AB_CHECK(
+      method.averages_gradients,
+      "--lars-share-rates needs a method that averages the gradients of all ranks in every step, which {} does not "
+      "promise",
+      method.name);
 }
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params) {
-  auto optimizer = make_chosen(config, std::move(params));
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world) {
+  check_shared_rates(config, find_method(config.method));
+  auto optimizer = make_chosen(config, std::move(params), world);
   optimizer->set_max_grad_norm(config.max_grad_norm);
   optimizer->set_decay_vectors(config.decay_vectors);
   optimizer->set_skip_overflow(precision_named(config.precision) == Precision::fp16);
@@ -94,6 +107,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
 void check_run(const TrainConfig& config, const Method& method, int world_size) {
   AB_CHECK((config.steps > 0) != (config.epochs > 0), "a run takes either epochs or steps, got {} and {}",
            config.epochs, config.steps);
+  check_shared_rates(config, method);
   ModelSpec spec = make_model_spec(config, 10, config.image_size > 0 ? config.image_size : 32);
   spec.draw = false;  // for its names and shapes alone
   const std::unique_ptr<Layer> model = make_model(spec);

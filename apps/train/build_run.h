@@ -33,7 +33,8 @@ std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_p
 std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
 
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
-std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params);
+/// `world`: the ranks that may share out its work; null: none.
+std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world = nullptr);
 /// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked
 /// before anything is loaded or written.
 void check_run(const TrainConfig& config, const Method& method, int world_size);

@@ -12,7 +12,7 @@ Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, c
     : device(choose_device(config.device)), precision(precision_named(config.precision)), model(std::move(start)) {
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
   if (!model) model = make_model(spec, device);
-  optimizer = make_optimizer(config, inventory_of(*model).params);
+  optimizer = make_optimizer(config, inventory_of(*model).params, &world);
   if (precision == Precision::fp16) loss_scale.emplace();
   strategy = method.make(config, *model, world, schedule);
   if (config.ema_decay > 0) {

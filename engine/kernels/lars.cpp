@@ -3,9 +3,13 @@
 
 namespace ab {
 
+void find_rates(const SliceTable& table, const LarsTable& tensors, const LarsRange& range, const LarsRule& rule) {
+  for_each_row(table.device, range.end_slice - range.first_slice, kSliceElements,
+               kernels::LarsSquares{table.slices, tensors.squares, range.first_slice});
+  for_each_index(table.device, range.end - range.first, kernels::LarsRate{table.slices, tensors, rule, range.first});
+}
+
 void update_all(const SliceTable& table, const LarsTable& tensors, const LarsRule& rule) {
-  for_each_row(table.device, table.count, kSliceElements, kernels::LarsSquares{table.slices, tensors.squares});
-  for_each_index(table.device, tensors.count, kernels::LarsRate{table.slices, tensors, rule});
   for_each_row(table.device, table.count, kSliceElements, kernels::LarsUpdate{table.slices, tensors, rule});
 }
 

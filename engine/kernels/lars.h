@@ -5,6 +5,7 @@
 // norm, so that large batches can take large learning rates.
 //   λ = trust · ‖w‖ / (‖g‖ + wd · ‖w‖ + ε)     v ← momentum · v + λ · (g + wd · w)     w ← w − lr · v
 // λ = 1 for tensors that do not adapt (biases, norms), and where ‖w‖ or ‖g‖ is zero. Norms and rates stay on the device.
+// A rank may work out the rates of some tensors only, and have the others from those that did (engine/optim/lars.cpp).
 
 #include "engine/kernels/lanes.h"
 #include "engine/kernels/optim.h"
@@ -24,21 +25,30 @@ struct LarsTensor {
 };
 struct LarsTable {
   const LarsTensor* tensors;
-  std::int64_t count;
   const std::int64_t* tensor_of_slice;
   double* squares;  ///< of each slice, Σ g² and Σ w²
   float* rates;     ///< λ of each tensor
 };
 
+/// Tensors [first, end) and their slices.
+struct LarsRange {
+  std::int64_t first, end, first_slice, end_slice;
+};
+
+/// λ of the tensors of a range.
+void find_rates(const SliceTable& table, const LarsTable& tensors, const LarsRange& range, const LarsRule& rule);
+/// All slices, by the λ of their tensors.
 void update_all(const SliceTable& table, const LarsTable& tensors, const LarsRule& rule);
 
 namespace kernels {
 
-/// squares[2 · slice …] = Σ g², Σ w² of one slice.
+/// squares[2 · slice …] = Σ g², Σ w² of one slice; row 0 is slice `first`.
 struct LarsSquares {
   const ParamSlice* slices;
   double* squares;
+  std::int64_t first;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    row += first;
     const ParamSlice& slice = slices[row];
     const auto square = [](double v) { return v * v; };
     const double g = lane_sum<double>(team, slice.count, square, slice.grad);
@@ -47,12 +57,14 @@ struct LarsSquares {
   }
 };
 
-/// The rate of one tensor.
+/// The rate of one tensor, counted from `first_tensor`.
 struct LarsRate {
   const ParamSlice* slices;
   LarsTable table;
   LarsRule rule;
+  std::int64_t first_tensor;
   AB_HD void operator()(std::int64_t i) const {
+    i += first_tensor;
     const LarsTensor tensor = table.tensors[i];
     double g = 0, w = 0;
     for (std::int64_t s = tensor.first; s < tensor.end; ++s) g += table.squares[2 * s], w += table.squares[2 * s + 1];

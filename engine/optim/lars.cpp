@@ -25,11 +25,12 @@ class Lars final : public Optimizer {
     find_tensors(slices);
     const LarsRule rule{static_cast<float>(learning_rate), static_cast<float>(options_.momentum), options_.trust,
                         options_.epsilon, norm};
-    update_all(slices,
-               {static_cast<const LarsTensor*>(tensors_.raw()), static_cast<std::int64_t>(known_.size()),
-                static_cast<const std::int64_t*>(tensor_of_slice_.raw()), squares_.data<double>(),
-                rates_.data<float>()},
-               rule);
+    const LarsTable tensors{static_cast<const LarsTensor*>(tensors_.raw()),
+                            static_cast<const std::int64_t*>(tensor_of_slice_.raw()), squares_.data<double>(),
+                            rates_.data<float>()};
+    find_rates(slices, tensors, own_, rule);
+    if (options_.sharing) options_.sharing->all_gather_v(rates_.slice(own_.first, own_.end).clone(), rates_, counts_);
+    update_all(slices, tensors, rule);
   }
 
  private:
@@ -55,14 +56,37 @@ class Lars final : public Optimizer {
       tensors.push_back({first, end, adapts});
     }
     AB_ASSERT(static_cast<std::int64_t>(tensor_of_slice.size()) == slices.count);
+    share_out(tensors);
     tensors_ = on_device(tensors, slices.device);
     tensor_of_slice_ = on_device(tensor_of_slice, slices.device);
     squares_ = Tensor({2 * slices.count}, DType::float64, slices.device);
     rates_ = Tensor({static_cast<std::int64_t>(tensors.size())}, DType::float32, slices.device);
   }
 
+  /// A tensor belongs to the rank in whose equal part of all slices its middle lies.
+  void share_out(const std::vector<LarsTensor>& tensors) {
+    const int ranks = options_.sharing ? options_.sharing->size() : 1,
+              own = options_.sharing ? options_.sharing->rank() : 0;
+    const std::int64_t slices = tensors.empty() ? 0 : tensors.back().end;
+    counts_.assign(static_cast<std::size_t>(ranks), 0);
+    own_ = {};
+    std::int64_t tensor = 0, slice = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const LarsRange before{tensor, tensor, slice, slice};
+      for (; tensor < std::ssize(tensors); ++tensor) {
+        const LarsTensor& next = tensors[static_cast<std::size_t>(tensor)];
+        if ((next.first + next.end) * ranks >= 2 * slices * (rank + 1) && rank + 1 < ranks) break;
+        slice = next.end;
+      }
+      counts_[static_cast<std::size_t>(rank)] = tensor - before.first;
+      if (rank == own) own_ = {before.first, tensor, before.first_slice, slice};
+    }
+  }
+
   LarsOptions options_;
   std::vector<Known> known_;
+  LarsRange own_{};                   ///< what this rank works out
+  std::vector<std::int64_t> counts_;  ///< tensors of each rank
   Tensor tensors_, tensor_of_slice_, squares_, rates_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/autograd/param.h"
+#include "engine/comm/comm.h"
 #include "engine/io/state_dict.h"
 #include "engine/optim/update_table.h"
 
@@ -103,6 +104,10 @@ struct LarsOptions {
   double weight_decay = 5e-4;
   double trust = 0.001;  ///< share of a tensor's norm that an update at rate 1 changes it by
   double epsilon = 1e-9;
+  /// Each of these ranks works out the rates of a share of the tensors, alike in elements, and all gather them: 4 bytes a
+  /// tensor and update (PTO; Shi et al. 2021, arXiv 2010.10458). Right only where all of them hold equal parameters and
+  /// gradients, and take part in every update. Null: each works out all.
+  Comm* sharing = nullptr;
 };
 /// LARS (You, Gitman, Ginsburg 2017, arXiv 1708.03888; engine/kernels/lars.h). Vectors are updated as by SGD.
 std::unique_ptr<Optimizer> make_lars(std::vector<Param*> params, const LarsOptions& options);
