@@ -20,11 +20,6 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
         "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but there has to be a step before the first, between "
         "two, and after the last",
         share, total_steps, cut);
-    AB_CHECK(
-        cut - before >= gather_steps_,
-        "--ab.cut-at {}: in a run of {} steps that is a cut after {}, {} after the start or the cut before, but {} steps "
-        "are to be observed (--ab.gather-steps)",
-        share, total_steps, cut, cut - before, gather_steps_);
     cuts_.push_back(cut);
     before = cut;
   }

@@ -14,8 +14,8 @@ class CutSchedule {
  public:
   /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps, comes a
   /// step later: running statistics of batch norm need some steps to follow (where every step is validated, they are not
-  /// given any). Throws Error(config) when there are fewer
-  /// steps before a cut than are to be observed, or none after the last.
+  /// given any). Where fewer steps lie before a cut than are to be observed, all of them are. Throws Error(config) when
+  /// there is no step before a cut, or none after the last.
   CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps, std::int64_t evaluation_period);
 
   /// How many cuts have been made once `step` updates are done.

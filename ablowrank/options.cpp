@@ -50,7 +50,18 @@ void AbOptions::validate_both() const {
       schedule == PhaseSchedule{} && sync == AbOptions{}.sync && gradient_scope == AbOptions{}.gradient_scope &&
           gauge == AbOptions{}.gauge && group_size == AbOptions{}.group_size,
       "--ab.train both has no groups and no cycles: leave warmup-steps, cycle-steps, full-rank-steps, lr-rebound-steps, "
-      "paper-schedule, cut-at-warmup, sync, setup, gauge and group-size as they are");
+      "paper-schedule, cut-at-warmup, sync, setup, gauge and group-size as they are, or give --ab.train groups");
+  const RankPolicy defaults;
+  const auto only_for = [&](RankPolicy::Kind kind, auto RankPolicy::*member, const char* flag, const char* word) {
+    AB_CHECK(rank_policy.kind == kind || rank_policy.*member == defaults.*member,
+             "--ab.{} is for --ab.rank-policy {}, which has not been chosen", flag, word);
+  };
+  only_for(RankPolicy::Kind::ratio, &RankPolicy::ratio, "ratio", "ratio");
+  only_for(RankPolicy::Kind::energy, &RankPolicy::energy, "energy", "energy");
+  only_for(RankPolicy::Kind::sigma_cutoff, &RankPolicy::cutoff, "sigma-cutoff", "sigma-cutoff");
+  only_for(RankPolicy::Kind::fixed, &RankPolicy::fixed, "fixed-rank", "fixed");
+  only_for(RankPolicy::Kind::loss_share, &RankPolicy::loss_share, "loss-share", "loss-share");
+  only_for(RankPolicy::Kind::loss_budget, &RankPolicy::budget, "budget", "loss-budget");
   AB_CHECK(rest == Rest::drop, "--ab.rest keep is for --ab.train groups: after a cut the factors are the model");
   AB_CHECK(moments != MomentCarry::truncate, "--ab.moments truncate is for --ab.train groups");
 }

@@ -101,7 +101,7 @@ TEST_F(CliTest, BrokenDataIsExitThree) {
 }
 
 TEST_F(CliTest, GroupsThatDoNotFitAreExitTwo) {
-  expect_failure(tiny_train("o", "--method ab --ranks 2 --ab.group-size 3"), 2, "group");
+  expect_failure(tiny_train("o", "--method ab --ab.train groups --ranks 2 --ab.group-size 3"), 2, "group");
   EXPECT_FALSE(fs::exists(path("o/summary.json")));
 }
 
@@ -122,9 +122,10 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
             read_file(path("again/model.safetensors"), ErrorKind::data));
   EXPECT_EQ(run(tiny_train("dense", "--ranks 2 --overwrite")).exit_code, 0);
 
-  const Outcome low_rank = run(tiny_train("ab",
-                                          "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
-                                          "--ab.full-rank-steps 1 --ab.ratio 0.25"));
+  const Outcome low_rank =
+      run(tiny_train("ab",
+                     "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 "
+                     "--ab.full-rank-steps 1 --ab.ratio 0.25"));
   ASSERT_EQ(low_rank.exit_code, 0) << low_rank.err;
 
   for (const char* name : {"dense", "ab"}) {
@@ -199,7 +200,7 @@ TEST_F(CliTest, InspectPrintsNoControlCharactersOfAFile) {
 
 TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   const std::string ab =
-      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
+      "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
       "--width 0.25";
   ASSERT_EQ(run(tiny_train("ab", ab)).exit_code, 0);
   const std::string data = " --data-dir " + path("data");
@@ -240,7 +241,8 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
 TEST_F(CliTest, PythonReadsAModelWithItsFactorsMultiplied) {
   if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "this system has no Python with NumPy";
   const std::string train = tiny_train(
-      "ab", "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
+      "ab",
+      "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
   ASSERT_EQ(run(replaced(train, "--model mlp", "--model resnet20")).exit_code, 0);
   ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged")).exit_code, 0);
   const std::string script = fmt::format(

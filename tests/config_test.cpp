@@ -225,8 +225,8 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
 }
 
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
-  const TrainConfig no_factors =
-      resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
+  const TrainConfig no_factors = resolve_train_config(
+      {{"method", "ab"}, {"ab.train", "groups"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run(no_factors, find_method("ab"), 2); }),
                        "leaves no step for the factors"));
   EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
@@ -252,6 +252,21 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(from_toml(to_toml(changed)), changed);
   // A preset on the command line takes the place of the file's.
   EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
+}
+
+TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
+  EXPECT_EQ(ab_of(from_toml("")).train, TrainedFactors::both);
+  const AbSettings groups = ab_of(from_toml("[ab]\nratio = 0.25\ntrain = \"groups\"\n"));
+  EXPECT_EQ(groups.preset, "groups");
+  EXPECT_EQ(groups.rank_policy.kind, RankPolicy::Kind::ratio);
+  EXPECT_EQ(groups.rank_policy.ratio, 0.25);
+  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "groups"}}, "")), ab_preset("groups"));
+  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "groups"}}, "")), ab_preset("paper"));
+  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "both"}}, "")), AbSettings{});
+  // Saved when there were groups alone.
+  EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
+            TrainedFactors::groups);
+  EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"default\"\n")).train, TrainedFactors::both) << "written by somebody";
 }
 
 TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {

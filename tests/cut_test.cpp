@@ -342,16 +342,20 @@ TEST(LossRanks, ABudgetIsSpentWhereTheLossDependsOnIt) {
 // --- When, and all of it together.
 
 TEST(CutScheduleTest, CutsAtSharesOfTheRunButNeverRightBeforeAValidation) {
+  const auto observed_of = [](const CutSchedule& schedule) {
+    std::vector<std::int64_t> observed;
+    for (std::int64_t step = 0; step < 100; ++step)
+      if (schedule.observes_at(step)) observed.push_back(step);
+    return observed;
+  };
   const CutSchedule schedule({.at = {0.25, 0.5}, .gather_steps = 3}, true, 100, 50);
   EXPECT_EQ(schedule.cuts(), (std::vector<std::int64_t>{25, 51}));
   EXPECT_EQ(schedule.cuts_until(24), 0u);
   EXPECT_EQ(schedule.cuts_until(25), 1u);
   EXPECT_EQ(schedule.cuts_until(51), 2u);
-  std::vector<std::int64_t> observed;
-  for (std::int64_t step = 0; step < 100; ++step)
-    if (schedule.observes_at(step)) observed.push_back(step);
-  EXPECT_EQ(observed, (std::vector<std::int64_t>{22, 23, 24, 48, 49, 50}));
-  EXPECT_THROW(CutSchedule({.at = {0.001}}, true, 100, 50), Error);
+  EXPECT_EQ(observed_of(schedule), (std::vector<std::int64_t>{22, 23, 24, 48, 49, 50}));
+  const CutSchedule close({.at = {0.02, 0.04}, .gather_steps = 3}, true, 100, 50);
+  EXPECT_EQ(observed_of(close), (std::vector<std::int64_t>{0, 1, 2, 3})) << "all that there are";
   EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, true, 100, 50), Error);
   EXPECT_THROW(CutSchedule({.at = {0.999}}, true, 100, 50), Error);
 }

@@ -527,7 +527,7 @@ TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
 }
 
 TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
-  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.warmup-steps 1";
+  const std::string flags = "--device cuda --deterministic --method ab --ab.train groups --ranks 2 --ab.warmup-steps 1";
   std::vector<std::string> files;
   for (const char* name : {"once", "again"}) {
     const testing::Outcome outcome = run(tiny_train(name, flags));
@@ -539,7 +539,9 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
 }
 
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
-  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.warmup-steps 1")).exit_code, 0);
+  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ab.train groups --ranks 2 --ab.warmup-steps 1"))
+                .exit_code,
+            0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;

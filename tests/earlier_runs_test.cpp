@@ -46,7 +46,7 @@ TEST_P(EarlierRuns, HaveSettingsThatMeanTheSame) {
   EXPECT_EQ(config.schedule, LrSchedule::Kind::cosine);
   const AbSettings& ab = ab_settings(config);
   if (config.method != "ab") {
-    AbSettings defaults;
+    AbSettings defaults = ab_preset("groups");
     defaults.rank_policy.multiple = 1;  // as it was then
     EXPECT_EQ(ab, defaults);
     return;

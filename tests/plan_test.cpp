@@ -45,6 +45,7 @@ TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
   config.lr = 1e-4;
   config.bucket_mb = 0.002;
   config.eval_every = 0;
+  ab_settings(config) = ab_preset("groups");
   ab_settings(config).schedule.warmup_steps = 3;
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
@@ -441,7 +442,7 @@ using ab::testing::contains;
 
 TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   const std::string flags =
-      "--ranks 3 --ranks-per-node 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
+      "--ranks 3 --ranks-per-node 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
       "1 "
       "--ab.ratio 0.25";
   ASSERT_EQ(run(tiny_train("run", flags)).exit_code, 0);
@@ -475,8 +476,8 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
   for (const char* policy : {"loss-share --ab.loss-share 0.9", "loss-budget --ab.budget 0.7",
                              "energy --ab.energy 0.97 --ab.directions weight"}) {
     SCOPED_TRACE(policy);
-    const std::string flags = fmt::format(
-        "--overwrite --ranks 3 --method ab --ab.train both --ab.gather-steps 1 --ab.rank-policy {}", policy);
+    const std::string flags =
+        fmt::format("--overwrite --ranks 3 --method ab --ab.gather-steps 1 --ab.rank-policy {}", policy);
     const auto trained = run(tiny_train("run", flags));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     const auto planned = [&](const std::string& more) {
@@ -511,13 +512,14 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --world 0", 2, "--world");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
   expect_failure("plan --ratio 0.5", 2, "give --method ab too");
-  expect_failure("plan --method ab --ab.cut-at 0.4", 2, "are for --ab.train both");
-  expect_failure("plan --method ab --ab.rank-policy loss-share", 2, "give --ab.train both");
-  expect_failure("plan --method ab --ab.train both --ab.cycle-steps 50", 2, "has no groups and no cycles");
-  expect_failure("plan --method ab --ab.train both --ab.full-rank-method local", 2, "can begin with dense, powersgd");
-  expect_failure("plan --method ab --ab.train both --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
-  expect_failure("plan --method ab --ab.train both --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
-  expect_failure("plan --method ab --ab.train both --steps 30 --ab.cut-at 0.1", 2, "are to be observed");
+  expect_failure("plan --method ab --ab.train groups --ab.cut-at 0.4", 2, "are for --ab.train both");
+  expect_failure("plan --method ab --ab.train groups --ab.rank-policy loss-share", 2, "give --ab.train both");
+  expect_failure("plan --method ab --ab.cycle-steps 50", 2, "has no groups and no cycles");
+  expect_failure("plan --method ab --ab.full-rank-method local", 2, "can begin with dense, powersgd");
+  expect_failure("plan --method ab --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
+  expect_failure("plan --method ab --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
+  expect_failure("plan --method ab --steps 30 --ab.cut-at 0.99", 2, "there has to be a step before the first");
+  expect_failure("plan --method ab --ab.ratio 0.25", 2, "--ab.ratio is for --ab.rank-policy ratio");
   expect_failure("plan --network bandwidth=0Gbps", 2, "--network: bandwidth must be above 0");
   expect_failure("plan --network latency=4", 2, "--network: latency needs a number and a unit");
   expect_failure("plan --network speed=4ms", 2, "--network: 'speed=4ms' is none of");
@@ -528,8 +530,9 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
   expect_failure("plan --overwrite", 2, "--overwrite");
   expect_failure("plan --method ab --ratio 0.5 --ranks-from x", 2, "--ranks-from");
-  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --ranks-from");
-  expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
+  expect_failure("plan --method ab --ab.train groups --ab.rank-policy sigma-cutoff", 2,
+                 "give --ratio, or --ranks-from");
+  expect_failure("plan --method ab --ab.train groups --ranks 2 --ab.group-size 3", 2, "group");
   expect_failure("plan --world 60000 --batch-size 128", 2, "less than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");

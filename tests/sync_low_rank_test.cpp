@@ -335,6 +335,12 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({16, 17}, 4, 2).r, 4) << "2 · 4 · 33 = 264 < 272";
   EXPECT_EQ(acp_sizes({16, 16}, {.rank = 4}).r, 4) << "one factor at a time";
   EXPECT_EQ(low_rank_sizes({3, 1000}, 4, 0).r, 3);
+  EXPECT_EQ(powersgd_sizes({64, 3, 3, 64}, {.rank = 4}).r, 4);
+  EXPECT_EQ(powersgd_sizes({64, 3, 3, 64}, {.rank = 4, .ratio = 0.25}).r, 16) << "of 64, not of 576";
+  EXPECT_EQ(powersgd_sizes({576, 64}, {.ratio = 0.25}).r, 16);
+  EXPECT_EQ(powersgd_sizes({3, 1000}, {.ratio = 0.1}).r, 1);
+  EXPECT_EQ(powersgd_sizes({64, 576}, {.ratio = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
+  EXPECT_EQ(powersgd_sizes({64}, {.ratio = 0.25}).r, 0);
 }
 
 // --- Kernels.

@@ -18,7 +18,7 @@ class TransportTest : public testing::ProgramTest {
   std::string train(const std::string& out, const std::string& more) const {
     return fmt::format(
         "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --lr 0.01 --log-every 1 "
-        "--method ab --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
+        "--method ab --ab.train groups --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
         small_cifar(), path(out), more);
   }
 };

@@ -86,6 +86,15 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
   }
 }
 
+/// Adds what the settings stand for that were not there yet when a configuration was saved.
+void add_settings_of_then(const std::string& name, std::vector<GivenValue>& values) {
+  std::set<std::string> tables, given;
+  for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
+  for (const Setting& setting : train_settings())
+    if (!setting.before.empty() && tables.contains(setting.table()) && !given.contains(setting.key))
+      values.push_back({&setting, setting.before, name});
+}
+
 std::vector<GivenValue> parse_config(const std::string& text, const std::string& file) {
   std::vector<GivenValue> values;
   try {
@@ -93,6 +102,7 @@ std::vector<GivenValue> parse_config(const std::string& text, const std::string&
   } catch (const toml::parse_error& problem) {
     throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }
+  if (text.starts_with(kSavedConfigBegins)) add_settings_of_then(file, values);
   return values;
 }
 

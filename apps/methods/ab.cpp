@@ -27,7 +27,7 @@ void declare_both(const Section<AbSettings>& s) {
   cut.numbers("cut_keep", &CutOptions::keep, 0, 65536,
               "what each cut keeps, in place of the rank policy's own number (loss_share, budget, ratio, ...)");
   cut.number("gather_steps", &CutOptions::gather_steps, 1, kMany,
-             "steps before a cut in which outputs and their gradients are observed");
+             "steps before a cut in which outputs and their gradients are observed, as far as there are so many");
   cut.choice(
       "directions", &CutOptions::directions, {{"loss", Directions::loss}, {"weight", Directions::weight}},
       "directions that a cut keeps: those of the outputs that the loss depends on most, or of the largest singular "
@@ -39,25 +39,38 @@ void declare_both(const Section<AbSettings>& s) {
   s.value("full_rank_method", &AbSettings::full_rank_method, "train both: the method that trains until the first cut");
 }
 
-void declare(std::vector<Setting>& settings) {
-  auto s = method_section<AbSettings>(settings, kName, "AB-training (method ab)");
-  auto schedule = s.part(&AbSettings::schedule);
-  auto policy = s.part(&AbSettings::rank_policy);
-
-  Setting& preset =
-      s.name("preset", &AbSettings::preset, ab_preset_names(),
-             "where the other ab settings start from: our own choice, or those of an experiment that the authors "
-             "released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from ours");
+/// Where the others start from.
+void declare_start(const Section<AbSettings>& s) {
+  Setting& preset = s.name(
+      "preset", &AbSettings::preset, ab_preset_names(),
+      "where the other ab settings start from: both factors on all ranks; or the paper's groups, as we choose or as an "
+      "experiment that the authors released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from "
+      "the default");
   preset.set = [](TrainConfig& config, const Value& name) {
     ab_settings(config) = ab_preset(std::get<std::string>(name));
   };
   preset.brings_defaults = true;
   preset.shown_word = "paper";
 
-  s.choice(
-      "train", &AbSettings::train, {{"groups", TrainedFactors::groups}, {"both", TrainedFactors::both}},
-      "A or B by group, in cycles that rejoin (the paper); or full rank first, then a cut, and both factors on all "
-      "ranks");
+  Setting& train = s.choice(
+      "train", &AbSettings::train, {{"both", TrainedFactors::both}, {"groups", TrainedFactors::groups}},
+      "full rank first, then a cut, and both factors on all ranks; or A or B by group, in cycles that rejoin (the paper), "
+      "which is preset groups unless another is given");
+  train.set = [](TrainConfig& config, const Value& word) {
+    const bool groups = std::get<std::string>(word) == "groups";
+    AbSettings& ab = ab_settings(config);
+    if ((ab.train == TrainedFactors::groups) != groups) ab = ab_preset(groups ? "groups" : "default");
+  };
+  train.brings_defaults = true;
+  train.before = "groups";
+}
+
+void declare(std::vector<Setting>& settings) {
+  auto s = method_section<AbSettings>(settings, kName, "AB-training (method ab)");
+  declare_start(s);
+  auto schedule = s.part(&AbSettings::schedule);
+  auto policy = s.part(&AbSettings::rank_policy);
+
   schedule.number("warmup_steps", &PhaseSchedule::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
   schedule.number("cycle_steps", &PhaseSchedule::cycle_steps, 2, kMany,
                   "S: steps from one synchronisation to the next");
@@ -294,26 +307,29 @@ AbOptions ab_options(const TrainConfig& config) {
 }
 
 Method ab_method() {
-  return {.name = kName,
-          .declare = declare,
-          .settle = settle,
-          .check = check,
-          .make = make,
-          .plan = plan,
-          .has_ranks = true,
-          .laws = {{.small = "warmup_steps = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
-                    .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
-                    .lossless = "warmup_steps = 1000000",
-                    .unusable_by_three = "group_size = 4"},
-                   {.variant = "both",
-                    .small = "train = \"both\"\ncut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
-                             "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
-                    .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
-                    .lossless = "train = \"both\"\ncut_at = []"},
-                   {.variant = "both_by_weight",
-                    .small = "train = \"both\"\ncut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
-                             "directions = \"weight\"\nfinal_model = \"dense\"\nfull_rank_method = \"powersgd\"",
-                    .phases = {"warmup", "compressed", "split", "low-rank"}}}};
+  return {
+      .name = kName,
+      .declare = declare,
+      .settle = settle,
+      .check = check,
+      .make = make,
+      .plan = plan,
+      .has_ranks = true,
+      .laws = {
+          {.variant = "groups",
+           .small = "train = \"groups\"\nwarmup_steps = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
+           .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
+           .lossless = "train = \"groups\"\nwarmup_steps = 1000000",
+           .unusable_by_three = "train = \"groups\"\ngroup_size = 4"},
+          {.variant = "both",
+           .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
+                    "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
+           .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
+           .lossless = "cut_at = []"},
+          {.variant = "both_by_weight",
+           .small = "cut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
+                    "directions = \"weight\"\nfinal_model = \"dense\"\nfull_rank_method = \"powersgd\"",
+           .phases = {"warmup", "compressed", "split", "low-rank"}}}};
 }
 
 }  // namespace ab

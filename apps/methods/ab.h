@@ -13,7 +13,12 @@
 namespace ab {
 
 struct AbSettings : AbOptions {
-  AbSettings() { rank_policy.multiple = 0; }  // what suits the device: rank_multiple()
+  /// Those of "default".
+  AbSettings() {
+    train = TrainedFactors::both;
+    rank_policy.kind = RankPolicy::Kind::loss_share;
+    rank_policy.multiple = 0;  // what suits the device: rank_multiple()
+  }
 
   std::string preset = "default";
   std::string full_rank_method = "dense";  ///< with TrainedFactors::both, until the first cut
@@ -24,10 +29,11 @@ struct AbSettings : AbOptions {
 inline AbSettings& ab_settings(TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 inline const AbSettings& ab_settings(const TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 
-/// Starting points: "default", "paper" (VGG16 on CIFAR-10), and one name for each experiment on ImageNet that the
-/// authors of arXiv 2405.01067 released with their code (github.com/Helmholtz-AI-Energy/AB-Training, April 2024).
+/// Starting points: "default" trains both factors; "groups" trains A or B by group as the paper does, with our own settings;
+/// "paper" (VGG16 on CIFAR-10), and one name for each experiment on ImageNet, are what the authors of arXiv 2405.01067
+/// released with their code (github.com/Helmholtz-AI-Energy/AB-Training, April 2024).
 const std::vector<std::string>& ab_preset_names();
-/// W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it ends,
+/// In those of the release W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it ends,
 /// which the release does not.
 AbSettings ab_preset(const std::string& name);
 

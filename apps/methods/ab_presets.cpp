@@ -30,7 +30,7 @@ constexpr ReleasedExperiment kReleased[] = {
 
 const std::vector<std::string>& ab_preset_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all{"default"};
+    std::vector<std::string> all{"default", "groups"};
     for (const ReleasedExperiment& experiment : kReleased) all.push_back(experiment.name);
     return all;
   }();
@@ -40,6 +40,9 @@ const std::vector<std::string>& ab_preset_names() {
 AbSettings ab_preset(const std::string& name) {
   AbSettings ab;
   ab.preset = name;
+  if (name == "default") return ab;
+  ab.train = TrainedFactors::groups;
+  ab.rank_policy.kind = RankPolicy::Kind::ratio;
   for (const ReleasedExperiment& experiment : kReleased) {
     if (name != experiment.name) continue;
     ab.schedule = {experiment.warmup,       experiment.cycle,      experiment.full_rank, experiment.rebound,

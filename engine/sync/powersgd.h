@@ -22,11 +22,14 @@ namespace ab {
 
 struct PowerSgdOptions {
   std::int64_t rank = 4;           ///< r
+  double ratio = 0;                ///< above 0: r is this share of a gradient's smaller side, whatever `rank` says
   double min_rate = 2;             ///< gradients that shrink by less are exchanged in full
   std::int64_t warmup_steps = -1;  ///< dense_steps()
 
   bool operator==(const PowerSgdOptions&) const = default;
 };
+
+LowRankSizes powersgd_sizes(const Shape& shape, const PowerSgdOptions& options);
 
 class PowerSgdStrategy final : public CompressedGradients {
  public:

@@ -28,8 +28,9 @@ LIMIT_S = 240  # of one start: what takes longer hangs
 STOPPED = 75
 METHODS = {
     "dense": ["--method", "dense"],
-    "ab": ["--method", "ab", "--ab.group-size", "2", "--ab.warmup-steps", "4", "--ab.cycle-steps", "6",
-           "--ab.full-rank-steps", "2"],
+    "groups": ["--method", "ab", "--ab.train", "groups", "--ab.group-size", "2", "--ab.warmup-steps", "4",
+               "--ab.cycle-steps", "6", "--ab.full-rank-steps", "2"],
+    "both": ["--method", "ab", "--ab.cut-at", "0.3,0.7", "--ab.cut-keep", "0.9,0.8", "--ab.gather-steps", "3"],
 }
 
 
