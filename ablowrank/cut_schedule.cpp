@@ -14,7 +14,7 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
   std::int64_t before = 0;
   for (const double share : options.at) {
     std::int64_t cut = std::llround(share * static_cast<double>(total_steps));
-    if (cut % evaluation_period == 0) ++cut;
+    if (cut % evaluation_period == 0) cut += cut + 1 < total_steps ? 1 : -1;
     AB_CHECK(
         cut > before && cut < total_steps,
         "--ab.cut-at {}: in a run of {} steps that is a cut after {}, but there has to be a step before the first, between "

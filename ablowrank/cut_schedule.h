@@ -13,7 +13,7 @@ namespace ab {
 class CutSchedule {
  public:
   /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps, comes a
-  /// step later: running statistics of batch norm need some steps to follow (where every step is validated, they are not
+  /// step later, or earlier at the end of a run: running statistics of batch norm need some steps to follow (where every step is validated, they are not
   /// given any). Where fewer steps lie before a cut than are to be observed, all of them are. Throws Error(config) when
   /// there is no step before a cut, or none after the last.
   CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps, std::int64_t evaluation_period);

@@ -129,6 +129,7 @@ class DeviceTest : public testing::ProgramTest {
     config.batch_size = 4;
     config.lr = 1e-3;  // a larger one lets differences of rounding grow, and a real GPU rounds otherwise
     config.log_every = 1;
+    ab_settings(config) = ab_preset("groups");
     ab_settings(config).schedule.warmup_steps = 3;
     ab_settings(config).schedule.cycle_steps = 6;
     ab_settings(config).schedule.full_rank_steps = 2;

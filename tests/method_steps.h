@@ -46,6 +46,7 @@ inline TrainConfig small_run(const Method& method, const char* own, std::int64_t
   config.epochs = 0, config.steps = kSteps;
   config.batch_size = 2;
   config.lr = 0.02;
+  config.comm_dtype = DType::float32;
   config.bucket_mb = 0.02;
   config.eval_every = eval_every;
   config.log_every = 1;

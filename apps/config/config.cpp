@@ -159,9 +159,12 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   else run_wiring(config);
 }
 
-/// Whether the run uses the setting: one of all runs, or of its method.
+/// Whether the run uses the setting: one of all runs, of its method, or of the one that this uses.
 bool concerns(const Setting& setting, const TrainConfig& config) {
-  return setting.table().empty() || setting.table() == config.method;
+  const Method& method = find_method(config.method);
+  const char* const used = method.uses ? method.uses(config) : nullptr;
+  const std::string table = setting.table();
+  return table.empty() || table == method.name || (used && table == used);
 }
 
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.

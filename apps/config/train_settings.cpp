@@ -59,10 +59,7 @@ void declare_method(const Section<T>& s) {
   for (const Method& method : methods()) names.push_back(method.name);
   Setting& setting = s.name("method", &T::method, names, "how ranks keep their models together");
   setting.brings_defaults = true;
-  setting.set = [](TrainConfig& config, const Value& name) {
-    config.method = std::get<std::string>(name);
-    if (const Method& method = find_method(config.method); method.bring_defaults) method.bring_defaults(config);
-  };
+  setting.set = [](TrainConfig& config, const Value& name) { choose_method(config, std::get<std::string>(name)); };
 }
 
 void declare_ranks(std::vector<Setting>& all) {

@@ -12,6 +12,7 @@
 #include "ablowrank/loss_ranks.h"
 #include "ablowrank/split.h"
 #include "apps/methods/method.h"
+#include "apps/methods/powersgd.h"
 #include "apps/settings/nearest_name.h"
 
 namespace ab {
@@ -39,6 +40,16 @@ void declare_both(const Section<AbSettings>& s) {
   s.value("full_rank_method", &AbSettings::full_rank_method, "train both: the method that trains until the first cut");
 }
 
+/// All that a preset of AB-training stands for. Both factors come with 16-bit gradients, and with PowerSGD at a rank that
+/// costs no accuracy.
+void start_from(const std::string& preset, TrainConfig& config) {
+  AbSettings& ab = ab_settings(config) = ab_preset(preset);
+  if (config.method != kName) return;
+  const bool both = ab.train == TrainedFactors::both;
+  config.comm_dtype = both ? DType::bfloat16 : TrainConfig{}.comm_dtype;
+  powersgd_settings(config).ratio = both ? 0.25 : PowerSgdSettings{}.ratio;
+}
+
 /// Where the others start from.
 void declare_start(const Section<AbSettings>& s) {
   Setting& preset = s.name(
@@ -46,9 +57,7 @@ void declare_start(const Section<AbSettings>& s) {
       "where the other ab settings start from: both factors on all ranks; or the paper's groups, as we choose or as an "
       "experiment that the authors released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from "
       "the default");
-  preset.set = [](TrainConfig& config, const Value& name) {
-    ab_settings(config) = ab_preset(std::get<std::string>(name));
-  };
+  preset.set = [](TrainConfig& config, const Value& name) { start_from(std::get<std::string>(name), config); };
   preset.brings_defaults = true;
   preset.shown_word = "paper";
 
@@ -58,8 +67,8 @@ void declare_start(const Section<AbSettings>& s) {
       "which is preset groups unless another is given");
   train.set = [](TrainConfig& config, const Value& word) {
     const bool groups = std::get<std::string>(word) == "groups";
-    AbSettings& ab = ab_settings(config);
-    if ((ab.train == TrainedFactors::groups) != groups) ab = ab_preset(groups ? "groups" : "default");
+    const bool are_groups = ab_settings(config).train == TrainedFactors::groups;
+    if (are_groups != groups) start_from(groups ? "groups" : "default", config);
   };
   train.brings_defaults = true;
   train.before = "groups";
@@ -151,6 +160,11 @@ void check_names(const std::vector<std::string>& names, Layer& model) {
                                                nearest.empty() ? fmt::format("its first is '{}'", known[0])
                                                                : fmt::format("did you mean '{}'?", nearest)));
   }
+}
+
+const char* full_rank_method_name(const TrainConfig& config) {
+  const AbSettings& ab = ab_settings(config);
+  return ab.train == TrainedFactors::both ? ab.full_rank_method.c_str() : nullptr;
 }
 
 /// The method that trains at full rank before factors are trained together.
@@ -310,6 +324,8 @@ Method ab_method() {
   return {
       .name = kName,
       .declare = declare,
+      .bring_defaults = [](TrainConfig& config) { start_from("default", config); },
+      .uses = full_rank_method_name,
       .settle = settle,
       .check = check,
       .make = make,
@@ -325,7 +341,7 @@ Method ab_method() {
            .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
                     "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
            .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
-           .lossless = "cut_at = []"},
+           .lossless = "cut_at = []\nfull_rank_method = \"dense\""},
           {.variant = "both_by_weight",
            .small = "cut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
                     "directions = \"weight\"\nfinal_model = \"dense\"\nfull_rank_method = \"powersgd\"",

@@ -16,12 +16,13 @@ struct AbSettings : AbOptions {
   /// Those of "default".
   AbSettings() {
     train = TrainedFactors::both;
+    cut.at = {0.7};
     rank_policy.kind = RankPolicy::Kind::loss_share;
     rank_policy.multiple = 0;  // what suits the device: rank_multiple()
   }
 
   std::string preset = "default";
-  std::string full_rank_method = "dense";  ///< with TrainedFactors::both, until the first cut
+  std::string full_rank_method = "powersgd";  ///< with TrainedFactors::both, until the first cut
 
   bool operator==(const AbSettings&) const = default;
 };

@@ -42,6 +42,8 @@ AbSettings ab_preset(const std::string& name) {
   ab.preset = name;
   if (name == "default") return ab;
   ab.train = TrainedFactors::groups;
+  ab.full_rank_method = kBaseline;
+  ab.cut = {};
   ab.rank_policy.kind = RankPolicy::Kind::ratio;
   for (const ReleasedExperiment& experiment : kReleased) {
     if (name != experiment.name) continue;

@@ -40,9 +40,11 @@ struct Method {
   const char* name;  ///< --method, the TOML table of its settings and the prefix of their flags
   /// Adds its settings (section.h).
   void (*declare)(std::vector<Setting>& settings) = nullptr;
-  /// Changes defaults of common settings, before the user's values: what it cannot train with may be refused then only
-  /// if the user asked for it, and --method NAME alone always trains.
+  /// Changes defaults, before the user's values (choose_method()): what it trains best with; and what it cannot train with
+  /// may be refused then only if the user asked for it, so that --method NAME alone always trains.
   void (*bring_defaults)(TrainConfig& config) = nullptr;
+  /// The other method whose settings the run takes too; nullptr: there is none.
+  const char* (*uses)(const TrainConfig& config) = nullptr;
   /// Decides once, when a run begins, what its automatic settings stand for, so that config.toml has the value and another
   /// device does not change it. `began`: how the run began that goes on now, or `config` itself.
   void (*settle)(TrainConfig& config, const TrainConfig& began) = nullptr;
@@ -65,6 +67,9 @@ struct Method {
 const std::vector<Method>& methods();
 /// The method of that name. Throws Error(config) that lists them.
 const Method& find_method(const std::string& name);
+
+/// Sets config.method and what it brings. Throws Error(config) that lists the methods.
+void choose_method(TrainConfig& config, const std::string& name);
 
 /// How the gradients of a run travel.
 GradientWire gradient_wire(const TrainConfig& config);

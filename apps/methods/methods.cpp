@@ -37,6 +37,12 @@ const Method& find_method(const std::string& name) {
   throw Error(ErrorKind::config, fmt::format("there is no method '{}'; choose {}", name, fmt::join(names, ", ")));
 }
 
+void choose_method(TrainConfig& config, const std::string& name) {
+  const Method& method = find_method(name);
+  config.method = method.name;
+  if (method.bring_defaults) method.bring_defaults(config);
+}
+
 GradientWire gradient_wire(const TrainConfig& config) {
   return {.bucket_bytes = std::llround(config.bucket_mb * 1048576.0), .dtype = config.comm_dtype};
 }

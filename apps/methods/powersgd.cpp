@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // PowerSGD (arXiv 1905.13727; engine/sync/powersgd.h).
-#include "engine/sync/powersgd.h"
+#include "apps/methods/powersgd.h"
 
 #include "apps/methods/compressed.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
-
-struct PowerSgdSettings : PowerSgdOptions {
-  std::string preset = "default";
-
-  bool operator==(const PowerSgdSettings&) const = default;
-};
 
 /// Those of the communication hook that comes with PyTorch.
 PowerSgdSettings torch_hook() {
@@ -47,13 +41,13 @@ void declare(std::vector<Setting>& settings) {
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
-  const auto& options = config.method_options.of<PowerSgdSettings>();
+  const auto& options = powersgd_settings(config);
   return std::make_unique<PowerSgdStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
                                             compression_start(config, options.warmup_steps, schedule));
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  const auto& options = config.method_options.of<PowerSgdSettings>();
+  const auto& options = powersgd_settings(config);
   std::vector<std::int64_t> rest;
   std::int64_t p = 0, q = 0, own = 0, whole = 0;
   for (const Param* param : inventory_of(model).params) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/methods/method.h"
 #include "apps/report/terminal.h"
 
 namespace ab {
@@ -78,8 +79,9 @@ std::string bounds(const RunPlan& plan) {
   if (!plan.least) return "";
   return fmt::format(
       "\nTraining decides how much is sent. This is the most it can be; the least is {} on the wire, {} of it across.\n"
-      "--decisions-from RUN plans with what a run decided.\n",
-      human_bytes(plan.least->wire), human_bytes(plan.least->inter_node));
+      "--{} RUN plans with what a run decided.\n",
+      human_bytes(plan.least->wire), human_bytes(plan.least->inter_node),
+      find_method(plan.summary.method).has_ranks ? "ranks-from" : "decisions-from");
 }
 
 std::string dense_table(const RunPlan& plan) {

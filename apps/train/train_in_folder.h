@@ -5,7 +5,7 @@
 // metrics.jsonl, checkpoints and, at the end, model.safetensors and summary.json (run_folder.h).
 //
 //   ab::TrainConfig config;                                    // every setting of abtrain train
-//   config.method = "ab", config.epochs = 10, config.out = "runs/mine", config.resume = "auto";
+//   choose_method(config, "ab"), config.epochs = 10, config.out = "runs/mine", config.resume = "auto";
 //   const ab::TrainAndTest data = ab::load_data(config);       // or a Dataset of your own
 //   ab::run_thread_ranks(4, {}, [&](ab::Comm& world) { ab::train_in_folder(config, world, data); });
 

@@ -46,7 +46,7 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
                                       q.data<float>(), m.data<float>(), p.data<float>(), rows, columns, r});
 }
 
-void split_off_projection(const FactorPair& own, const FactorPair& mean, const Tensor& failed, const Tensor& m,
+void split_off_projection(const RowFactors& own, const RowFactors& mean, const Tensor& failed, const Tensor& m,
                           const Tensor& residual) {
   const std::int64_t rows = m.dim(0), columns = m.dim(1), r = own.q.dim(0);
   AB_ASSERT(residual.numel() == m.numel() && failed.numel() == 1);

@@ -23,11 +23,11 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
 void add_residual(const Tensor& gradient, const Tensor& residual, const Tensor& m);
 
 /// A product Pᵀ·Q of two factors [r, n] and [r, m].
-struct FactorPair {
+struct RowFactors {
   Tensor p, q;
 };
 /// residual = m − own and m = mean; the residual stays as it is when `failed` (finite_check.h) is not zero.
-void split_off_projection(const FactorPair& own, const FactorPair& mean, const Tensor& failed, const Tensor& m,
+void split_off_projection(const RowFactors& own, const RowFactors& mean, const Tensor& failed, const Tensor& m,
                           const Tensor& residual);
 
 /// A factor for orthonormalise_rows().

@@ -91,7 +91,7 @@ void AcpSgdStrategy::exchange(std::int64_t step) {
   buckets.finish();
   check_buckets(buckets);
   for (const LowRankMatrix& w : g.matrices())
-    split_off_projection(p_turn ? FactorPair{w.own_p(), w.q} : FactorPair{w.p, w.own_q()}, {w.p, w.q}, failed(), w.work,
+    split_off_projection(p_turn ? RowFactors{w.own_p(), w.q} : RowFactors{w.p, w.own_q()}, {w.p, w.q}, failed(), w.work,
                          w.residual);
   p_turn ? g.orthonormalise_p(step) : g.orthonormalise_q(step);
   g.restore_factors(check());

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/methods/ab.h"
+#include "apps/methods/method.h"
 #include "apps/train/train_in_folder.h"
 #include "engine/core/threads.h"
 
@@ -11,8 +12,8 @@ int main() {
   ab::TrainConfig config;  // every setting of `abtrain train`, with the same defaults
   config.model = "resnet20";
   config.dataset = "cifar10";  // in $ABTRAIN_DATA_DIR
-  config.method = "ab";
-  ab::ab_settings(config).schedule = {.warmup_steps = 4, .cycle_steps = 10, .full_rank_steps = 2};
+  ab::choose_method(config, "ab");
+  ab::ab_settings(config).cut.at = {0.5};  // half of the run at full rank
   config.batch_size = 2;
   config.epochs = 4;
   config.out = "runs/mine";
