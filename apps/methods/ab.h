@@ -8,9 +8,16 @@
 #include <vector>
 
 #include "ablowrank/options.h"
+#include "apps/settings/setting.h"
 #include "apps/settings/train_config.h"
+#include "engine/plan/method_plan.h"
 
 namespace ab {
+
+class Layer;
+struct Method;
+
+constexpr const char* kAbName = "ab";
 
 struct AbSettings : AbOptions {
   /// Those of "default".
@@ -38,11 +45,22 @@ const std::vector<std::string>& ab_preset_names();
 /// which the release does not.
 AbSettings ab_preset(const std::string& name);
 
+/// The same in a run: a preset, and where the method is AB-training what else goes with it. Both factors come with 16-bit
+/// gradients, and with PowerSGD at a rank that costs no accuracy.
+void start_ab_from(const std::string& preset, TrainConfig& config);
+void declare_ab(std::vector<Setting>& settings);
+
 /// What ranks r are rounded up to. A setting of 0 stands for what suits the device: on a GPU rows of factors in 16 bits that
 /// begin at every 16 bytes, on a CPU nothing.
 std::int64_t rank_multiple(const TrainConfig& config);
 
 /// What AbStrategy and plan_ab() take: the settings of the method, and those of the run that concern it.
 AbOptions ab_options(const TrainConfig& config);
+
+/// The method that trains at full rank before factors are trained together. Throws Error(config) where it cannot.
+const Method& full_rank_method(const TrainConfig& config);
+
+/// The plan of a run whose settings have been checked.
+MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run);
 
 }  // namespace ab

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+//
+// The plan of a run of AB-training, by the ranks r that its settings, a share of the user's, or a trained run tell.
+#include "ablowrank/ab_plan.h"
+
+#include <algorithm>
+
+#include "ablowrank/both_plan.h"
+#include "ablowrank/loss_ranks.h"
+#include "ablowrank/split.h"
+#include "apps/methods/ab.h"
+#include "apps/methods/method.h"
+
+namespace ab {
+namespace {
+
+/// Those of a split of the trained run that --ranks-from names.
+std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vector<LayerRank>& split,
+                                       const std::vector<Weight*>& weights) {
+  std::vector<std::int64_t> ranks;
+  bool any_cut = false;
+  for (const Weight* weight : weights) {
+    const auto at =
+        std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
+    AB_CHECK(at != split.end() && at->m == weight->m() && at->n == weight->n(),
+             "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model", assumed.run, weight->name(),
+             weight->m(), weight->n());
+    ranks.push_back(at->r);
+    any_cut |= at->r < at->n;
+  }
+  AB_CHECK(any_cut || !assumed.as_left || weights.empty(),
+           "--ranks-from {} describes a model that was left at full rank; give its run folder, whose "
+           "metrics.jsonl has the "
+           "ranks of its splits",
+           assumed.run);
+  return ranks;
+}
+
+/// The rank r of every weight after a cut.
+std::vector<std::int64_t> ranks_of_policy(const RankPolicy& policy, const std::vector<Weight*>& weights) {
+  AB_CHECK(policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed,
+           "the rank policies sigma-cutoff and energy choose r from the singular values of a trained model; give "
+           "--ratio, or --ranks-from with a run, to plan with");
+  std::vector<std::int64_t> ranks;
+  for (const Weight* weight : weights)
+    ranks.push_back(policy.choose(std::vector<double>(static_cast<std::size_t>(weight->n()), 1.0)));
+  return ranks;
+}
+
+/// The ranks after every cut of the trained run that --ranks-from names; a weight that it does not list stayed dense.
+std::vector<std::vector<std::int64_t>> ranks_of_cuts(const AssumedR& assumed, const std::vector<Weight*>& weights,
+                                                     std::size_t cuts) {
+  AB_CHECK(assumed.splits.size() == cuts, "--ranks-from {}: that run has {} cuts, this one {}", assumed.run,
+           assumed.splits.size(), cuts);
+  std::vector<std::vector<std::int64_t>> ranks;
+  for (std::vector<LayerRank> split : assumed.splits) {
+    for (const Weight* weight : weights)
+      if (std::none_of(split.begin(), split.end(), [&](const LayerRank& l) { return l.name == weight->name(); }))
+        split.push_back({weight->name(), weight->m(), weight->n(), weight->n()});
+    ranks.push_back(ranks_of_run(assumed, split, weights));
+  }
+  return ranks;
+}
+
+MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& options, Layer& model,
+                              const PlannedRun& run) {
+  const std::vector<Weight*> weights = eligible_weights(model);
+  const CutSchedule schedule(options.cut, observes(options), run.total_steps, run.evaluation_period());
+  const std::size_t cuts = schedule.cuts().size();
+  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks, bool at_most = false) {
+    return plan_both(model, options, schedule, ranks, at_most,
+                     full_rank_method(config).plan(config, model, full_rank_part(run, schedule)), run);
+  };
+  if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
+  std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
+  bool known = true;
+  for (std::size_t k = 0; k < cuts; ++k) {
+    RankPolicy policy = policy_of_cut(options, k);
+    if (run.assumed.ratio > 0)
+      policy = {.kind = RankPolicy::Kind::ratio, .ratio = run.assumed.ratio, .multiple = policy.multiple};
+    known &= policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed;
+    if (known) most[k] = ranks_of_policy(policy, weights);
+    for (const Weight* weight : weights) {
+      if (!known) most[k].push_back(weight->n());
+      least[k].push_back(policy.needs_data() ? RankRounding{policy.multiple}.apply(0, weight->n())
+                                             : std::min(policy.multiple, weight->n()));
+    }
+  }
+  MethodPlan plan = planned(most, !known);
+  if (!known) plan.least = planned(least).traffic;
+  return plan;
+}
+
+}  // namespace
+
+MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  AbOptions options = ab_options(config);
+  keep_at_full_rank(options.always_sync, model);
+  if (options.train == TrainedFactors::both) return plan_training_both(config, options, model, run);
+  if (run.assumed.ratio > 0)
+    options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
+  const std::vector<Weight*> eligible = eligible_weights(model);
+  return plan_ab(model, options,
+                 run.assumed.run.empty() ? ranks_of_policy(options.rank_policy, eligible)
+                                         : ranks_of_run(run.assumed, run.assumed.splits.back(), eligible),
+                 run);
+}
+
+}  // namespace ab
