@@ -18,27 +18,31 @@ std::vector<MemoryRow> memory_rows(const AbSizes& sizes, const AbOptions& option
     alternates |= group.alternates;
     trains[static_cast<int>(group.trains)] = true;
   }
-  for (const bool cut : {false, true}) {
-    if (std::none_of(table.low_rank.begin(), table.low_rank.end(), [&](const LowRankStage& s) { return s.cut == cut; }))
-      continue;
-    for (const Factor factor : {Factor::a, Factor::b})
-      if (alternates || trains[static_cast<int>(factor)])
-        rows.push_back({fmt::format("low-rank{}, {}", cut ? "" : " uncut", factor == Factor::a ? "A" : "B"),
-                        memory_with_factors(sizes, options, run, factor, cut, alternates)});
-  }
+  for (const bool cut : {false, true})
+    for (const Factor factor : {Factor::a, Factor::b}) {
+      if (!alternates && !trains[static_cast<int>(factor)]) continue;
+      MemoryUse most;  // of all splits
+      for (const LowRankStage& stage : table.low_rank) {
+        if ((stage.split != AbSizes::kUncut) != cut) continue;
+        const MemoryUse use = memory_with_factors(sizes, options, run, factor, stage.split, alternates);
+        if (use.total() > most.total()) most = use;
+      }
+      if (most.total() > 0)
+        rows.push_back({fmt::format("low-rank{}, {}", cut ? "" : " uncut", factor == Factor::a ? "A" : "B"), most});
+    }
   return rows;
 }
 
 }  // namespace
 
 MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, Factor factor,
-                              bool cut, bool alternates) {
+                              int split, bool alternates) {
   MemoryUse use = memory_of_no_method(sizes.dense, run);
   for (std::size_t i = 0; i < sizes.dense.params.size(); ++i) {
     const ModelSizes::Parameter& p = sizes.dense.params[i];
     std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, exchanged = trained, with_state = trained;
     if (const auto weight = sizes.owner[i]) {
-      const std::int64_t r = sizes.r(*weight, cut);
+      const std::int64_t r = sizes.r(*weight, split);
       held = sizes.factor_elements(*weight, Factor::a, r) + sizes.factor_elements(*weight, Factor::b, r);
       trained = with_state = sizes.factor_elements(*weight, factor, r);
       exchanged = options.gradient_scope == GradientScope::group ? trained : 0;
@@ -55,9 +59,9 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
   return use;
 }
 
-MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r, const PlannedRun& run) {
-  const AbSizes sizes(model, std::move(cut_r));
-  const Timetable table = make_timetable(options.schedule, run);
+MethodPlan plan_ab(Layer& model, const AbOptions& options, CutRanks cut, const PlannedRun& run) {
+  const AbSizes sizes(model, std::move(cut));
+  const Timetable table = make_timetable(options.schedule, run, sizes.last_split());
   MethodPlan plan{.traffic = plan_ab_traffic(sizes, options, run),
                   .phases = {"warmup", "split", "low-rank", "sync", "rebound"}};
   for (const LowRankStage& stage : table.low_rank)
@@ -67,8 +71,8 @@ MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int6
   plan.memory = memory_rows(sizes, options, run, table);
   for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
     const Weight& weight = *sizes.eligible[i];
-    plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_r[i]});
-    if (ends_with_factors && factors_are_smaller(weight, sizes.cut_r[i])) plan.final_r.push_back(plan.cut_r.back());
+    plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.at_the_end[i]});
+    if (ends_with_factors && factors_are_smaller(weight, sizes.cut.at_the_end[i])) plan.final_r.push_back(plan.cut_r.back());
   }
   return plan;
 }

@@ -21,11 +21,12 @@ namespace ab {
 /// Throws Error(config) when the settings do not fit each other, the world or the model.
 TrafficPlan plan_ab_traffic(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run);
 
-/// In a low-rank phase, for a rank that trains `factor`; `alternates`: and trained the other one the cycle before.
+/// In a low-rank phase after that split (AbSizes::r()), for a rank that trains `factor`; `alternates`: and trained the other one
+/// the cycle before.
 MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, Factor factor,
-                              bool cut, bool alternates);
+                              int split, bool alternates);
 
-/// `model` is dense; `cut_r`: r of every eligible weight after a cut.
-MethodPlan plan_ab(Layer& model, const AbOptions& options, std::vector<std::int64_t> cut_r, const PlannedRun& run);
+/// `model` is dense.
+MethodPlan plan_ab(Layer& model, const AbOptions& options, CutRanks cut, const PlannedRun& run);
 
 }  // namespace ab

@@ -38,7 +38,7 @@ class AbCounter {
     counter_.steps(name_of(Phase::warmup), table.warmup, sizes_.dense.gradients(), counter_.world());
     counter_.steps(name_of(Phase::rebound), table.rebound, sizes_.dense.gradients(), counter_.world());
     for (const LowRankStage& stage : table.low_rank) {
-      split(stage.cut, stage.splits);
+      split(stage.split, stage.splits);
       counter_.steps(name_of(Phase::low_rank), stage.steps, factor_gradients(stage), group_members_);
       sync(stage, stage.syncs);
       counter_.set_phase("evaluation");
@@ -59,19 +59,19 @@ class AbCounter {
       if (!sizes_.owner[i]) elements.push_back(p.elements);
       else if (options_.gradient_scope == GradientScope::group)
         elements.push_back(sizes_.factor_elements(*sizes_.owner[i], group_.trained_in_cycle(stage.odd),
-                                                  sizes_.r(*sizes_.owner[i], stage.cut)));
+                                                  sizes_.r(*sizes_.owner[i], stage.split)));
     }
     return elements;
   }
 
-  void split(bool cut, std::int64_t times) {
+  void split(int number, std::int64_t times) {
     counter_.set_phase("split");
     const auto weights = static_cast<std::int64_t>(sizes_.eligible.size());
     counter_.over_world(Collective::all_reduce, kRankBytes * weights, times);
     std::map<int, std::int64_t> of_owner;
     const std::vector<int> owners = assign_owners(sizes_.eligible, run_.world_size);
     for (std::size_t i = 0; i < owners.size(); ++i)
-      of_owner[owners[i]] += decomposition_elements(*sizes_.eligible[i], sizes_.r(i, cut));
+      of_owner[owners[i]] += decomposition_elements(*sizes_.eligible[i], sizes_.r(i, number));
     for (const auto& [owner, elements] : of_owner)
       counter_.over_world(Collective::broadcast, kFloatBytes * elements, times);
   }
@@ -84,7 +84,7 @@ class AbCounter {
 
   void finish(const LowRankStage& stage) {
     sync(stage, 1);
-    if (options_.final_model == FinalModel::factors) split(true, 1);
+    if (options_.final_model == FinalModel::factors) split(AbSizes::kAtTheEnd, 1);
   }
 
   /// What the weighted sum of a synchronisation holds, with or without optimizer state.
@@ -95,7 +95,7 @@ class AbCounter {
                             run_.world_size};
     for (std::size_t i = 0; i < sizes_.eligible.size(); ++i) {
       const Weight& weight = *sizes_.eligible[i];
-      factors += join_terms(options_.sync, trainers, weight.transposed()).elements(weight, sizes_.r(i, stage.cut));
+      factors += join_terms(options_.sync, trainers, weight.transposed()).elements(weight, sizes_.r(i, stage.split));
     }
     if (!with_moments) return shared + factors;
     shared += run_.moments_per_parameter * sizes_.shared_trained;
@@ -141,7 +141,7 @@ TrafficPlan plan_ab_traffic(const AbSizes& sizes, const AbOptions& options, cons
   options.validate();
   const std::vector<RankGroup> groups =
       make_groups(run.world_size, options.group_size, options.sync == SyncMode::only_b);
-  const Timetable table = make_timetable(options.schedule, run);
+  const Timetable table = make_timetable(options.schedule, run, sizes.last_split());
   std::vector<RankGroup> group_of_class;
   TrafficPlan plan = make_classes(run, groups, group_of_class);
   for (std::size_t i = 0; i < plan.classes.size(); ++i)

@@ -21,9 +21,9 @@ std::vector<std::int64_t> trained_elements(const AbSizes& sizes) {
   for (std::size_t i = 0; i < sizes.dense.params.size(); ++i) {
     const ModelSizes::Parameter& p = sizes.dense.params[i];
     const auto weight = sizes.owner[i];
-    if (weight && is_factored(*sizes.eligible[*weight], sizes.cut_r[*weight])) {
-      elements.push_back(sizes.factor_elements(*weight, Factor::a, sizes.cut_r[*weight]));
-      elements.push_back(sizes.factor_elements(*weight, Factor::b, sizes.cut_r[*weight]));
+    if (weight && is_factored(*sizes.eligible[*weight], sizes.cut.at_the_end[*weight])) {
+      elements.push_back(sizes.factor_elements(*weight, Factor::a, sizes.cut.at_the_end[*weight]));
+      elements.push_back(sizes.factor_elements(*weight, Factor::b, sizes.cut.at_the_end[*weight]));
     } else if (p.trainable) {
       elements.push_back(p.elements);
     }
@@ -50,11 +50,11 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
     worth += worth_elements(weight);
     if (observes(options))
       counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.out()), 1);
-    const bool factored = is_factored(weight, sizes.cut_r[i]);
+    const bool factored = is_factored(weight, sizes.cut.at_the_end[i]);
     if (factored || at_most || !options.rank_policy.needs_data()) ++ranks_agreed;
     if (!factored && !at_most) continue;
     cut_outputs += weight.out();
-    of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut_r[i] : largest_rank(weight));
+    of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut.at_the_end[i] : largest_rank(weight));
   }
   if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
   counter.over_world(Collective::all_reduce, kRankBytes * ranks_agreed, 1);
@@ -102,7 +102,7 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
   // Up to the first cut one validation more is counted than there are: that at the end of what was planned.
   const std::int64_t evaluations = run.evaluations() - full_rank_part(run, schedule).evaluations();
   for (std::size_t k = 0; k < cuts.size(); ++k) {
-    const AbSizes sizes(model, ranks.at(k));
+    const AbSizes sizes(model, {{ranks.at(k)}});
     const std::string phase = BothStrategy::phase_name(k, cuts.size());
     const std::int64_t end = k + 1 < cuts.size() ? cuts[k + 1] : run.total_steps;
     const StepCount steps{end - cuts[k], end / run.steps_per_epoch - cuts[k] / run.steps_per_epoch};
@@ -119,8 +119,8 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
     plan.cut_r.clear(), plan.final_r.clear();
     for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
       const Weight& weight = *sizes.eligible[i];
-      plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut_r[i]});
-      if (is_factored(weight, sizes.cut_r[i]) && options.final_model == FinalModel::factors)
+      plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.at_the_end[i]});
+      if (is_factored(weight, sizes.cut.at_the_end[i]) && options.final_model == FinalModel::factors)
         plan.final_r.push_back(plan.cut_r.back());
     }
   }

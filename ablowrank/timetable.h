@@ -14,7 +14,7 @@ namespace ab {
 
 /// The low-rank phases that look alike: factors of the same rank r, the same factor in training.
 struct LowRankStage {
-  bool cut = true;   ///< false after a split at full rank
+  int split = 0;     ///< whose ranks the factors have: AbSizes::r()
   bool odd = false;  ///< cycles 1, 3, 5, …, in which a group that alternates trains its other factor
   std::int64_t splits = 0;
   StepCount steps{};
@@ -29,7 +29,8 @@ struct Timetable {
   int last_stage = -1;  ///< the stage in which the run ends; -1: it ends at full rank
 };
 
-/// Throws Error(config) for a run that cannot be planned (PlannedRun::check).
-Timetable make_timetable(const PhaseSchedule& schedule, const PlannedRun& run);
+/// `last_split`: splits from that number on have the same ranks (AbSizes::last_split()). Throws Error(config) for a run that
+/// cannot be planned (PlannedRun::check).
+Timetable make_timetable(const PhaseSchedule& schedule, const PlannedRun& run, int last_split = 0);
 
 }  // namespace ab

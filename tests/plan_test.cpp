@@ -11,6 +11,7 @@
 #include "apps/methods/ab.h"
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
+#include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"
@@ -270,7 +271,7 @@ AbOptions groups_of(int size) {
 AbSizes halved(Layer& model) {
   std::vector<std::int64_t> cut_r;
   for (const Weight* w : eligible_weights(model)) cut_r.push_back(w->n() / 2);
-  return AbSizes(model, cut_r);
+  return AbSizes(model, {{cut_r}});
 }
 
 TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
@@ -338,10 +339,10 @@ TEST(TrafficPlan, RefusesWhatDoesNotFit) {
   const PlannedRun run = large_run(4, 5000);
   EXPECT_THROW(plan_ab_traffic(halved(*model), groups_of(6), run), Error);
   EXPECT_NO_THROW(plan_ab_traffic(halved(*model), groups_of(2), run));
-  std::vector<std::int64_t> cut_r = halved(*model).cut_r;
+  std::vector<std::int64_t> cut_r = halved(*model).cut.at_the_end;
   cut_r[0] = 17;
-  EXPECT_THROW(AbSizes(*model, cut_r), Error);
-  EXPECT_THROW(AbSizes(*model, {1}), Error);
+  EXPECT_THROW(AbSizes(*model, {{cut_r}}), Error);
+  EXPECT_THROW(AbSizes(*model, {{{1}}}), Error);
 }
 
 /// Bytes of the model, of the optimizer's state and of the average as they are.
@@ -381,7 +382,7 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
         std::vector<std::int64_t> cut_r;
         for (const Weight* w : eligible_weights(*reference))
           cut_r.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
-        const AbSizes sizes(*reference, cut_r);
+        const AbSizes sizes(*reference, {{cut_r}});
         run_thread_ranks(2, {}, [&](Comm& world) {
           set_compute_threads(1);
           const auto model = make_model(make_model_spec(config, 10, 32));
@@ -403,7 +404,7 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
             const Factor factor = (alternates ? step == 9 : world.rank() == 1) ? Factor::b : Factor::a;
             if (step == 2 || step == 9) {
               const MemoryUse planned = step == 2 ? memory_at_full_rank(sizes.dense, run)
-                                                  : memory_with_factors(sizes, options, run, factor, true, alternates);
+                                                  : memory_with_factors(sizes, options, run, factor, 0, alternates);
               const MemoryUse held = measure(*model, *optimizer, ever, average.model(*model));
               EXPECT_EQ(planned.weights, held.weights);
               EXPECT_EQ(planned.optimizer, held.optimizer);
@@ -493,6 +494,30 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
     EXPECT_EQ(exact.wire_bytes_by_rank, counted.wire_bytes_by_rank);
     EXPECT_EQ(exact.per_layer, counted.per_layer);
     EXPECT_EQ(exact.parameters_final, counted.parameters_final);
+  }
+}
+
+TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
+  const std::string flags =
+      "--ranks 3 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
+      "--ab.rank-policy energy --ab.energy 0.8";
+  for (const char* final_model : {"factors", "dense"}) {
+    SCOPED_TRACE(final_model);
+    const std::string out = std::string("run_") + final_model;
+    const auto trained = run(fmt::format(
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 9 --lr 0.5 --out {} {} --ab.final-model {}",
+        small_cifar(), path(out), flags, final_model));
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const auto whole = read_run(path(out));
+    ASSERT_GE(whole.splits.size(), 3u);
+    EXPECT_NE(whole.splits[0].layers, whole.splits[2].layers) << "of equal ranks nothing is to be seen";
+    const auto plan = run(fmt::format("plan --config {0}/config.toml --train-samples 40 --val-samples 16 --out {1} "
+                                      "--ranks-from {0}", path(out), path("plan.json")));
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const Summary planned = summary_from_json(read_file(path("plan.json"), ErrorKind::data), "plan.json");
+    EXPECT_EQ(planned.wire_bytes_by_rank, whole.summary.wire_bytes_by_rank);
+    EXPECT_EQ(planned.wire_bytes_per_rank_by_phase, whole.summary.wire_bytes_per_rank_by_phase);
+    EXPECT_EQ(planned.parameters_final, whole.summary.parameters_final);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ablowrank/both_plan.h"
+#include "ablowrank/cut.h"
 #include "ablowrank/loss_ranks.h"
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
@@ -100,10 +101,13 @@ MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun
   if (run.assumed.ratio > 0)
     options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
   const std::vector<Weight*> eligible = eligible_weights(model);
-  return plan_ab(model, options,
-                 run.assumed.run.empty() ? ranks_of_policy(options.rank_policy, eligible)
-                                         : ranks_of_run(run.assumed, run.assumed.splits.back(), eligible),
-                 run);
+  if (run.assumed.run.empty()) return plan_ab(model, options, {{ranks_of_policy(options.rank_policy, eligible)}}, run);
+  CutRanks ranks;
+  for (const std::vector<LayerRank>& split : run.assumed.splits)
+    ranks.splits.push_back(ranks_of_run(run.assumed, split, eligible));
+  const auto is_cut = [](const LayerRank& layer) { return layer.r < layer.n; };
+  if (std::ranges::any_of(run.assumed.final_r, is_cut)) ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
+  return plan_ab(model, options, std::move(ranks), run);
 }
 
 }  // namespace ab

@@ -59,6 +59,7 @@ TrainedRun read_trained_run(const std::string& path) {
 AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
   AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
   if (trained) assumed.splits = trained->splits, assumed.as_left = !trained->from_folder;
+  if (trained && trained->from_folder) assumed.final_r = trained->summary.per_layer;
   return assumed;
 }
 

@@ -38,6 +38,7 @@ struct AssumedR {
   double ratio = 0;                              ///< > 0: r = ratio · n
   std::string run{};                             ///< a trained run to take them from; empty: none
   std::vector<std::vector<LayerRank>> splits{};  ///< those of that run, one after the other
+  std::vector<LayerRank> final_r{};              ///< those that it ended with, where it tells them apart
   bool as_left = false;                          ///< only those of the model as that run left it
 };
 
