@@ -223,32 +223,43 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
     return place
 
 
+# Rows of rivals.tsv that have a name in the picture: words, colour, and where these stand beside the mean of the row.
+NAMED = {"dense": ("dense, 32 bits", "w", -14, 5), "dense_bf16": ("dense, 16 bits", "w", -14, 5),
+         "powersgd": ("PowerSGD", "muted", 14, -6), "ab": ("AB-training", "a", 14, 14),
+         "ab_groups": ("by groups, as published", "b", 14, 5)}
+
+
 def accuracy():
     """Each run a point: what it reached, and what a rank sent for it."""
-    rows = table("accuracy")
-    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for "
-              "dense data parallel and AB-training")
-    panels = [("vgg16_bn_cifar ×½", "VGG16 at half width, three seeds", 40, [0, 10, 20, 30, 40]),
-              ("resnet20", "ResNet-20, one seed", 3, [0, 1, 2, 3])]
-    for i, (model, title, most, ticks) in enumerate(panels):
+    rows = table("../rivals")
+    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for dense data "
+              "parallel, PowerSGD and AB-training")
+    panels = [("vgg16_cifar_dense", "VGG16 at half width", 40, [0, 10, 20, 30, 40]),
+              ("resnet20_dense", "ResNet-20", 3, [0, 1, 2, 3])]
+    for i, (config, title, most, ticks) in enumerate(panels):
         x, y, width, height = 62 + 480 * i, 96, 390, 230
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
         place = axes(svg, x, y, width, height, (0, most), (72, 82), ticks, range(72, 83, 2),
                      "sent per rank over the whole run, GB", "top-1, %")
-        means = {}
-        for method, colour in (("dense", "w"), ("ab", "a")):
-            runs = [(float(row["gigabytes"]), float(row["top1"])) for row in rows
-                    if (row["model"], row["method"]) == (model, method)]
-            means[method] = [sum(values) / len(runs) for values in zip(*runs)]
-            for run in runs:
-                svg.circle(*place(*run), 5.5, colour, fill_opacity=0.75)
-        (more, high), (less, low) = means["dense"], means["ab"]
-        at = place(more, high)
-        svg.label(at[0] - 16, at[1] + 5, f"dense, float32: {high:.1f} %", "w", "end")
-        at = place(less, low)
-        svg.label(at[0] + 16, at[1] + 5, f"AB-training: {low:.1f} %", "a", "start")
-        saved, lost = 100 * (1 - less / more), high - low
-        words = f"AB-training sends {saved:.1f} % less and reaches {lost:.1f} points less"
+        runs = {}
+        for row in rows:
+            if row["config"] == config:
+                runs.setdefault(row["row"], []).append((float(row["sent_bytes"]) / 1e9, float(row["top1"]), row))
+        for name, points in sorted(runs.items(), key=lambda item: item[0] in NAMED):
+            known = name in NAMED
+            for gigabytes, top1, _ in points:
+                svg.circle(*place(gigabytes, top1), 5.5 if known else 3.5, NAMED[name][1] if known else "line",
+                           fill_opacity=0.75 if known else 1)
+        means = {name: [sum(p[k] for p in points) / len(points) for k in (0, 1)] for name, points in runs.items()}
+        for name, (words, colour, dx, dy) in NAMED.items():
+            if name not in means:
+                continue
+            at = place(*means[name])
+            svg.label(at[0] + dx, at[1] + dy, f"{words}: {means[name][1]:.1f} %", colour, "end" if dx < 0 else "start", 13)
+        dense, ab = means["dense"], means["ab"]
+        smaller = [int(row["parameters_full"]) / int(row["parameters_final"]) for _, _, row in runs["ab"]]
+        words = (f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {sum(smaller) / len(smaller):.1f} times smaller, "
+                 f"{dense[1] - ab[1]:.1f} points below dense")
         svg.text(x - 36, 50, words, "muted", size=13)
     return svg
 

@@ -22,9 +22,9 @@ fi
 
 # 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
 # --ab.rank-multiple, --ab.execution: the same ranks r and the same products on both devices.
-train_steps=100 size_words="--batch-size 32 --ab.warmup-steps 30 --ab.cycle-steps 30"
-[[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4 --ab.warmup-steps 3 --ab.cycle-steps 4"
-train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.full-rank-steps 2 --ab.rank-multiple 8
+train_steps=100 size_words="--batch-size 32" cycle_words="--ab.warmup-steps 30 --ab.cycle-steps 30"
+[[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4" cycle_words="--ab.warmup-steps 3 --ab.cycle-steps 4"
+train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.rank-multiple 8
   --ab.execution factors"
 
 # Losses of the CPU and the GPU may be this far apart.
@@ -64,6 +64,10 @@ train() {  # RUN MODEL FLAGS...: into the run folder RUN; in place of this shell
   ${in_place:+exec} "$abtrain" train --steps "$train_steps" --model "$2" --dataset "$data_set" --data-dir "$data_folder" $size_words $train_words --out "$scratch/$1" "${@:3}"
 }
 
+# Ranks r that the loss chooses may differ by rounding, so they are given.
+groups="--method ab --ab.train groups $cycle_words --ab.full-rank-steps 2"
+both="--method ab --ab.rank-policy ratio --ab.ratio 0.25 --comm-dtype fp32"
+
 losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$scratch/$1/metrics.jsonl"; }
 
 # What depends neither on rounding nor on time: ranks r, steps of every phase, bytes.
@@ -77,21 +81,21 @@ same_run() {  # RUN RUN [DISTANCE]
           exit !(NR >= 10 && worst <= limit) }'
 }
 
-train_on_both() {  # MODEL METHOD
-  train cpu "$1" --method "$2" --ranks 4 --device cpu
-  train cuda "$1" --method "$2" --ranks 4 --device cuda
+train_on_both() {  # MODEL WORDS
+  train cpu "$1" $2 --ranks 4 --device cpu
+  train cuda "$1" $2 --ranks 4 --device cuda
   same_run cpu cuda
 }
 
 train_over_nccl() {
-  train threads resnet20 --method ab --ranks 2 --device cpu
-  over_nccl bash -c 'train nccl resnet20 --method ab --device cuda --share-gpu --rendezvous "$AB_RENDEZVOUS"'
+  train threads resnet20 $groups --ranks 2 --device cpu
+  over_nccl bash -c 'train nccl resnet20 $groups --device cuda --share-gpu --rendezvous "$AB_RENDEZVOUS"'
   same_run threads nccl
 }
 
 # Stops a run on the GPU among factors, goes on, and expects the run that never stopped, to the last bit.
 stop_and_resume() {
-  local flags=(--method ab --ranks 2 --device cuda --deterministic) process status=0 steps
+  local flags=($groups --ranks 2 --device cuda --deterministic) process status=0 steps
   ((train_steps *= 5))  # long enough to be stopped on the way
   train whole resnet20 "${flags[@]}"
   in_place=1 train stopped resnet20 "${flags[@]}" > "$scratch/stopped.out" 2>&1 &
@@ -121,10 +125,11 @@ check_with batch_feed_test batch_feed_test 10 run_tests '*'
 check_with comm_test comm_test 15 run_tests '*'
 check_with comm_test comm_test_nccl 20 comm_over_nccl
 
-for method in dense ab; do
-  check "train_resnet20_$method" 20 train_on_both resnet20 "$method"
-  check "train_vgg16_$method" 40 train_on_both vgg16_bn_cifar "$method"
-done
+check train_resnet20_dense 20 train_on_both resnet20 "--method dense"
+check train_vgg16_dense 40 train_on_both vgg16_bn_cifar "--method dense"
+check train_resnet20_groups 20 train_on_both resnet20 "$groups"
+check train_vgg16_groups 40 train_on_both vgg16_bn_cifar "$groups"
+check train_resnet20_both 20 train_on_both resnet20 "$both"
 check train_2_nccl 20 train_over_nccl
 check stop_and_resume 15 stop_and_resume
 
