@@ -72,7 +72,8 @@ MethodPlan plan_ab(Layer& model, const AbOptions& options, CutRanks cut, const P
   for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
     const Weight& weight = *sizes.eligible[i];
     plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.at_the_end[i]});
-    if (ends_with_factors && factors_are_smaller(weight, sizes.cut.at_the_end[i])) plan.final_r.push_back(plan.cut_r.back());
+    if (ends_with_factors && factors_are_smaller(weight, sizes.cut.at_the_end[i]))
+      plan.final_r.push_back(plan.cut_r.back());
   }
   return plan;
 }

@@ -60,7 +60,6 @@ void AbOptions::validate_both() const {
   only_for(RankPolicy::Kind::energy, &RankPolicy::energy, "energy", "energy");
   only_for(RankPolicy::Kind::sigma_cutoff, &RankPolicy::cutoff, "sigma-cutoff", "sigma-cutoff");
   only_for(RankPolicy::Kind::fixed, &RankPolicy::fixed, "fixed-rank", "fixed");
-  only_for(RankPolicy::Kind::loss_share, &RankPolicy::loss_share, "loss-share", "loss-share");
   only_for(RankPolicy::Kind::loss_budget, &RankPolicy::budget, "budget", "loss-budget");
   AB_CHECK(rest == Rest::drop, "--ab.rest keep is for --ab.train groups: after a cut the factors are the model");
   AB_CHECK(moments != MomentCarry::truncate, "--ab.moments truncate is for --ab.train groups");

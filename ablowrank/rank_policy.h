@@ -22,7 +22,7 @@ struct RankPolicy {
   double ratio = 0.5;         ///< in (0, 1]
   double energy = 0.9;        ///< in (0, 1]
   std::int64_t fixed = 16;    ///< >= 1
-  double loss_share = 0.995;  ///< in (0, 1]
+  double loss_share = 0.99;   ///< in (0, 1]
   double budget = 0.25;       ///< in (0, 1]
   std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
 

@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
 done
 [ "$(id -u)" = 0 ] || { echo "real_network.sh: needs root, to make network namespaces" >&2; exit 2; }
 
+build=$(realpath "$build")
 files=$(mktemp -d)
 remove_network() {
   for i in 1 2; do
@@ -63,7 +64,7 @@ train() {  # NAME, then what goes before and after the program, apart by --
   shift
   while [ "$1" != -- ]; do launch+=("$1"); shift; done
   shift
-  mpirun --allow-run-as-root -np 2 "${launch[@]}" "$PWD/$build/apps/abtrain" train --model vgg16_bn --width 0.25 \
+  mpirun --allow-run-as-root -np 2 "${launch[@]}" "$build/apps/abtrain" train --model vgg16_bn --width 0.25 \
     --dataset synthetic --data-dir "$files/data" --train-samples 4096 --val-samples 64 --steps "$steps" --batch-size 32 \
     --threads 1 --ranks-per-node 1 --eval-every 0 --out "$files/$name" "$@" >"$files/log" 2>&1 ||
     { cat "$files/log" >&2; exit 1; }

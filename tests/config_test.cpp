@@ -12,6 +12,7 @@
 #include "apps/config/config.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
+#include "apps/methods/powersgd.h"
 #include "apps/settings/nearest_name.h"
 #include "apps/train/build_run.h"
 #include "engine/core/atomic_file.h"
@@ -124,6 +125,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   TrainConfig config;
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
+    if (setting.key == "ab.train") continue;  // the preset has said
     const std::string where = setting.key;
     if (setting.type == SettingType::on_off) assign(setting, config, toml_text(setting, config) == "false", where);
     else if (!setting.words.empty())
@@ -263,6 +265,37 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "groups"}}, "")), ab_preset("groups"));
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "groups"}}, "")), ab_preset("paper"));
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "both"}}, "")), AbSettings{});
+  // What goes with it, as long as nobody says otherwise.
+  const auto wire = [&](const std::string& file, const std::vector<FlagValue>& flags) {
+    return from_toml("method = \"ab\"\n" + file, flags).comm_dtype;
+  };
+  EXPECT_EQ(wire("", {}), DType::bfloat16);
+  EXPECT_EQ(wire("comm_dtype = \"fp32\"\n", {}), DType::float32);
+  EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {}), DType::float32);
+  EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}}), DType::bfloat16);
+  EXPECT_EQ(wire("", {{"ab.train", "groups"}}), DType::float32);
+  EXPECT_EQ(from_toml("", {{"ab.preset", "default"}}).comm_dtype, DType::float32) << "of another method";
+  const TrainConfig ab = from_toml("method = \"ab\"\n");
+  EXPECT_EQ(powersgd_settings(ab).ratio, 0.25);
+  for (const std::vector<FlagValue>& flags : {std::vector<FlagValue>{},
+                                              {{"ab.preset", "groups"}},
+                                              {{"ab.preset", "paper"}},
+                                              {{"powersgd.ratio", "0"}},
+                                              {{"ab.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
+                                              {{"powersgd.preset", "default"}}}) {
+    const TrainConfig config = from_toml("method = \"ab\"\n", flags);
+    EXPECT_EQ(from_toml(to_toml(config)), config);
+  }
+  TrainConfig changed = ab;
+  powersgd_settings(changed).rank = 9;
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_resumable(ab, changed); }), "--powersgd.rank 9"));
+  // Saved before the method brought anything.
+  const TrainConfig then =
+      from_toml(fmt::format("{}\nmethod = \"ab\"\ncomm_dtype = \"fp32\"\n[ab]\ntrain = \"both\"\n"
+                            "rank_policy = \"ratio\"\nloss_share = 0.99\n",
+                            kSavedConfigBegins));
+  EXPECT_EQ(powersgd_settings(then), PowerSgdSettings{});
+  EXPECT_NO_THROW(ab_options(then).validate());
   // Saved when there were groups alone.
   EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
             TrainedFactors::groups);

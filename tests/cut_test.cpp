@@ -358,6 +358,7 @@ TEST(CutScheduleTest, CutsAtSharesOfTheRunButNeverRightBeforeAValidation) {
   EXPECT_EQ(observed_of(close), (std::vector<std::int64_t>{0, 1, 2, 3})) << "all that there are";
   EXPECT_EQ(CutSchedule({.at = {0.7}}, true, 4, 3).cuts(), (std::vector<std::int64_t>{2}))
       << "3 is validated, 4 the end";
+  EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 1000).cuts(), (std::vector<std::int64_t>{99}));
   EXPECT_THROW(CutSchedule({.at = {0.7}}, true, 1, 1), Error);
   EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, true, 100, 50), Error);
   EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 50).cuts(), (std::vector<std::int64_t>{99}));

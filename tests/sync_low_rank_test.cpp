@@ -340,6 +340,8 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(powersgd_sizes({576, 64}, {.ratio = 0.25}).r, 16);
   EXPECT_EQ(powersgd_sizes({3, 1000}, {.ratio = 0.1}).r, 1);
   EXPECT_EQ(powersgd_sizes({64, 576}, {.ratio = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
+  EXPECT_EQ(powersgd_sizes({64, 64}, {.ratio = 0.25}).r, 0) << "2 · 16 · 128 is as much";
+  EXPECT_EQ(powersgd_sizes({64, 64}, {.ratio = 0.25, .min_rate = 1.5}).r, 16);
   EXPECT_EQ(powersgd_sizes({64}, {.ratio = 0.25}).r, 0);
 }
 

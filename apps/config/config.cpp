@@ -86,13 +86,17 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
   }
 }
 
-/// Adds what the settings stand for that were not there yet when a configuration was saved.
-void add_settings_of_then(const std::string& name, std::vector<GivenValue>& values) {
+/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default, and settings that were not
+/// there yet. A method brings nothing to it.
+void add_what_was_not_saved(const std::string& name, std::vector<GivenValue>& values) {
+  const TrainConfig defaults;
   std::set<std::string> tables, given;
   for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
-  for (const Setting& setting : train_settings())
-    if (!setting.before.empty() && tables.contains(setting.table()) && !given.contains(setting.key))
-      values.push_back({&setting, setting.before, name});
+  for (const Setting& setting : train_settings()) {
+    if (setting.table().empty() || given.contains(setting.key)) continue;
+    if (!tables.contains(setting.table())) values.push_back({&setting, setting.get(defaults), name});
+    else if (setting.before) values.push_back({&setting, *setting.before, name});
+  }
 }
 
 std::vector<GivenValue> parse_config(const std::string& text, const std::string& file) {
@@ -102,7 +106,7 @@ std::vector<GivenValue> parse_config(const std::string& text, const std::string&
   } catch (const toml::parse_error& problem) {
     throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }
-  if (text.starts_with(kSavedConfigBegins)) add_settings_of_then(file, values);
+  if (text.starts_with(kSavedConfigBegins)) add_what_was_not_saved(file, values);
   return values;
 }
 

@@ -25,6 +25,7 @@ struct AbSettings : AbOptions {
     train = TrainedFactors::both;
     cut.at = {0.7};
     rank_policy.kind = RankPolicy::Kind::loss_share;
+    rank_policy.loss_share = 0.995;
     rank_policy.multiple = 0;  // what suits the device: rank_multiple()
   }
 
@@ -46,7 +47,7 @@ const std::vector<std::string>& ab_preset_names();
 AbSettings ab_preset(const std::string& name);
 
 /// The same in a run: a preset, and where the method is AB-training what else goes with it. Both factors come with 16-bit
-/// gradients, and with PowerSGD at a rank that costs no accuracy.
+/// gradients, and with PowerSGD at a quarter of the full rank.
 void start_ab_from(const std::string& preset, TrainConfig& config);
 void declare_ab(std::vector<Setting>& settings);
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // The plan of a run of AB-training, by the ranks r that its settings, a share of the user's, or a trained run tell.
-#include "ablowrank/ab_plan.h"
-
 #include <algorithm>
 
+#include "ablowrank/ab_plan.h"
 #include "ablowrank/both_plan.h"
 #include "ablowrank/cut.h"
 #include "ablowrank/loss_ranks.h"
@@ -106,7 +105,11 @@ MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun
   for (const std::vector<LayerRank>& split : run.assumed.splits)
     ranks.splits.push_back(ranks_of_run(run.assumed, split, eligible));
   const auto is_cut = [](const LayerRank& layer) { return layer.r < layer.n; };
-  if (std::ranges::any_of(run.assumed.final_r, is_cut)) ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
+  if (std::ranges::any_of(run.assumed.final_r, is_cut)) {
+    ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
+    for (std::size_t i = 0; i < eligible.size(); ++i)  // r of a weight that the run left dense is not known
+      if (ranks.at_the_end[i] == eligible[i]->n()) ranks.at_the_end[i] = ranks.splits.back()[i];
+  }
   return plan_ab(model, options, std::move(ranks), run);
 }
 

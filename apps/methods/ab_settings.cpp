@@ -56,9 +56,9 @@ void declare_both(const Section<AbSettings>& s) {
 void declare_start(const Section<AbSettings>& s) {
   Setting& preset = s.name(
       "preset", &AbSettings::preset, ab_preset_names(),
-      "where the other ab settings start from: both factors on all ranks; or the paper's groups, as we choose or as an "
-      "experiment that the authors released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from "
-      "the default");
+      "where the other ab settings start from: both factors on all ranks, which also brings --comm-dtype bf16, "
+      "--powersgd.ratio 0.25 and --powersgd.min-rate 1.5; or the paper's groups, as we choose or as an experiment that "
+      "the authors released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from the default");
   preset.set = [](TrainConfig& config, const Value& name) { start_ab_from(std::get<std::string>(name), config); };
   preset.brings_defaults = true;
   preset.shown_word = "paper";
@@ -73,7 +73,7 @@ void declare_start(const Section<AbSettings>& s) {
     if (are_groups != groups) start_ab_from(groups ? "groups" : "default", config);
   };
   train.brings_defaults = true;
-  train.before = "groups";
+  train.before = std::string("groups");
 }
 
 }  // namespace
@@ -168,6 +168,7 @@ AbSettings ab_preset(const std::string& name) {
   ab.preset = name;
   if (name == "default") return ab;
   ab.train = TrainedFactors::groups;
+  ab.rank_policy.loss_share = RankPolicy{}.loss_share;
   ab.full_rank_method = kBaseline;
   ab.cut = {};
   ab.rank_policy.kind = RankPolicy::Kind::ratio;
@@ -193,7 +194,8 @@ void start_ab_from(const std::string& preset, TrainConfig& config) {
   if (config.method != kAbName) return;
   const bool both = ab.train == TrainedFactors::both;
   config.comm_dtype = both ? DType::bfloat16 : TrainConfig{}.comm_dtype;
-  powersgd_settings(config).ratio = both ? 0.25 : PowerSgdSettings{}.ratio;
+  PowerSgdSettings& powersgd = powersgd_settings(config) = {};
+  if (both) powersgd.ratio = 0.25, powersgd.min_rate = 1.5;  // square gradients shrink to half
 }
 
 std::int64_t rank_multiple(const TrainConfig& config) {

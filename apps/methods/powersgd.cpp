@@ -34,7 +34,8 @@ void declare(std::vector<Setting>& settings) {
       "of PyTorch's hook");
   s.number("rank", &PowerSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
   s.number("ratio", &PowerSgdSettings::ratio, 0, 1,
-           "above 0: r is this share of the smaller side of a gradient, whatever rank says");
+           "above 0: r is this share of the smaller side of a gradient, whatever rank says")
+      .before = 0.0;
   s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller are exchanged in full");
   declare_warmup(s);

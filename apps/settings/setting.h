@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,7 +35,7 @@ struct Setting {
   bool flag_only = false;          ///< neither read from TOML nor saved
   bool may_change = false;         ///< may differ when a run is resumed
   bool brings_defaults = false;    ///< replaces the defaults of others, so it is assigned before them
-  std::string before{};            ///< what it stands for in configurations that were saved before it was there
+  std::optional<Value> before{};   ///< what it stands for in configurations that were saved before it was there
   std::vector<std::string> words;  ///< of a setting that is one of a few words
   std::string shown_word{};        ///< of those, the one whose defaults --help shows beside ours
 

@@ -41,14 +41,14 @@ struct TrainConfig {
   int rand_augment_magnitude = 9;  ///< 0 to 30
   double random_erasing = 0.0;     ///< probability per image
 
-  std::string method = kBaseline;            ///< one of methods() in apps/methods/method.h
-  int ranks = 1;                             ///< in-process ranks; under mpirun the launcher decides
-  int ranks_per_node = 0;                    ///< how the ledger tells inter-node from intra-node; 0: one node
-  std::string device = "cpu";                ///< cpu | cuda | cuda:N (apps/config/run_device.h)
-  int threads = 0;                           ///< per rank; 0: cores / ranks
-  std::string cuda_graph = "auto";           ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
-  SyncBn sync_bn = SyncBn::off;              ///< who shares batch-norm statistics
-  double bucket_mb = 4.0;                    ///< gradients are reduced in buckets of this size
+  std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults
+  int ranks = 1;                    ///< in-process ranks; under mpirun the launcher decides
+  int ranks_per_node = 0;           ///< how the ledger tells inter-node from intra-node; 0: one node
+  std::string device = "cpu";       ///< cpu | cuda | cuda:N (apps/config/run_device.h)
+  int threads = 0;                  ///< per rank; 0: cores / ranks
+  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
+  SyncBn sync_bn = SyncBn::off;     ///< who shares batch-norm statistics
+  double bucket_mb = 4.0;           ///< gradients are reduced in buckets of this size
   DType comm_dtype = DType::float32;         ///< of gradients on the wire: float32, bfloat16 or float16
   AllReduce all_reduce = AllReduce::direct;  ///< how all-reduces travel (engine/comm/route.h)
   std::string network;             ///< what collectives travel over, in words (network_shape.h); empty: as it is

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws the figures of the README files: method.svg, accuracy.svg and spectrum.svg, from the tables beside this file.
+"""Draws the figures of the README files: method.svg, accuracy.svg and spectrum.svg, from the tables beside this file
+and ../rivals.tsv.
 
     bench/figures/draw.py            writes them beside this file
     bench/figures/draw.py FOLDER     writes them to FOLDER; the tests compare these with the ones in the repository
@@ -226,7 +227,7 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 # Rows of rivals.tsv that have a name in the picture: words, colour, and where these stand beside the mean of the row.
 NAMED = {"dense": ("dense, 32 bits", "w", -14, 5), "dense_bf16": ("dense, 16 bits", "w", -14, 5),
          "powersgd": ("PowerSGD", "muted", 14, -6), "ab": ("AB-training", "a", 14, 14),
-         "ab_groups": ("by groups, as published", "b", 14, 5)}
+         "ab_groups": ("by groups", "b", 14, 5)}
 
 
 def accuracy():
