@@ -545,7 +545,7 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --method ab --ab.full-rank-method local", 2, "can begin with dense, powersgd");
   expect_failure("plan --method ab --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
   expect_failure("plan --method ab --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
-  expect_failure("plan --method ab --steps 1", 2, "there has to be a step before the first");
+  expect_failure("plan --method ab --steps 1", 2, "there has to be a step before the first cut");
   expect_failure("plan --method ab --ab.ratio 0.25", 2, "--ab.ratio is for --ab.rank-policy ratio");
   expect_failure("plan --network bandwidth=0Gbps", 2, "--network: bandwidth must be above 0");
   expect_failure("plan --network latency=4", 2, "--network: latency needs a number and a unit");

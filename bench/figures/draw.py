@@ -225,8 +225,8 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 
 
 # Rows of rivals.tsv that have a name in the picture: words, colour, and where these stand beside the mean of the row.
-NAMED = {"dense": ("dense, 32 bits", "w", -14, 5), "dense_bf16": ("dense, 16 bits", "w", -14, 5),
-         "powersgd": ("PowerSGD", "muted", 14, -6), "ab": ("AB-training", "a", 14, 14),
+NAMED = {"dense": ("dense, 32 bits", "w", -14, -12), "dense_bf16": ("dense, 16 bits", "w", 12, 20),
+         "powersgd": ("PowerSGD", "muted", 10, -36), "ab": ("AB-training", "a", 12, 20),
          "ab_groups": ("by groups", "b", 14, 5)}
 
 
@@ -260,7 +260,7 @@ def accuracy():
         dense, ab = means["dense"], means["ab"]
         smaller = [int(row["parameters_full"]) / int(row["parameters_final"]) for _, _, row in runs["ab"]]
         words = (f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {sum(smaller) / len(smaller):.1f} times smaller, "
-                 f"{dense[1] - ab[1]:.1f} points below dense")
+                 f"{dense[1] - ab[1]:.1f} points lower")
         svg.text(x - 36, 50, words, "muted", size=13)
     return svg
 
