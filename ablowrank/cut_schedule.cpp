@@ -15,10 +15,11 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
   for (const double share : options.at) {
     std::int64_t cut = std::min<std::int64_t>(std::llround(share * static_cast<double>(total_steps)), total_steps - 1);
     if (cut % evaluation_period == 0) cut += cut + 1 < total_steps ? 1 : -1;
-    AB_CHECK(cut > before,
-             "--ab.cut-at {}: there has to be a step before the first cut, between two, and after the last, and a run of {} "
-             "steps has none",
-             share, total_steps);
+    AB_CHECK(
+        cut > before,
+        "--ab.cut-at {}: there has to be a step before the first cut, between two, and after the last, and a run of {} "
+        "steps has none",
+        share, total_steps);
     cuts_.push_back(cut);
     before = cut;
   }
