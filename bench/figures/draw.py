@@ -226,7 +226,7 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 
 # Rows of rivals.tsv that have a name in the picture: words, colour, and where these stand beside the mean of the row.
 NAMED = {"dense": ("dense, 32 bits", "w", -14, -12), "dense_bf16": ("dense, 16 bits", "w", 12, 20),
-         "powersgd": ("PowerSGD", "muted", 10, -36), "ab": ("AB-training", "a", 12, 20),
+         "powersgd": ("PowerSGD", "muted", 10, -46), "ab": ("AB-training", "a", 12, 20),
          "ab_groups": ("by groups", "b", 14, 5)}
 
 
