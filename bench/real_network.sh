@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
 # The virtual network beside TCP: dense training on two MPI ranks in two network namespaces, joined by a bridge whose
 # links are throttled (veth, tbf), and the same run with --network. Prints both step times, and the bytes that ranks say
 # they sent beside the payload that the network cards counted. Needs root, Open MPI and a quiet machine.

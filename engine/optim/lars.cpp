@@ -29,7 +29,10 @@ class Lars final : public Optimizer {
                             static_cast<const std::int64_t*>(tensor_of_slice_.raw()), squares_.data<double>(),
                             rates_.data<float>()};
     find_rates(slices, tensors, own_, rule);
-    if (options_.sharing) options_.sharing->all_gather_v(rates_.slice(own_.first, own_.end).clone(), rates_, counts_);
+    if (options_.sharing) {
+      own_rates_.copy_from(rates_.slice(own_.first, own_.end));
+      options_.sharing->all_gather_v(own_rates_, rates_, counts_);
+    }
     update_all(slices, tensors, rule);
   }
 
@@ -61,6 +64,7 @@ class Lars final : public Optimizer {
     tensor_of_slice_ = on_device(tensor_of_slice, slices.device);
     squares_ = Tensor({2 * slices.count}, DType::float64, slices.device);
     rates_ = Tensor({static_cast<std::int64_t>(tensors.size())}, DType::float32, slices.device);
+    own_rates_ = Tensor({own_.end - own_.first}, DType::float32, slices.device);
   }
 
   /// A tensor belongs to the rank in whose equal part of all slices its middle lies.
@@ -87,7 +91,7 @@ class Lars final : public Optimizer {
   std::vector<Known> known_;
   LarsRange own_{};                   ///< what this rank works out
   std::vector<std::int64_t> counts_;  ///< tensors of each rank
-  Tensor tensors_, tensor_of_slice_, squares_, rates_;
+  Tensor tensors_, tensor_of_slice_, squares_, rates_, own_rates_;
 };
 
 }  // namespace
