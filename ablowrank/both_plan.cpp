@@ -15,22 +15,6 @@ constexpr std::int64_t kFloatBytes = 4, kDoubleBytes = 8, kRankBytes = 8;
 
 bool is_factored(const Weight& weight, std::int64_t r) { return r < weight.n() && factors_are_smaller(weight, r); }
 
-/// Elements of every trained parameter, in forward order, with weights of these ranks.
-std::vector<std::int64_t> trained_elements(const AbSizes& sizes) {
-  std::vector<std::int64_t> elements;
-  for (std::size_t i = 0; i < sizes.dense.params.size(); ++i) {
-    const ModelSizes::Parameter& p = sizes.dense.params[i];
-    const auto weight = sizes.owner[i];
-    if (weight && is_factored(*sizes.eligible[*weight], sizes.cut.at_the_end[*weight])) {
-      elements.push_back(sizes.factor_elements(*weight, Factor::a, sizes.cut.at_the_end[*weight]));
-      elements.push_back(sizes.factor_elements(*weight, Factor::b, sizes.cut.at_the_end[*weight]));
-    } else if (p.trainable) {
-      elements.push_back(p.elements);
-    }
-  }
-  return elements;
-}
-
 /// The largest rank whose factors are smaller than the weight.
 std::int64_t largest_rank(const Weight& weight) {
   const std::int64_t both = weight.out() + weight.in();
@@ -63,59 +47,90 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
     counter.over_world(Collective::all_reduce, kFloatBytes * cut_outputs, 1);
 }
 
-MemoryUse memory_of_factors(const AbSizes& sizes, const PlannedRun& run) {
-  MemoryUse use = memory_of_no_method(sizes.dense, run);
-  for (const ModelSizes::Parameter& p : sizes.dense.params)
-    if (!p.trainable) use.weights += kFloatBytes * p.elements;
-  for (const std::int64_t elements : trained_elements(sizes)) {
-    use.weights += kFloatBytes * elements;
-    use.gradients += kFloatBytes * elements;
-    use.buckets += bucket_memory(kFloatBytes * elements, run.gradients.dtype);
-    use.optimizer += kFloatBytes * run.moments_per_parameter * elements;
+/// A dense model whose weights have factors of some ranks as long as this lives; what is in them does not count.
+class WithFactors {
+ public:
+  explicit WithFactors(const AbSizes& sizes) {
+    for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
+      Weight& weight = *sizes.eligible[i];
+      const std::int64_t r = sizes.cut.at_the_end[i];
+      if (!is_factored(weight, r)) continue;
+      weight.factorise(Tensor({weight.out(), r}), Tensor({r, weight.in()}), Weight::Mode::train_both);
+      factored_.push_back(&weight);
+    }
   }
-  return use;
+  ~WithFactors() {
+    for (Weight* weight : factored_) weight->restore(Tensor(weight->shape()));
+  }
+  WithFactors(const WithFactors&) = delete;
+  WithFactors& operator=(const WithFactors&) = delete;
+
+ private:
+  std::vector<Weight*> factored_;
+};
+
+template <class T> void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
 
-}  // namespace
+/// `plan`, and then `next`.
+void go_on_with(const MethodPlan& next, MethodPlan& plan) {
+  AB_ASSERT(plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1);
+  RankClass& ranks = plan.traffic.classes[0];
+  const RankClass& then = next.traffic.classes[0];
+  ranks.ledger.merge(then.ledger);
+  append(ranks.steps, then.steps);
+  append(ranks.flights, then.flights);
+  append(plan.memory, next.memory);
+  plan.traffic.counted += next.traffic.counted;
+}
+
+/// The steps after cut number `index`, the first of them 0.
+PlannedRun low_rank_part(const PlannedRun& run, const CutSchedule& schedule, std::size_t index) {
+  const std::vector<std::int64_t>& cuts = schedule.cuts();
+  PlannedRun part = run;
+  part.part = {cuts[index], run.whole_steps(), BothStrategy::phase_name(index, cuts.size())};
+  if (index + 1 < cuts.size()) part.total_steps = cuts[index + 1];
+  return part;
+}
 
 PlannedRun full_rank_part(const PlannedRun& run, const CutSchedule& schedule) {
   PlannedRun part = run;
   if (schedule.cuts().empty()) return part;
-  part.begins_run_of = run.whole_steps();
+  part.part.whole_steps = run.whole_steps();
   part.total_steps = schedule.cuts().front();
   return part;
 }
 
+}  // namespace
+
 MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& schedule,
-                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, MethodPlan plan,
+                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, const BothPlanners& planners,
                      const PlannedRun& run) {
-  const std::vector<std::int64_t>& cuts = schedule.cuts();
-  if (cuts.empty()) return plan;
+  MethodPlan plan = planners.full_rank(model, full_rank_part(run, schedule));
+  const std::size_t cuts = schedule.cuts().size();
+  if (cuts == 0) return plan;
   plan.phases.push_back("split");
-  plan.times["split"] = static_cast<std::int64_t>(cuts.size());
+  plan.times["split"] = static_cast<std::int64_t>(cuts);
   if (observes(options)) {
     MemoryRow row{"observed", plan.memory.back().use};
     for (const Weight* weight : eligible_weights(model))
       row.use.kept += kFloatBytes * OutputMoments::elements(weight->out());
     plan.memory.push_back(row);
   }
-  // Up to the first cut one validation more is counted than there are: that at the end of what was planned.
-  const std::int64_t evaluations = run.evaluations() - full_rank_part(run, schedule).evaluations();
-  for (std::size_t k = 0; k < cuts.size(); ++k) {
+  for (std::size_t k = 0; k < cuts; ++k) {
     const AbSizes sizes(model, {{ranks.at(k)}});
-    const std::string phase = BothStrategy::phase_name(k, cuts.size());
-    const std::int64_t end = k + 1 < cuts.size() ? cuts[k + 1] : run.total_steps;
-    const StepCount steps{end - cuts[k], end / run.steps_per_epoch - cuts[k] / run.steps_per_epoch};
-    for (RankClass& ranks_alike : plan.traffic.classes) {
-      TrafficCounter counter(run, plan.traffic, ranks_alike);
-      count_cut(sizes, options, run, at_most, counter);
-      counter.steps(phase, steps, trained_elements(sizes), counter.world());
-      if (k > 0) continue;
-      counter.evaluations(evaluations, evaluations);
-      counter.over_world(Collective::all_reduce, sizes.dense.buffers_by_type, evaluations);
-    }
-    plan.phases.push_back(phase);
-    plan.memory.push_back({phase, memory_of_factors(sizes, run)});
+    TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
+    count_cut(sizes, options, run, at_most, counter);
+    const PlannedRun part = low_rank_part(run, schedule, k);
+    MethodPlan next = [&] {
+      const WithFactors factors(sizes);
+      return planners.low_rank(model, part);
+    }();
+    for (MemoryRow& row : next.memory)  // averaged weights are dense ones
+      row = {part.part.phase, row.use}, row.use.average = memory_of_no_method(sizes.dense, run).average;
+    go_on_with(next, plan);
+    plan.phases.push_back(part.part.phase);
     plan.cut_r.clear(), plan.final_r.clear();
     for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
       const Weight& weight = *sizes.eligible[i];

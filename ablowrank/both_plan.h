@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT
 //
 // What AB-training with both factors sends and holds (both_strategy.h): the plan of the method that trains at full rank, up
-// to the first cut, and from there what cut.h and data-parallel steps exchange.
+// to the first cut; what a cut exchanges (cut.h); and from there the plan of the method that trains the factors.
+
+#include <functional>
 
 #include "ablowrank/ab_sizes.h"
 #include "ablowrank/cut_schedule.h"
@@ -10,13 +12,15 @@
 
 namespace ab {
 
-/// The part of `run` up to the first cut, for the plan of the method that trains it; all of it when there is none.
-PlannedRun full_rank_part(const PlannedRun& run, const CutSchedule& schedule);
+/// The plans of part of a run (RunPart), with the model as it is in that part. All ranks do the same in them.
+struct BothPlanners {
+  std::function<MethodPlan(Layer&model, const PlannedRun&part)> full_rank, low_rank;
+};
 
-/// `model` is dense. `ranks`: of every eligible weight after each cut, n for one that stays dense; `at_most`: or of which
-/// nothing is known. `full_rank`: the plan of full_rank_part().
+/// `model` is dense, before and after. `ranks`: of every eligible weight after each cut, n for one that stays dense; `at_most`: or of which
+/// nothing is known.
 MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& schedule,
-                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, MethodPlan full_rank,
+                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, const BothPlanners& planners,
                      const PlannedRun& run);
 
 }  // namespace ab

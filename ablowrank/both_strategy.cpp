@@ -7,14 +7,23 @@
 namespace ab {
 
 BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-                           std::unique_ptr<SyncStrategy> full_rank)
-    : model_(model), world_(world), options_(options), schedule_(std::move(schedule)), now_(std::move(full_rank)) {
+                           std::unique_ptr<SyncStrategy> full_rank, Average low_rank)
+    : model_(model),
+      world_(world),
+      options_(options),
+      schedule_(std::move(schedule)),
+      now_(std::move(full_rank)),
+      low_rank_(std::move(low_rank)) {
   options_.validate();
   for (Weight* w : eligible_weights(model_)) w->set_execution(options.execution);
 }
 
 std::string BothStrategy::phase_name(std::size_t index, std::size_t cuts) {
   return cuts == 1 ? "low-rank" : fmt::format("low-rank-{}", index + 1);
+}
+
+std::string BothStrategy::phase() const {
+  return cuts_ == 0 ? now_->phase() : phase_name(cuts_ - 1, schedule_.cuts().size());
 }
 
 void BothStrategy::start(TrainState& state) {
@@ -67,11 +76,13 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
       add_in_place(bias, result.bias_change.to(bias.device()));
     }
   }
-  train_factors(index + 1, state);
+  train_factors(state);
+  now_->start(state);
 }
 
-/// Ordinary data-parallel training of what parameters there are now.
-void BothStrategy::train_factors(std::size_t cuts, TrainState& state) {
+/// From here on what parameters there are now are trained.
+void BothStrategy::train_factors(TrainState& state) {
+  cuts_ = schedule_.cuts_until(state.step);
   const Inventory inventory = inventory_of(model_);
   state.optimizer.set_params(inventory.params);
   state.optimizer.set_factor_decay(options_.cut.factor_decay);
@@ -79,8 +90,7 @@ void BothStrategy::train_factors(std::size_t cuts, TrainState& state) {
   for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
   if (options_.sync_bn != SyncBn::off) replica.batch_norms = inventory.batch_norms;
   now_.reset();  // the old hooks go before the new ones come
-  now_ = std::make_unique<DenseStrategy>(std::move(replica), world_, options_.gradients,
-                                         phase_name(cuts - 1, schedule_.cuts().size()));
+  now_ = low_rank_(std::move(replica));
 }
 
 void BothStrategy::finish(TrainState& state) {
@@ -97,7 +107,7 @@ void BothStrategy::save(StateDict& state) const {
 }
 
 void BothStrategy::load(const StateDict& saved, TrainState& state) {
-  if (const std::size_t cuts = schedule_.cuts_until(state.step); cuts > 0) train_factors(cuts, state);
+  if (schedule_.cuts_until(state.step) > 0) train_factors(state);
   now_->load(saved, state);
   observe(state.step);
   if (observers_) observers_->load(saved);

@@ -1,35 +1,39 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// AB-training with both factors (TrainedFactors::both): ordinary data-parallel training at full rank by any method that
-// averages gradients; then a cut (cut.h), after which all ranks train A and B of every weight, and average their gradients
-// in every step. Replicas stay equal throughout. A later cut takes more; factors that it replaces lose their momentum, which
-// projects onto others only in part, and their update counts.
+// AB-training with both factors (TrainedFactors::both): data-parallel training at full rank by any method that averages
+// gradients; then a cut (cut.h), after which all ranks train A and B of every weight, by any such method again, which begins
+// anew: what it has kept of gradients of the weights (residuals) is dropped. Replicas stay equal throughout. A later cut
+// takes more; factors that it replaces lose their momentum, which projects onto others only in part, and their update counts.
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
 // arXiv 2305.02538).
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "ablowrank/cut.h"
 #include "ablowrank/cut_schedule.h"
-#include "engine/sync/dense.h"
+#include "engine/sync/replica_strategy.h"
 
 namespace ab {
 
 class BothStrategy final : public SyncStrategy {
  public:
-  /// `full_rank`: trains until the first cut, and has given all ranks the same model.
+  /// Averages the gradients of a replica in every step, on the world.
+  using Average = std::function<std::unique_ptr<SyncStrategy>(Replica replica)>;
+
+  /// `full_rank`: trains until the first cut, and has given all ranks the same model. `low_rank` makes what trains factors.
   BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-               std::unique_ptr<SyncStrategy> full_rank);
+               std::unique_ptr<SyncStrategy> full_rank, Average low_rank);
 
   /// Of the steps after cut number `index`, of `cuts`.
   static std::string phase_name(std::size_t index, std::size_t cuts);
 
   void start(TrainState& state) override;
-  std::string phase() const override { return now_->phase(); }
+  std::string phase() const override;
   double learning_rate(double scheduled, std::int64_t step) const override;
   void set_gradient_exchange(bool on) override { now_->set_gradient_exchange(on); }
   void finish_grads(TrainState& state) override { now_->finish_grads(state); }
@@ -47,7 +51,7 @@ class BothStrategy final : public SyncStrategy {
 
  private:
   void cut(std::size_t index, TrainState& state);
-  void train_factors(std::size_t cuts, TrainState& state);
+  void train_factors(TrainState& state);
   void observe(std::int64_t step);
 
   Layer& model_;
@@ -55,6 +59,8 @@ class BothStrategy final : public SyncStrategy {
   AbOptions options_;
   CutSchedule schedule_;
   std::unique_ptr<SyncStrategy> now_;
+  Average low_rank_;
+  std::size_t cuts_ = 0;  // so far
   std::unique_ptr<CutObservers> observers_;
   std::map<std::string, LayerWorth> worth_;  // at the last cut
 };

@@ -107,7 +107,7 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
   EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
   // The cut, the schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
   EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 5 + field_count<CutOptions>() + field_count<PhaseSchedule>() +
-                                   field_count<RankPolicy>() + 2 /* preset, full_rank_method */);
+                                   field_count<RankPolicy>() + 3 /* preset, full_rank_method, low_rank_method */);
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
@@ -282,6 +282,7 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
                                               {{"ab.preset", "paper"}},
                                               {{"powersgd.ratio", "0"}},
                                               {{"ab.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
+                                              {{"ab.low_rank_method", "acpsgd"}, {"acpsgd.rank", "3"}},
                                               {{"powersgd.preset", "default"}}}) {
     const TrainConfig config = from_toml("method = \"ab\"\n", flags);
     EXPECT_EQ(from_toml(to_toml(config)), config);
@@ -296,6 +297,7 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
                             kSavedConfigBegins));
   EXPECT_EQ(powersgd_settings(then), PowerSgdSettings{});
   EXPECT_NO_THROW(ab_options(then).validate());
+  EXPECT_EQ(ab_settings(then).low_rank_method, kBaseline);
   // Saved when there were groups alone.
   EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
             TrainedFactors::groups);

@@ -76,7 +76,8 @@ void run_rank(const nlohmann::json& golden, const TrainConfig& config, Comm& wor
   const std::vector<Param*> params = inventory_of(model).params;
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(config, params);
   const LrSchedule schedule = make_schedule(config, golden.value("steps_per_epoch", std::int64_t{1}));
-  const std::unique_ptr<SyncStrategy> strategy = find_method(config.method).make(config, model, world, schedule);
+  const std::unique_ptr<SyncStrategy> strategy =
+      make_strategy(find_method(config.method), config, model, world, schedule);
   TrainState state{0, *optimizer};
   strategy->start(state);
   for (const nlohmann::json& after : golden.at("steps")) {

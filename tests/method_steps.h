@@ -74,7 +74,7 @@ class Steps {
         model_(make_model(make_model_spec(config, 10, 8))),
         optimizer_(make_optimizer(config, inventory_of(*model_).params, &world)),
         schedule_(make_schedule(config, 5)),
-        strategy_(find_method(config.method).make(config, *model_, world, schedule_)),
+        strategy_(make_strategy(find_method(config.method), config, *model_, world, schedule_)),
         state_{0, *optimizer_} {
     optimizer_->set_skip_overflow(true);
     strategy_->start(state_);

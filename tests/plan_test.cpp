@@ -542,7 +542,8 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --method ab --ab.train groups --ab.cut-at 0.4", 2, "are for --ab.train both");
   expect_failure("plan --method ab --ab.train groups --ab.rank-policy loss-share", 2, "give --ab.train both");
   expect_failure("plan --method ab --ab.cycle-steps 50", 2, "has no groups and no cycles");
-  expect_failure("plan --method ab --ab.full-rank-method local", 2, "can begin with dense, powersgd");
+  expect_failure("plan --method ab --ab.full-rank-method local", 2, "can average gradients by dense, powersgd");
+  expect_failure("plan --method ab --ab.low-rank-method daso", 2, "--ab.low-rank-method daso: AB-training can");
   expect_failure("plan --method ab --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
   expect_failure("plan --method ab --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
   expect_failure("plan --method ab --steps 1", 2, "there has to be a step before the first cut");

@@ -220,7 +220,7 @@ TEST_P(Laws, SharedRatesOfLarsAreThoseThatEveryRankWouldFind) {
   config.optimizer = "lars";
   config.lr = 0.5;
   config.lars_share_rates = true;
-  if (!method().averages_gradients) {
+  if (!method().average) {
     EXPECT_THROW(check_run(config, method(), 2), Error);
     EXPECT_THROW(plan_run(config, {.world_size = 2}), Error);
     return;

@@ -201,7 +201,8 @@ std::vector<Seen> train_on(const TrainConfig& config, int ranks,
     Seen& mine = seen[static_cast<std::size_t>(world.rank())];
     const auto model = make_model(make_model_spec(config, 10, 16));
     const auto optimizer = make_optimizer(config, inventory_of(*model).params);
-    const auto strategy = find_method(config.method).make(config, *model, world, make_schedule(config, config.steps));
+    const auto strategy =
+        make_strategy(find_method(config.method), config, *model, world, make_schedule(config, config.steps));
     TrainState state{0, *optimizer};
     strategy->start(state);
     while (state.step < config.steps) {
@@ -334,7 +335,7 @@ TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
     const auto model = make_model(make_model_spec(config, 10, 16));
     const std::vector<BatchNormStats*> norms = inventory_of(*model).batch_norms;
     {
-      const auto strategy = find_method(config.method).make(config, *model, world, make_schedule(config, 1));
+      const auto strategy = make_strategy(find_method(config.method), config, *model, world, make_schedule(config, 1));
       for (const BatchNormStats* stats : norms) {
         const Tensor ranks = Tensor::from(std::vector<double>{1}, Shape{1});
         stats->sum_over_ranks(ranks);

@@ -163,12 +163,12 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   else run_wiring(config);
 }
 
-/// Whether the run uses the setting: one of all runs, of its method, or of the one that this uses.
+/// Whether the run uses the setting: one of all runs, of its method, or of those that this uses.
 bool concerns(const Setting& setting, const TrainConfig& config) {
   const Method& method = find_method(config.method);
-  const char* const used = method.uses ? method.uses(config) : nullptr;
+  const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
   const std::string table = setting.table();
-  return table.empty() || table == method.name || (used && table == used);
+  return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();
 }
 
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.

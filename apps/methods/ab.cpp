@@ -26,21 +26,23 @@ void check_names(const std::vector<std::string>& names, Layer& model) {
   }
 }
 
-const char* full_rank_method_name(const TrainConfig& config) {
+std::vector<std::string> methods_used(const TrainConfig& config) {
   const AbSettings& ab = ab_settings(config);
-  return ab.train == TrainedFactors::both ? ab.full_rank_method.c_str() : nullptr;
+  if (ab.train != TrainedFactors::both) return {};
+  return {ab.full_rank_method, ab.low_rank_method};
 }
 
 void check(const TrainConfig& config, Layer& model, int world_size) {
   const AbOptions options = ab_options(config);
   if (options.train == TrainedFactors::both) {
-    const Method& full_rank = full_rank_method(config);
-    if (full_rank.check) full_rank.check(config, model, world_size);
+    for (const Method* method : {&full_rank_method(config), &low_rank_method(config)})
+      if (method->check) method->check(config, model, world_size);
     options.validate();
     return check_names(options.always_sync, model);
   }
-  AB_CHECK(ab_settings(config).full_rank_method == kBaseline,
-           "--ab.full-rank-method is for --ab.train both; groups train at full rank themselves");
+  AB_CHECK(
+      ab_settings(config).full_rank_method == kBaseline && ab_settings(config).low_rank_method == kBaseline,
+      "--ab.full-rank-method and --ab.low-rank-method are for --ab.train both; groups average gradients themselves");
   AB_CHECK(options.schedule.full_rank_steps < options.schedule.cycle_steps,
            "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
            options.schedule.full_rank_steps, options.schedule.cycle_steps);
@@ -63,8 +65,11 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                           .steps_per_epoch = schedule.steps_per_epoch,
                           .eval_every = config.eval_every};
   CutSchedule cuts(options.cut, observes(options), length.total_steps, length.evaluation_period());
-  return std::make_unique<BothStrategy>(model, world, options, std::move(cuts),
-                                        full_rank_method(config).make(config, model, world, schedule));
+  return std::make_unique<BothStrategy>(
+      model, world, options, std::move(cuts), make_strategy(full_rank_method(config), config, model, world, schedule),
+      [&config, &world, schedule](Replica factors) {
+        return low_rank_method(config).average(config, std::move(factors), world, schedule);
+      });
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -72,16 +77,24 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   return plan_ab_run(config, model, run);
 }
 
+const Method& averaging_method(const char* flag, const std::string& name) {
+  const Method& method = find_method(name);
+  std::vector<const char*> allowed;
+  for (const Method& other : methods())
+    if (other.average) allowed.push_back(other.name);
+  AB_CHECK(method.average, "--ab.{} {}: AB-training can average gradients by {}", flag, method.name,
+           fmt::join(allowed, ", "));
+  return method;
+}
+
 }  // namespace
 
 const Method& full_rank_method(const TrainConfig& config) {
-  const Method& method = find_method(ab_settings(config).full_rank_method);
-  std::vector<const char*> allowed;
-  for (const Method& other : methods())
-    if (other.averages_gradients) allowed.push_back(other.name);
-  AB_CHECK(method.averages_gradients, "--ab.full-rank-method {}: AB-training can begin with {}", method.name,
-           fmt::join(allowed, ", "));
-  return method;
+  return averaging_method("full-rank-method", ab_settings(config).full_rank_method);
+}
+
+const Method& low_rank_method(const TrainConfig& config) {
+  return averaging_method("low-rank-method", ab_settings(config).low_rank_method);
 }
 
 Method ab_method() {
@@ -89,7 +102,7 @@ Method ab_method() {
       .name = kAbName,
       .declare = declare_ab,
       .bring_defaults = [](TrainConfig& config) { start_ab_from("default", config); },
-      .uses = full_rank_method_name,
+      .uses = methods_used,
       .settle = settle,
       .check = check,
       .make = make,
@@ -103,12 +116,16 @@ Method ab_method() {
            .unusable_by_three = "train = \"groups\"\ngroup_size = 4"},
           {.variant = "both",
            .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
-                    "gather_steps = 2\nfull_rank_method = \"acpsgd\"",
+                    "gather_steps = 2\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"",
            .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
            .lossless = "cut_at = []\nfull_rank_method = \"dense\""},
+          {.variant = "both_sparse",
+           .small = "cut_at = [0.4]\nrank_policy = \"ratio\"\ngather_steps = 3\nfull_rank_method = \"dense\"\n"
+                    "low_rank_method = \"scalecom\"",
+           .phases = {"full", "split", "low-rank"}},
           {.variant = "both_by_weight",
            .small = "cut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
-                    "directions = \"weight\"\nfinal_model = \"dense\"\nfull_rank_method = \"powersgd\"",
+                    "directions = \"weight\"\nfinal_model = \"dense\"\nlow_rank_method = \"dense\"",
            .phases = {"warmup", "compressed", "split", "low-rank"}}}};
 }
 

@@ -31,6 +31,7 @@ struct AbSettings : AbOptions {
 
   std::string preset = "default";
   std::string full_rank_method = "powersgd";  ///< with TrainedFactors::both, until the first cut
+  std::string low_rank_method = "powersgd";   ///< of factors, after it
 
   bool operator==(const AbSettings&) const = default;
 };
@@ -58,8 +59,10 @@ std::int64_t rank_multiple(const TrainConfig& config);
 /// What AbStrategy and plan_ab() take: the settings of the method, and those of the run that concern it.
 AbOptions ab_options(const TrainConfig& config);
 
-/// The method that trains at full rank before factors are trained together. Throws Error(config) where it cannot.
+/// The methods that average gradients before factors are trained together, and of the factors. Throw Error(config) where
+/// they cannot.
 const Method& full_rank_method(const TrainConfig& config);
+const Method& low_rank_method(const TrainConfig& config);
 
 /// The plan of a run whose settings have been checked.
 MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run);

@@ -62,14 +62,27 @@ std::vector<std::vector<std::int64_t>> ranks_of_cuts(const AssumedR& assumed, co
   return ranks;
 }
 
+double sent_bytes(const MethodPlan& plan) { return plan.traffic.classes[0].ledger.total().sent_bytes(); }
+
 MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& options, Layer& model,
                               const PlannedRun& run) {
   const std::vector<Weight*> weights = eligible_weights(model);
   const CutSchedule schedule(options.cut, observes(options), run.total_steps, run.evaluation_period());
   const std::size_t cuts = schedule.cuts().size();
   const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks, bool at_most = false) {
-    return plan_both(model, options, schedule, ranks, at_most,
-                     full_rank_method(config).plan(config, model, full_rank_part(run, schedule)), run);
+    BothPlanners planners;
+    planners.full_rank = [&](Layer& part_model, const PlannedRun& part) {
+      return full_rank_method(config).plan(config, part_model, part);
+    };
+    planners.low_rank = [&](Layer& part_model, const PlannedRun& part) {
+      MethodPlan plan = low_rank_method(config).plan(config, part_model, part);
+      if (!at_most) return plan;
+      // A method may send larger factors with fewer bytes than smaller ones, but not with more than whole gradients.
+      const MethodPlan whole = find_method(kBaseline).plan(config, part_model, part);
+      if (sent_bytes(whole) > sent_bytes(plan)) plan.traffic = whole.traffic;
+      return plan;
+    };
+    return plan_both(model, options, schedule, ranks, at_most, planners, run);
   };
   if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
   std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
@@ -82,8 +95,7 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
     if (known) most[k] = ranks_of_policy(policy, weights);
     for (const Weight* weight : weights) {
       if (!known) most[k].push_back(weight->n());
-      least[k].push_back(policy.needs_data() ? RankRounding{policy.multiple}.apply(0, weight->n())
-                                             : std::min(policy.multiple, weight->n()));
+      least[k].push_back(1);
     }
   }
   MethodPlan plan = planned(most, !known);

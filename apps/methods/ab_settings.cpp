@@ -49,7 +49,11 @@ void declare_both(const Section<AbSettings>& s) {
       true;
   cut.number("factor_decay", &CutOptions::factor_decay, 0, 100,
              "of the weight decay of factors; 0.5 lets W = A*B shrink as a dense weight does");
-  s.value("full_rank_method", &AbSettings::full_rank_method, "train both: the method that trains until the first cut");
+  s.value("full_rank_method", &AbSettings::full_rank_method,
+          "train both: the method that averages gradients until the first cut");
+  s.value("low_rank_method", &AbSettings::low_rank_method,
+          "train both: the one that averages those of the factors, after it")
+      .before = std::string(kBaseline);
 }
 
 /// Where the others start from.
@@ -169,7 +173,7 @@ AbSettings ab_preset(const std::string& name) {
   if (name == "default") return ab;
   ab.train = TrainedFactors::groups;
   ab.rank_policy.loss_share = RankPolicy{}.loss_share;
-  ab.full_rank_method = kBaseline;
+  ab.full_rank_method = ab.low_rank_method = kBaseline;
   ab.cut = {};
   ab.rank_policy.kind = RankPolicy::Kind::ratio;
   for (const ReleasedExperiment& experiment : kReleased) {

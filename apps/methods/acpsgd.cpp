@@ -37,9 +37,10 @@ void declare(std::vector<Setting>& settings) {
   declare_warmup(s);
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
+                                      const LrSchedule& schedule) {
   const auto& options = config.method_options.of<AcpSgdSettings>();
-  return std::make_unique<AcpSgdStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+  return std::make_unique<AcpSgdStrategy>(std::move(replica), world, options,
                                           compression_start(config, options.warmup_steps, schedule));
 }
 
@@ -78,9 +79,8 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
 Method acpsgd_method() {
   return {.name = AcpSgdStrategy::kName,
           .declare = declare,
-          .make = make,
+          .average = average,
           .plan = plan,
-          .averages_gradients = true,
           .laws = {{.small = "rank = 2\nwarmup_steps = 3\nbucket_mb = 0.02",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "warmup_steps = 1000000"}}};

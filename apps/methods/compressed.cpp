@@ -37,16 +37,19 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
                            const CompressedSteps& compressed) {
   constexpr const char *kWarmup = CompressedGradients::kWarmup, *kCompressed = CompressedGradients::kCompressed;
   run.check();
-  const std::int64_t dense = std::min(run.total_steps, dense_steps(warmup_steps, run.whole_steps()));
+  const std::int64_t first = run.part.first_step, warmup = dense_steps(warmup_steps, run.whole_steps());
+  const std::int64_t dense = std::clamp(warmup, first, run.total_steps);
   MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {kWarmup, kCompressed}};
   TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
   counter.setup(sizes);
-  counter.steps(kWarmup, steps_of_turn(0, dense, 0, 1, run), sizes.gradients(), counter.world());
+  counter.steps(kWarmup, steps_of_turn(first, dense, 0, 1, run), sizes.gradients(), counter.world());
   const auto turns = static_cast<std::int64_t>(compressed.buckets.size());
   std::int64_t buckets = 0;  // those of all kinds are there all the time
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
+  for (std::int64_t k = 0; k < turns; ++k) {
+    const std::int64_t turn =
+        (std::max<std::int64_t>(dense - warmup, 0) + k) % turns;  // counted from the end of the warm-up
     const std::vector<std::int64_t>& payloads = compressed.buckets[static_cast<std::size_t>(turn)];
-    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, turn, turns, run), payloads,
+    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, k, turns, run), payloads,
                              counter.world());
     const std::int64_t elements =
         std::accumulate(payloads.begin(), payloads.end(), std::int64_t{0}) / run.wire_bytes(1);
@@ -62,7 +65,7 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   MemoryUse use = whole;
   use.buckets = buckets + compressed.work_bytes;
   use.kept += compressed.kept_bytes;
-  if (dense > 0) plan.memory.push_back({kWarmup, whole});
+  if (dense > first) plan.memory.push_back({kWarmup, whole});
   if (run.total_steps > dense) plan.memory.push_back({kCompressed, use});
   return plan;
 }

@@ -9,9 +9,8 @@
 namespace ab {
 namespace {
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule&) {
-  return std::make_unique<DenseStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world,
-                                         gradient_wire(config));
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world, const LrSchedule&) {
+  return std::make_unique<DenseStrategy>(std::move(replica), world, gradient_wire(config));
 }
 
 MethodPlan plan(const TrainConfig&, Layer& model, const PlannedRun& run) {
@@ -30,9 +29,8 @@ MethodPlan plan(const TrainConfig&, Layer& model, const PlannedRun& run) {
 
 Method dense_method() {
   return {.name = kBaseline,
-          .make = make,
+          .average = average,
           .plan = plan,
-          .averages_gradients = true,
           .laws = {{.phases = {DenseStrategy::kPhase}, .lossless = ""}}};
 }
 

@@ -41,10 +41,10 @@ void check(const TrainConfig& config, Layer&, int world_size) {
            "--hitopk.node-size {} is not --ranks-per-node {}; leave one of them out", node, per_node);
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
+                                      const LrSchedule& schedule) {
   const auto& options = config.method_options.of<HiTopkSettings>();
-  return std::make_unique<HiTopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world,
-                                          node_ranks(config, world.size()), options,
+  return std::make_unique<HiTopkStrategy>(std::move(replica), world, node_ranks(config, world.size()), options,
                                           compression_start(config, options.warmup_steps, schedule));
 }
 
@@ -83,9 +83,8 @@ Method hitopk_method() {
   return {.name = HiTopkStrategy::kName,
           .declare = declare,
           .check = check,
-          .make = make,
+          .average = average,
           .plan = plan,
-          .averages_gradients = true,
           .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "density = 1\nwarmup_steps = 0",

@@ -43,8 +43,8 @@ struct Method {
   /// Changes defaults, before the user's values (choose_method()): what it trains best with; and what it cannot train with
   /// may be refused then only if the user asked for it, so that --method NAME alone always trains.
   void (*bring_defaults)(TrainConfig& config) = nullptr;
-  /// The other method whose settings the run takes too; nullptr: there is none.
-  const char* (*uses)(const TrainConfig& config) = nullptr;
+  /// The other methods whose settings the run takes too.
+  std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
   /// Decides once, when a run begins, what its automatic settings stand for, so that config.toml has the value and another
   /// device does not change it. `began`: how the run began that goes on now, or `config` itself.
   void (*settle)(TrainConfig& config, const TrainConfig& began) = nullptr;
@@ -53,13 +53,16 @@ struct Method {
   void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
   /// Collective. Parameters get their final roles here. `config`, `model` and `world` outlive the strategy.
   std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
-                                        const LrSchedule& schedule);
+                                        const LrSchedule& schedule) = nullptr;
+  /// In place of make(): a method that averages gradients in every step and does nothing else to the model, so that others
+  /// can train with it for a while, from whatever step.
+  std::unique_ptr<SyncStrategy> (*average)(const TrainConfig& config, Replica replica, Comm& world,
+                                           const LrSchedule& schedule) = nullptr;
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
-  bool has_ranks = false;           ///< its plan can be given the ranks r of its factors (AssumedR)
-  bool averages_gradients = false;  ///< in every step, and does nothing else to the model: others may begin with it
-  bool decides = false;             ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
+  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
+  bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
   std::vector<MethodLaws> laws{};
 };
 
@@ -70,6 +73,10 @@ const Method& find_method(const std::string& name);
 
 /// Sets config.method and what it brings. Throws Error(config) that lists the methods.
 void choose_method(TrainConfig& config, const std::string& name);
+
+/// The strategy of a run, by whichever of make() and average() the method has.
+std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,
+                                            const LrSchedule& schedule);
 
 /// How the gradients of a run travel.
 GradientWire gradient_wire(const TrainConfig& config);

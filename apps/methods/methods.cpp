@@ -43,6 +43,12 @@ void choose_method(TrainConfig& config, const std::string& name) {
   if (method.bring_defaults) method.bring_defaults(config);
 }
 
+std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,
+                                            const LrSchedule& schedule) {
+  if (method.make) return method.make(config, model, world, schedule);
+  return method.average(config, replica_of(model, config.sync_bn != SyncBn::off), world, schedule);
+}
+
 GradientWire gradient_wire(const TrainConfig& config) {
   return {.bucket_bytes = std::llround(config.bucket_mb * 1048576.0), .dtype = config.comm_dtype};
 }

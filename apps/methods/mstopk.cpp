@@ -20,9 +20,10 @@ void declare(std::vector<Setting>& settings) {
   declare_warmup(s);
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
+                                      const LrSchedule& schedule) {
   const auto& options = config.method_options.of<MsTopkOptions>();
-  return std::make_unique<MsTopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+  return std::make_unique<MsTopkStrategy>(std::move(replica), world, options,
                                           compression_start(config, options.warmup_steps, schedule));
 }
 
@@ -47,9 +48,8 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
 Method mstopk_method() {
   return {.name = MsTopkStrategy::kName,
           .declare = declare,
-          .make = make,
+          .average = average,
           .plan = plan,
-          .averages_gradients = true,
           .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "density = 1\nwarmup_steps = 0",

@@ -49,9 +49,10 @@ void check(const TrainConfig& config, Layer& model, int) {
   }
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
+                                      const LrSchedule& schedule) {
   const auto& options = config.method_options.of<ScaleComSettings>();
-  return std::make_unique<ScaleComStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
+  return std::make_unique<ScaleComStrategy>(std::move(replica), world, options,
                                             compression_start(config, options.warmup_steps, schedule));
 }
 
@@ -85,9 +86,8 @@ Method scalecom_method() {
   return {.name = ScaleComStrategy::kName,
           .declare = declare,
           .check = check,
-          .make = make,
+          .average = average,
           .plan = plan,
-          .averages_gradients = true,
           .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "rate = 1\nwarmup_steps = 0"}}};

@@ -14,7 +14,7 @@ Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, c
   if (!model) model = make_model(spec, device);
   optimizer = make_optimizer(config, inventory_of(*model).params, &world);
   if (precision == Precision::fp16) loss_scale.emplace();
-  strategy = method.make(config, *model, world, schedule);
+  strategy = make_strategy(method, config, *model, world, schedule);
   if (config.ema_decay > 0) {
     spec.draw = false;
     average = std::make_unique<WeightAverage>(make_model(spec, device), *model, config.ema_decay);

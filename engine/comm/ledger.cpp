@@ -68,6 +68,14 @@ void Ledger::count(Collective what, const std::string& group, const Layout& layo
   tally.payload_bytes += times * payload_bytes;
 }
 
+void Ledger::merge(const Ledger& other) {
+  for (const auto& [key, tally] : other.tallies_) {
+    Tally& sum = tallies_[key];
+    sum.calls += tally.calls;
+    sum.payload_bytes += tally.payload_bytes;
+  }
+}
+
 std::map<LedgerKey, LedgerEntry> Ledger::entries() const {
   std::map<LedgerKey, LedgerEntry> entries;
   for (const auto& [key, tally] : tallies_) {

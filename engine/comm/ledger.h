@@ -97,6 +97,9 @@ class Ledger {
     count(what, group, layout_of(world_ranks), payload_bytes, times);
   }
 
+  /// Counts what `other` has counted too.
+  void merge(const Ledger& other);
+
   /// All counts as text, and back: a resumed run goes on counting.
   std::string to_text() const;
   void from_text(const std::string& text);

@@ -42,11 +42,18 @@ struct AssumedR {
   bool as_left = false;                          ///< only those of the model as that run left it
 };
 
+/// Where a planned run is part of a longer one: its steps from `first_step` up to PlannedRun::total_steps.
+struct RunPart {
+  std::int64_t first_step = 0;   ///< one that no validation precedes immediately
+  std::int64_t whole_steps = 0;  ///< of the longer run; 0: this is all of it
+  std::string phase{};           ///< of its steps in the ledger; empty: as the method calls them
+};
+
 struct PlannedRun {
   int world_size = 1, ranks_per_node = 0;
   Wiring wiring{};
   std::int64_t total_steps = 0, steps_per_epoch = 0;
-  std::int64_t begins_run_of = 0;  ///< steps of the longer run that this one is the beginning of; 0: it is a whole one
+  RunPart part{};
   LrSchedule schedule{};
   std::int64_t eval_every = 1;  ///< epochs between validations; 0: only at the end
   GradientWire gradients{};
@@ -66,14 +73,20 @@ struct PlannedRun {
   /// Throws Error(config) for a run that is too long to be walked (more than 10⁹ steps), or of no length.
   void check() const;
   /// What shares of a run are shares of.
-  std::int64_t whole_steps() const { return begins_run_of > 0 ? begins_run_of : total_steps; }
-  std::int64_t epochs() const { return (total_steps + steps_per_epoch - 1) / steps_per_epoch; }
+  std::int64_t whole_steps() const { return part.whole_steps > 0 ? part.whole_steps : total_steps; }
+  /// Whether it holds the last step.
+  bool ends() const { return total_steps == whole_steps(); }
+  /// Of the whole run.
+  std::int64_t epochs() const { return (whole_steps() + steps_per_epoch - 1) / steps_per_epoch; }
   /// Steps from one validation to the next.
   std::int64_t evaluation_period() const {
-    return eval_every > 0 ? std::min(eval_every, epochs()) * steps_per_epoch : total_steps;
+    return eval_every > 0 ? std::min(eval_every, epochs()) * steps_per_epoch : whole_steps();
   }
-  /// Validations, the one at the end among them.
-  std::int64_t evaluations() const { return (total_steps - 1) / evaluation_period() + 1; }
+  /// Validations, that at the end of a whole run among them.
+  std::int64_t evaluations() const {
+    const std::int64_t last = ends() ? (total_steps - 1) / evaluation_period() + 1 : total_steps / evaluation_period();
+    return last - part.first_step / evaluation_period();
+  }
 };
 
 /// Steps of one kind, and how many of them are the last of their epoch (whose window of micro-batches may be smaller).
@@ -81,7 +94,10 @@ struct StepCount {
   std::int64_t steps = 0, last_of_epoch = 0;
   bool operator==(const StepCount&) const = default;
 };
-inline StepCount all_steps(const PlannedRun& run) { return {run.total_steps, run.total_steps / run.steps_per_epoch}; }
+inline StepCount all_steps(const PlannedRun& run) {
+  const std::int64_t first = run.part.first_step;
+  return {run.total_steps - first, run.total_steps / run.steps_per_epoch - first / run.steps_per_epoch};
+}
 
 /// Goes through a run from event to event instead of from step to step. Of `visitor` it calls, in order,
 ///   transition(step)    at step 0 and at each that next_transition(step) has named

@@ -62,10 +62,10 @@ void TrafficCounter::count_extras(const std::vector<ExtraCollective>& extras, co
     const RingMembers& members = extra.over == ExtraCollective::Over::gradients ? gradients : world_;
     if (static_cast<int>(members.ranks.size()) < extra.least_ranks) continue;
     const std::string phase = ranks_.ledger.phase();
-    if (!extra.phase.empty()) set_phase(extra.phase);
+    if (!extra.phase.empty()) ranks_.ledger.set_phase(extra.phase);
     count(extra.what, extra.label.empty() ? members.label : extra.label, members.ranks, extra.bytes,
           extra.times * times);
-    set_phase(phase);
+    ranks_.ledger.set_phase(phase);
   }
 }
 
@@ -96,6 +96,7 @@ void TrafficCounter::over_world(Collective what, const std::map<DType, std::int6
 }
 
 void TrafficCounter::setup(const ModelSizes& sizes) {
+  if (run_.part.first_step > 0) return;
   over_world(Collective::broadcast, sizes.model_by_type, 1);
   count_extras(run_.at_setup, world_, 1);
 }
@@ -109,7 +110,8 @@ void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount&
                                       std::vector<std::int64_t> bucket_bytes, const RingMembers& members) {
   if (done.steps == 0) return;
   set_phase(phase);
-  PlannedSteps planned{phase, done.steps, ranks_.ledger.layout_of(members.ranks), std::move(bucket_bytes)};
+  PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks),
+                       std::move(bucket_bytes)};
   for (const std::int64_t bytes : planned.bucket_bytes)
     count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);
@@ -118,10 +120,10 @@ void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount&
   ranks_.steps.push_back(std::move(planned));
 }
 
-void TrafficCounter::evaluations(std::int64_t times, std::int64_t but_last) {
-  set_phase(kEvaluation);
-  count_extras(run_.every_evaluation, world_, times);
-  count_extras(run_.every_evaluation_but_last, world_, but_last);
+void TrafficCounter::evaluations() {
+  ranks_.ledger.set_phase(kEvaluation);
+  count_extras(run_.every_evaluation, world_, run_.evaluations());
+  count_extras(run_.every_evaluation_but_last, world_, run_.evaluations() - (run_.ends() ? 1 : 0));
 }
 
 }  // namespace ab

@@ -70,7 +70,10 @@ class TrafficCounter {
   /// `run`, `plan` and `ranks`, which is of the plan, must outlive this.
   TrafficCounter(const PlannedRun& run, TrafficPlan& plan, RankClass& ranks);
 
-  void set_phase(const std::string& phase) { ranks_.ledger.set_phase(phase); }
+  /// From here on what steps exchange is counted there, or in the phase of the part that the run is.
+  void set_phase(const std::string& phase) {
+    ranks_.ledger.set_phase(run_.part.phase.empty() ? phase : run_.part.phase);
+  }
   /// A collective over the world; an empty one does not take place.
   void over_world(Collective what, std::int64_t bytes, std::int64_t times);
   /// Over the world, for flat buffers of several types (engine/sync/flat.h).
@@ -82,7 +85,7 @@ class TrafficCounter {
   /// All-reduces over the world by an algorithm of their own (Ledger::use_all_reduce).
   void all_reduce_by(AllReduce algorithm, std::int64_t bytes, std::int64_t times);
 
-  /// The model from rank 0, and what a run exchanges before its first step.
+  /// The model from rank 0, and what a run exchanges before its first step, if that is among its steps.
   void setup(const ModelSizes& sizes);
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
@@ -91,9 +94,7 @@ class TrafficCounter {
   void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<std::int64_t> bucket_bytes,
                         const RingMembers& members);
   /// What every validation of the run exchanges, whatever the method.
-  void evaluations() { evaluations(run_.evaluations(), run_.evaluations() - 1); }
-  /// Of so many, and so many of which are not the last of a run.
-  void evaluations(std::int64_t times, std::int64_t but_last);
+  void evaluations();
 
   const RingMembers& world() const { return world_; }
 

@@ -3,9 +3,7 @@
 
 namespace ab {
 
-DenseStrategy::DenseStrategy(Replica model, Comm& comm, const GradientWire& wire, std::string phase)
-    : ReplicaStrategy(std::move(model), comm),
-      gradients_(replica().params, world(), ReduceOp::mean, wire),
-      phase_(std::move(phase)) {}
+DenseStrategy::DenseStrategy(Replica model, Comm& comm, const GradientWire& wire)
+    : ReplicaStrategy(std::move(model), comm), gradients_(replica().params, world(), ReduceOp::mean, wire) {}
 
 }  // namespace ab

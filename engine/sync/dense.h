@@ -13,15 +13,14 @@ class DenseStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char* kPhase = "full";
 
-  DenseStrategy(Replica replica, Comm& world, const GradientWire& wire = {}, std::string phase = kPhase);
+  DenseStrategy(Replica replica, Comm& world, const GradientWire& wire = {});
 
-  std::string phase() const override { return phase_; }
+  std::string phase() const override { return kPhase; }
   void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }
   void finish_grads(TrainState& /*state*/) override { gradients_.finish(); }
 
  private:
   GradientBuckets gradients_;
-  std::string phase_;
 };
 
 }  // namespace ab
