@@ -402,7 +402,7 @@ TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
   if (!kEmulated) GTEST_SKIP() << "a real GPU has too much of it";
   // Enough for the model, not for training it; and not enough for the model.
   for (const int bytes : {20000000, 1000}) {
-    const testing::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3"),
+    const testing::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3 --ignore-memory"),
                                          fmt::format("env AB_EMULATED_GPU_BYTES={}", bytes));
     EXPECT_EQ(outcome.exit_code, 6) << outcome.out;
     EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;

@@ -7,6 +7,7 @@
 #include "apps/commands/report_error.h"
 #include "apps/config/run_device.h"
 #include "apps/config/run_wiring.h"
+#include "apps/plan/memory_check.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
 #include "apps/train/build_run.h"
@@ -51,8 +52,9 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
 
 int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   check_run(config, find_method(config.method), config.ranks);
-  choose_device(config.device);  // one that is not there is refused before anything is loaded or written
+  const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
   const TrainAndTest data = load_data(config);
+  check_memory(config, *data.train, config.ranks, config.ranks, device);
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
@@ -69,8 +71,12 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
     check_run(config, find_method(config.method), world->size());
-    choose_device(config.device);
-    return train_rank(config, *world, load_data(config));
+    const Device device = choose_device(config.device);
+    const TrainAndTest data = load_data(config);
+    const bool shares = device.kind == DeviceKind::cpu || config.share_gpu;
+    check_memory(config, *data.train, world->size(), shares ? world->ledger().ranks_on_node_of(world->rank()) : 1,
+                 device);
+    return train_rank(config, *world, data);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
     const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));

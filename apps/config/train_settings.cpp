@@ -135,6 +135,10 @@ void declare_run(std::vector<Setting>& all) {
       .may_change = true;
   s.value("deterministic", &T::deterministic,
           "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");
+  s.value("ignore_memory", &T::ignore_memory,
+          "start even where parameters, gradients and the activations of a batch, which are measured before, need more "
+          "memory than there is")
+      .flag_only = true;
   s.value("out", &T::out,
           "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
           "(runs/MODEL_METHOD when not given)")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "apps/plan/plan.h"
 
+#include "apps/plan/activations.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -268,6 +270,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   for (const std::string& phase : phases)
     if (plan.traffic.contains(phase)) plan.phases.push_back(phase);
   plan.memory = of_method.memory;
+  if (options.activations) plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
   plan.all_reduce = run.wiring.all_reduce;
   plan.links = run.wiring.network.at(0);
   plan.step_seconds = step_seconds(config, options, trained);

@@ -21,6 +21,7 @@ struct PlanOptions {
   std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
+  bool activations = false;      ///< measure what a batch holds, on the CPU
 };
 
 /// Traffic of a phase: means over ranks, in bytes.
@@ -52,6 +53,7 @@ struct RunPlan {
   std::optional<LeastTraffic> least;       ///< none: the traffic is certain, and otherwise it is the most
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
+  std::int64_t activation_bytes = 0;  ///< of a batch on one rank; 0: not measured
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown

@@ -108,12 +108,12 @@ std::string dense_table(const RunPlan& plan) {
 }
 
 std::string memory_table(const RunPlan& plan) {
-  TextTable table(
-      {"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average", "total"});
+  TextTable table({"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average",
+                   "activations", "total"});
   for (const auto& [when, use] : plan.memory) {
     std::vector<std::string> cells{when};
-    for (const std::int64_t bytes :
-         {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept, use.average, use.total()})
+    for (const std::int64_t bytes : {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept,
+                                     use.average, plan.activation_bytes, use.total() + plan.activation_bytes})
       cells.push_back(human_bytes(static_cast<double>(bytes)));
     table.add(std::move(cells));
   }
@@ -138,7 +138,8 @@ std::string notes(const RunPlan& plan) {
         duration(plan.step_seconds));
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
-         "memory: without activations; kept: by the method, such as the rest of a cut or residuals; average: --ema-decay.\n";
+         "memory: kept: by the method, such as the rest of a cut or residuals; average: --ema-decay; activations: of a\n"
+         "batch in the dense model, measured in steps with few images on this CPU.\n";
 }
 
 std::string in_lower_case(std::string text) {
@@ -168,11 +169,13 @@ Json dense_json(const Summary& s, const DenseRun& dense) {
           {"saved_inter_node", saving(s.inter_node_bytes_per_rank_total, dense.inter_node_bytes)}};
 }
 
-Json memory_json(const MemoryRow& row) {
+Json memory_json(const MemoryRow& row, std::int64_t activations) {
   const MemoryUse& use = row.use;
-  return {{"when", row.when},       {"weights", use.weights},     {"gradients", use.gradients},
-          {"buckets", use.buckets}, {"optimizer", use.optimizer}, {"buffers", use.buffers},
-          {"kept", use.kept},       {"average", use.average},     {"total", use.total()}};
+  return {{"when", row.when},           {"weights", use.weights},
+          {"gradients", use.gradients}, {"buckets", use.buckets},
+          {"optimizer", use.optimizer}, {"buffers", use.buffers},
+          {"kept", use.kept},           {"average", use.average},
+          {"activations", activations}, {"total", use.total() + activations}};
 }
 
 }  // namespace
@@ -198,7 +201,7 @@ std::string plan_json(const RunPlan& plan) {
                     {"inter_node_bytes_per_rank_total", plan.least->inter_node}};
   own["dense_float32"] = dense_json(plan.summary, plan.dense_float32);
   own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
-  for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row));
+  for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row, plan.activation_bytes));
   return json.dump(2) + "\n";
 }
 

@@ -65,6 +65,7 @@ struct TrainConfig {
   std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
   bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/core/plan_choice.h)
   bool deterministic = false;      ///< take only algorithms that repeat bit for bit
+  bool ignore_memory = false;      ///< start even if it does not seem to fit (apps/plan/memory_check.h; a flag only)
 
   std::string optimizer = "sgd";  ///< sgd | adamw | lars
   double lr = 0.1;

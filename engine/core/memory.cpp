@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/core/memory.h"
 
+#include <malloc.h>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +10,8 @@
 #include <mutex>
 #include <set>
 #include <vector>
+
+#include "engine/core/available_memory.h"
 
 namespace ab {
 namespace {
@@ -36,10 +40,7 @@ class FinishedCopy final : public HostCopy {
 /// so a steady training loop allocates nothing after its first step.
 class CpuMemory final : public Memory {
  public:
-  ~CpuMemory() override {
-    for (auto& [size, blocks] : free_)
-      for (void* block : blocks) std::free(block);
-  }
+  ~CpuMemory() override { free_cached(); }
 
   void* allocate(std::size_t bytes) override {
     const std::size_t rounded = round_up(bytes);
@@ -85,6 +86,14 @@ class CpuMemory final : public Memory {
     return stats_;
   }
 
+  void restart_peak() override {
+    std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.live_bytes;
+    free_cached();
+    malloc_trim(0);
+  }
+  std::int64_t available() const override { return available_host_bytes(); }
+
   bool has_handed_out(const void* address) const {
     const std::lock_guard lock(mutex_);
     return handed_out_.contains(address);
@@ -99,6 +108,12 @@ class CpuMemory final : public Memory {
     if (power <= 4096) return power;
     const std::size_t step = power / 16;
     return (bytes + step - 1) / step * step;
+  }
+
+  void free_cached() {
+    for (auto& [size, blocks] : free_)
+      for (void* block : blocks) std::free(block);
+    free_.clear();
   }
 
   mutable std::mutex mutex_;

@@ -20,7 +20,7 @@ class OutOfMemory : public Error {
 
 struct MemoryStats {
   std::int64_t live_bytes = 0;  ///< handed out and not yet released
-  std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far
+  std::int64_t peak_bytes = 0;  ///< the largest live_bytes so far, or since restart_peak()
 };
 
 /// The most that one HostCopy takes.
@@ -51,6 +51,10 @@ class Memory {
   /// the thread that started it.
   virtual std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
+  /// Lets peak_bytes begin anew, and gives the system back what is kept for reuse on a CPU.
+  virtual void restart_peak() = 0;
+  /// Bytes that the device still has for this process; the largest number where nobody tells.
+  virtual std::int64_t available() const = 0;
 };
 
 /// The memory of `device`; throws Error(communication) when the device is not there.

@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a rank holds in memory from step to step, by kind. Activations are not counted (they depend on the batch and on
-// how layers execute), nor are the passing needs of a decomposition.
+// What a rank holds in memory from step to step, by kind. Activations are not counted (apps/plan/activations.h measures
+// them), nor are the passing needs of a decomposition.
 
 #include <string>
 

@@ -94,6 +94,13 @@ std::unique_ptr<HostCopy> CudaMemory::start_copy_to_host(const void* from, std::
 
 MemoryStats CudaMemory::stats() const { return {live_bytes_, peak_bytes_}; }
 
+std::int64_t CudaMemory::available() const {
+  (void)ThreadStream::current(device_index_);  // makes the device current
+  std::size_t free = 0, total = 0;
+  AB_CUDA(cudaMemGetInfo(&free, &total));
+  return static_cast<std::int64_t>(free);
+}
+
 CudaMemory& device_memory(int device_index) {
   // Leaked on purpose: tensors with static storage may outlive any destructor order we could choose.
   static const auto& memories = *[] {

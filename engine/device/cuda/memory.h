@@ -25,6 +25,8 @@ class CudaMemory final : public Memory {
   void copy_to_host(void* host, const void* from, std::size_t bytes) override;
   std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
+  void restart_peak() override { peak_bytes_ = live_bytes_.load(); }
+  std::int64_t available() const override;
 
   /// allocate and release in the order of a given stream. Where memory runs out, what the pool keeps is given back
   /// first.

@@ -149,6 +149,11 @@ MemoryStats Arena::stats() const {
   return stats_;
 }
 
+void Arena::restart_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_bytes = stats_.live_bytes;
+}
+
 void Arena::set_limit(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   limit_ = bytes;

@@ -32,6 +32,8 @@ class Arena final : public Memory {
   void copy_to_host(void* host, const void* from, std::size_t bytes) override;
   std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) override;
   MemoryStats stats() const override;
+  void restart_peak() override;
+  std::int64_t available() const override { return limit() - stats().live_bytes; }
 
   /// The live bytes there may be.
   void set_limit(std::int64_t bytes);
