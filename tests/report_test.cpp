@@ -8,6 +8,7 @@
 
 #include "apps/commands/inspect_command.h"
 #include "apps/report/comparison.h"
+#include "apps/report/frontier.h"
 #include "apps/report/report.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
@@ -71,6 +72,7 @@ TEST_F(ReportTest, SummaryComesBack) {
   const Summary back = summary_from_json(text, "s.json");
   EXPECT_EQ(back.per_layer, s.per_layer);
   EXPECT_EQ(back.wire_bytes_per_rank_by_phase, s.wire_bytes_per_rank_by_phase);
+  EXPECT_TRUE(std::isnan(back.compression_seconds)) << "not measured";
   Summary diverged = s;
   diverged.final_val_loss = std::nan("");
   EXPECT_TRUE(contains(to_json(diverged), "\"final_val_loss\": null"));
@@ -154,6 +156,68 @@ TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
   for (const char* tag : {"svg", "figure", "section", "table", "g", "text", "title", "div", "article"})
     EXPECT_EQ(count(fmt::format("<{}>", tag)) + count(fmt::format("<{} ", tag)), count(fmt::format("</{}>", tag)))
         << tag;
+}
+
+/// A run of method and seed with that accuracy, bytes and parameters.
+ab::Run run_of(const std::string& method, std::uint64_t seed, double top1, double bytes, std::int64_t parameters) {
+  ab::Run run;
+  run.label = fmt::format("{}_{}", method, seed);
+  run.summary = example_summary(method, bytes);
+  run.summary.sent_bytes_per_rank_total = bytes;
+  run.summary.final_val_top1 = top1;
+  run.summary.parameters_final = parameters;
+  run.config.emplace();
+  run.config->method = method;
+  run.config->seed = seed;
+  return run;
+}
+
+TEST_F(ReportTest, RunsThatDifferInTheirSeedAreOnePointWithASpread) {
+  std::vector<ab::Run> runs{run_of("dense", 0, 0.80, 8e6, 100), run_of("dense", 1, 0.84, 8e6, 100),
+                            run_of("ab", 0, 0.81, 1e6, 30), run_of("dense", 2, 0.82, 8e6, 100)};
+  std::vector<Contest> contests = contests_of(runs);
+  ASSERT_EQ(contests.size(), 1u);
+  ASSERT_EQ(contests[0].groups.size(), 2u);
+  const RunGroup& dense = contests[0].groups[0];
+  EXPECT_EQ(dense.label, "dense");
+  EXPECT_EQ(dense.runs.size(), 3u);
+  EXPECT_NEAR(dense.top1, 0.82, 1e-12);
+  EXPECT_EQ(dense.lowest_top1, 0.80);
+  EXPECT_EQ(dense.highest_top1, 0.84);
+  EXPECT_EQ(cost_of(dense, costs()[0]), 8e6);
+  runs[1].config->lr *= 2;
+  EXPECT_EQ(contests_of(runs)[0].groups.size(), 3u) << "another learning rate is another row";
+  runs[1].config.reset();
+  EXPECT_EQ(contests_of(runs)[0].groups.size(), 3u) << "nobody knows what it was trained with";
+  runs[2].summary.world_size = 8;
+  EXPECT_EQ(contests_of(runs).size(), 2u);
+}
+
+TEST_F(ReportTest, WhatAnotherIsBetterThanEverywhereIsDominated) {
+  const std::vector<ab::Run> runs{run_of("dense", 0, 0.82, 8e6, 100), run_of("ab", 0, 0.81, 1e6, 30),
+                                  run_of("powersgd", 0, 0.81, 1e6, 100), run_of("local", 0, 0.80, 2e6, 20)};
+  const Contest contest = contests_of(runs)[0];
+  const std::vector<const Cost*> measured = contest.costs();
+  ASSERT_EQ(measured.size(), 2u) << "time is the same for all, and nothing else was measured";
+  EXPECT_STREQ(measured[0]->name, "sent per rank");
+  EXPECT_STREQ(measured[1]->name, "parameters");
+  const auto dominator = [&](std::size_t i, const std::vector<const Cost*>& by) {
+    const RunGroup* found = dominator_of(contest.groups[i], contest.groups, by);
+    return found ? found->label : "";
+  };
+  EXPECT_EQ(dominator(0, measured), "") << "the most accurate";
+  EXPECT_EQ(dominator(1, measured), "");
+  EXPECT_EQ(dominator(2, measured), "ab_0") << "as accurate for as many bytes, with a smaller model";
+  EXPECT_EQ(dominator(3, measured), "") << "the smallest model";
+  EXPECT_EQ(dominator(3, {measured[0]}), "ab_0");
+  EXPECT_EQ(dominator(2, {measured[0]}), "") << "equal points do not dominate each other";
+  const std::string text = frontier_text(runs), charts = frontier_charts(runs);
+  EXPECT_TRUE(contains(text, "dominated by")) << text;
+  EXPECT_EQ(frontier_text({runs[0]}) + frontier_charts({runs[0]}), "");
+  for (const char* part : {"Accuracy against sent per rank", "Accuracy against parameters", "class=\"point dominated\"",
+                           "local_0: 80 % (80 % to 80 %) for 2.00 MB"})
+    EXPECT_TRUE(contains(charts, part)) << part;
+  EXPECT_EQ(charts.find("nan"), std::string::npos);
 }
 
 TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {

@@ -220,13 +220,18 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   return config;
 }
 
-void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
+std::vector<std::string> differing_settings(const TrainConfig& before, const TrainConfig& now) {
   std::vector<std::string> different;
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.may_change || !concerns(setting, now)) continue;
-    const std::string before = toml_text(setting, saved), after = toml_text(setting, now);
-    if (before != after) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), after, before));
+    const std::string was = toml_text(setting, before), is = toml_text(setting, now);
+    if (was != is) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), is, was));
   }
+  return different;
+}
+
+void check_resumable(const TrainConfig& saved, const TrainConfig& now) {
+  const std::vector<std::string> different = differing_settings(saved, now);
   AB_CHECK(different.empty(),
            "a run goes on with the settings it began with, but now has {}; start a new run with --out",
            fmt::join(different, ", "));

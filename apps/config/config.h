@@ -28,9 +28,11 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
                                 ConfigUse use = ConfigUse::train);
 
-/// Throws Error(config) that lists the settings in which `now` differs from the run that it continues, save
-/// those that may change: where data and results are, device, transport, threads, timeouts, how often to
-/// log and save.
+/// The settings in which `now` differs from `before`, as "--lr 0.1 (it was 0.2)", save those that may change within a run:
+/// where data and results are, device, transport, threads, timeouts, how often to log and save.
+std::vector<std::string> differing_settings(const TrainConfig& before, const TrainConfig& now);
+
+/// Throws Error(config) that lists them, for `now` that continues a run.
 void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 
 /// How to_toml() begins, so that a saved configuration is told from one that somebody wrote.

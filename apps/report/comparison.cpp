@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include "apps/report/frontier.h"
 #include "apps/report/terminal.h"
 
 namespace ab {
@@ -16,10 +18,14 @@ std::string waiting(const Summary& s) {
   return human_seconds(exposed_seconds(s));
 }
 
+std::string compression(const Summary& s) {
+  return std::isfinite(s.compression_seconds) ? human_seconds(s.compression_seconds) : "-";
+}
+
 std::string why_not_measured(const std::vector<Run>& runs) {
   for (const Run& run : runs)
     if (!run.summary.waiting_not_measured.empty())
-      return fmt::format("(waiting: not measured: {})\n", run.summary.waiting_not_measured);
+      return fmt::format("(waiting, compression: not measured: {})\n", run.summary.waiting_not_measured);
   return "";
 }
 
@@ -91,10 +97,10 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
   };
   const bool one_setup =
       std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
-  std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",   "wire/rank",
-                                    "saved", "compr.", "time",  "images/s", "waiting"};
+  std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",    "wire/rank",
+                                    "saved", "model",  "time",  "images/s", "waiting", "compression"};
   if (!one_setup) headings.push_back("setup");
-  const int name_width = std::max(20, width - 90);
+  const int name_width = std::max(20, width - 106);
   TextTable table(headings, {1, headings.size() - (one_setup ? 0 : 1)});
   for (const Run& run : runs) {
     const Summary& s = run.summary;
@@ -105,15 +111,16 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
                                    percent(s.best_val_top1),
                                    human_bytes(s.wire_bytes_per_rank_total),
                                    percent(wire_saving(run, baseline)),
-                                   fmt::format("{:.2f}", s.compression_ratio),
+                                   fmt::format("{:.2f} : 1", s.compression_ratio),
                                    human_seconds(s.train_seconds),
                                    fmt::format("{:.0f}", s.images_per_second),
-                                   waiting(s)};
+                                   waiting(s),
+                                   compression(s)};
     if (!one_setup) cells.push_back(setup(run));
     table.add(std::move(cells));
   }
   const std::string title = one_setup && !runs.empty() ? setup(runs[0]) + "\n\n" : "";
-  return title + table.str() + why_not_measured(runs) + phase_table(runs, name_width);
+  return title + table.str() + why_not_measured(runs) + phase_table(runs, name_width) + frontier_text(runs);
 }
 
 }  // namespace ab

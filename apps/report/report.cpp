@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "apps/report/comparison.h"
+#include "apps/report/frontier.h"
 #include "apps/report/report_style.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
@@ -157,6 +158,7 @@ std::string charts(const std::vector<Run>& runs) {
                              points.push_back({bytes_until(run, m.step), m.val_top1});
                            return points;
                          })});
+  html += frontier_charts(runs);
   html += phase_chart(runs);
   for (const Run& run : runs)
     if (!run.splits.empty()) html += rank_chart(run) + worth_chart(run, true) + worth_chart(run, false);

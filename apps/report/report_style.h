@@ -41,6 +41,8 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 .curve.dashed { stroke-dasharray: 6 4; }
 .hit { fill: transparent; } .dot { fill: currentColor; opacity: 0; } .dot.shown, .point:hover .dot { opacity: 1; }
+.frontier { fill: none; stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 2 3; }
+.range { stroke: currentColor; stroke-width: 2; } .dominated { color: var(--soft); opacity: .55; }
 .fill { fill: currentColor; stroke: var(--card); stroke-width: 1; } .fill.dashed { fill-opacity: .55; }
 .band { fill: var(--band); } .inside { font-size: 11px; fill: var(--ink); }
 .k0 { color: var(--c0); } .k1 { color: var(--c1); } .k2 { color: var(--c2); } .k3 { color: var(--c3); }

@@ -165,6 +165,40 @@ std::string draw(const LineChart& chart) {
   return figure(chart.title, legend_of(entries), kHeight, svg);
 }
 
+std::string draw(const FrontierChart& chart) {
+  double x_high = 0, y_low = std::numeric_limits<double>::infinity(), y_high = -y_low;
+  std::vector<FrontierPoint> frontier;
+  for (const FrontierPoint& p : chart.points) {
+    x_high = std::max(x_high, p.x), y_low = std::min(y_low, p.low), y_high = std::max(y_high, p.high);
+    if (!p.dominated) frontier.push_back(p);
+  }
+  const double margin = y_high > y_low ? 0.08 * (y_high - y_low) : std::max(1e-9, 0.05 * std::abs(y_high));
+  const Scale x{0, x_high > 0 ? 1.04 * x_high : 1, kLeft, kWidth - kRight};
+  const Scale y{y_low - margin, y_high + margin, kHeight - kBottom, kTop};
+  std::string svg =
+      x_axis(x, kHeight - kBottom, chart.x_style, chart.x_label) + y_axis(y, chart.y_style, chart.y_label);
+
+  std::ranges::sort(frontier, {}, &FrontierPoint::x);
+  std::string path;
+  for (std::size_t i = 0; i < frontier.size(); ++i) {
+    const double top = y(frontier[i].y), end = i + 1 < frontier.size() ? frontier[i + 1].x : x.high;
+    path += fmt::format("{:.1f},{:.1f} {:.1f},{:.1f} ", x(frontier[i].x), top, x(end), top);
+  }
+  svg += fmt::format("<polyline class=\"frontier\" points=\"{}\"/>", path);
+  std::vector<std::pair<std::string, int>> entries;
+  for (const FrontierPoint& p : chart.points) {
+    if (!p.dominated) entries.emplace_back(p.label, p.colour);
+    svg += fmt::format(
+        "<g class=\"point {0}\"><title>{1}: {2} ({3} to {4}) for {5}</title>"
+        "<line class=\"range\" x1=\"{6:.1f}\" x2=\"{6:.1f}\" y1=\"{7:.1f}\" y2=\"{8:.1f}\"/>"
+        "<circle class=\"dot shown\" cx=\"{6:.1f}\" cy=\"{9:.1f}\" r=\"5\"/></g>",
+        p.dominated ? "dominated" : colour_class(p.colour), escape_html(p.label), number_text(p.y, chart.y_style),
+        number_text(p.low, chart.y_style), number_text(p.high, chart.y_style), number_text(p.x, chart.x_style), x(p.x),
+        y(p.low), y(p.high), y(p.y));
+  }
+  return figure(chart.title, legend_of(entries), kHeight, svg);
+}
+
 std::string draw(const BarChart& chart) {
   constexpr double kBarHeight = 26, kRow = 40, kLabels = 150;
   double longest = 0;

@@ -38,6 +38,21 @@ struct LineChart {
 /// A <figure> with axes, grid, legend and curves; says so when there is nothing to draw.
 std::string draw(const LineChart& chart);
 
+/// Points with a range of y; those that another dominates, with more y for less x, are grey.
+struct FrontierPoint {
+  std::string label;
+  double x = 0, y = 0, low = 0, high = 0;
+  int colour = 0;
+  bool dominated = false;
+};
+struct FrontierChart {
+  std::string title, x_label, y_label;
+  NumberStyle x_style = NumberStyle::plain, y_style = NumberStyle::plain;
+  std::vector<FrontierPoint> points;  ///< all finite
+};
+/// With a line along the points that nobody dominates: as high as can be had for so much.
+std::string draw(const FrontierChart& chart);
+
 struct StackedBar {
   std::string label;
   std::vector<double> parts;  ///< one for each entry of BarChart::parts

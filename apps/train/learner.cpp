@@ -22,7 +22,6 @@ Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, c
 }
 
 void Learner::update(TrainState& state, double learning_rate) {
-  strategy->finish_grads(state);
   optimizer->step(learning_rate);
   if (loss_scale) loss_scale->update(optimizer->read_grad_norm());
   ++state.step;

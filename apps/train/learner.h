@@ -32,7 +32,7 @@ struct Learner {
   std::unique_ptr<SyncStrategy> strategy;
   std::unique_ptr<WeightAverage> average;  ///< with ema_decay
 
-  /// Applies the gradients of all ranks.
+  /// Applies the gradients of all ranks, which the strategy has finished.
   void update(TrainState& state, double learning_rate);
   /// Afterwards, when the strategy has had its turn too.
   void update_average();

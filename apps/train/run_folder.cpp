@@ -189,6 +189,11 @@ Run read_run(const std::string& folder) {
   const std::string summary_file = in_folder(folder, kSummaryFile);
   run.summary = summary_from_json(read_file(summary_file, ErrorKind::data), summary_file);
   read_metrics(in_folder(folder, kMetricsFile), run);
+  try {
+    run.config = resolve_train_config({}, in_folder(folder, kConfigFile), ConfigUse::plan);
+  } catch (const Error&) {
+    // of another release, perhaps; what was measured can be compared all the same
+  }
   return run;
 }
 

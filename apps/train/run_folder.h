@@ -4,6 +4,7 @@
 // The folder of a run: config.toml, metrics.jsonl, checkpoints, and, when it is complete, model.safetensors (and that of
 // the averaged weights) and summary.json.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ struct Run {
   std::string folder;
   std::string label;  ///< the last part of the folder's path
   Summary summary;
+  std::optional<TrainConfig> config;  ///< nothing where config.toml is not there or cannot be read
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::vector<SplitMetrics> splits;

@@ -28,6 +28,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("images_per_second", s.images_per_second);
   visit("waiting_seconds_by_phase", s.waiting_seconds_by_phase);
   visit("waiting_not_measured", s.waiting_not_measured);
+  visit("compression_seconds", s.compression_seconds);
   visit("final_val_loss", s.final_val_loss);
   visit("final_val_top1", s.final_val_top1);
   visit("final_val_top5", s.final_val_top5);
@@ -49,7 +50,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
 
 /// Runs of earlier releases do not tell these.
 constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total", "inter_node_sent_bytes_per_rank_total",
-                                             "waiting_seconds_by_phase", "waiting_not_measured"};
+                                             "waiting_seconds_by_phase", "waiting_not_measured", "compression_seconds"};
 
 }  // namespace
 

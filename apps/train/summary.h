@@ -5,6 +5,7 @@
 // ranks put on the wire (engine/comm/ledger.h).
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct Summary {
   /// `waiting_not_measured` says why.
   std::map<std::string, double> waiting_seconds_by_phase;
   std::string waiting_not_measured;
+  /// What a rank did to gradients between backward and the update beside waiting (packing, selecting, low-rank products),
+  /// mean over ranks; NaN where waiting was not measured.
+  double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   std::int64_t val_samples = 0;

@@ -146,6 +146,9 @@ class Trainer {
       feed_.prefetch();
       record_.loss(loss, share, batch.count(), state.step);
     }
+    record_.begin_exchange();
+    strategy_.finish_grads(state);
+    record_.end_exchange();
     learner_.update(state, learning_rate);
 
     const bool has_transition = strategy_.has_transition(state.step);

@@ -108,6 +108,15 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
 }
 
+void TrainRecord::begin_exchange() {
+  exchange_.lap();
+  exchange_waiting_ = sum_of(world_.ledger().waiting_seconds());
+}
+
+void TrainRecord::end_exchange() {
+  compression_seconds_ += exchange_.lap() - (sum_of(world_.ledger().waiting_seconds()) - exchange_waiting_);
+}
+
 double TrainRecord::mean_epoch_loss() {
   check_losses();
   const Tensor sums = Tensor::from(std::vector<double>{epoch_loss_, epoch_steps_}, {2});
@@ -174,17 +183,19 @@ void TrainRecord::gather_waiting() {
     const auto since = now.find(phase);
     seconds.push_back(waiting_before_[phase] + (since == now.end() ? 0 : since->second));
   }
-  if (seconds.empty()) return;
+  seconds.push_back(compression_seconds_);
   const Tensor means = Tensor::from(seconds, {static_cast<std::int64_t>(seconds.size())});
   world_.all_reduce(means, ReduceOp::mean);
   std::size_t i = 0;
   for (const auto& [phase, traffic] : phases) summary_.waiting_seconds_by_phase[phase] = means.data<double>()[i++];
+  summary_.compression_seconds = means.data<double>()[i];
 }
 
 void TrainRecord::save(StateDict& state) const {
   AB_ASSERT(unchecked_.empty());
   state.put("record.images", images_);
   state.put("record.train_seconds", summary_.train_seconds);
+  state.put("record.compression_seconds", compression_seconds_);
   state.put("record.best_val_top1", summary_.best_val_top1);
   state.put("record.interval_seconds", interval_.seconds());
   state.put("record.interval_loss", interval_loss_);
@@ -211,6 +222,7 @@ void TrainRecord::load(const StateDict& saved) {
     epoch_loss_ = saved.number("record.epoch_loss");
     epoch_steps_ = saved.number("record.epoch_steps");
   }
+  if (saved.has("record.compression_seconds")) compression_seconds_ = saved.number("record.compression_seconds");
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
   for (const auto& [name, text] : saved.values()) {
     if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);

@@ -72,6 +72,9 @@ class TrainRecord {
   /// Both throw Error(numerics) when the loss is not finite.
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
+  /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
+  void begin_exchange();
+  void end_exchange();
   /// Time of training, validation not included.
   void add_seconds(double seconds) { summary_.train_seconds += seconds; }
   /// Collective.
@@ -92,6 +95,9 @@ class TrainRecord {
   Summary summary_;
   double images_ = 0;                             // seen by all ranks
   std::map<std::string, double> waiting_before_;  // by phase, before the run was resumed
+  Stopwatch exchange_;
+  double exchange_waiting_ = 0;  // all waiting when it began
+  double compression_seconds_ = 0;
 
   struct UncheckedLoss {
     HostRead value;

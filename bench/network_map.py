@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Which method is the fastest on which network, from the runs of rivals.tsv: a table in Markdown.
+
+    bench/network_map.py [--build FOLDER] [--loss POINTS] [--json FILE]
+
+The time of a run is computing, the CPU seconds of one rank as the run had them, and the communication that delays it, as
+`abtrain plan --network` has it for that method, bytes and overlap: no run was made on such a network. Ranks r that only
+training tells are stood for by one share of all, chosen so that as many parameters remain. A method counts where it ends
+at most POINTS (1) below dense training, means over seeds.
+
+"Dense in that time" is what dense training with 16 bits reaches in the time of the fastest method, with a learning rate
+that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
+"""
+
+import argparse
+import collections
+import csv
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+NODES, RANKS, BATCH = 2, 4, 32
+NETWORKS = [(gbps, latency) for latency in ("50us", "1ms", "4ms") for gbps in (0.1, 1, 10, 100)]
+NOT_METHODS = ("ab_", "narrow", "dense_bf16_e")  # other settings of a method that has a row, and controls
+
+
+class Row:
+    def __init__(self, lines):
+        self.name, self.config = lines[0]["row"], lines[0]["config"]
+        self.flags = lines[0]["flags"].split()
+        self.top1 = sum(float(line["top1"]) for line in lines) / len(lines)
+        self.seeds = len(lines)
+        seconds = [float(line["cpu_seconds"]) for line in lines if line["cpu_seconds"] != "-"]
+        self.computing = sum(seconds) / len(seconds) / RANKS
+        self.steps = int(lines[0]["steps"])
+        self.parameters = int(lines[0]["parameters_final"])
+        self.whole_parameters = int(lines[0]["parameters_full"])
+        self.share = None
+
+
+def plan(program, row, network, share=None):
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "plan.json")
+        command = [program, "plan", "--config", HERE.parent / "apps/configs" / f"{row.config}.toml", "--ranks-per-node",
+                   str(RANKS // NODES), "--network", network, "--step-ms", str(1000 * row.computing / row.steps), "--out",
+                   out, *row.flags]
+        if share:
+            command += ["--ratio", str(share)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"network_map.py: {row.name}, {row.config}: {done.stderr.strip()}")
+        return json.loads(out.read_text())
+
+
+def share_of_ranks(program, row):
+    """The share of all singular values with which the plan ends with the row's parameters."""
+    low, high = 1e-3, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        if plan(program, row, "latency=1us,bandwidth=1Gbps", middle)["parameters_final"] < row.parameters:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def seconds(program, row, network):
+    if row.share is None:
+        row.share = share_of_ranks(program, row) if row.parameters < row.whole_parameters else 0
+    phases = plan(program, row, network, row.share)["plan"]["phases"].values()
+    return row.computing + sum(p["communication_seconds"] - p["hidden_seconds"] for p in phases)
+
+
+def at_time(curve, time):
+    """Of points (time, top-1), in between."""
+    curve = sorted(curve)
+    if time <= curve[0][0]:
+        return f"< {curve[0][1]:.2f}"
+    for (t0, a0), (t1, a1) in zip(curve, curve[1:]):
+        if time <= t1:
+            return f"{a0 + (a1 - a0) * (time - t0) / (t1 - t0):.2f}"
+    return f"{curve[-1][1]:.2f}"
+
+
+def table_of(program, config, rows, loss):
+    dense = next(row for row in rows if row.name == "dense")
+    target = dense.top1 - loss
+    methods = [row for row in rows if not row.name.startswith(NOT_METHODS) or row.name == "ab"]
+    shorter = [row for row in rows if row.name.startswith("dense_bf16")]
+    bytes_of_dense = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES
+    cells = []
+    for gbps, latency in NETWORKS:
+        network = f"latency={latency},bandwidth={gbps}Gbps"
+        times = {row.name: seconds(program, row, network) for row in methods}
+        near = sorted((row for row in methods if row.top1 >= target), key=lambda row: times[row.name])
+        curve = [(seconds(program, row, network), row.top1) for row in shorter]
+        kappa = bytes_of_dense / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
+        cells.append({"config": config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times,
+                      "fastest": near[0].name, "second": near[1].name if len(near) > 1 else "",
+                      "dense_in_that_time": at_time(curve, times[near[0].name])})
+    return cells
+
+
+def markdown(cells):
+    print("| network between nodes | κ | fastest | of the time of `dense_bf16` | next | `dense`, `ab`, `powersgd` | dense in that time |")
+    print("|---|---|---|---|---|---|---|")
+    for cell in cells:
+        base = cell["times"]["dense_bf16"]
+        part = lambda name: f"{cell['times'][name] / base:.2f}" if name in cell["times"] else "–"
+        print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | `{cell['fastest']}` | {part(cell['fastest'])} | "
+              f"`{cell['second']}` {part(cell['second'])} | {part('dense')}, {part('ab')}, {part('powersgd')} | "
+              f"{cell['dense_in_that_time']} |")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    options.add_argument("--loss", type=float, default=1.0, metavar="POINTS", help="below dense training (default: 1)")
+    options.add_argument("--json", help="also write all times, in seconds")
+    given = options.parse_args()
+    by_row = collections.defaultdict(list)
+    with open(HERE / "rivals.tsv", newline="") as table:
+        for line in csv.DictReader(table, delimiter="\t"):
+            by_row[line["config"], line["row"]].append(line)
+    by_config = collections.defaultdict(list)
+    for (config, _), lines in by_row.items():
+        by_config[config].append(Row(lines))
+    cells = []
+    for config, rows in by_config.items():
+        print(f"\n{config}\n")
+        of_config = table_of(f"{given.build}/apps/abtrain", config, rows, given.loss)
+        markdown(of_config)
+        cells += of_config
+    if given.json:
+        pathlib.Path(given.json).write_text(json.dumps(cells, indent=1))
+
+
+if __name__ == "__main__":
+    main()
