@@ -64,6 +64,26 @@ TEST_F(ResumeCommandTest, ASignalSavesAndTheNextStartGoesOn) {
   }
 }
 
+TEST_F(ResumeCommandTest, FilesAskForACheckpointAndForAStop) {
+  const std::string out = path("part");
+  fs::create_directories(out);
+  std::ofstream(out + "/stop") << "left by a run before";
+  // Both are gone when they have been seen; nothing waits for a program that has ended.
+  const std::string script = fmt::format(
+      "\"$@\" & p=$!; cd {}; until_() {{ while kill -0 $p && ! eval $1; do sleep 0.01; done 2>/dev/null; }}; "
+      "until_ \"test -s metrics.jsonl\"; touch save; until_ \"ls checkpoints | grep -q ^step_[0-9]*\\$\"; "
+      "ls checkpoints >seen; touch stop; wait $p",
+      out);
+  std::string arguments = train("--keep-checkpoints 9 --out " + out);
+  arguments.replace(arguments.find("--steps 2500"), 12, "--steps 900000");
+  const testing::Outcome stopped = run(arguments, "sh -c '" + script + "' sh");
+  ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
+  EXPECT_TRUE(testing::contains(read_file(out + "/seen", ErrorKind::data), "step_")) << "training went on after it";
+  EXPECT_GE(checkpoints_in(out + "/checkpoints").size(), 2u);
+  EXPECT_FALSE(fs::exists(out + "/stop"));
+  EXPECT_FALSE(fs::exists(out + "/save"));
+}
+
 TEST_F(ResumeCommandTest, AutoIsOneCommandForStartResumeAndEnd) {
   ASSERT_EQ(run(train("--out " + path("whole"))).exit_code, 0);
   ASSERT_EQ(run_and_signal(train("--resume auto"), "part", "TERM").exit_code, kStoppedExitCode);

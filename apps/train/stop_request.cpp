@@ -14,6 +14,7 @@ namespace ab {
 namespace {
 
 constexpr std::chrono::seconds kImpatience{5};
+constexpr std::int64_t kSave = 1, kStop = 2;  // what a flag says; the largest of all ranks counts
 
 std::atomic<bool> stop_flag{false};  // of the process, as signals are
 
@@ -54,14 +55,14 @@ StopAgreement::~StopAgreement() {
   }
 }
 
-void StopAgreement::ask() {
+void StopAgreement::ask(bool save) {
   Ledger& ledger = control_->ledger();
   const std::string phase = ledger.phase();
   std::optional<Ledger> before;
   if (!counts_) before = ledger;
   ledger.set_phase(kLabel);
   Question question;
-  question.flag = Tensor::from(std::vector<std::int64_t>{stop_requested() ? 1 : 0}, {1});
+  question.flag = Tensor::from(std::vector<std::int64_t>{stop_requested() ? kStop : save ? kSave : 0}, {1});
   question.request = control_->all_reduce_async(question.flag, ReduceOp::max);
   questions_.push_back(std::move(question));
   if (before) ledger = *before;
@@ -71,7 +72,9 @@ void StopAgreement::ask() {
 bool StopAgreement::answer(std::size_t unanswered) {
   while (questions_.size() > unanswered) {
     questions_.front().request.wait();
-    agreed_ = agreed_ || *questions_.front().flag.data<std::int64_t>() != 0;
+    const std::int64_t flag = *questions_.front().flag.data<std::int64_t>();
+    agreed_ |= flag == kStop;
+    save_agreed_ |= flag == kSave;
     questions_.pop_front();
   }
   return agreed_;

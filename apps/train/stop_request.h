@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "engine/comm/comm.h"
 
@@ -42,12 +43,14 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  /// Sends this rank's flag.
-  void ask();
+  /// Sends this rank's flag; `save`: or else its wish for a checkpoint.
+  void ask(bool save = false);
   /// From here on the ledger leaves questions out: the last validation may be stopped, but its bytes are a method's.
   void stop_counting() { counts_ = false; }
   /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier.
   bool agreed() { return answer(kLag); }
+  /// Whether a rank has wished for a checkpoint in a question that has been answered; once for each wish.
+  bool save_agreed() { return std::exchange(save_agreed_, false); }
   /// The same, up to the last question: waits for all ranks to have asked it.
   bool agreed_by_now() { return answer(0); }
 
@@ -60,7 +63,7 @@ class StopAgreement {
   };
   std::unique_ptr<Comm> control_;
   std::deque<Question> questions_;
-  bool agreed_ = false, counts_ = true;
+  bool agreed_ = false, save_agreed_ = false, counts_ = true;
 };
 
 }  // namespace ab

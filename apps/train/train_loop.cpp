@@ -4,6 +4,7 @@
 #include "apps/config/run_device.h"
 #include "apps/train/build_run.h"
 #include "apps/train/learner.h"
+#include "apps/train/request_files.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
 #include "apps/train/run_transport.h"
@@ -41,7 +42,9 @@ class Trainer {
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
         stop_(world),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
-              choose_graph_use(config, world.runs_beside_computation())) {}
+              choose_graph_use(config, world.runs_beside_computation())) {
+    if (world.rank() == 0 && !config.out.empty()) requests_.emplace(config.out);
+  }
 
   TrainResult run(std::optional<Checkpoint> checkpoint) {
     TrainResult result;
@@ -96,10 +99,11 @@ class Trainer {
     while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_.phase());
       world_.ledger().begin_step(state.step);
-      stop_.ask();
+      stop_.ask(requests_ && requests_->look());
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
-      if (config_.save_every > 0 && state.step % config_.save_every == 0) try_to_save(state, config_.keep_checkpoints);
+      const bool due = config_.save_every > 0 && state.step % config_.save_every == 0;
+      if (stop_.save_agreed() || due) try_to_save(state, config_.keep_checkpoints);
     }
     return true;
   }
@@ -284,6 +288,7 @@ class Trainer {
   SyncStrategy& strategy_;  // the learner's
   TrainRecord record_;
   StopAgreement stop_;
+  std::optional<RequestFiles> requests_;  // of rank 0, in a run folder
   TrainStep step_;
 
   Stopwatch clock_;  // of training, since it was last asked
