@@ -305,6 +305,54 @@ TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
     });
 }
 
+// --- A replica that drifts.
+
+/// Data-parallel training in which a bit of rank 1's memory flips after the third step.
+class Flips final : public ReplicaStrategy {
+ public:
+  Flips(Replica replica, Comm& world)
+      : ReplicaStrategy(std::move(replica), world), gradients_(this->replica().params, this->world(), ReduceOp::mean) {}
+  std::string phase() const override { return "full"; }
+  void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }
+  void finish_grads(TrainState&) override { gradients_.finish(); }
+  void after_step(TrainState& state) override {
+    if (state.step != 3 || world().rank() != 1) return;
+    std::uint32_t bits = 0;
+    float* const value = replica().params[4]->value.value().data<float>();
+    std::memcpy(&bits, value, sizeof bits);
+    bits ^= 1;
+    std::memcpy(value, &bits, sizeof bits);
+  }
+
+ private:
+  GradientBuckets gradients_;
+};
+
+TEST(Replicas, AFlippedBitIsFoundBeforeTheNextCheckpointAndNamed) {
+  Method method = find_method(kBaseline);
+  method.make = [](const TrainConfig&, Layer& model, Comm& world, const LrSchedule&) -> std::unique_ptr<SyncStrategy> {
+    return std::make_unique<Flips>(replica_of(model, false), world);
+  };
+  TrainConfig config = small_run(find_method(kBaseline), "");
+  const std::string name = inventory_of(*make_model(make_model_spec(config, 10, 8))).params[4]->name;
+  const auto message = [&] {
+    return testing::message_of(ErrorKind::numerics, [&] {
+      run_thread_ranks(3, {}, [&](Comm& world) {
+        set_compute_threads(1);
+        train(config, world, images(), {}, {}, nullptr, &method);
+      });
+    });
+  };
+  fs::remove_all(config.out);
+  const std::string first = fmt::format("the model of rank 1 differs from that of rank 0, first in {}, ", name);
+  config.save_every = 5;
+  EXPECT_TRUE(testing::contains(message(), "after step 5 " + first)) << message();
+  EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder)));
+  config.save_every = 0, config.eval_every = 1;
+  EXPECT_TRUE(testing::contains(message(), "after step 3 " + first)) << message();
+  fs::remove_all(config.out);
+}
+
 // --- The end of an epoch.
 
 thread_local int first_epoch_followed = 1;

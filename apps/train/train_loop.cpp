@@ -195,6 +195,7 @@ class Trainer {
 
   /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
   bool validate(TrainState& state, bool last) {
+    check_equal_parameters(state.step);
     const Ledger ledger_before = world_.ledger();
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
     world_.ledger().set_phase("evaluation");
@@ -221,8 +222,23 @@ class Trainer {
     return true;
   }
 
+  /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.
+  void check_equal_parameters(std::int64_t step) {
+    if (!strategy_.replicas_agree()) return;
+    std::vector<Tensor> values;
+    std::vector<std::string> names;
+    for (const Param* p : inventory_of(*learner_.model).params) {
+      values.push_back(p->value.value());
+      names.push_back(p->name);
+    }
+    const Ledger of_training = world_.ledger();
+    check_replicas(world_, values, fmt::format("after step {}", step), names);
+    world_.ledger() = of_training;
+  }
+
   void save(const TrainState& state, int keep) {
     check_numbers();
+    check_equal_parameters(state.step);
     record_.add_seconds(clock_.lap());
     StateDict dict;
     images_.save(dict);
