@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "data/decode.h"
@@ -69,7 +71,7 @@ std::vector<std::string> image_files(const fs::path& folder) {
   });
 }
 
-std::vector<std::uint8_t> read_bytes(const std::string& path) {
+std::vector<std::uint8_t> read_bytes_once(const std::string& path) {
   const auto check = [&](bool good, const char* reason) {
     AB_CHECK_KIND(data, good, "imagenet: cannot read '{}': {}", printable(path), reason);
   };
@@ -84,6 +86,18 @@ std::vector<std::uint8_t> read_bytes(const std::string& path) {
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
   check(in.gcount() == static_cast<std::streamsize>(size), errno ? std::strerror(errno) : "the file became shorter");
   return bytes;
+}
+
+/// A network disk may fail for a moment: asks three times more, after 0.05, 0.2 and 0.8 seconds.
+std::vector<std::uint8_t> read_bytes(const std::string& path) {
+  for (std::chrono::milliseconds pause{50}; pause.count() < 1000; pause *= 4) {
+    try {
+      return read_bytes_once(path);
+    } catch (const Error&) {
+      std::this_thread::sleep_for(pause);
+    }
+  }
+  return read_bytes_once(path);
 }
 
 std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector<std::string>& class_names) {

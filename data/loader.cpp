@@ -17,6 +17,7 @@
 #include "data/rand_augment.h"
 #include "data/sampler.h"
 #include "engine/core/check.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -73,6 +74,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   void run(Workbench& workbench);
   std::optional<std::int64_t> claim();
   Batch prepare(std::int64_t step, Workbench& workbench) const;
+  std::pair<std::int64_t, ImageView> read_image(std::int64_t sample, Workbench& workbench) const;
   void prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
                      Batch& batch) const;
   void mix(std::int64_t step, Batch& batch) const;
@@ -90,6 +92,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   std::vector<std::thread> threads;
   std::atomic<bool> cancel = false;
   mutable std::atomic<std::int64_t> images_prepared = 0;  // a sign of life
+  mutable std::atomic<std::int64_t> images_skipped = 0;
 
   // Shared between the threads and the caller.
   mutable std::mutex mutex;
@@ -211,15 +214,28 @@ Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   std::int64_t* labels = batch.labels.data<std::int64_t>();
   for (std::size_t i = 0; i < count; ++i) {
     if (cancel) break;  // a slow batch must not delay the end of the program; no one will see it
-    const std::int64_t sample = samples[begin + i];
+    const auto [sample, image] = read_image(samples[begin + i], workbench);
     labels[i] = set.label(sample);
     AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample,
                   labels[i], set.classes - 1);
-    prepare_image(set.read(sample, workbench.decoded), sample, static_cast<std::int64_t>(i), workbench, batch);
+    prepare_image(image, sample, static_cast<std::int64_t>(i), workbench, batch);
     ++images_prepared;
   }
   if (options.training && options.mix.enabled()) mix(step, batch);
   return batch;
+}
+
+/// The image of that number, or with skip_damaged the first after it that can be read, and its number.
+std::pair<std::int64_t, ImageView> Loader::Impl::read_image(std::int64_t sample, Workbench& workbench) const {
+  constexpr int kMostInARow = 100;  // more is no damaged image, but a disk that is gone
+  for (int tries = 0;; ++tries, sample = (sample + 1) % set.count) {
+    try {
+      return {sample, set.read(sample, workbench.decoded)};
+    } catch (const Error& error) {
+      if (!options.training || !options.skip_damaged || tries == kMostInARow) throw;
+      say(stderr, "warning: {}; the image after it takes its place ({} so far)\n", error.what(), ++images_skipped);
+    }
+  }
 }
 
 /// Image i of the batch.

@@ -45,6 +45,9 @@ struct LoaderOptions {
   bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()
   int threads = 2;   ///< that prepare batches; at most 8 are used, since each holds a batch
+  /// Training goes on without an image that cannot be read or decoded: a line on stderr names it, and the next one of the
+  /// data set takes its place. Otherwise next() throws.
+  bool skip_damaged = false;
   /// next() gives up when the threads have prepared no image for this long.
   double stall_timeout_seconds = 60;
 };

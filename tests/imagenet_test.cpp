@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
 #include <jpeglib.h>
 
@@ -438,6 +439,52 @@ TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
                     (expected.pixels[k] / 255.0 - mean[k % 3]) / stddev[k % 3], 3e-6);
     }
   }
+}
+
+TEST_F(ImageNetTest, TrainingCanGoOnWithoutADamagedImage) {
+  write_images();
+  const TrainAndTest whole = load_imagenet(folder_.string());
+  const auto pass = [&](const LoaderOptions& options) {
+    Loader loader(*whole.train, options);
+    loader.start_epoch(0);
+    std::vector<std::pair<std::int64_t, std::vector<double>>> images;
+    while (const auto batch = loader.next())
+      images.emplace_back(batch->labels.data<std::int64_t>()[0], batch->images.to_doubles());
+    return images;
+  };
+  LoaderOptions options{.batch_size = 1, .image_size = 16, .threads = 1};
+  options.augmentation.crop_and_flip = false;
+  const auto before = pass(options);
+  const std::string damaged = dynamic_cast<const ImageFolder&>(*whole.train).path(0);
+  fs::resize_file(damaged, 20);
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { pass(options); }), damaged));
+  options.skip_damaged = true;
+  ::testing::internal::CaptureStderr();
+  const auto after = pass(options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(said, "warning: ") && contains(said, damaged) && contains(said, "(1 so far)")) << said;
+  ASSERT_EQ(after.size(), before.size());
+  int changed = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) changed += after[i] != before[i];
+  EXPECT_EQ(changed, 1) << "the others are as they were";
+  EXPECT_EQ(pass(options), after) << "the same image again";
+  options.training = false;
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { pass(options); }), damaged))
+      << "a validation is of all images";
+}
+
+TEST_F(ImageNetTest, AFileThatIsThereAgainIsRead) {
+  write_images();
+  const TrainAndTest data = load_imagenet(folder_.string());
+  const fs::path file = dynamic_cast<const ImageFolder&>(*data.train).path(0), away = folder_ / "away";
+  fs::rename(file, away);
+  std::thread disk([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    fs::rename(away, file);
+  });
+  Image buffer;
+  EXPECT_GT(data.train->read(0, buffer).width, 0);
+  disk.join();
 }
 
 TEST_F(ImageNetTest, DamagedFileReachesTheCallerWithItsName) {

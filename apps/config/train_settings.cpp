@@ -51,6 +51,11 @@ void declare_data(std::vector<Setting>& all) {
   s.number("rand_augment", &T::rand_augment, 0, 10, "random image operations per image; 0: none");
   s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "strength of these operations");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
+  s.value(
+       "skip_damaged", &T::skip_damaged,
+       "name a training image that cannot be read or decoded on stderr and train on the one after it, instead of ending "
+       "the run; in a validation it always ends it")
+      .before = false;
 }
 
 /// Defaults that a method brings are in place before any value is given.

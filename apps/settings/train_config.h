@@ -40,6 +40,7 @@ struct TrainConfig {
   int rand_augment = 0;            ///< operations per image; 0: off
   int rand_augment_magnitude = 9;  ///< 0 to 30
   double random_erasing = 0.0;     ///< probability per image
+  bool skip_damaged = false;       ///< train on without images that cannot be read (LoaderOptions)
 
   std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults
   int ranks = 1;                    ///< in-process ranks; under mpirun the launcher decides

@@ -28,6 +28,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) 
   options.image_size = static_cast<int>(config.image_size);
   options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
   options.mix = {config.mixup, config.cutmix};
+  options.skip_damaged = config.skip_damaged;
   options.threads = compute_threads();
   options.stall_timeout_seconds = stall_timeout_seconds(config);
   return options;
