@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "apps/config/config.h"
@@ -32,19 +35,46 @@ std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   return different;
 }
 
+/// The text of a rank, on all ranks.
+std::string text_of_rank(int root, const std::string& text, Comm& world) {
+  const Tensor length = Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())}, {1});
+  world.broadcast(length, root);
+  const Tensor bytes({*length.data<std::int64_t>()}, DType::uint8);
+  if (world.rank() == root) std::memcpy(bytes.raw(), text.data(), text.size());
+  world.broadcast(bytes, root);
+  return {static_cast<const char*>(bytes.raw()), bytes.bytes()};
+}
+
+/// Lines of `b` that `a` lacks.
+std::vector<std::string> lines_beyond(const std::string& a, const std::string& b) {
+  std::set<std::string> known;
+  std::istringstream of_a(a), of_b(b);
+  for (std::string line; std::getline(of_a, line);) known.insert(line);
+  std::vector<std::string> beyond;
+  for (std::string line; std::getline(of_b, line);)
+    if (!known.contains(line)) beyond.push_back(line);
+  return beyond;
+}
+
 /// Ranks started with different flags would train different models, and ranks that see a different state of the run
 /// folder would begin at a different step: refuse.
 void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = 0;
   shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
-  const std::size_t hash = std::hash<std::string>{}(to_toml(shared)) + static_cast<std::size_t>(start) +
+  const std::string text = to_toml(shared);
+  const std::size_t hash = std::hash<std::string>{}(text) + static_cast<std::size_t>(start) +
                            31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
-  AB_CHECK(different.empty(),
-           "rank(s) {} started with settings that differ from rank 0's, or see a different run folder: all ranks need "
-           "the same flags and one file system",
-           fmt::join(different, ", "));
+  if (different.empty()) return;
+  const std::string first = text_of_rank(0, text, world), other = text_of_rank(different[0], text, world);
+  const std::vector<std::string> lines = lines_beyond(first, other);
+  throw Error(
+      ErrorKind::config,
+      fmt::format("rank(s) {} started with settings that differ from rank 0's, or see a different run folder{}: "
+                  "all ranks need the same flags and one file system",
+                  fmt::join(different, ", "),
+                  lines.empty() ? "" : fmt::format(" ({} on rank {})", fmt::join(lines, ", "), different[0])));
 }
 
 /// Nodes with different files, or different lists of them, would not train on one order of images: refuse.
