@@ -7,10 +7,11 @@
 The time of a run is computing, the CPU seconds of one rank as the run had them, and the communication that delays it, as
 `abtrain plan --network` has it for that method, bytes and overlap: no run was made on such a network. Ranks r that only
 training tells are stood for by one share of all, chosen so that as many parameters remain. A method counts where it ends
-at most POINTS (1) below dense training, means over seeds.
+at most POINTS (1) below dense training, means over seeds. Times are given in that of dense training with 16 bits on the same network; κ is the time that a
+float32 gradient takes between nodes over that of computing a step.
 
-"Dense in that time" is what dense training with 16 bits reaches in the time of the fastest method, with a learning rate
-that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
+"Dense in the time of `ab`" is what dense training reaches, with 32 and with 16 bits, if it ends when `ab` does, with a
+learning rate that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def plan(program, row, network, share=None):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
         command = [program, "plan", "--config", HERE.parent / "apps/configs" / f"{row.config}.toml", "--ranks-per-node",
-                   str(RANKS // NODES), "--network", network, "--step-ms", str(1000 * row.computing / row.steps), "--out",
+                   str(RANKS // NODES), "--network", network, "--no-activations", "--step-ms", str(1000 * row.computing / row.steps), "--out",
                    out, *row.flags]
         if share:
             command += ["--ratio", str(share)]
@@ -75,45 +76,44 @@ def seconds(program, row, network):
     return row.computing + sum(p["communication_seconds"] - p["hidden_seconds"] for p in phases)
 
 
-def at_time(curve, time):
-    """Of points (time, top-1), in between."""
-    curve = sorted(curve)
-    if time <= curve[0][0]:
-        return f"< {curve[0][1]:.2f}"
-    for (t0, a0), (t1, a1) in zip(curve, curve[1:]):
-        if time <= t1:
-            return f"{a0 + (a1 - a0) * (time - t0) / (t1 - t0):.2f}"
-    return f"{curve[-1][1]:.2f}"
+def top1_of_part(curve, part):
+    """Of dense training for that part of the steps: of points (part, top-1), in between."""
+    if part < curve[0][0]:
+        return f"below {curve[0][1]:.1f}"
+    for (p0, a0), (p1, a1) in zip(curve, curve[1:]):
+        if part <= p1:
+            return f"{a0 + (a1 - a0) * (part - p0) / (p1 - p0):.1f}"
+    return f"{curve[-1][1]:.1f}"
 
 
 def table_of(program, config, rows, loss):
     dense = next(row for row in rows if row.name == "dense")
     target = dense.top1 - loss
     methods = [row for row in rows if not row.name.startswith(NOT_METHODS) or row.name == "ab"]
-    shorter = [row for row in rows if row.name.startswith("dense_bf16")]
+    curve = sorted((row.steps / dense.steps, row.top1) for row in rows if row.name.startswith("dense_bf16"))
     bytes_of_dense = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES
     cells = []
     for gbps, latency in NETWORKS:
         network = f"latency={latency},bandwidth={gbps}Gbps"
         times = {row.name: seconds(program, row, network) for row in methods}
         near = sorted((row for row in methods if row.top1 >= target), key=lambda row: times[row.name])
-        curve = [(seconds(program, row, network), row.top1) for row in shorter]
         kappa = bytes_of_dense / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
         cells.append({"config": config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times,
                       "fastest": near[0].name, "second": near[1].name if len(near) > 1 else "",
-                      "dense_in_that_time": at_time(curve, times[near[0].name])})
+                      "dense_in_time_of_ab": [top1_of_part(curve, times["ab"] / times[name])
+                                              for name in ("dense", "dense_bf16")]})
     return cells
 
 
 def markdown(cells):
-    print("| network between nodes | κ | fastest | of the time of `dense_bf16` | next | `dense`, `ab`, `powersgd` | dense in that time |")
-    print("|---|---|---|---|---|---|---|")
+    print("| network between nodes | κ | fastest | next | time of `dense`, `ab`, `powersgd` | dense in the time of `ab` |")
+    print("|---|---|---|---|---|---|")
     for cell in cells:
         base = cell["times"]["dense_bf16"]
         part = lambda name: f"{cell['times'][name] / base:.2f}" if name in cell["times"] else "–"
-        print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | `{cell['fastest']}` | {part(cell['fastest'])} | "
+        print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | `{cell['fastest']}` {part(cell['fastest'])} | "
               f"`{cell['second']}` {part(cell['second'])} | {part('dense')}, {part('ab')}, {part('powersgd')} | "
-              f"{cell['dense_in_that_time']} |")
+              f"{', '.join(cell['dense_in_time_of_ab'])} |")
 
 
 def main():

@@ -534,6 +534,14 @@ TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
   EXPECT_EQ(plan.out.find('\x1b'), std::string::npos) << "colours without a terminal";
 }
 
+TEST_F(CliPlanTest, ActivationsNeedNotBeMeasured) {
+  const testing::Outcome whole = run("plan"), quick = run("plan --no-activations");
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(quick.exit_code, 0) << quick.err;
+  EXPECT_FALSE(testing::contains(whole.out, "(not here)")) << whole.out;
+  EXPECT_TRUE(testing::contains(quick.out, "on this CPU (not here).")) << quick.out;
+}
+
 TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --wrld 3", 2, "did you mean --world?");
   expect_failure("plan --world 0", 2, "--world");

@@ -14,9 +14,7 @@ int run_plan(const TrainConfig& config, const PlanCommand& command) {
   const std::string folder = std::filesystem::path(command.out).parent_path().string();
   AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
            command.out, folder);
-  PlanOptions options = command.options;
-  options.activations = true;
-  const RunPlan plan = plan_run(config, options);
+  const RunPlan plan = plan_run(config, command.options);
   const std::string text = plan_text(plan);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!command.out.empty()) write_file_atomically(command.out, plan_json(plan));

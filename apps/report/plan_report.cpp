@@ -139,7 +139,8 @@ std::string notes(const RunPlan& plan) {
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
          "memory: kept: by the method, such as the rest of a cut or residuals; average: --ema-decay; activations: of a\n"
-         "batch in the dense model, measured in steps with few images on this CPU.\n";
+         "batch in the dense model, measured in steps with few images on this CPU" +
+         (plan.activation_bytes > 0 ? ".\n" : " (not here).\n");
 }
 
 std::string in_lower_case(std::string text) {
