@@ -19,6 +19,7 @@ import collections
 import csv
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "1ms", "4ms") for gbps in (0.1, 1, 10, 100)]
-NOT_METHODS = ("ab_", "narrow", "dense_bf16_e")  # other settings of a method that has a row, and controls
+NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
 class Row:
@@ -89,7 +90,7 @@ def top1_of_part(curve, part):
 def table_of(program, config, rows, loss):
     dense = next(row for row in rows if row.name == "dense")
     target = dense.top1 - loss
-    methods = [row for row in rows if not row.name.startswith(NOT_METHODS) or row.name == "ab"]
+    methods = [row for row in rows if not NOT_METHODS.match(row.name)]
     curve = sorted((row.steps / dense.steps, row.top1) for row in rows if row.name.startswith("dense_bf16"))
     bytes_of_dense = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES
     cells = []

@@ -232,7 +232,9 @@ std::pair<std::int64_t, ImageView> Loader::Impl::read_image(std::int64_t sample,
     try {
       return {sample, set.read(sample, workbench.decoded)};
     } catch (const Error& error) {
-      if (!options.training || !options.skip_damaged || tries == kMostInARow) throw;
+      const bool may_skip = options.training && options.skip_damaged && error.kind() == ErrorKind::data;
+      if (!may_skip || tries == kMostInARow || cancel) throw;
+      ++images_prepared;
       say(stderr, "warning: {}; the image after it takes its place ({} so far)\n", error.what(), ++images_skipped);
     }
   }

@@ -10,6 +10,7 @@
 #include "apps/plan/activations.h"
 #include "apps/train/build_run.h"
 #include "apps/train/train_step.h"
+#include "engine/comm/launcher.h"
 #include "engine/core/available_memory.h"
 #include "engine/core/memory.h"
 #include "tests/program_test.h"
@@ -77,24 +78,38 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   config.dataset = "imagenet";  // enough images for a batch that does not fit
   config.epochs = 1;
   const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(testing::striped_images(8, 1));
-  EXPECT_NO_THROW(check_memory(config, *images, 2, 2, {}));
-  const auto refused = [&](std::int64_t batch) {
+  constexpr std::int64_t kGigabyte = 1'000'000'000;
+  config.batch_size = 8;
+  EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
+  const auto refused = [&](std::int64_t batch, std::int64_t available) {
     config.batch_size = batch;
-    return testing::message_of(ErrorKind::config, [&] { check_memory(config, *images, 3, 3, {}); });
+    return testing::message_of(ErrorKind::config, [&] { check_memory(config, *images, 3, {3, available}, {}); });
   };
-  const std::string message = refused(400'000);
+  config.network = "latency=1ms; from 5: latency=2ms";  // of which a plan takes one alone
+  const std::string message = refused(4000, kGigabyte), would_fit = "--batch-size ";
   EXPECT_TRUE(testing::contains(message, " GB of memory for 3 ranks, ")) << message;
+  EXPECT_TRUE(testing::contains(message, "1.00 GB are left")) << message;
   EXPECT_TRUE(testing::contains(message, "--ignore-memory tries it all the same")) << message;
-  const std::string would_fit = "--batch-size ";
-  config.batch_size = std::stoll(message.substr(message.find(would_fit) + would_fit.size()));
+  config.batch_size = std::stoll(message.substr(message.find(would_fit) + would_fit.size())) / 2;  // measured anew
   EXPECT_GT(config.batch_size, 0);
-  config.batch_size = config.batch_size * 4 / 5;  // memory of the machine that others take meanwhile
-  EXPECT_NO_THROW(check_memory(config, *images, 3, 3, {}));
-  config.batch_size = 400'000, config.ignore_memory = true;
-  EXPECT_NO_THROW(check_memory(config, *images, 3, 3, {}));
+  EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
+  EXPECT_TRUE(testing::contains(refused(8, 9'000'000), "parameters, gradients and optimizer state of 3 ranks need"));
+  EXPECT_TRUE(testing::contains(refused(8, 15'000'000), "not even a batch of one image would fit"));
+  config.ignore_memory = true;
+  EXPECT_NO_THROW(check_memory(config, *images, 3, {3, 0}, {}));
+}
+
+TEST_F(MemoryCheckTest, RanksOfOneMachineShareItsMemory) {
+  run_thread_ranks(3, {.ranks_per_node = 1}, [](Comm& world) {
+    const SharedMemory share = shared_memory({}, world);
+    EXPECT_EQ(share.ranks, 3) << "whatever nodes the ledger counts";
+    EXPECT_GT(share.available, 0);
+    EXPECT_EQ(world.ledger().total().calls, 0);
+  });
 }
 
 TEST_F(MemoryCheckTest, TheProgramRefusesItBeforeItWritesAnything) {
+  if (memory({}).available() > 1'000'000'000'000) GTEST_SKIP() << "it might fit";
   const std::string data = path("data");
   expect_failure(
       fmt::format("train --model resnet20 --dataset synthetic --data-dir {} --image-size 128 --batch-size 49000 "

@@ -305,6 +305,25 @@ TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
     });
 }
 
+// --- AB-training lets other methods average gradients.
+
+TEST(AbTraining, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
+  const auto bytes = [](const std::string& method) {
+    const std::string own =
+        "cut_at = [0.4]\nrank_policy = \"ratio\"\nratio = 0.25\nlow_rank_method = \"" + method + "\"";
+    TrainConfig config = small_run(find_method("ab"), own.c_str());
+    config.width = 1;
+    return plan_run(config, {.world_size = 4}).summary.wire_bytes_per_rank_by_phase.at("low-rank");
+  };
+  int compared = 0;
+  for (const Method& method : methods()) {
+    if (!method.average || method.name == std::string(kBaseline)) continue;
+    EXPECT_LT(bytes(method.name), 0.9 * bytes(kBaseline)) << method.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+}
+
 // --- A replica that drifts.
 
 /// Data-parallel training in which a bit of rank 1's memory flips after the third step.

@@ -93,7 +93,7 @@ TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
   const testing::Outcome settings = run(train("x", "--steps 9 --seed RANK1"), by_rank);
   EXPECT_EQ(settings.exit_code, 2) << settings.err;
   EXPECT_TRUE(testing::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
-  EXPECT_TRUE(testing::contains(settings.err, "(seed = 11 on rank 1)")) << settings.err;
+  EXPECT_TRUE(testing::contains(settings.err, "(rank 0: seed = 10; rank 1: seed = 11)")) << settings.err;
 
   std::string images = train("x", "--steps 9");
   images.replace(images.find(path("data")), path("data").size(), "RANK" + path("data_"));

@@ -15,6 +15,7 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
+#include "engine/core/memory.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 
@@ -54,7 +55,9 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
   const TrainAndTest data = load_data(config);
-  check_memory(config, *data.train, config.ranks, config.ranks, device);
+  set_compute_threads(config.threads, config.ranks);
+  if (start_of(config) != Start::finished)
+    check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
@@ -73,9 +76,8 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     check_run(config, find_method(config.method), world->size());
     const Device device = choose_device(config.device);
     const TrainAndTest data = load_data(config);
-    const bool shares = device.kind == DeviceKind::cpu || config.share_gpu;
-    check_memory(config, *data.train, world->size(), shares ? world->ledger().ranks_on_node_of(world->rank()) : 1,
-                 device);
+    if (start_of(config) != Start::finished)
+      check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
     return train_rank(config, *world, data);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.

@@ -55,7 +55,7 @@ void declare_data(std::vector<Setting>& all) {
        "skip_damaged", &T::skip_damaged,
        "name a training image that cannot be read or decoded on stderr and train on the one after it, instead of ending "
        "the run; in a validation it always ends it")
-      .before = false;
+      .may_change = true;
 }
 
 /// Defaults that a method brings are in place before any value is given.

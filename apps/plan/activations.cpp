@@ -28,7 +28,8 @@ std::int64_t activation_bytes(const ModelSpec& asked, const TrainConfig& config,
     return device.kind == DeviceKind::cpu ? resident_bytes() : device_memory.stats().peak_bytes;
   };
   // With fewer small images, scratch for the gradient of a large weight may need more than activations do.
-  const std::int64_t few = std::max<std::int64_t>(1, 32768 / (spec.image_size * spec.image_size));
+  const std::int64_t few = std::clamp<std::int64_t>(32768 / (spec.image_size * spec.image_size), 1,
+                                                    std::max<std::int64_t>(1, config.batch_size / 2));
   taken_by_step(few);  // makes gradients
   const std::int64_t by_few = taken_by_step(few), by_twice_as_many = taken_by_step(2 * few);
   device_memory.restart_peak();

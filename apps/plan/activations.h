@@ -8,7 +8,7 @@
 namespace ab {
 
 /// What forward and backward of the dense model hold at most for one image of a batch, in bytes, beside parameters and
-/// their gradients: by a step with few images (1 of 224 × 224, 16 of 32 × 32) and one with twice as many, on `device`, where
+/// their gradients: by a step with few images (1 of 224 × 224, 32 of 32 × 32, at most half of the run's batch) and one with twice as many, on `device`, where
 /// nothing else allocates meanwhile. On a CPU all memory of the process counts, scratch of libraries too.
 std::int64_t activation_bytes(const ModelSpec& spec, const TrainConfig& config, Device device);
 

@@ -1,17 +1,28 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Whether a run fits in memory, before it starts: what its plan counts, and the activations of a batch, which are measured.
+// Whether a run fits in memory, before it starts: what its plan counts, and the activations of a training batch, which are
+// measured. Validation, the data set and what libraries keep are not counted.
 
 #include "apps/settings/train_config.h"
 #include "data/dataset.h"
-#include "engine/core/dtype.h"
+#include "engine/comm/comm.h"
 
 namespace ab {
 
-/// Throws Error(config), with the largest batch that would fit, when ranks need more memory than is left on `device` (that of
-/// the machine, for a CPU), unless config.ignore_memory. `sharing`: ranks that share it. Where only training tells the ranks r of
-/// factors, half of all are counted.
-void check_memory(const TrainConfig& config, const Dataset& images, int world_size, int sharing, Device device);
+/// What there is for some ranks together.
+struct SharedMemory {
+  int ranks = 1;
+  std::int64_t available = 0;  ///< bytes
+};
+
+/// Of the ranks that compute on `device` of this machine. Collective: all have loaded their images when it is asked how much
+/// is left, and none measures yet. Not counted in the ledger.
+SharedMemory shared_memory(Device device, Comm& world);
+
+/// Throws Error(config), with the largest batch that would fit, when ranks need more than is left for them, unless
+/// config.ignore_memory. Ranks r of factors are counted as half of all. Steps are measured on `device`.
+void check_memory(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
+                  Device device);
 
 }  // namespace ab

@@ -16,6 +16,7 @@
 #include "data/datasets.h"
 #include "data/sampler.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/memory.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"
@@ -231,6 +232,12 @@ double step_seconds(const TrainConfig& config, const PlanOptions& options, const
 
 }  // namespace
 
+std::int64_t largest_memory(const RunPlan& plan) {
+  std::int64_t most = 0;
+  for (const MemoryRow& row : plan.memory) most = std::max(most, row.use.total());
+  return most;
+}
+
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const Method& method = find_method(config.method);
   AB_CHECK(options.ratio <= 0 || method.has_ranks,
@@ -270,7 +277,8 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   for (const std::string& phase : phases)
     if (plan.traffic.contains(phase)) plan.phases.push_back(phase);
   plan.memory = of_method.memory;
-  if (options.activations) plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
+  if (options.activations && largest_memory(plan) < memory({}).available())
+    plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
   plan.all_reduce = run.wiring.all_reduce;
   plan.links = run.wiring.network.at(0);
   plan.step_seconds = step_seconds(config, options, trained);

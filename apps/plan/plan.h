@@ -60,6 +60,9 @@ struct RunPlan {
   std::map<std::string, PhaseTime> time;
 };
 
+/// What a rank holds in the phase that needs most, activations left out; bytes.
+std::int64_t largest_memory(const RunPlan& plan);
+
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
 /// training decides.
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options);

@@ -15,6 +15,9 @@ namespace {
 
 bool differ_in_seed_alone(const Run& a, const Run& b) {
   if (!a.config || !b.config) return false;
+  const TrainConfig &x = *a.config, &y = *b.config;  // what may change within a run changes its time
+  if (x.device != y.device || x.threads != y.threads || x.transport != y.transport || x.autotune != y.autotune)
+    return false;
   TrainConfig same_seed = *b.config;
   same_seed.seed = a.config->seed;
   return differing_settings(*a.config, same_seed).empty();
@@ -47,6 +50,11 @@ void describe(RunGroup& group) {
     group.lowest_top1 = std::min(group.lowest_top1, top1);
     group.highest_top1 = std::max(group.highest_top1, top1);
   }
+}
+
+/// That of its first run in the other charts.
+int colour_of(const RunGroup& group, const std::vector<Run>& runs) {
+  return static_cast<int>(group.runs[0] - runs.data());
 }
 
 double computing_seconds(const Run& run) {
@@ -153,11 +161,9 @@ std::string frontier_charts(const std::vector<Run>& runs) {
       FrontierChart chart{
           fmt::format("Accuracy against {}: {}", cost->name, contest.setup), cost->name,           "top-1",
           cost->is_bytes ? NumberStyle::bytes : NumberStyle::plain,          NumberStyle::percent, {}};
-      for (std::size_t i = 0; i < contest.groups.size(); ++i) {
-        const RunGroup& group = contest.groups[i];
+      for (const RunGroup& group : contest.groups)
         chart.points.push_back({group.label, cost_of(group, *cost), group.top1, group.lowest_top1, group.highest_top1,
-                                static_cast<int>(i), dominator_of(group, contest.groups, {cost}) != nullptr});
-      }
+                                colour_of(group, runs), dominator_of(group, contest.groups, {cost}) != nullptr});
       html += draw(chart);
     }
   }

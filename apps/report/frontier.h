@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Accuracy against what it costs: runs that differ in their seed alone are one point, with the spread over seeds, and a
+// Accuracy against what it costs: runs that differ in their seed alone (and ran on the same device) are one point, with the spread over seeds, and a
 // point is dominated where another is at least as accurate and costs less. Runs are compared that trained one model
 // on one data set with as many ranks.
 

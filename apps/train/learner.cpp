@@ -38,8 +38,21 @@ std::vector<Tensor> Learner::buffers() const {
 }
 
 std::vector<Tensor> Learner::tensors() const {
-  std::vector<Tensor> result = buffers();
+  std::vector<Tensor> result = parameters();
+  for (const Tensor& buffer : buffers()) result.push_back(buffer);
+  return result;
+}
+
+std::vector<Tensor> Learner::parameters() const {
+  std::vector<Tensor> result;
   for (const Param* p : inventory_of(*model).params) result.push_back(p->value.value());
+  return result;
+}
+
+std::vector<std::string> Learner::names() const {
+  std::vector<std::string> result;
+  for (const Param* p : inventory_of(*model).params) result.push_back(p->name);
+  for (const Buffer& buffer : inventory_of(*model).buffers) result.push_back(buffer.name);
   return result;
 }
 

@@ -39,8 +39,10 @@ struct Learner {
 
   /// Running statistics of batch norm.
   std::vector<Tensor> buffers() const;
-  /// Those and the parameters.
+  std::vector<Tensor> parameters() const;
+  /// Parameters, then running statistics; and their names.
   std::vector<Tensor> tensors() const;
+  std::vector<std::string> names() const;
 
   void save(StateDict& dict);
   void load(const StateDict& dict, TrainState& state);

@@ -55,7 +55,8 @@ StopAgreement::~StopAgreement() {
   }
 }
 
-void StopAgreement::ask(bool save) {
+void StopAgreement::ask() {
+  const bool save = wishes_ && wishes_();
   Ledger& ledger = control_->ledger();
   const std::string phase = ledger.phase();
   std::optional<Ledger> before;

@@ -7,6 +7,7 @@
 // same answer.
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -43,8 +44,10 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  /// Sends this rank's flag; `save`: or else its wish for a checkpoint.
-  void ask(bool save = false);
+  /// From here on ask() calls `wishes` first: whether this rank wishes for a checkpoint.
+  void listen_to(std::function<bool()> wishes) { wishes_ = std::move(wishes); }
+  /// Sends this rank's flag, or else its wish.
+  void ask();
   /// From here on the ledger leaves questions out: the last validation may be stopped, but its bytes are a method's.
   void stop_counting() { counts_ = false; }
   /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier.
@@ -62,6 +65,7 @@ class StopAgreement {
     Request request;
   };
   std::unique_ptr<Comm> control_;
+  std::function<bool()> wishes_;
   std::deque<Question> questions_;
   bool agreed_ = false, save_agreed_ = false, counts_ = true;
 };

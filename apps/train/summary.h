@@ -26,7 +26,7 @@ struct Summary {
   std::map<std::string, double> waiting_seconds_by_phase;
   std::string waiting_not_measured;
   /// What a rank did to gradients between backward and the update beside waiting (packing, selecting, low-rank products),
-  /// mean over ranks; NaN where waiting was not measured.
+  /// mean over ranks; NaN where waiting was not measured, and on GPUs.
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one

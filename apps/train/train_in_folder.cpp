@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -45,15 +46,26 @@ std::string text_of_rank(int root, const std::string& text, Comm& world) {
   return {static_cast<const char*>(bytes.raw()), bytes.bytes()};
 }
 
-/// Lines of `b` that `a` lacks.
-std::vector<std::string> lines_beyond(const std::string& a, const std::string& b) {
-  std::set<std::string> known;
-  std::istringstream of_a(a), of_b(b);
-  for (std::string line; std::getline(of_a, line);) known.insert(line);
-  std::vector<std::string> beyond;
-  for (std::string line; std::getline(of_b, line);)
-    if (!known.contains(line)) beyond.push_back(line);
-  return beyond;
+/// The lines "key = value" of TOML, each with its table.
+std::set<std::string> settings_in(const std::string& toml) {
+  std::set<std::string> settings;
+  std::istringstream text(toml);
+  std::string table;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with('[')) table = line.substr(1, line.find(']') - 1) + '.';
+    else if (!line.empty() && !line.starts_with('#')) settings.insert(table + line);
+  }
+  return settings;
+}
+
+/// What is set otherwise: "rank 0: lr = 0.1; rank 3: lr = 0.2". Empty where nothing is.
+std::string difference(const std::string& first, const std::string& other, int rank) {
+  const std::set<std::string> a = settings_in(first), b = settings_in(other);
+  std::vector<std::string> beyond_b, beyond_a;
+  std::ranges::set_difference(a, b, std::back_inserter(beyond_b));
+  std::ranges::set_difference(b, a, std::back_inserter(beyond_a));
+  if (beyond_a.empty() && beyond_b.empty()) return "";
+  return fmt::format(" (rank 0: {}; rank {}: {})", fmt::join(beyond_b, ", "), rank, fmt::join(beyond_a, ", "));
 }
 
 /// Ranks started with different flags would train different models, and ranks that see a different state of the run
@@ -68,13 +80,11 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   const std::vector<int> different = ranks_unlike_first(hash, world);
   if (different.empty()) return;
   const std::string first = text_of_rank(0, text, world), other = text_of_rank(different[0], text, world);
-  const std::vector<std::string> lines = lines_beyond(first, other);
   throw Error(
       ErrorKind::config,
       fmt::format("rank(s) {} started with settings that differ from rank 0's, or see a different run folder{}: "
                   "all ranks need the same flags and one file system",
-                  fmt::join(different, ", "),
-                  lines.empty() ? "" : fmt::format(" ({} on rank {})", fmt::join(lines, ", "), different[0])));
+                  fmt::join(different, ", "), difference(first, other, different[0])));
 }
 
 /// Nodes with different files, or different lists of them, would not train on one order of images: refuse.

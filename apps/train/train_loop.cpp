@@ -43,7 +43,9 @@ class Trainer {
         stop_(world),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
               choose_graph_use(config, world.runs_beside_computation())) {
-    if (world.rank() == 0 && !config.out.empty()) requests_.emplace(config.out);
+    if (world.rank() != 0 || config.out.empty()) return;
+    requests_.emplace(config.out);
+    stop_.listen_to([this] { return requests_->look(); });
   }
 
   TrainResult run(std::optional<Checkpoint> checkpoint) {
@@ -79,7 +81,7 @@ class Trainer {
       if (last) break;
     }
     result.summary = record_.finish(state.step, epoch_ + 1);
-    check_replicas(world_, learner_.tensors(), "at the end");
+    check_replicas(world_, learner_.tensors(), "at the end", learner_.names());
     if (learner_.average) result.average = std::move(*learner_.average).release(*learner_.model);
     result.model = std::move(learner_.model);
     return result;
@@ -99,11 +101,12 @@ class Trainer {
     while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
       world_.ledger().set_phase(strategy_.phase());
       world_.ledger().begin_step(state.step);
-      stop_.ask(requests_ && requests_->look());
+      stop_.ask();
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
       const bool due = config_.save_every > 0 && state.step % config_.save_every == 0;
-      if (stop_.save_agreed() || due) try_to_save(state, config_.keep_checkpoints);
+      const bool wished = stop_.save_agreed() && state.step < total_steps_;  // the last step is saved anyway
+      if (wished || due) try_to_save(state, config_.keep_checkpoints);
     }
     return true;
   }
@@ -225,14 +228,8 @@ class Trainer {
   /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.
   void check_equal_parameters(std::int64_t step) {
     if (!strategy_.replicas_agree()) return;
-    std::vector<Tensor> values;
-    std::vector<std::string> names;
-    for (const Param* p : inventory_of(*learner_.model).params) {
-      values.push_back(p->value.value());
-      names.push_back(p->name);
-    }
     const Ledger of_training = world_.ledger();
-    check_replicas(world_, values, fmt::format("after step {}", step), names);
+    check_replicas(world_, learner_.parameters(), fmt::format("after step {}", step), learner_.names());
     world_.ledger() = of_training;
   }
 

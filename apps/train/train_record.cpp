@@ -188,7 +188,7 @@ void TrainRecord::gather_waiting() {
   world_.all_reduce(means, ReduceOp::mean);
   std::size_t i = 0;
   for (const auto& [phase, traffic] : phases) summary_.waiting_seconds_by_phase[phase] = means.data<double>()[i++];
-  summary_.compression_seconds = means.data<double>()[i];
+  if (config_.device == "cpu") summary_.compression_seconds = means.data<double>()[i];  // a GPU works on meanwhile
 }
 
 void TrainRecord::save(StateDict& state) const {

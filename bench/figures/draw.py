@@ -10,6 +10,7 @@ Needs nothing but Python 3. Colours follow the reader's light or dark theme.
 """
 
 import csv
+import math
 import pathlib
 import sys
 
@@ -224,39 +225,70 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
     return place
 
 
-# Rows of rivals.tsv that have a name in the picture: words, colour, and where these stand beside the mean of the row.
-NAMED = {"dense": ("dense, 32 bits", "w", -14, -12), "dense_bf16": ("dense, 16 bits", "w", 12, 20),
-         "powersgd": ("PowerSGD", "muted", 10, -46), "ab": ("AB-training", "a", 12, 20),
-         "ab_groups": ("by groups", "b", 14, 5)}
+# Rows of rivals.tsv that have a name in the picture, and its colour; the others are settings that were tried on the way.
+NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "ab": ("AB-training", "a"),
+         "ab_ratio50": ("AB, r/n = ½ on the wire", "a"), "ab_groups": ("AB by groups", "b"),
+         "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "scalecom": ("ScaleCom", "muted"),
+         "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"), "artopk": ("AR-Topk", "muted"),
+         "local": ("local averaging", "muted"), "diloco": ("DiLoCo", "muted"), "daso": ("DASO", "muted")}
+HIDDEN = ("dense_bf16_e",)  # shorter runs, which other figures need
+
+
+def place_labels(labels, points, left, right):
+    """Puts (x, y, words, colour) beside their points so that none lies on another or on a point, nor leaves the panel."""
+    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in points]
+    for x, y, words, colour in sorted(labels, key=lambda label: label[1]):
+        width = 6.9 * len(words)
+        places = [(dx, dy) for dy in (4.5, -9, 18, -23, 32, -37, 46, -51, 60, -65, 74, 88, 102) for dx in (12, -12)]
+        boxes = [(x + dx - (width if dx < 0 else 0), y + dy - 12, x + dx + (0 if dx < 0 else width), y + dy + 3, dx, dy)
+                 for dx, dy in places]
+        free = [box for box in boxes
+                if box[0] > left and box[2] < right
+                and all(box[2] < l or box[0] > r or box[3] < t or box[1] > b for l, t, r, b in taken)]
+        box = (free or boxes)[0]
+        taken.append(box[:4])
+        yield x + box[4], y + box[5], words, colour, "end" if box[4] < 0 else "start"
 
 
 def accuracy():
     """Each run a point: what it reached, and what a rank sent for it."""
-    rows = table("../rivals")
-    svg = Svg(960, 388, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for dense data "
-              "parallel, PowerSGD and AB-training")
-    panels = [("vgg16_cifar_dense", "VGG16 at half width", 40, [0, 10, 20, 30, 40]),
-              ("resnet20_dense", "ResNet-20", 3, [0, 1, 2, 3])]
-    for i, (config, title, most, ticks) in enumerate(panels):
-        x, y, width, height = 62 + 480 * i, 96, 390, 230
+    rows = [row for row in table("../rivals") if not row["row"].startswith(HIDDEN)]
+    svg = Svg(960, 470, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for dense data "
+              "parallel, AB-training and its rivals")
+    panels = [("vgg16_cifar_dense", "VGG16 at half width", (1, 50), [1, 2, 5, 10, 20, 50], (74, 82)),
+              ("resnet20_dense", "ResNet-20", (0.03, 4), [0.03, 0.1, 0.3, 1, 3], (60, 82))]
+    for i, (config, title, (least, most), ticks, tops) in enumerate(panels):
+        x, y, width, height = 62 + 480 * i, 96, 390, 312
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
-        place = axes(svg, x, y, width, height, (0, most), (72, 82), ticks, range(72, 83, 2),
-                     "sent per rank over the whole run, GB", "top-1, %")
+        step = 2 if tops[1] - tops[0] < 12 else 4
+        place = axes(svg, x, y, width, height, (math.log(least), math.log(most)), tops, [],
+                     range(tops[0], tops[1] + 1, step), "sent per rank over the whole run, GB", "top-1, %")
+        for tick in ticks:
+            at, _ = place(math.log(tick), tops[0])
+            svg.line(at, y + height, at, y + height + 5, "line")
+            svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
         runs = {}
         for row in rows:
             if row["config"] == config:
                 runs.setdefault(row["row"], []).append((float(row["sent_bytes"]) / 1e9, float(row["top1"]), row))
-        for name, points in sorted(runs.items(), key=lambda item: item[0] in NAMED):
-            known = name in NAMED
-            for gigabytes, top1, _ in points:
-                svg.circle(*place(gigabytes, top1), 5.5 if known else 3.5, NAMED[name][1] if known else "line",
-                           fill_opacity=0.75 if known else 1)
         means = {name: [sum(p[k] for p in points) / len(points) for k in (0, 1)] for name, points in runs.items()}
-        for name, (words, colour, dx, dy) in NAMED.items():
-            if name not in means:
-                continue
-            at = place(*means[name])
-            svg.label(at[0] + dx, at[1] + dy, f"{words}: {means[name][1]:.1f} %", colour, "end" if dx < 0 else "start", 13)
+        frontier = [mean for mean in means.values()
+                    if not any(other[0] <= mean[0] and other[1] >= mean[1] and other != mean for other in means.values())]
+        line = []
+        for (gigabytes, top1), after in zip(sorted(frontier), [*sorted(frontier)[1:], (most, 0)]):
+            line += [place(math.log(gigabytes), top1), place(math.log(after[0]), top1)]
+        svg.path(line, "line", 1.5)
+        drawn = []
+        for name, points in sorted(runs.items(), key=lambda item: item[0] in NAMED):
+            for gigabytes, top1, _ in points:
+                at = place(math.log(gigabytes), max(top1, tops[0]))
+                drawn.append(at)
+                svg.circle(*at, 4.5 if name in NAMED else 3, NAMED[name][1] if name in NAMED else "line",
+                           fill_opacity=0.75 if name in NAMED else 1)
+        labels = [(*place(math.log(mean[0]), max(mean[1], tops[0])), f"{NAMED[name][0]}: {mean[1]:.1f} %", NAMED[name][1])
+                  for name, mean in means.items() if name in NAMED]
+        for at_x, at_y, words, colour, anchor in place_labels(labels, drawn, x, x + width + 16):
+            svg.label(at_x, at_y, words, colour, anchor, 12)
         dense, ab = means["dense"], means["ab"]
         smaller = [int(row["parameters_full"]) / int(row["parameters_final"]) for _, _, row in runs["ab"]]
         words = (f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {sum(smaller) / len(smaller):.1f} times smaller, "

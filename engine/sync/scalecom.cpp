@@ -26,7 +26,7 @@ NamedRate parse(const std::string& text) {
 }  // namespace
 
 std::int64_t scalecom_rate(const Param& param, const ScaleComOptions& options) {
-  std::int64_t rate = param.role == ParamRole::weight ? options.rate : 0;
+  std::int64_t rate = param.role == ParamRole::weight || param.is_factor() ? options.rate : 0;
   std::size_t longest = 0;
   for (const std::string& text : options.rates) {
     const NamedRate named = parse(text);
