@@ -45,11 +45,19 @@ TEST_F(GpuFailureTest, DeviceThatIsNotThere) {
 
 TEST_F(GpuFailureTest, OutOfMemory) {
   const testing::Outcome outcome =
-      run(tiny_train("run", "--device cuda --ranks 2"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
+      run(tiny_train("run", "--device cuda --ranks 2 --ignore-memory"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
   EXPECT_TRUE(outcome.err.ends_with("lower the batch size or the number of ranks on this GPU\n")) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
+TEST_F(GpuFailureTest, ARunThatDoesNotFitIsRefused) {
+  const testing::Outcome outcome =
+      run(tiny_train("run", "--device cuda --ranks 2"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_TRUE(outcome.err.starts_with("abtrain: parameters, gradients and optimizer state of 2 ranks need "))
+      << outcome.err;
 }
 
 // As where its libraries come from two installations. Ranks are threads here: both fail, one speaks.
@@ -71,7 +79,7 @@ TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
       "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_BYTES=1000; "
       "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
       AB_SOURCE_DIR, on_fake_gpu(""));
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda --ignore-memory"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
   EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;
   EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 0: ")) << outcome.err;

@@ -150,6 +150,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(of(event), last_record(of(event))), cudaSuccess; }
 
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(mutex);
+  *total = number_from("FAKE_GPU_BYTES", std::size_t{1} << 34);
+  *free = *total - std::min<std::size_t>(*total, taken_bytes);
+  return cudaSuccess;
+}
 cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
   const std::lock_guard lock(mutex);
   if (const auto kept = pool.find(bytes); kept != pool.end()) {
