@@ -70,7 +70,9 @@ TEST_F(MemoryCheckTest, ActivationsOfABatchAreThoseThatAStepTakes) {
     held(1);  // makes gradients
     const double of_each = static_cast<double>(held(48) - held(16)) / 32;
     EXPECT_GT(static_cast<double>(of_one), 0.8 * of_each);  // tensors alone
+#ifndef __SANITIZE_ADDRESS__                                // which keeps what was freed
     EXPECT_LT(static_cast<double>(of_one), 4 * of_each);
+#endif
   }
 }
 
