@@ -55,9 +55,10 @@ void BothStrategy::observe(std::int64_t step) {
 void BothStrategy::cut(std::size_t index, TrainState& state) {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
+  std::map<Weight*, EarlierFactors> earlier;
   for (Weight* weight : weights) {
     if (!weight->factored()) continue;
-    for (Param* factor : {&weight->a(), &weight->b()}) state.optimizer.reset(*factor);
+    earlier[weight] = take_factors(*weight, state.optimizer);
     weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
   }
   const std::vector<Param*> biases = biases_of(weights, model_);
@@ -70,7 +71,9 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
     if (!result.parts.sigma.defined()) continue;
     FactorPair pair = apply_gauge(result.parts, Gauge::split_sigma, true);
     weights[i]->factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
-    carry_moments_to_factors(*weights[i], options_.moments, state.optimizer);
+    if (const auto before = earlier.find(weights[i]); before != earlier.end())
+      carry_moments_to_later_factors(before->second, *weights[i], options_.moments, state.optimizer);
+    else carry_moments_to_factors(*weights[i], options_.moments, state.optimizer);
     if (biases[i] && result.bias_change.defined()) {
       const Tensor bias = biases[i]->value.value();
       add_in_place(bias, result.bias_change.to(bias.device()));

@@ -4,7 +4,7 @@
 // AB-training with both factors (TrainedFactors::both): data-parallel training at full rank by any method that averages
 // gradients; then a cut (cut.h), after which all ranks train A and B of every weight, by any such method again, which begins
 // anew: what it has kept of gradients of the weights (residuals) is dropped. Replicas stay equal throughout. A later cut
-// takes more; factors that it replaces lose their momentum, which projects onto others only in part, and their update counts.
+// takes more; what the optimizer knows of the factors follows (moments.h).
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,

@@ -14,6 +14,19 @@ namespace ab {
 /// is the variance of the projection when the entries of dW are independent; the update count goes along.
 void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer);
 
+/// The factors of a weight before a later cut, with their optimizer state.
+struct EarlierFactors {
+  Tensor outer, inner;  ///< [O, r], [r, K]
+  ParamState of_outer, of_inner;
+};
+/// Those of a factored weight, whose state the optimizer no longer has afterwards.
+EarlierFactors take_factors(Weight& weight, Optimizer& optimizer);
+/// After a later cut: later factors lie within the earlier ones, outer' = outer·X and inner' = Y·inner, so that
+/// project: m_outer' = m_outer·Yᵀ, m_inner' = Xᵀ·m_inner are their first moments exactly; v with squared entries of X and
+/// Y; the update counts go along. Otherwise they start anew.
+void carry_moments_to_later_factors(const EarlierFactors& earlier, Weight& weight, MomentCarry carry,
+                                    Optimizer& optimizer);
+
 /// The join of the first moments, for MomentCarry::project with SyncMode::tangent and an optimizer whose
 /// only state is a first moment; the dense moment is join.dense(sum) once the sum has run.
 bool moments_can_join(const AbOptions& options, int moments_per_parameter);

@@ -7,8 +7,8 @@
 The time of a run is computing, the CPU seconds of one rank as the run had them, and the communication that delays it, as
 `abtrain plan --network` has it for that method, bytes and overlap: no run was made on such a network. Ranks r that only
 training tells are stood for by one share of all, chosen so that as many parameters remain. A method counts where it ends
-at most POINTS (1) below dense training, means over seeds. Times are given in that of dense training with 16 bits on the same network; κ is the time that a
-float32 gradient takes between nodes over that of computing a step.
+at most POINTS (1) below dense training, means over seeds. Times are given in that of dense training with 16 bits on the
+same network; κ is the time that a float32 gradient takes between nodes over that of computing a step.
 
 "Dense in the time of `ab`" is what dense training reaches, with 32 and with 16 bits, if it ends when `ab` does, with a
 learning rate that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
@@ -42,6 +42,14 @@ class Row:
         self.parameters = int(lines[0]["parameters_final"])
         self.whole_parameters = int(lines[0]["parameters_full"])
         self.share = None
+
+
+def rows_of_table():
+    by_row = collections.defaultdict(list)
+    with open(HERE / "rivals.tsv", newline="") as table:
+        for line in csv.DictReader(table, delimiter="\t"):
+            by_row[line["config"], line["row"]].append(line)
+    return [Row(lines) for lines in by_row.values()]
 
 
 def plan(program, row, network, share=None):
@@ -123,13 +131,9 @@ def main():
     options.add_argument("--loss", type=float, default=1.0, metavar="POINTS", help="below dense training (default: 1)")
     options.add_argument("--json", help="also write all times, in seconds")
     given = options.parse_args()
-    by_row = collections.defaultdict(list)
-    with open(HERE / "rivals.tsv", newline="") as table:
-        for line in csv.DictReader(table, delimiter="\t"):
-            by_row[line["config"], line["row"]].append(line)
     by_config = collections.defaultdict(list)
-    for (config, _), lines in by_row.items():
-        by_config[config].append(Row(lines))
+    for row in rows_of_table():
+        by_config[row.config].append(row)
     cells = []
     for config, rows in by_config.items():
         print(f"\n{config}\n")

@@ -12,6 +12,7 @@
 #include "ablowrank/factorise.h"
 #include "ablowrank/loss_metric.h"
 #include "ablowrank/loss_ranks.h"
+#include "ablowrank/moments.h"
 #include "engine/autograd/var.h"
 #include "engine/comm/launcher.h"
 #include "engine/device/device.h"
@@ -415,6 +416,32 @@ TEST(CutTest, NothingFiniteToGoByIsAnError) {
     const CutObservers observers(inventory.weights);
     EXPECT_THROW(cut_all(inventory.weights, {nullptr}, &observers, options, 0, world), Error);
   });
+}
+
+TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
+  for (const Shape& shape : {Shape{12, 7}, Shape{7, 12}}) {
+    Weight weight("weight", normal_values(shape, 80), ParamRole::weight);
+    const auto optimizer = make_sgd({&weight.dense()}, {});
+    const Tensor momentum = normal_values(shape, 81);
+    const auto cut_to = [&](std::int64_t r) {
+      const RankPolicy policy{.kind = RankPolicy::Kind::fixed, .fixed = r};
+      const LowRank parts = decompose(weight.dense().value.value(), &policy, SvdMethod::direct);
+      FactorPair pair = apply_gauge(parts, Gauge::split_sigma, true);
+      weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
+    };
+    optimizer->state(weight.dense()) = {momentum, {}, 5};
+    cut_to(6);
+    carry_moments_to_factors(weight, MomentCarry::project, *optimizer);
+    const EarlierFactors earlier = take_factors(weight, *optimizer);
+    weight.restore(product(weight.outer_matrix(), weight.inner_matrix()));
+    cut_to(3);
+    carry_moments_to_later_factors(earlier, weight, MomentCarry::project, *optimizer);
+    const ParamState of_outer = optimizer->state(weight.outer()), of_inner = optimizer->state(weight.inner());
+    EXPECT_LT(relative_error(of_outer.first_moment, product(momentum, weight.inner_matrix(), false, true)), 1e-5);
+    EXPECT_LT(relative_error(of_inner.first_moment, product(weight.outer_matrix(), momentum, true, false)), 1e-5);
+    EXPECT_EQ(of_outer.updates, 5);
+    EXPECT_EQ(of_inner.updates, 5);
+  }
 }
 
 TEST(CutTest, EveryWeightFindsItsBias) {

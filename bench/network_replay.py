@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""How far the model of time behind network_map.py is from runs: for some of its networks, a table in Markdown.
+
+    bench/network_replay.py [--build FOLDER] [--only REGEX]
+
+Every cell is time by replay (replay_bench: four ranks that train on the virtual network and sleep while a rank would
+compute) over that by `abtrain plan`, for a whole run: of each phase the time of a step, by as many steps as a run has of
+it. What happens once (cuts, validations) is left out of both.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+
+import network_map
+
+ROWS = ["dense", "dense_bf16", "powersgd", "ab", "local"]
+CELLS = {
+    "resnet20_dense": [(0.1, "50us"), (0.1, "4ms"), (1, "50us"), (1, "1ms"), (1, "4ms"), (10, "50us"), (10, "4ms")],
+    "vgg16_cifar_dense": [(1, "50us"), (1, "1ms"), (1, "4ms"), (10, "50us"), (10, "4ms")],
+}
+STEPS = 24
+
+
+def replayed_steps(program, row, network):
+    """Milliseconds of a step, by phase."""
+    command = [program, "--config", f"{network_map.HERE.parent}/apps/configs/{row.config}.toml", "--step-ms",
+               str(1000 * row.computing / row.steps), "--network", network, "--ranks-per-node",
+               str(network_map.RANKS // network_map.NODES), "--steps", str(STEPS), "--dataset", "synthetic",
+               "--train-samples", str(network_map.RANKS * network_map.BATCH * STEPS), "--val-samples", "8",
+               "--eval-every", "0", *row.flags]
+    if row.share:
+        command += ["--ab.rank-policy", "ratio", "--ab.ratio", str(row.share), "--ab.directions", "weight"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"network_replay.py: {row.name}, {row.config}: {done.stderr.strip()}")
+    lines = map(json.loads, done.stdout.splitlines())
+    return {line["phase"]: line["ms_per_step"] for line in lines}
+
+
+def replayed_over_planned(build, row, network):
+    if row.share is None:
+        row.share = network_map.share_of_ranks(f"{build}/apps/abtrain", row) if row.parameters < row.whole_parameters else 0
+    phases = network_map.plan(f"{build}/apps/abtrain", row, network, row.share)["plan"]["phases"]
+    exposed = lambda phase: phases[phase]["communication_seconds"] - phases[phase]["hidden_seconds"]
+    replayed = replayed_steps(f"{build}/bench/replay_bench", row, network)
+    steps = sum(phases[phase]["times"] for phase in replayed)
+    planned_seconds = sum(map(exposed, replayed)) + (row.computing + exposed("control")) * steps / row.steps
+    return sum(ms * phases[phase]["times"] for phase, ms in replayed.items()) / 1000 / planned_seconds
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    options.add_argument("--only", default=".", help="networks and configurations that match")
+    given = options.parse_args()
+    rows = {(row.config, row.name): row for row in network_map.rows_of_table()}
+    print("| run | network between nodes | " + " | ".join(f"`{name}`" for name in ROWS) + " |")
+    print("|---|---|" + "---|" * len(ROWS))
+    for config, networks in CELLS.items():
+        for gbps, latency in networks:
+            network = f"latency={latency},bandwidth={gbps}Gbps"
+            if not re.search(given.only, f"{config} {network}"):
+                continue
+            ratios = [f"{replayed_over_planned(given.build, rows[config, name], network):.3f}" for name in ROWS]
+            print(f"| {config} | {gbps:g} Gbit/s, {latency} | {' | '.join(ratios)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
