@@ -436,6 +436,18 @@ TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
   EXPECT_NEAR(at(1.5e-3).hidden, 100 * 1e-3, 1e-9);
 }
 
+TEST(TimePlan, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {
+  TrainConfig config;
+  config.model = "mlp", config.dataset = "cifar10", config.steps = 100;
+  config.ranks = 2, config.ranks_per_node = 1, config.network = "latency=1ms,bandwidth=1Gbps";
+  const auto exposed = [&](double step_milliseconds) {
+    return plan_run(config, {.step_milliseconds = step_milliseconds}).time.at("control").exposed();
+  };
+  EXPECT_NEAR(exposed(0), 100 * 2e-3, 1e-4) << "two rounds of 1 ms";
+  EXPECT_NEAR(exposed(0.25), 100 * 1e-3, 1e-4);
+  EXPECT_NEAR(exposed(1), 0, 1e-12);
+}
+
 // --- The program.
 
 class CliPlanTest : public ab::testing::ProgramTest {};

@@ -101,7 +101,10 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.at_setup.push_back({.what = Collective::all_gather, .bytes = std::int64_t{8} * world_size, .times = 2});
   const std::int64_t evaluations = config.ema_decay > 0 ? 2 : 1;
   run.every_evaluation.push_back({.bytes = kEvaluationBytes, .times = evaluations});
-  ExtraCollective ask{.bytes = StopAgreement::kBytes, .label = StopAgreement::kLabel, .phase = StopAgreement::kLabel};
+  ExtraCollective ask{.bytes = StopAgreement::kBytes,
+                      .label = StopAgreement::kLabel,
+                      .phase = StopAgreement::kLabel,
+                      .waited_for = StopAgreement::kLag};
   run.every_step.push_back(ask);
   if (config.lars_share_rates) {
     const auto tensors = static_cast<std::int64_t>(sizes_of(model).gradients().size());

@@ -70,8 +70,8 @@ void StopAgreement::ask() {
   ledger.set_phase(phase);
 }
 
-bool StopAgreement::answer(std::size_t unanswered) {
-  while (questions_.size() > unanswered) {
+bool StopAgreement::answer(std::int64_t unanswered) {
+  while (std::ssize(questions_) > unanswered) {
     questions_.front().request.wait();
     const std::int64_t flag = *questions_.front().flag.data<std::int64_t>();
     agreed_ |= flag == kStop;

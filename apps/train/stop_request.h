@@ -36,7 +36,7 @@ class StopAgreement {
  public:
   static constexpr const char* kLabel = "control";  ///< of the group and of the phase
   static constexpr std::int64_t kBytes = 8;
-  static constexpr std::size_t kLag = 4;
+  static constexpr std::int64_t kLag = 4;
 
   /// Collective.
   explicit StopAgreement(Comm& world);
@@ -58,7 +58,7 @@ class StopAgreement {
   bool agreed_by_now() { return answer(0); }
 
  private:
-  bool answer(std::size_t unanswered);
+  bool answer(std::int64_t unanswered);
 
   struct Question {
     Tensor flag;

@@ -28,9 +28,10 @@ struct ExtraCollective {
   std::int64_t bytes = 0;  ///< payload
   std::int64_t times = 1;  ///< each time it takes place
   Over over = Over::world;
-  int least_ranks = 1;  ///< smaller groups do without it
-  std::string label{};  ///< of the communicator; empty: that of the ranks it goes over
-  std::string phase{};  ///< in the ledger; empty: the one that it takes place in
+  int least_ranks = 1;          ///< smaller groups do without it
+  std::string label{};          ///< of the communicator; empty: that of the ranks it goes over
+  std::string phase{};          ///< in the ledger; empty: the one that it takes place in
+  std::int64_t waited_for = 0;  ///< so many steps later, of an all-reduce
 };
 
 /// Ranks r of factors that stand in for those which only training can tell.

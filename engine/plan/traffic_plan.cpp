@@ -63,8 +63,9 @@ void TrafficCounter::count_extras(const std::vector<ExtraCollective>& extras, co
     if (static_cast<int>(members.ranks.size()) < extra.least_ranks) continue;
     const std::string phase = ranks_.ledger.phase();
     if (!extra.phase.empty()) ranks_.ledger.set_phase(extra.phase);
-    count(extra.what, extra.label.empty() ? members.label : extra.label, members.ranks, extra.bytes,
-          extra.times * times);
+    const RingMembers labelled{members.ranks, extra.label.empty() ? members.label : extra.label.c_str()};
+    if (extra.waited_for > 0) in_flight(labelled, extra.bytes, extra.times * times, extra.waited_for);
+    else over(labelled, extra.what, extra.bytes, extra.times * times);
     ranks_.ledger.set_phase(phase);
   }
 }
