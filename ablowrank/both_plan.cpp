@@ -75,7 +75,8 @@ template <class T> void append(std::vector<T>& all, const std::vector<T>& more) 
 
 /// `plan`, and then `next`.
 void go_on_with(const MethodPlan& next, MethodPlan& plan) {
-  AB_ASSERT(plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1);
+  AB_CHECK(plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1,
+           "--method ab: ranks that do not fill all nodes alike send different amounts, which it does not plan");
   RankClass& ranks = plan.traffic.classes[0];
   const RankClass& then = next.traffic.classes[0];
   ranks.ledger.merge(then.ledger);

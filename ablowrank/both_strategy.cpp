@@ -53,6 +53,7 @@ void BothStrategy::observe(std::int64_t step) {
 }
 
 void BothStrategy::cut(std::size_t index, TrainState& state) {
+  if (!now_->replicas_agree()) now_->finish(state);
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   std::map<Weight*, EarlierFactors> earlier;

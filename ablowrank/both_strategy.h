@@ -1,10 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// AB-training with both factors (TrainedFactors::both): data-parallel training at full rank by any method that averages
-// gradients; then a cut (cut.h), after which all ranks train A and B of every weight, by any such method again, which begins
-// anew: what it has kept of gradients of the weights (residuals) is dropped. Replicas stay equal throughout. A later cut
-// takes more; what the optimizer knows of the factors follows (moments.h).
+// AB-training with both factors (TrainedFactors::both): training at full rank by any method that averages gradients, or
+// parameters now and then; then a cut (cut.h), of replicas that are made equal for it, after which all ranks train A and B of
+// every weight, by any such method again, which begins anew: what it has kept of gradients of the weights (residuals) is
+// dropped. A later cut takes more; what the optimizer knows of the factors follows (moments.h).
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
@@ -22,7 +22,7 @@ namespace ab {
 
 class BothStrategy final : public SyncStrategy {
  public:
-  /// Averages the gradients of a replica in every step, on the world.
+  /// Trains a replica on the world.
   using Average = std::function<std::unique_ptr<SyncStrategy>(Replica replica)>;
 
   /// `full_rank`: trains until the first cut, and has given all ranks the same model. `low_rank` makes what trains factors.
@@ -43,6 +43,7 @@ class BothStrategy final : public SyncStrategy {
   bool follows_epochs() const override { return now_->follows_epochs(); }
   void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }
   std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
+  bool replicas_agree() const override { return now_->replicas_agree(); }
   void begin_evaluation(TrainState& state) override { now_->begin_evaluation(state); }
   void end_evaluation(TrainState& state) override { now_->end_evaluation(state); }
   void finish(TrainState& state) override;

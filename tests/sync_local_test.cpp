@@ -21,7 +21,9 @@ class LocalSteps {
         buffer_(filled(static_cast<float>(10 * comm.rank()))),
         descent_(make_sgd({&weight_}, {.momentum = 0, .weight_decay = 0})),
         strategy_({{&weight_}, {buffer_}}, comm, options, {.total_steps = total_steps}),
-        state_{0, *descent_} {}
+        state_{0, *descent_} {
+    strategy_.start(state_);
+  }
 
   void step() {
     comm_.ledger().set_phase(strategy_.phase());

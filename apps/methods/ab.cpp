@@ -37,6 +37,11 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   if (options.train == TrainedFactors::both) {
     for (const Method* method : {&full_rank_method(config), &low_rank_method(config)})
       if (method->check) method->check(config, model, world_size);
+    AB_CHECK(
+        !full_rank_method(config).drifts || low_rank_method(config).drifts,
+        "--ab.full-rank-method {} leaves every rank with optimizer state of its own, with which {} cannot go on; give "
+        "--ab.low-rank-method {} too",
+        full_rank_method(config).name, low_rank_method(config).name, full_rank_method(config).name);
     options.validate();
     return check_names(options.always_sync, model);
   }
@@ -82,7 +87,7 @@ const Method& averaging_method(const char* flag, const std::string& name) {
   std::vector<const char*> allowed;
   for (const Method& other : methods())
     if (other.average) allowed.push_back(other.name);
-  AB_CHECK(method.average, "--ab.{} {}: AB-training can average gradients by {}", flag, method.name,
+  AB_CHECK(method.average, "--ab.{} {}: AB-training can keep ranks together by {}", flag, method.name,
            fmt::join(allowed, ", "));
   return method;
 }
@@ -123,6 +128,10 @@ Method ab_method() {
            .small = "cut_at = [0.4]\nrank_policy = \"ratio\"\ngather_steps = 3\nfull_rank_method = \"dense\"\n"
                     "low_rank_method = \"scalecom\"",
            .phases = {"full", "split", "low-rank"}},
+          {.variant = "both_local",
+           .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\ngather_steps = 3\n"
+                    "full_rank_method = \"local\"\nlow_rank_method = \"local\"",
+           .phases = {"local", "average", "split", "low-rank-1", "low-rank-2"}},
           {.variant = "both_by_weight",
            .small = "cut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"
                     "directions = \"weight\"\nfinal_model = \"dense\"\nlow_rank_method = \"dense\"",

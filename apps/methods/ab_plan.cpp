@@ -76,7 +76,7 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
     };
     planners.low_rank = [&](Layer& part_model, const PlannedRun& part) {
       MethodPlan plan = low_rank_method(config).plan(config, part_model, part);
-      if (!at_most) return plan;
+      if (!at_most || low_rank_method(config).drifts) return plan;
       // A method may send larger factors with fewer bytes than smaller ones, but not with more than whole gradients.
       const MethodPlan whole = find_method(kBaseline).plan(config, part_model, part);
       if (sent_bytes(whole) > sent_bytes(plan)) plan.traffic = whole.traffic;

@@ -50,7 +50,7 @@ void declare_both(const Section<AbSettings>& s) {
   cut.number("factor_decay", &CutOptions::factor_decay, 0, 100,
              "of the weight decay of factors; 0.5 lets W = A*B shrink as a dense weight does");
   s.value("full_rank_method", &AbSettings::full_rank_method,
-          "train both: the method that averages gradients until the first cut");
+          "train both: the method that keeps ranks together until the first cut");
   s.value("low_rank_method", &AbSettings::low_rank_method,
           "train both: the one that averages those of the factors, after it")
       .before = std::string(kBaseline);

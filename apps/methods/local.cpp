@@ -53,24 +53,24 @@ void check(const TrainConfig& config, Layer&, int world_size) {
   check_node_size(kName, settings_of(config).node_size, world_size);
 }
 
-std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
+                                      const LrSchedule& schedule) {
   LocalOptions options = settings_of(config);
   options.node_size = layout_of(config, world.size()).node_size;
   // Ranks that do not share gradients share batch norms with all or with none.
-  const bool synchronised =
-      config.sync_bn == SyncBn::world || (config.sync_bn == SyncBn::group && options.node_size > 1);
-  return std::make_unique<LocalStrategy>(replica_of(model, synchronised), world, options, schedule, config.sync_bn,
+  if (config.sync_bn == SyncBn::group && options.node_size == 1) replica.batch_norms.clear();
+  return std::make_unique<LocalStrategy>(std::move(replica), world, options, schedule, config.sync_bn,
                                          gradient_wire(config));
 }
 
-/// Rounds of the run, and validations that do not follow an average.
+/// Rounds of the run or of a part, whose end cuts the last one short, and validations that do not follow an average.
 struct Rounds {
   std::int64_t count = 0, evaluations_within = 0;
 
   Rounds(const LocalOptions& options, const PlannedRun& run) {
     const std::int64_t period = run.evaluation_period(), last = run.total_steps;
-    for (std::int64_t begin = 0; begin < last; ++count) {
-      const std::int64_t end = begin + round_length(options, run.schedule, begin);
+    for (std::int64_t begin = run.part.first_step; begin < last; ++count) {
+      const std::int64_t end = std::min(last, begin + round_length(options, run.schedule, begin));
       evaluations_within += (end - 1) / period - begin / period;
       begin = end;
     }
@@ -117,8 +117,9 @@ Method local_method() {
   return {.name = kName,
           .declare = declare,
           .check = check,
-          .make = make,
+          .average = average,
           .plan = plan,
+          .drifts = true,
           .laws = {{.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
                     .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},
                     .lossless = "average_every = 1",

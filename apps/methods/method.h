@@ -54,13 +54,14 @@ struct Method {
   /// Collective. Parameters get their final roles here. `config`, `model` and `world` outlive the strategy.
   std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
                                         const LrSchedule& schedule) = nullptr;
-  /// In place of make(): a method that averages gradients in every step and does nothing else to the model, so that others
+  /// In place of make(): a method that averages gradients or parameters and does nothing else to the model, so that others
   /// can train with it for a while, from whatever step.
   std::unique_ptr<SyncStrategy> (*average)(const TrainConfig& config, Replica replica, Comm& world,
                                            const LrSchedule& schedule) = nullptr;
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
+  bool drifts = false;     ///< replicas that it trains differ between its averages, and optimizer state always does
   bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
   bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
   std::vector<MethodLaws> laws{};

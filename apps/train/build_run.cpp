@@ -88,7 +88,7 @@ void check_shared_rates(const TrainConfig& config, const Method& method) {
   if (!config.lars_share_rates) return;
   AB_CHECK(config.optimizer == "lars", "--lars-share-rates is for the optimizer lars, not {}", config.optimizer);
   AB_CHECK(
-      method.average,
+      method.average && !method.drifts,
       "--lars-share-rates needs a method that averages the gradients of all ranks in every step, which {} does not "
       "promise",
       method.name);

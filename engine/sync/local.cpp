@@ -28,7 +28,6 @@ LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& o
       schedule_(schedule),
       mean_(this->replica().values(), wire.dtype) {
   AB_CHECK(options_.average_every >= 1, "local training averages every H >= 1 steps, got {}", options_.average_every);
-  begin_round(0);
   if (options_.node_size == 1) return;
   node_ = split_nodes(world, {world.size(), options_.node_size});
   gradients_.emplace(this->replica().params, *node_, ReduceOp::mean, wire);
@@ -42,6 +41,10 @@ void LocalStrategy::finish_grads(TrainState&) {
   if (gradients_) gradients_->finish();
 }
 
+void LocalStrategy::enter_average() {
+  if (world().ledger().phase() == kSteps) world().ledger().set_phase(kAverage);
+}
+
 void LocalStrategy::average() {
   if (!mean_.in_16_bits()) return all_reduce_flat(world(), replica().tensors(), ReduceOp::mean);
   scatter_parts(mean_.over(world()), mean_.params());
@@ -51,7 +54,7 @@ void LocalStrategy::average() {
 void LocalStrategy::after_step(TrainState& state) {
   agree_ = state.step == round_end_;
   if (!agree_) return;
-  world().ledger().set_phase(kAverage);
+  enter_average();
   average();
   mean_.agree();
   begin_round(state.step);
@@ -71,18 +74,25 @@ void LocalStrategy::end_evaluation(TrainState&) {
 
 void LocalStrategy::finish(TrainState&) {
   if (agree_) return;
-  world().ledger().set_phase(kAverage);
+  enter_average();
   average();
   agree_ = true;
 }
 
 void LocalStrategy::save(StateDict& state) const {
+  state.put("local.round_end", round_end_);
+  state.put("local.agree", std::int64_t{agree_});
   if (mean_.in_16_bits()) state.put("local.reference", mean_.reference());
 }
 
 void LocalStrategy::load(const StateDict& saved, TrainState& state) {
   if (mean_.in_16_bits()) mean_.reference().copy_from(saved.tensor("local.reference"));
-  round_end_ = 0;
+  if (saved.has("local.round_end")) {
+    round_end_ = saved.integer("local.round_end");
+    agree_ = saved.integer("local.agree") != 0;
+    return;
+  }
+  round_end_ = 0;  // by an earlier version, of a run that was local from its first step
   while (round_end_ < state.step) begin_round(round_end_);
   agree_ = round_end_ == state.step;
   if (agree_) begin_round(state.step);

@@ -15,7 +15,7 @@
 // Buffers are averaged with the parameters; moments stay with their rank. With H = 1 and SGD it is data-parallel
 // training to rounding, as momentum and weight decay are linear. Gradients are clipped, and with float16 updates
 // skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule alone,
-// so a plan knows all of them and a checkpoint need not hold any.
+// and on the step at which the first one begins, so a plan knows all of them.
 
 #include <memory>
 #include <optional>
@@ -43,8 +43,9 @@ std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedul
 
 class LocalStrategy final : public ReplicaStrategy {
  public:
-  static constexpr const char* kSteps = "local";      ///< phase of the updates
-  static constexpr const char* kAverage = "average";  ///< phase of the averages
+  static constexpr const char* kSteps = "local";  ///< phase of the updates
+  /// Phase of the averages; as part of another method's training they belong to the phase of its steps.
+  static constexpr const char* kAverage = "average";
 
   /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node. `wire`: of the
   /// gradients inside a node.
@@ -52,6 +53,7 @@ class LocalStrategy final : public ReplicaStrategy {
                 SyncBn sync_bn = SyncBn::world, const GradientWire& wire = {});
 
   std::string phase() const override { return kSteps; }
+  void start(TrainState& state) override { begin_round(state.step); }
   void set_gradient_exchange(bool on) override;
   void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
@@ -63,6 +65,7 @@ class LocalStrategy final : public ReplicaStrategy {
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
+  void enter_average();
   /// Parameters keep their places, so an average is no transition (SyncStrategy): a captured step stays good.
   void average();
   void begin_round(std::int64_t step) { round_end_ = step + round_length(options_, schedule_, step); }
