@@ -76,8 +76,8 @@ def scalecom():
                      ([], ["--method", "scalecom", "--scalecom.warmup-steps", 0],
                       ["--method", "mstopk", "--mstopk.warmup-steps", 0])] for ranks in (8, 32, 128)}
     share = 1 - 1000 * computing / times[128][1]
-    yield "ScaleCom: communication, share of a step with 128 workers", "56 % → below 3 %", f"56 % → {100 * share:.1f} %",
-           "most of it the classifier, which our settings exchange whole"
+    yield ("ScaleCom: communication, share of a step with 128 workers", "56 % → below 3 %", f"56 % → {100 * share:.1f} %",
+           "most of it the classifier, which our settings exchange whole")
     gains = lambda method: ", ".join(f"{times[ranks][0] / times[ranks][method]:.2f}" for ranks in times)
     yield ("ScaleCom: times as fast as dense with 8, 32, 128 workers", "constant", gains(1),
            f"a gather of every rank's own selection (MSTopK): {gains(2)}")
