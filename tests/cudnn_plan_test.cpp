@@ -18,6 +18,7 @@ TEST(CudnnPlan, EveryConvolutionHasOne) { GTEST_SKIP() << "built without CUDA an
 #include <string_view>
 #include <vector>
 
+#include "engine/backend/cuda/cudnn_attention.h"
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/cudnn_matmul.h"
 #include "engine/backend/cuda/thread_libraries.h"
@@ -281,6 +282,29 @@ TEST_F(CompiledPlan, MatrixProductsHaveTheirActivation) {
       EXPECT_EQ(matmul.candidates(), 1u);
       EXPECT_TRUE(matmul.is_fused());
     }
+}
+
+// ViT-Ti, -S and -B at 224 pixels, last batches and other numbers of tokens. What the graphs mean is tested in
+// attention_graph_test.cpp.
+TEST_F(CompiledPlan, AttentionIsFused) {
+  if (may_be_missing()) GTEST_SKIP() << "there is no driver";
+  const CudnnDescriptor h200 = device_properties_from_json(kH200);
+  constexpr std::size_t kSmall = 4096;
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const AttentionSpec& shape : {AttentionSpec{256, 3, 197, 64}, AttentionSpec{256, 6, 197, 64},
+                                       AttentionSpec{256, 12, 197, 64}, AttentionSpec{17, 12, 50, 64}})
+      for (const bool deterministic : {false, true}) {
+        AttentionSpec spec = shape;
+        spec.dtype = dtype;
+        SCOPED_TRACE(fmt::format("{} {} heads of {} tokens, {}", ab::name_of(dtype), spec.heads, spec.tokens,
+                                 deterministic ? "deterministic" : "with sums"));
+        ASSERT_TRUE(can_fuse_attention(spec, cudnnGetVersion()));
+        const CudnnAttention attention({spec, deterministic}, h200);
+        ASSERT_TRUE(attention.exists());
+        EXPECT_EQ(attention.is_deterministic(), deterministic);
+        EXPECT_LE(attention.forward_workspace_bytes(), kSmall);
+        EXPECT_LE(attention.backward_workspace_bytes(), deterministic ? std::size_t{1} << 29 : kSmall);
+      }
 }
 
 TEST_F(CompiledPlan, BackwardDataHasTheWayBackThroughAnActivation) {

@@ -176,15 +176,35 @@ TEST(RowKernels, SoftmaxAndItsGradient) {
   for (std::int64_t columns : {1, 5, 70, 200}) {
     const Tensor x = normal({4, columns}, 1), dy = normal({4, columns}, 2);
     const Tensor y = x.clone();
-    softmax_in_place(y);
+    softmax_in_place(y, columns);
     expect_teams_agree({x}, fixed(4), [&](const std::vector<Tensor>& out) {
       out[0].copy_from(x);
-      return Softmax<float>{out[0].data<float>(), columns};
+      return Softmax<float>{out[0].data<float>(), columns, columns};
     });
     expect_teams_agree({dy}, fixed(4), [&](const std::vector<Tensor>& out) {
       out[0].copy_from(dy);
-      return SoftmaxBackward<float>{out[0].data<float>(), y.data<float>(), columns};
+      return SoftmaxBackward<float>{out[0].data<float>(), y.data<float>(), columns, columns};
     });
+  }
+
+  // What lies behind the columns that count is neither read nor written.
+  const Tensor wide = normal({3, 8}, 3), dy = normal({3, 8}, 4);
+  const Tensor y = wide.clone(), dx = dy.clone();
+  softmax_in_place(y, 5);
+  softmax_backward_in_place(dx, y, 5);
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const auto cells = [&](const Tensor& t, std::int64_t begin, std::int64_t end) {
+      const std::vector<double> all = t.to_doubles();
+      return std::vector<double>(all.begin() + 8 * row + begin, all.begin() + 8 * row + end);
+    };
+    const Tensor narrow = Tensor::from(cells(wide, 0, 5), {1, 5}), narrow_dy = Tensor::from(cells(dy, 0, 5), {1, 5});
+    softmax_in_place(narrow, 5);
+    softmax_backward_in_place(narrow_dy, narrow, 5);
+    const Tensor kept = Tensor::from(cells(y, 0, 5), {1, 5});
+    EXPECT_LT(relative_error(kept, narrow), 1e-6);
+    EXPECT_LT(relative_error(Tensor::from(cells(dx, 0, 5), {1, 5}), narrow_dy), 1e-5);
+    EXPECT_EQ(cells(y, 5, 8), cells(wide, 5, 8));
+    EXPECT_EQ(cells(dx, 5, 8), cells(dy, 5, 8));
   }
 }
 

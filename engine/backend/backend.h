@@ -35,6 +35,13 @@ struct BatchedGemmSpec {
   MatrixGrid a = {}, b = {}, c = {};
 };
 
+/// Self-attention of [samples, tokens, 3 · heads · width], each token's queries, keys and values side by side.
+struct AttentionSpec {
+  std::int64_t samples = 0, heads = 0, tokens = 0, width = 0;
+  DType dtype = DType::float32;
+  bool operator==(const AttentionSpec&) const = default;
+};
+
 /// A 2-D convolution (cross-correlation, as everywhere in deep learning).
 /// x: [batch, height, width, in_channels], w: [out_channels, kernel_h, kernel_w, in_channels / groups],
 /// y: [batch, out_height(), out_width(), out_channels].
@@ -79,6 +86,18 @@ class Backend {
 
   /// The same types as gemm(). What lies between the matrices of `c` keeps its values.
   virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
+
+  /// Whether the two below can be called: attention in one pass over tiles, without scores in memory
+  /// (attention_graph.h). Elsewhere it is built from batched products.
+  virtual bool has_fused_attention(const AttentionSpec& /*spec*/) { return false; }
+  /// y: [samples, tokens, heads · width];   log_sums: [samples, heads, tokens] float32, which backward wants
+  virtual void attention_forward(const AttentionSpec&, const Tensor& /*qkv*/, const Tensor& /*y*/,
+                                 const Tensor& /*log_sums*/) {}
+  /// dqkv from dy and what forward read and wrote.
+  struct AttentionBackward {
+    Tensor dy, qkv, y, log_sums;
+  };
+  virtual void attention_backward(const AttentionSpec&, const AttentionBackward& /*of*/, const Tensor& /*dqkv*/) {}
 
   /// y = conv(x, w), with a `bias` of out_channels values.
   virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,

@@ -3,17 +3,17 @@
 
 namespace ab {
 
-void softmax_in_place(const Tensor& x) {
-  const std::int64_t columns = x.dim(-1), rows = x.numel() / columns;
+void softmax_in_place(const Tensor& x, std::int64_t columns) {
+  const std::int64_t stored = x.dim(-1), rows = x.numel() / stored;
   dispatch_float(x.dtype(), "softmax", [&]<class T>() {
-    for_each_row(x.device(), rows, 8 * columns, kernels::Softmax<T>{x.data<T>(), columns});
+    for_each_row(x.device(), rows, columns, kernels::Softmax<T>{x.data<T>(), stored, columns});
   });
 }
 
-void softmax_backward_in_place(const Tensor& dy, const Tensor& y) {
-  const std::int64_t columns = y.dim(-1), rows = y.numel() / columns;
+void softmax_backward_in_place(const Tensor& dy, const Tensor& y, std::int64_t columns) {
+  const std::int64_t stored = y.dim(-1), rows = y.numel() / stored;
   dispatch_float(y.dtype(), "softmax", [&]<class T>() {
-    for_each_row(y.device(), rows, columns, kernels::SoftmaxBackward<T>{dy.data<T>(), y.data<T>(), columns});
+    for_each_row(y.device(), rows, columns, kernels::SoftmaxBackward<T>{dy.data<T>(), y.data<T>(), stored, columns});
   });
 }
 

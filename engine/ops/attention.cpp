@@ -9,6 +9,8 @@
 namespace ab {
 namespace {
 
+constexpr std::int64_t kRowBytes = 16;
+
 /// The matrices of all samples and heads, and where they lie.
 struct HeadLayout {
   std::int64_t samples, heads, tokens, width;  // width: d
@@ -28,9 +30,15 @@ struct HeadLayout {
   }
   /// [N, T, D] as [T, d] for each head.
   MatrixGrid output() const { return {0, features(), features() * tokens, width}; }
-  /// [N, heads, T, T]
-  MatrixGrid scores() const { return {0, tokens, heads * tokens * tokens, tokens * tokens}; }
-  Shape scores_shape() const { return {samples, heads, tokens, tokens}; }
+  /// [N, heads, T, T], each row of which takes `stored` elements.
+  MatrixGrid scores(std::int64_t stored) const { return {0, stored, heads * tokens * stored, tokens * stored}; }
+  /// On a GPU rows begin where its products read fastest.
+  Tensor make_scores(const Tensor& like) const {
+    const std::int64_t multiple =
+        like.device().kind == DeviceKind::cpu ? 1 : kRowBytes / static_cast<std::int64_t>(size_of(like.dtype()));
+    return Tensor({samples, heads, tokens, (tokens + multiple - 1) / multiple * multiple}, like.dtype(), like.device());
+  }
+  AttentionSpec spec(DType dtype) const { return {samples, heads, tokens, width, dtype}; }
 
   /// A product of each head whose result is [T, T], summed over d, or [T, d], summed over T.
   BatchedGemmSpec product(std::int64_t n, std::int64_t k) const {
@@ -45,42 +53,55 @@ AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads) {
            "attention: qkv {} must be [N, T, 3D] with D a multiple of {} heads", qkv.shape().str(), heads);
   const HeadLayout layout(qkv, heads);
   Backend& math = backend(qkv.device());
-  const AttentionResult result{Tensor({layout.samples, layout.tokens, layout.features()}, qkv.dtype(), qkv.device()),
-                               Tensor(layout.scores_shape(), qkv.dtype(), qkv.device())};
+  AttentionResult result;
+  result.y = Tensor({layout.samples, layout.tokens, layout.features()}, qkv.dtype(), qkv.device());
+  if (const AttentionSpec fused = layout.spec(qkv.dtype()); math.has_fused_attention(fused)) {
+    result.log_sums = Tensor({layout.samples, heads, layout.tokens}, DType::float32, qkv.device());
+    math.attention_forward(fused, qkv, result.y, result.log_sums);
+    return result;
+  }
+  result.probabilities = layout.make_scores(qkv);
+  const std::int64_t stored = result.probabilities.dim(-1);
 
   BatchedGemmSpec spec = layout.product(layout.tokens, layout.width);  // S = Q Kᵀ / √d
   spec.transpose_b = true;
   spec.alpha = layout.scale;
-  spec.a = layout.part(0), spec.b = layout.part(1), spec.c = layout.scores();
+  spec.a = layout.part(0), spec.b = layout.part(1), spec.c = layout.scores(stored);
   math.batched_gemm(spec, qkv, qkv, result.probabilities);
-  softmax_in_place(result.probabilities);
+  softmax_in_place(result.probabilities, layout.tokens);
 
   spec = layout.product(layout.width, layout.tokens);  // y = P V
-  spec.a = layout.scores(), spec.b = layout.part(2), spec.c = layout.output();
+  spec.a = layout.scores(stored), spec.b = layout.part(2), spec.c = layout.output();
   math.batched_gemm(spec, result.probabilities, qkv, result.y);
   return result;
 }
 
-Tensor attention_backward(const Tensor& dy, const Tensor& qkv, const Tensor& probabilities) {
-  const HeadLayout layout(qkv, probabilities.dim(1));
+Tensor attention_backward(const Tensor& dy, const Tensor& qkv, std::int64_t heads, const AttentionResult& forward) {
+  const HeadLayout layout(qkv, heads);
   Backend& math = backend(qkv.device());
   const Tensor dqkv(qkv.shape(), qkv.dtype(), qkv.device());
-  const Tensor dscores(layout.scores_shape(), qkv.dtype(), qkv.device());
+  if (forward.log_sums.defined()) {
+    math.attention_backward(layout.spec(qkv.dtype()), {dy, qkv, forward.y, forward.log_sums}, dqkv);
+    return dqkv;
+  }
+  const Tensor& probabilities = forward.probabilities;
+  const Tensor dscores(probabilities.shape(), qkv.dtype(), qkv.device());
+  const MatrixGrid scores = layout.scores(probabilities.dim(-1));
 
   BatchedGemmSpec spec = layout.product(layout.width, layout.tokens);  // dV = Pᵀ dy
   spec.transpose_a = true;
-  spec.a = layout.scores(), spec.b = layout.output(), spec.c = layout.part(2);
+  spec.a = scores, spec.b = layout.output(), spec.c = layout.part(2);
   math.batched_gemm(spec, probabilities, dy, dqkv);
 
   spec = layout.product(layout.tokens, layout.width);  // dP = dy Vᵀ
   spec.transpose_b = true;
-  spec.a = layout.output(), spec.b = layout.part(2), spec.c = layout.scores();
+  spec.a = layout.output(), spec.b = layout.part(2), spec.c = scores;
   math.batched_gemm(spec, dy, qkv, dscores);
-  softmax_backward_in_place(dscores, probabilities);
+  softmax_backward_in_place(dscores, probabilities, layout.tokens);
 
   spec = layout.product(layout.width, layout.tokens);  // dQ = dS K / √d
   spec.alpha = layout.scale;
-  spec.a = layout.scores(), spec.b = layout.part(1), spec.c = layout.part(0);
+  spec.a = scores, spec.b = layout.part(1), spec.c = layout.part(0);
   math.batched_gemm(spec, dscores, qkv, dqkv);
 
   spec.transpose_a = true;  // dK = dSᵀ Q / √d
@@ -91,10 +112,9 @@ Tensor attention_backward(const Tensor& dy, const Tensor& qkv, const Tensor& pro
 
 Var attention(const Var& qkv, std::int64_t heads) {
   const AttentionResult result = attention_forward(qkv.value(), heads);
-  return record("attention", result.y, {qkv},
-                [x = qkv.value(), probabilities = result.probabilities](const Tensor& dy) {
-                  return Gradients{attention_backward(dy, x, probabilities)};
-                });
+  return record("attention", result.y, {qkv}, [x = qkv.value(), heads, result](const Tensor& dy) {
+    return Gradients{attention_backward(dy, x, heads, result)};
+  });
 }
 
 }  // namespace ab

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/cuda/attention.h"
 #include "engine/backend/cuda/conv.h"
 #include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/library_check.h"
@@ -30,6 +31,15 @@ class CudaBackend final : public Backend {
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
     cuda::batched_gemm(libraries(), spec, a, b, c);
+  }
+
+  bool has_fused_attention(const AttentionSpec& spec) override { return cuda::has_fused_attention(libraries(), spec); }
+  void attention_forward(const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
+                         const Tensor& log_sums) override {
+    cuda::attention_forward(libraries(), spec, qkv, y, log_sums);
+  }
+  void attention_backward(const AttentionSpec& spec, const AttentionBackward& of, const Tensor& dqkv) override {
+    cuda::attention_backward(libraries(), spec, of, dqkv);
   }
 
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,

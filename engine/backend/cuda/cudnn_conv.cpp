@@ -123,20 +123,11 @@ CudnnDescriptor conv_operation(const CudnnConvKey& key, TensorId result) {
 
 /// to = Σ from over all pixels, per channel, in the same order each time
 CudnnDescriptor sum_operation(const CudnnConvKey& key, TensorId from, TensorId to) {
-  CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_REDUCE_TENSOR_ADD)
-      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
-      .set(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, true)
-      .finalize();
   CudnnConvKey of_sums = key;
   of_sums.dtype = DType::float32;
   of_sums.alignment = sizeof(float);
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
-      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, output_tensor(from, key))
-      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, channels_last_tensor(to, of_sums, 1, key.spec.out_channels, 1, 1))
-      .finalize();
-  return operation;
+  return reduction_operation(CUDNN_REDUCE_TENSOR_ADD, output_tensor(from, key),
+                             channels_last_tensor(to, of_sums, 1, key.spec.out_channels, 1, 1));
 }
 
 /// forward: convolution → + bias → activation → y, each of the last two where the key asks for it, and likewise Σ y and Σ y²

@@ -59,14 +59,46 @@ CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, cons
   return operation;
 }
 
-CudnnDescriptor activation_operation(Activation activation, DType dtype, const CudnnDescriptor& z,
-                                     const CudnnDescriptor& y) {
+CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, const CudnnDescriptor& x,
+                                    const CudnnDescriptor& y) {
   CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(modes_of(activation).forward, dtype))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, z)
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
       .finalize();
   return operation;
+}
+
+CudnnDescriptor reduction_operation(cudnnReduceTensorOp_t what, const CudnnDescriptor& x, const CudnnDescriptor& y) {
+  CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, what)
+      .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, true)
+      .finalize();
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x)
+      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor matmul_operation(DType dtype, const CudnnDescriptor& x, const CudnnDescriptor& b,
+                                 const CudnnDescriptor& y) {
+  CudnnDescriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, compute_type(dtype)).finalize();
+  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, x)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b)
+      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, y)
+      .finalize();
+  return operation;
+}
+
+CudnnDescriptor activation_operation(Activation activation, DType dtype, const CudnnDescriptor& z,
+                                     const CudnnDescriptor& y) {
+  return pointwise_operation(modes_of(activation).forward, dtype, z, y);
 }
 
 CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,

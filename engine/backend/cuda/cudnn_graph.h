@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What cuDNN's graphs of convolutions and of matrix products have in common: types, what comes after the product, and
+// What cuDNN's graphs of convolutions, matrix products and attention have in common: types, what comes after the product, and
 // how a plan is run.
 
 #include <span>
@@ -32,6 +32,15 @@ CudnnDescriptor activation_operation(Activation activation, DType dtype, const C
 /// dz = dy · act'(z), from what ActivationGrad saved.
 CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,
                                           const CudnnDescriptor& saved, const CudnnDescriptor& dz);
+
+/// y = f(x), of modes with one operand.
+CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, const CudnnDescriptor& x,
+                                    const CudnnDescriptor& y);
+/// y = the sum or maximum of x along the dimensions in which y has one element, in the same order each time; in float32.
+CudnnDescriptor reduction_operation(cudnnReduceTensorOp_t what, const CudnnDescriptor& x, const CudnnDescriptor& y);
+/// y = x · b, sums in compute_type(dtype).
+CudnnDescriptor matmul_operation(DType dtype, const CudnnDescriptor& x, const CudnnDescriptor& b,
+                                 const CudnnDescriptor& y);
 
 CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, const CudnnTarget& target);
 

@@ -31,15 +31,8 @@ CudnnDescriptor matrix(MatrixId id, const CudnnMatmulKey& key, std::int64_t rows
 }
 
 CudnnDescriptor product_operation(const CudnnMatmulKey& key, const CudnnDescriptor& product) {
-  CudnnDescriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, compute_type(key.dtype)).finalize();
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul)
-      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, matrix(kA, key, key.m, key.k, key.transpose_a))
-      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, matrix(kB, key, key.k, key.n, key.transpose_b))
-      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, product)
-      .finalize();
-  return operation;
+  return matmul_operation(key.dtype, matrix(kA, key, key.m, key.k, key.transpose_a),
+                          matrix(kB, key, key.k, key.n, key.transpose_b), product);
 }
 
 CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {

@@ -73,6 +73,12 @@ CudnnConv& ThreadLibraries::conv(const CudnnConvKey& key) {
   return convs_.try_emplace(key, key, cudnn()).first->second;
 }
 
+CudnnAttention& ThreadLibraries::attention(const CudnnAttentionKey& key) {
+  if (const auto it = attentions_.find(key); it != attentions_.end()) return it->second;
+  stream_.refuse_in_capture("a new plan of attention");
+  return attentions_.try_emplace(key, key, cudnn()).first->second;
+}
+
 CudnnMatmul& ThreadLibraries::matmul(const CudnnMatmulKey& key) {
   if (const auto it = matmuls_.find(key); it != matmuls_.end()) return it->second;
   stream_.refuse_in_capture("a new plan of a matrix product");

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: MIT
 //
 // What a thread keeps of the vendors' libraries for each GPU that it works on: their handles, bound to its stream, and
-// the plans of convolutions and matrix products. As with streams, nothing here is shared between threads.
+// the plans of convolutions, matrix products and attention. As with streams, nothing here is shared between threads.
 
 #include <unordered_map>
 
 #include "engine/backend/cuda/cublaslt_gemm.h"
+#include "engine/backend/cuda/cudnn_attention.h"
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/cudnn_matmul.h"
 #include "engine/backend/cuda/library_handles.h"
@@ -34,6 +35,7 @@ class ThreadLibraries {
   CudnnConv& conv(const CudnnConvKey& key);
   CublasLtGemm& gemm(const GemmKey& key);
   CudnnMatmul& matmul(const CudnnMatmulKey& key);
+  CudnnAttention& attention(const CudnnAttentionKey& key);
 
  private:
   explicit ThreadLibraries(ThreadStream& stream) : stream_(stream) {}
@@ -45,6 +47,7 @@ class ThreadLibraries {
   std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
   std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
   std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
+  std::unordered_map<CudnnAttentionKey, CudnnAttention, CudnnAttentionKeyHash> attentions_;
 };
 
 }  // namespace ab::cuda

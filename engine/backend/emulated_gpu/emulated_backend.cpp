@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 //
 // Stands in for engine/backend/cuda in builds that emulate a GPU (engine/device/emulated_gpu). The vendor mathematics is
-// the CPU's, on copies in host memory, and kernels run as loops, so results equal the CPU's to the last bit. Nothing is
-// asynchronous here.
+// the CPU's, on copies in host memory, and kernels run as loops, so results equal the CPU's to the last bit, but for fused
+// attention, of which a CPU has none: its graph is computed in float64. Nothing is asynchronous here.
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/emulated_gpu/evaluate_graph.h"
 #include "engine/device/device.h"
 #include "engine/device/emulated_gpu/arena.h"
 #include "engine/device/emulated_gpu/capture.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
@@ -34,6 +37,7 @@ class Operand {
   void take(const Tensor& host) const {
     emulated_gpu::arena(device_.index).copy_from_host(elements_, host.raw(), host.bytes());
   }
+  DType dtype() const { return dtype_; }
 
  private:
   void* elements_ = nullptr;
@@ -55,6 +59,14 @@ Tensor sums_of_channels(const Tensor& y) {
   std::copy(sums.begin(), sums.end(), result.data<float>());
   return result;
 }
+
+/// What cuDNN would be: the newest whose graphs have been looked at.
+constexpr std::size_t kCudnnVersion = 91900;
+
+Tensor in_float64(const Operand& operand) { return cast(operand.on_host(), DType::float64); }
+
+/// `result`, of operand's type.
+void take_float64(const Operand& operand, const Tensor& result) { operand.take(cast(result, operand.dtype())); }
 
 /// The same of what an epilogue reads and writes.
 class EpilogueOperands {
@@ -103,6 +115,48 @@ class EmulatedBackend final : public Backend {
       const Tensor result = c.on_host();
       cpu_backend().batched_gemm(spec, a.on_host(), b.on_host(), result);
       c.take(result);
+    });
+  }
+
+  bool has_fused_attention(const AttentionSpec& spec) override { return can_fuse_attention(spec, kCudnnVersion); }
+  void attention_forward(const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
+                         const Tensor& log_sums) override {
+    issue([spec, qkv = Operand(qkv), y = Operand(y), log_sums = Operand(log_sums)] {
+      const Tensor x = in_float64(qkv), result = in_float64(y), sums = in_float64(log_sums);
+      double scale = 1 / std::sqrt(static_cast<double>(spec.width));
+      const auto part = [&](int i) { return x.data<double>() + offset_of_part(spec, i); };
+      emulated_gpu::evaluate_graph(attention_forward_graph(spec), {{AttentionTensor::q, part(0)},
+                                                                   {AttentionTensor::k, part(1)},
+                                                                   {AttentionTensor::v, part(2)},
+                                                                   {AttentionTensor::y, result.data<double>()},
+                                                                   {AttentionTensor::log_sums, sums.data<double>()},
+                                                                   {AttentionTensor::scale, &scale}});
+      take_float64(y, result);
+      take_float64(log_sums, sums);
+    });
+  }
+  void attention_backward(const AttentionSpec& spec, const AttentionBackward& of, const Tensor& dqkv) override {
+    issue([spec, dy = Operand(of.dy), qkv = Operand(of.qkv), y = Operand(of.y), log_sums = Operand(of.log_sums),
+           dqkv = Operand(dqkv)] {
+      const Tensor x = in_float64(qkv), dx = in_float64(dqkv), gradient = in_float64(dy), result = in_float64(y),
+                   sums = in_float64(log_sums), row_sums = sums.clone(), dq_sums = result.clone();
+      double scale = 1 / std::sqrt(static_cast<double>(spec.width)), one = 1;
+      const auto part = [&](const Tensor& packed, int i) { return packed.data<double>() + offset_of_part(spec, i); };
+      emulated_gpu::evaluate_graph(attention_backward_graph(spec, false),
+                                   {{AttentionTensor::q, part(x, 0)},
+                                    {AttentionTensor::k, part(x, 1)},
+                                    {AttentionTensor::v, part(x, 2)},
+                                    {AttentionTensor::y, result.data<double>()},
+                                    {AttentionTensor::log_sums, sums.data<double>()},
+                                    {AttentionTensor::scale, &scale},
+                                    {AttentionTensor::dy, gradient.data<double>()},
+                                    {AttentionTensor::dq, part(dx, 0)},
+                                    {AttentionTensor::dk, part(dx, 1)},
+                                    {AttentionTensor::dv, part(dx, 2)},
+                                    {AttentionTensor::row_sums, row_sums.data<double>()},
+                                    {AttentionTensor::dq_sums, dq_sums.data<double>()},
+                                    {AttentionTensor::one, &one}});
+      take_float64(dqkv, dx);
     });
   }
 

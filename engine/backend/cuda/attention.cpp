@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "engine/backend/cuda/attention.h"
+
+#include "engine/backend/cuda/cudnn_graph.h"
+#include "engine/backend/cuda/gemm.h"
+#include "engine/core/plan_choice.h"
+
+namespace ab::cuda {
+namespace {
+
+CudnnAttention& planned(ThreadLibraries& libraries, const AttentionSpec& spec) {
+  return libraries.attention({spec, plan_choice() == PlanChoice::deterministic});
+}
+
+/// Q, K or V of a packed qkv.
+void* part(const AttentionSpec& spec, const Tensor& packed, int index) {
+  return static_cast<std::byte*>(packed.raw()) +
+         offset_of_part(spec, index) * static_cast<std::int64_t>(size_of(packed.dtype()));
+}
+
+/// The kernels read memory through descriptors that know no smaller unit.
+void* aligned(const Tensor& t) {
+  AB_ASSERT(alignment_of(t, kCudnnAlignment) == kCudnnAlignment);
+  return t.raw();
+}
+
+}  // namespace
+
+bool has_fused_attention(ThreadLibraries& libraries, const AttentionSpec& spec) {
+  return can_fuse_attention(spec, cudnnGetVersion()) && planned(libraries, spec).exists();
+}
+
+void attention_forward(ThreadLibraries& libraries, const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
+                       const Tensor& log_sums) {
+  CudnnAttention& attention = planned(libraries, spec);
+  aligned(qkv);
+  attention.forward(libraries.cudnn(),
+                    {{AttentionTensor::q, part(spec, qkv, 0)},
+                     {AttentionTensor::k, part(spec, qkv, 1)},
+                     {AttentionTensor::v, part(spec, qkv, 2)},
+                     {AttentionTensor::y, aligned(y)},
+                     {AttentionTensor::log_sums, aligned(log_sums)}},
+                    libraries.stream().workspace(attention.forward_workspace_bytes()));
+}
+
+void attention_backward(ThreadLibraries& libraries, const AttentionSpec& spec, const Backend::AttentionBackward& of,
+                        const Tensor& dqkv) {
+  CudnnAttention& attention = planned(libraries, spec);
+  aligned(of.qkv), aligned(dqkv);
+  const Tensor row_sums(of.log_sums.shape(), DType::float32, dqkv.device());
+  CudnnAttention::Addresses addresses{
+      {AttentionTensor::q, part(spec, of.qkv, 0)},       {AttentionTensor::k, part(spec, of.qkv, 1)},
+      {AttentionTensor::v, part(spec, of.qkv, 2)},       {AttentionTensor::y, aligned(of.y)},
+      {AttentionTensor::log_sums, aligned(of.log_sums)}, {AttentionTensor::dy, aligned(of.dy)},
+      {AttentionTensor::dq, part(spec, dqkv, 0)},        {AttentionTensor::dk, part(spec, dqkv, 1)},
+      {AttentionTensor::dv, part(spec, dqkv, 2)},        {AttentionTensor::row_sums, aligned(row_sums)}};
+  Tensor dq_sums;
+  if (!attention.is_deterministic()) {
+    dq_sums = Tensor(of.y.shape(), DType::float32, dqkv.device());
+    addresses[AttentionTensor::dq_sums] = aligned(dq_sums);
+  }
+  attention.backward(libraries.cudnn(), addresses, libraries.stream().workspace(attention.backward_workspace_bytes()));
+}
+
+}  // namespace ab::cuda
