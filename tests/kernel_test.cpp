@@ -24,6 +24,7 @@
 #include "engine/kernels/reduce_functors.h"
 #include "engine/kernels/softmax.h"
 #include "engine/kernels/tokens.h"
+#include "tests/tensor_values.h"
 #include "tests/thread_team.h"
 
 namespace ab {

@@ -87,6 +87,7 @@ std::vector<OpCase> transformer_op_cases() {
       attention_case("one_token", 3, 1, 2, 4),
       attention_case("batch1", 1, 7, 2, 5),
       attention_case("more_samples_than_heads", 5, 17, 2, 16),
+      attention_case("two_tokens", 2, 2, 3, 8),
       embed_tokens_case("plain", 3, 4, 5),
       embed_tokens_case("one_patch", 2, 1, 7),
       first_token_case("plain", 3, 4, 5),

@@ -110,29 +110,42 @@ TEST_P(OpTest, EachGradientAloneIsTheSame) {
   }
 }
 
-/// Forward and backward in a 16-bit type against float32, on equal inputs.
-void expect_close_to_float32(const OpCase& c, DType dtype, double tolerance) {
-  const std::vector<Var> narrow = make_inputs(c, dtype);
+/// Skips the test where there is no GPU.
+#define SKIP_WITHOUT_GPU(gpu)                   \
+  try {                                         \
+    backend(gpu);                               \
+  } catch (const Error& error) {                \
+    GTEST_SKIP() << "no GPU: " << error.what(); \
+  }
+
+/// Forward and backward in a 16-bit type against float32 on the CPU, on equal inputs.
+void expect_close_to_float32(const OpCase& c, DType dtype, double tolerance, Device device = {}) {
+  const std::vector<Var> narrow = make_inputs(c, dtype, device);
   std::vector<Var> wide;
-  for (const Var& input : narrow) wide.emplace_back(cast(input.value(), DType::float32), true);
+  for (const Var& input : narrow) wide.emplace_back(cast(input.value().to(Device{}), DType::float32), true);
   const auto got = run(c, narrow), expected = run(c, wide);
   for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), tolerance) << "result " << k;
   for (const Var& input : narrow) EXPECT_EQ(input.grad().dtype(), dtype);
 }
 
-TEST_P(OpTest, Bfloat16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::bfloat16, 1e-2); }
-TEST_P(OpTest, Float16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::float16, 2e-3); }
+constexpr double kBfloat16Tolerance = 1e-2, kFloat16Tolerance = 2e-3;
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+TEST_P(OpTest, Bfloat16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::bfloat16, kBfloat16Tolerance); }
+TEST_P(OpTest, Float16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DType::float16, kFloat16Tolerance); }
 
 TEST_P(OpTest, GpuMatchesCpu) {
-  const Device gpu{DeviceKind::cuda, 0};
-  try {
-    backend(gpu);
-  } catch (const Error& error) {
-    GTEST_SKIP() << "no GPU: " << error.what();
-  }
+  SKIP_WITHOUT_GPU(kGpu);
   const OpCase& c = GetParam();
-  const auto got = run(c, make_inputs(c, DType::float32, gpu)), expected = run(c, make_inputs(c, DType::float32));
+  const auto got = run(c, make_inputs(c, DType::float32, kGpu)), expected = run(c, make_inputs(c, DType::float32));
   for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+}
+
+// Where a GPU has other algorithms for 16 bits, fused attention among them.
+TEST_P(OpTest, GpuIn16BitsIsCloseToFloat32) {
+  SKIP_WITHOUT_GPU(kGpu);
+  expect_close_to_float32(GetParam(), DType::bfloat16, kBfloat16Tolerance, kGpu);
+  expect_close_to_float32(GetParam(), DType::float16, kFloat16Tolerance, kGpu);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OpTest, testing::ValuesIn(cases::op_cases()), [](const auto& info) {
