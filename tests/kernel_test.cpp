@@ -125,28 +125,29 @@ TEST(RowKernels, BatchNormNormalise) {
     const Tensor a = normal(channels, 4), b = normal(channels, 5), c = normal(channels, 6), d = normal(channels, 7),
                  e = normal(channels, 8);
     expect_teams_agree({x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
-      return Normalise<float, true, true>{t,
-                                          x.data<float>(),
-                                          residual.data<float>(),
-                                          a.data<float>(),
-                                          b.data<float>(),
-                                          c.data<float>(),
-                                          d.data<float>(),
-                                          out[0].data<float>()};
+      return Normalise<float, ReluGate::result, true>{t,
+                                                      x.data<float>(),
+                                                      residual.data<float>(),
+                                                      a.data<float>(),
+                                                      b.data<float>(),
+                                                      c.data<float>(),
+                                                      d.data<float>(),
+                                                      out[0].data<float>(),
+                                                      nullptr};
     });
     expect_teams_agree({x, x}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
-      return NormaliseBackward<float, true, true>{t,
-                                                  dy.data<float>(),
-                                                  x.data<float>(),
-                                                  residual.data<float>(),
-                                                  a.data<float>(),
-                                                  b.data<float>(),
-                                                  c.data<float>(),
-                                                  d.data<float>(),
-                                                  e.data<float>(),
-                                                  0.01f,
-                                                  out[0].data<float>(),
-                                                  out[1].data<float>()};
+      return NormaliseBackward<float, ReluGate::result, true>{t,
+                                                              dy.data<float>(),
+                                                              x.data<float>(),
+                                                              {residual.data<float>(), nullptr},
+                                                              a.data<float>(),
+                                                              b.data<float>(),
+                                                              c.data<float>(),
+                                                              d.data<float>(),
+                                                              e.data<float>(),
+                                                              0.01f,
+                                                              out[0].data<float>(),
+                                                              out[1].data<float>()};
     });
   }
 }
@@ -157,13 +158,13 @@ TEST(RowKernels, BatchNormGradSums) {
     const Tensor x = normal(shape, 1), y = normal(shape, 2), dy = normal(shape, 3);
     const Tensor center = normal({t.channels}, 4), rstd = normal({t.channels}, 5), sums({t.chunks(), t.columns()});
     expect_teams_agree({sums, sums}, fixed(t.chunks()), [&](const std::vector<Tensor>& out) {
-      return ChunkGradSums<float, true>{t,
-                                        dy.data<float>(),
-                                        x.data<float>(),
-                                        y.data<float>(),
-                                        center.data<float>(),
-                                        out[0].data<float>(),
-                                        out[1].data<float>()};
+      return ChunkGradSums<float, ReluGate::result>{t,
+                                                    dy.data<float>(),
+                                                    x.data<float>(),
+                                                    {y.data<float>(), nullptr},
+                                                    center.data<float>(),
+                                                    out[0].data<float>(),
+                                                    out[1].data<float>()};
     });
     const Tensor g = normal(sums.shape(), 6), gx = normal(sums.shape(), 7);
     expect_teams_agree({rstd, rstd}, blocks(t.channels), [&](const std::vector<Tensor>& out) {

@@ -10,6 +10,7 @@ namespace ab {
 namespace {
 
 using kernels::PixelTable;
+using kernels::ReluGate;
 
 PixelTable pixel_table(const Tensor& x) {
   const std::int64_t channels = x.dim(-1), pixels = x.numel() / channels;
@@ -22,12 +23,29 @@ template <class C> std::int64_t merge_cost(const PixelTable& table) { return 2 *
 
 template <class T> T* data_or_null(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
 
-/// Turns two run-time switches into compile-time ones: f.template operator()<first, second>().
-template <class F> void dispatch_flags(bool first, bool second, F&& f) {
-  if (first && second) f.template operator()<true, true>();
-  else if (first) f.template operator()<true, false>();
-  else if (second) f.template operator()<false, true>();
-  else f.template operator()<false, false>();
+/// Turns two run-time choices into compile-time ones: f.template operator()<gate, residual>().
+template <class F> void dispatch_gate(ReluGate gate, bool residual, F&& f) {
+  const auto with = [&]<ReluGate kGate>() {
+    if (residual) f.template operator()<kGate, true>();
+    else f.template operator()<kGate, false>();
+  };
+  switch (gate) {
+    case ReluGate::open: return with.template operator()<ReluGate::open>();
+    case ReluGate::result: return with.template operator()<ReluGate::result>();
+    case ReluGate::bits: return with.template operator()<ReluGate::bits>();
+  }
+}
+
+/// Bytes for the bits of y, where a GPU's lanes write whole Packs of it; undefined elsewhere.
+template <class T> Tensor bits_of(const PixelTable& table, const Tensor& x, const Tensor& residual, const Tensor& y) {
+  if (x.device().kind == DeviceKind::cpu) return {};
+  if (!packable<kPackWidth<T>>(table.columns(), x.data<T>(), data_or_null<T>(residual), y.data<T>())) return {};
+  return Tensor(Shape{x.numel() / kPackWidth<T>}, DType::uint8, x.device());
+}
+
+ReluGate gate_of(const ReluResult& relu) {
+  if (relu.bits.defined()) return ReluGate::bits;
+  return relu.y.defined() ? ReluGate::result : ReluGate::open;
 }
 
 /// Reads x: the mean and M2 of every channel, which `set` (SetMoments or SetSums) takes.
@@ -110,26 +128,29 @@ BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_v
   return moments;
 }
 
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
-                          const Tensor& residual, bool relu) {
+BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
+                                   const Tensor& beta, const Tensor& residual, bool relu) {
   const PixelTable table = pixel_table(x);
   const Tensor y(x.shape(), x.dtype(), x.device());
+  BatchNormResult result{y, {}};
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    dispatch_flags(relu, residual.defined(), [&]<bool kRelu, bool kResidual>() {
+    if (relu) result.relu = {y, bits_of<T>(table, x, residual, y)};
+    if (result.relu.bits.defined()) result.relu.y = {};
+    dispatch_gate(gate_of(result.relu), residual.defined(), [&]<ReluGate kGate, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::Normalise<T, kRelu, kResidual>{table, x.data<T>(), data_or_null<T>(residual),
-                                                           moments.mean.data<C>(), moments.rstd.data<C>(),
-                                                           gamma.data<C>(), beta.data<C>(), y.data<T>()});
+                   kernels::Normalise<T, kGate, kResidual>{
+                       table, x.data<T>(), data_or_null<T>(residual), moments.mean.data<C>(), moments.rstd.data<C>(),
+                       gamma.data<C>(), beta.data<C>(), y.data<T>(), data_or_null<std::uint8_t>(result.relu.bits)});
     });
   });
-  return y;
+  return result;
 }
 
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
-                                   const Tensor& gamma, BatchNormNeeds needs, const SumOverRanks& sum_over_ranks) {
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const ReluResult& relu,
+                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
+                                   const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
-  const bool relu = y.defined();
   BatchNormGrads grads;
   if (needs.dx || needs.dresidual) grads.dx = Tensor(x.shape(), x.dtype(), x.device());
   if (needs.dresidual) grads.dresidual = Tensor(x.shape(), x.dtype(), x.device());
@@ -141,10 +162,11 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
     C* sum_g = sums.data<C>();
     C* sum_gx = sum_g + sums.numel() / 2;
     const C per_pixel = moments.pixels > 0 ? C{1} / static_cast<C>(moments.pixels) : C{0};
-    dispatch_flags(relu, needs.dresidual, [&]<bool kRelu, bool kResidual>() {
+    dispatch_gate(gate_of(relu), needs.dresidual, [&]<ReluGate kGate, bool kResidual>() {
+      const kernels::GateOf<T, kGate> gate{data_or_null<T>(relu.y), data_or_null<std::uint8_t>(relu.bits)};
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::ChunkGradSums<T, kRelu>{table, dy.data<T>(), x.data<T>(), data_or_null<T>(y),
-                                                    moments.mean.data<C>(), sum_g, sum_gx});
+                   kernels::ChunkGradSums<T, kGate>{table, dy.data<T>(), x.data<T>(), gate, moments.mean.data<C>(),
+                                                    sum_g, sum_gx});
       for_each_row(x.device(), blocks_of<C>(x.device(), table.channels), merge_cost<C>(table),
                    kernels::MergeGradSums<C>{table, sum_g, sum_gx, moments.rstd.data<C>(), grads.dbeta.data<C>(),
                                              grads.dgamma.data<C>()});
@@ -153,9 +175,9 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tens
       const C* dbeta = sum_over_ranks ? of_ranks.data<C>() : grads.dbeta.data<C>();
       const C* dgamma = sum_over_ranks ? dbeta + table.channels : grads.dgamma.data<C>();
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
-                   kernels::NormaliseBackward<T, kRelu, kResidual>{
-                       table, dy.data<T>(), x.data<T>(), data_or_null<T>(y), moments.mean.data<C>(),
-                       moments.rstd.data<C>(), gamma.data<C>(), dbeta, dgamma, per_pixel, grads.dx.data<T>(),
+                   kernels::NormaliseBackward<T, kGate, kResidual>{
+                       table, dy.data<T>(), x.data<T>(), gate, moments.mean.data<C>(), moments.rstd.data<C>(),
+                       gamma.data<C>(), dbeta, dgamma, per_pixel, grads.dx.data<T>(),
                        data_or_null<T>(grads.dresidual)});
     });
   });

@@ -7,7 +7,7 @@
 //   dbeta = Σ g     dgamma = rstd · Σ g (x − mean)     dresidual = g
 //   dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N)     (training)
 //   dx = gamma · rstd · g                                                    (evaluation)
-// Nothing but x, y, mean and rstd is kept for the backward pass.
+// Nothing but x, y (on a GPU: a bit for each of its elements), mean and rstd is kept for the backward pass.
 // In training, several ranks may take the statistics over their batches together, as if they were one: mean, var,
 // N and the sums in dx are then those of all ranks, which two small collectives add up, one in each direction;
 // dgamma and dbeta as returned stay those of the rank's own pixels, which are averaged like every gradient.
@@ -40,9 +40,18 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
+/// What the way back needs to know of a ReLU; neither is defined where there was none.
+struct ReluResult {
+  Tensor y;
+  Tensor bits;  ///< where y > 0, uint8, a byte for each Pack of y (relu_gate.h); if defined, read in place of y
+};
+struct BatchNormResult {
+  Tensor y;
+  ReluResult relu;
+};
 /// gamma, beta: [C] of the computing type; `residual` (shape and type of x) may be undefined.
-Tensor batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma, const Tensor& beta,
-                          const Tensor& residual, bool relu);
+BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
+                                   const Tensor& beta, const Tensor& residual, bool relu);
 
 struct BatchNormNeeds {
   bool dx = true, dresidual = false;
@@ -50,8 +59,9 @@ struct BatchNormNeeds {
 struct BatchNormGrads {
   Tensor dx, dgamma, dbeta, dresidual;  ///< dgamma and dbeta of the computing type
 };
-/// `y` is the forward result, or undefined when there was no ReLU. `sum_over_ranks` as in batch_moments.
-BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchMoments& moments,
-                                   const Tensor& gamma, BatchNormNeeds needs, const SumOverRanks& sum_over_ranks = {});
+/// `relu` is of the forward result. `sum_over_ranks` as in batch_moments.
+BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const ReluResult& relu,
+                                   const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
+                                   const SumOverRanks& sum_over_ranks = {});
 
 }  // namespace ab

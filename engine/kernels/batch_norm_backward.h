@@ -6,16 +6,17 @@
 
 #include "engine/core/dtype.h"
 #include "engine/kernels/pixel_table.h"
+#include "engine/kernels/relu_gate.h"
 
 namespace ab::kernels {
 
 /// Per chunk and channel: Σ g and Σ g (x − mean).
-template <class T, bool kRelu> struct ChunkGradSums {
+template <class T, ReluGate kGate> struct ChunkGradSums {
   using C = compute_t<T>;
   PixelTable table;
   const T* dy;
   const T* x;
-  const T* y;
+  GateOf<T, kGate> gate;
   const C* mean;
   C* sum_g;  // [chunks, columns], of which [chunks, channels] is the result
   C* sum_gx;
@@ -23,17 +24,16 @@ template <class T, bool kRelu> struct ChunkGradSums {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
-    for_each_block<width>(team, columns, packable<width>(columns, dy, x, y), [&](std::int64_t c, auto count) {
+    for_each_block<width>(team, columns, packable<width>(columns, dy, x, gate.y), [&](std::int64_t c, auto count) {
       C center[width], sum[width] = {}, products[width] = {};
       load_of_channels(center, mean, table.channels, c, count);
       for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
         const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
-        const auto ys = load_rows(kRelu ? y + at : dy + at, columns, count, group);
+        const auto is_open = load_gates(gate, at, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) {
-            C g = dys[u][j];
-            if constexpr (kRelu) g = ys[u][j] > 0 ? g : C{0};
+            const C g = is_open(u, j) ? dys[u][j] : C{0};
             sum[j] += g;
             products[j] += g * (xs[u][j] - center[j]);
           }
@@ -91,12 +91,12 @@ template <class C> struct MergeGradSums {
 
 /// dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N) and, where asked for, dresidual = g; one
 /// chunk per team.
-template <class T, bool kRelu, bool kResidual> struct NormaliseBackward {
+template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
   using C = compute_t<T>;
   PixelTable table;
   const T* dy;
   const T* x;
-  const T* y;
+  GateOf<T, kGate> gate;
   const C* mean;
   const C* rstd;
   const C* gamma;
@@ -109,7 +109,7 @@ template <class T, bool kRelu, bool kResidual> struct NormaliseBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
-    const bool packed = packable<width>(columns, dy, x, y, dx, dresidual);
+    const bool packed = packable<width>(columns, dy, x, gate.y, dx, dresidual);
     for_each_block<width>(team, columns, packed, [&](std::int64_t c, auto count) {
       C center[width], scale[width], offset[width], slope[width], weight[width];
       load_of_channels(center, mean, table.channels, c, count);
@@ -125,12 +125,11 @@ template <class T, bool kRelu, bool kResidual> struct NormaliseBackward {
       for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
         const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
-        const auto ys = load_rows(kRelu ? y + at : dy + at, columns, count, group);
+        const auto is_open = load_gates(gate, at, columns, count, group);
         for (int u = 0; u < group; ++u) {
           const auto write = [&](auto& dxs, auto&... dresiduals) {
             for (int j = 0; j < count; ++j) {
-              C g = dys[u][j];
-              if constexpr (kRelu) g = ys[u][j] > 0 ? g : C{0};
+              const C g = is_open(u, j) ? dys[u][j] : C{0};
               const C through_moments = offset[j] + (xs[u][j] - center[j]) * slope[j];
               dxs[j] = static_cast<T>(scale[j] * (g - through_moments));
               ((dresiduals[j] = static_cast<T>(g)), ...);

@@ -5,11 +5,13 @@
 
 #include "engine/core/dtype.h"
 #include "engine/kernels/pixel_table.h"
+#include "engine/kernels/relu_gate.h"
 
 namespace ab::kernels {
 
-/// y = act((x − mean) · gamma · rstd + beta [+ residual]), one chunk per team.
-template <class T, bool kRelu, bool kResidual> struct Normalise {
+/// y = act((x − mean) · gamma · rstd + beta [+ residual]), one chunk per team. `kGate`: what backward will read of y; for
+/// bits, rows are whole Packs.
+template <class T, ReluGate kGate, bool kResidual> struct Normalise {
   using C = compute_t<T>;
   PixelTable table;
   const T* x;
@@ -19,6 +21,7 @@ template <class T, bool kRelu, bool kResidual> struct Normalise {
   const C* gamma;
   const C* beta;
   T* y;
+  std::uint8_t* bits;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
@@ -36,11 +39,13 @@ template <class T, bool kRelu, bool kResidual> struct Normalise {
         const auto residuals = load_rows(kResidual ? residual + at : x + at, columns, count, group);
         for (int u = 0; u < group; ++u) {
           Store ys(y + at + u * columns, count);
+          StoredBits<T, kGate, width> ys_above_zero(bits, at + u * columns, count);
           for (int j = 0; j < count; ++j) {
             C v = (xs[u][j] - center[j]) * scale[j] + offset[j];
             if constexpr (kResidual) v += residuals[u][j];
-            if constexpr (kRelu) v = v < 0 ? C{0} : v;
+            if constexpr (kGate != ReluGate::open) v = v < 0 ? C{0} : v;
             ys[j] = static_cast<T>(v);
+            ys_above_zero.set(j, static_cast<C>(ys[j]) > 0);
           }
         }
       });

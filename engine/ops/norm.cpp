@@ -53,14 +53,13 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   const BatchMoments moments = training ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
                                                         stats.running_var, stats.momentum, sum_over_ranks)
                                         : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
-  const Tensor y =
+  const BatchNormResult result =
       batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)), residual.value(), relu);
 
   const BatchNormNeeds needs{x.requires_grad(), residual.requires_grad()};
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
-  const Tensor kept_y = relu ? y : Tensor{};
-  return record("batch_norm", y, {x, gamma, beta, residual}, [=](const Tensor& dy) {
-    const BatchNormGrads grads = batch_norm_backward(dy, input, kept_y, moments, weight, needs, sum_over_ranks);
+  return record("batch_norm", result.y, {x, gamma, beta, residual}, [=, relu = result.relu](const Tensor& dy) {
+    const BatchNormGrads grads = batch_norm_backward(dy, input, relu, moments, weight, needs, sum_over_ranks);
     return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type), grads.dresidual};
   });
 }

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The tables of accuracy, bytes and size of README.md and RESULTS.md, from the runs of rivals.tsv, in Markdown.
+
+    bench/rivals_table.py             every row: RESULTS.md
+    bench/rivals_table.py --readme    a row for each method, at the setting nearest to AB-training's bytes: README.md
+    bench/rivals_table.py --write     puts both into these files
+"""
+
+import argparse
+import collections
+import csv
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet-20")]
+# Of README.md: the words, and the rows of both models.
+METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training**", "ab", "ab"),
+           ("the same, PowerSGD at half of the rank", "ab_ratio50", "ab_ratio50"),
+           ("the same by local averaging", "ab_local", "ab_local"),
+           ("the same, and gradients within nodes", "ab_local_nodes", "ab_local_nodes"),
+           ("AB-training by groups (the paper)", "ab_groups", "ab_groups"), ("PowerSGD", "powersgd", "powersgd"),
+           ("ACP-SGD", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
+           ("the same, and gradients within nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
+           ("DiLoCo", "diloco", "diloco"), ("ScaleCom", "scalecom_10", "scalecom_10"), ("MSTopK", "mstopk_3", "mstopk_3"),
+           ("HiTopKComm", "hitopk_5", "hitopk_5"), ("AR-Topk", "artopk_5", "artopk_5"), ("a narrower dense net", "narrow", "narrow")]
+FIRST = [vgg for _, vgg, _ in METHODS]
+README_HEAD = "| | VGG16, half width | bytes | model | ResNet-20 | bytes | model |"
+RESULTS_HEAD = "| model | row | top-1, seeds 0 1 2 | mean | bytes saved | across nodes | model |"
+
+
+class Row:
+    def __init__(self, lines, dense):
+        lines = sorted(lines, key=lambda line: int(line["seed"]))
+        self.top1 = [float(line["top1"]) for line in lines]
+        self.mean = sum(self.top1) / len(lines)
+        part = lambda column: sum(float(line[column]) for line in lines) / len(lines) / float(dense[column])
+        self.saved, self.saved_across = 100 * (1 - part("sent_bytes")), 100 * (1 - part("inter_node_bytes"))
+        self.smaller = sum(int(dense["parameters_full"]) / int(line["parameters_final"]) for line in lines) / len(lines)
+
+
+def read_rows():
+    lines = collections.defaultdict(list)
+    with open(HERE / "rivals.tsv", newline="") as table:
+        for line in csv.DictReader(table, delimiter="\t"):
+            lines[line["config"], line["row"]].append(line)
+    return {key: Row(of_row, lines[key[0], "dense"][0]) for key, of_row in lines.items()}
+
+
+def ratio(row, digits):
+    return "1 : 1" if row.smaller < 1.005 else f"{row.smaller:.{digits}f} : 1"
+
+
+def readme_table(rows):
+    yield README_HEAD
+    yield "|" + "---|" * 7
+    for words, *names in METHODS:
+        of_models = [rows.get((config, name)) for (config, _), name in zip(MODELS, names)]
+        if not any(of_models):
+            continue
+        cells = [words]
+        for row in of_models:
+            if not row:
+                cells += ["", "", ""]
+                continue
+            saved = "0" if abs(row.saved) < 0.05 else f"−{row.saved:.0f} %"
+            if row.saved_across - row.saved > 1:
+                saved += f" (−{row.saved_across:.0f} %)"
+            cells += [f"{row.mean:.1f} %" + ("¹" if len(row.top1) == 1 else ""), saved, ratio(row, 1)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def results_table(rows):
+    yield RESULTS_HEAD
+    yield "|" + "---|" * 7
+    for config, title in MODELS:
+        names = [name for of_config, name in rows if of_config == config]
+        for name in sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name)):
+            row = rows[config, name]
+            percent = lambda saved: "0" if abs(saved) < 0.05 else f"{saved:.1f} %"
+            yield (f"| {title} | `{name}` | {' '.join(f'{top1:.2f}' for top1 in row.top1)} | "
+                   f"{f'{row.mean:.2f}' if len(row.top1) > 1 else ''} | {percent(row.saved)} | {percent(row.saved_across)} | "
+                   f"{ratio(row, 2)} |")
+            title = ""
+
+
+def replace_table(path, head, lines):
+    text = path.read_text(encoding="utf-8")
+    table = re.compile(re.escape(head) + r"\n(\|.*\n)*")
+    if len(table.findall(text)) != 1:
+        sys.exit(f"rivals_table.py: {path} should have one table that begins with {head}")
+    path.write_text(table.sub(lambda _: "\n".join(lines) + "\n", text), encoding="utf-8")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--readme", action="store_true")
+    options.add_argument("--write", action="store_true")
+    given = options.parse_args()
+    rows = read_rows()
+    if given.write:
+        replace_table(HERE.parent / "README.md", README_HEAD, readme_table(rows))
+        replace_table(HERE / "RESULTS.md", RESULTS_HEAD, results_table(rows))
+    else:
+        print("\n".join(readme_table(rows) if given.readme else results_table(rows)))
+
+
+if __name__ == "__main__":
+    main()
