@@ -94,6 +94,26 @@ std::vector<std::vector<double>> train_pair(PlanChoice choice, bool training) {
           inventory_of(norm).buffers[1].value.to_doubles()};
 }
 
+TEST(SummedConv, ABiasBeforeABatchNormHasNoGradient) {
+  Conv2d conv("conv", 3, 8, 3, {.padding = 1}, true, Build{});
+  BatchNorm2d norm("norm", 8, Build{});
+  Inventory inventory;
+  conv.list(inventory);
+  Var weight = inventory.params[0]->value, bias = inventory.params[1]->value;
+  const Var x(normal({4, 6, 6, 3}, 0.5, DType::float32, {}));
+  const Tensor dy = normal({4, 6, 6, 8}, 0.1, DType::float32, {});
+  const auto backward_from = [&](const SummedVar& y) {
+    weight.clear_grad(), bias.clear_grad();
+    backward(record("probe", Tensor::scalar(0, DType::float32), {norm.forward(y, Activation::relu)},
+                    [=](const Tensor&) { return Gradients{dy}; }));
+    return weight.grad().to_doubles();
+  };
+  const std::vector<double> summed_out = backward_from({conv.forward(x)});
+  for (const double v : bias.grad().to_doubles()) EXPECT_LT(std::abs(v), 1e-4);
+  EXPECT_EQ(backward_from(conv.forward_summed(x)), summed_out);
+  for (const double v : bias.grad().to_doubles()) EXPECT_EQ(v, 0);
+}
+
 TEST(SummedConv, ABatchNormMakesTheSameOfThem) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   for (const bool training : {true, false}) {

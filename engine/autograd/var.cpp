@@ -62,6 +62,12 @@ void accumulate(VarNode& node, Gradient grad) {
   sum = sum.defined() ? add(sum, grad.value) : std::move(grad.value);
 }
 
+/// Makes a gradient that of a leaf, which may be changed in place.
+void own(Tensor& grad, const Tensor& unscale) {
+  if (grad.is_shared()) grad = grad.clone();
+  if (unscale.defined()) scale_in_place(grad, unscale);
+}
+
 /// What the backward function of a node is given: dz where the value is act(z), dy elsewhere.
 Tensor incoming_gradient(const VarNode& node) {
   if (!node.activation.defined()) return node.grad;
@@ -153,7 +159,7 @@ void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale) {
       const auto& input = inputs[i];
       if (!input || !input->requires_grad) continue;
       if (grads[i].value.defined()) {
-        if (unscale.defined() && !input->backward) scale_in_place(grads[i].value, unscale);
+        if (!input->backward) own(grads[i].value, unscale);
         accumulate(*input, std::move(grads[i]));
       }
       const auto use = pending_uses.find(input.get());

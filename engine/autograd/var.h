@@ -5,8 +5,9 @@
 // record from the loss to the leaves. An operation records itself with
 //   Var y = record("linear", linear_forward(x.value(), w.value()), {x, w},
 //                  [=](const Tensor& dy) { return linear_backward(dy, …); });
-// where the lambda returns one gradient per input, undefined for inputs that need none. Backward functions
-// return fresh tensors; the engine accumulates.
+// where the lambda returns one gradient per input, undefined for inputs that need none. It may return dy itself, or one
+// tensor for several inputs, but changes nothing that it is given; the engine accumulates, and leaves get storage of their
+// own.
 // An operation that ends with an activation, y = act(z), tells record() the way back to z, and its lambda is given the
 // gradient of z. Whoever uses y returns the gradient of y, and the engine multiplies by act'(z); or, where y's gradient
 // is a product whose epilogue can do that (ops/linear.cpp), of_z(dz).

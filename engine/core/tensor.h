@@ -67,6 +67,8 @@ class Tensor {
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
+  /// Whether any other tensor holds the same storage.
+  bool is_shared() const { return storage_.use_count() > 1; }
   bool shares_storage_with(const Tensor& other) const { return defined() && storage_ == other.storage_; }
 
   /// Typed pointer to the first element; T must match dtype().

@@ -54,11 +54,7 @@ Var drop_path(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
 Var add(const Var& a, const Var& b) {
   AB_CHECK(a.shape() == b.shape(), "add: a {} and b {} must have equal shapes", a.shape().str(), b.shape().str());
   check_alike("add", a.value(), "b", b.value());
-  const bool both = a.requires_grad() && b.requires_grad();
-  // da = db = dy, in separate storage: a gradient of a parameter may be changed in place later.
-  return record("add", add(a.value(), b.value()), {a, b}, [both](const Tensor& dy) {
-    return Gradients{dy, both ? dy.clone() : dy};
-  });
+  return record("add", add(a.value(), b.value()), {a, b}, [](const Tensor& dy) { return Gradients{dy, dy}; });
 }
 
 Var cast(const Var& x, DType dtype) {

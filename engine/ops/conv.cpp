@@ -87,7 +87,8 @@ Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tens
 
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options, Activation activation,
            Tensor* sums) {
-  const Conv2dNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
+  const bool bias_has_no_effect = sums && b.requires_grad();
+  const Conv2dNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad() && !sums};
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
@@ -98,6 +99,7 @@ Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& option
       conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums, is_recorded ? &of_y : nullptr);
   const auto backward = [=](const Tensor& dy) {
     Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs, of_x);
+    if (bias_has_no_effect) grads.db = Tensor::zeros({spec.out_channels}, dy.dtype(), dy.device());
     return Gradients{of_z(grads.dx), grads.dw, grads.db};
   };
   return record("conv2d", y, {x, w, b}, backward, of_y);

@@ -36,6 +36,8 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
 /// x is read for dw only and w for dx only; what is not needed may be undefined.
 Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                             Conv2dNeeds needs, const ActivationGrad& of_x = {});
+/// With `sums` a training batch norm takes y, which subtracts what b adds: the gradient of b is zero, and no pass over dy
+/// looks for it.
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options,
            Activation activation = Activation::none, Tensor* sums = nullptr);
 
