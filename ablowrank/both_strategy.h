@@ -4,7 +4,8 @@
 // AB-training with both factors (TrainedFactors::both): training at full rank by any method that averages gradients, or
 // parameters now and then; then a cut (cut.h), of replicas that are made equal for it, after which all ranks train A and B of
 // every weight, by any such method again, which begins anew: what it has kept of gradients of the weights (residuals) is
-// dropped. A later cut takes more; what the optimizer knows of the factors follows (moments.h).
+// dropped. A later cut takes more; what the optimizer knows of factors goes to those that take their place
+// (moments.h).
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,

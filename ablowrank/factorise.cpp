@@ -52,6 +52,8 @@ Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpos
   return c;
 }
 
+Tensor in_float64(const Tensor& t) { return cast(t.to(Device{}), DType::float64); }
+
 Tensor lift_from_tangent(const Tensor& u, const Tensor& v, const Tensor& x, const Tensor& y) {
   // shared = Uᵀ X + Y Vᵀ (r × r); then W = (X − ½ U·shared) V + U Y.
   const Tensor shared = add(product(u, x, true, false), product(y, v, false, true));

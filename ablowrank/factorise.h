@@ -37,6 +37,9 @@ Tensor rest_of(const Tensor& weight, const LowRank& low_rank);
 /// op(a) · op(b), row-major matrices; of the factors outer [O, r] and inner [r, K]: W2.
 Tensor product(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 
+/// On the host.
+Tensor in_float64(const Tensor& t);
+
 /// X V + U Y − ½ U (Uᵀ X + Y Vᵀ) V for orthonormal U [O, r] and V [r, K], X: [O, r], Y: [r, K]: the matrix whose
 /// projections are X = W Vᵀ and Y = Uᵀ W, the part that both see taken as their mean. Exact when X and Y come
 /// from one W in the tangent space of the rank-r matrices at U Σ V.

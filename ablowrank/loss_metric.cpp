@@ -15,8 +15,6 @@ namespace {
 constexpr double kDamping = 1e-2;  // of a channel's own curvature
 constexpr double kTiny = 1e-12;    // of the largest one: for channels that no gradient reaches
 
-Tensor in_float64(const Tensor& t) { return cast(t.to(Device{}), DType::float64); }
-
 /// t · scale_i · scale_j, element by element.   t: [O, O] float32; the result float64 on the host
 Tensor scaled(const Tensor& t, double factor, const std::vector<double>& scale) {
   const Tensor result = in_float64(t).clone();

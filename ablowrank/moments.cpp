@@ -12,8 +12,6 @@ Tensor project(const Tensor& moment, const Tensor& outer, const Tensor& inner, b
   return train_outer ? product(moment, inner, false, true) : product(outer, moment, true, false);
 }
 
-Tensor in_float64(const Tensor& t) { return cast(t.to(Device{}), DType::float64); }
-
 /// X of the least squares problem B·X = C, from BᵀB and BᵀC, by the pseudo-inverse.   float64 on the host
 Tensor least_squares(const Tensor& gram, const Tensor& right_side) {
   const SymmetricEigen eigen = symmetric_eigen(gram);

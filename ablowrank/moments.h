@@ -21,9 +21,10 @@ struct EarlierFactors {
 };
 /// Those of a factored weight, whose state the optimizer no longer has afterwards.
 EarlierFactors take_factors(Weight& weight, Optimizer& optimizer);
-/// After a later cut: later factors lie within the earlier ones, outer' = outer·X and inner' = Y·inner, so that
-/// project: m_outer' = m_outer·Yᵀ, m_inner' = Xᵀ·m_inner are their first moments exactly; v with squared entries of X and
-/// Y; the update counts go along. Otherwise they start anew.
+/// After a later cut: later factors lie within the earlier ones, outer' = outer·X and inner' = Y·inner (with
+/// Directions::loss nearly so: X is the best in the sense of least squares), so that
+/// project: m_outer' = m_outer·Yᵀ, m_inner' = Xᵀ·m_inner are their first moments; v with squared entries of X and Y; the
+/// update counts go along. Otherwise they start anew.
 void carry_moments_to_later_factors(const EarlierFactors& earlier, Weight& weight, MomentCarry carry,
                                     Optimizer& optimizer);
 

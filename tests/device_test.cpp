@@ -346,6 +346,21 @@ TEST_F(DeviceTest, AbInBfloat16) {
   expect_same_on_both(config, 2);
 }
 
+// Heads of 32 elements, whose attention a GPU fuses in 16 bits, and so rounds otherwise.
+TEST_F(DeviceTest, TransformerInBfloat16) {
+  TrainConfig config = short_run("dense");
+  config.model = "vit_ti_16";
+  config.width = 0.5;
+  config.steps = 8;
+  config.optimizer = "adamw";
+  config.precision = "bf16";
+  config.cuda_graph = "on";
+  const Outcome on_cpu = train_on("cpu", config, 1), on_device = train_on("cuda", config, 1);
+  ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
+  for (std::size_t i = 0; i < on_cpu.losses.size(); ++i) EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 5e-2) << i;
+  EXPECT_NE(on_cpu.model, on_device.model) << "attention was not fused";
+}
+
 // Batch norms take the sums that come with convolutions there, and round otherwise. (On a real GPU: if that is faster.)
 TEST_F(DeviceTest, AutotunedInBfloat16) {
   if (!kEmulated) GTEST_SKIP() << kNotMeasured;

@@ -446,6 +446,8 @@ TEST(TimePlan, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {
   EXPECT_NEAR(exposed(0), 100 * 2e-3, 1e-4) << "two rounds of 1 ms";
   EXPECT_NEAR(exposed(0.25), 100 * 1e-3, 1e-4);
   EXPECT_NEAR(exposed(1), 0, 1e-12);
+  config.steps = 400, config.eval_every = 1;
+  EXPECT_GT(exposed(1), 10 * 2e-3) << "in a validation it is waited for after every batch";
 }
 
 // --- The program.
@@ -562,7 +564,8 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --method ab --ab.train groups --ab.cut-at 0.4", 2, "are for --ab.train both");
   expect_failure("plan --method ab --ab.train groups --ab.rank-policy loss-share", 2, "give --ab.train both");
   expect_failure("plan --method ab --ab.cycle-steps 50", 2, "has no groups and no cycles");
-  expect_failure("plan --method ab --ab.full-rank-method local", 2, "can average gradients by dense, powersgd");
+  expect_failure("plan --method ab --ab.full-rank-method daso", 2, "can keep ranks together by dense, local, powersgd");
+  expect_failure("plan --method ab --ab.full-rank-method local", 2, "give --ab.low-rank-method local too");
   expect_failure("plan --method ab --ab.low-rank-method daso", 2, "--ab.low-rank-method daso: AB-training can");
   expect_failure("plan --method ab --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
   expect_failure("plan --method ab --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");

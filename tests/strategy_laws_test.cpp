@@ -324,6 +324,21 @@ TEST(AbTraining, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
   EXPECT_EQ(compared, 6);
 }
 
+// Gradients averaged within nodes, weights and factors across them now and then.
+TEST(AbTraining, ByLocalAveragingOfNodesPlansWhatItSends) {
+  TrainConfig config = small_run(find_method("ab"),
+                                 "cut_at = [0.4]\nrank_policy = \"ratio\"\nfull_rank_method = \"local\"\n"
+                                 "low_rank_method = \"local\"\n[local]\nnode_size = 0",
+                                 1);
+  config.ranks_per_node = 2;
+  const Outcome outcome = train_on_threads(config, 4);
+  expect_one_finite_model(outcome);
+  const Summary plan = plan_run(config, {.world_size = 4}).summary;
+  EXPECT_EQ(plan.wire_bytes_per_rank_by_phase, outcome.summary.wire_bytes_per_rank_by_phase);
+  EXPECT_EQ(plan.inter_node_bytes_per_rank_total, outcome.summary.inter_node_bytes_per_rank_total);
+  EXPECT_LT(outcome.summary.inter_node_bytes_per_rank_total, 0.5 * outcome.summary.wire_bytes_per_rank_total);
+}
+
 // --- A replica that drifts.
 
 /// Data-parallel training in which a bit of rank 1's memory flips after the third step.

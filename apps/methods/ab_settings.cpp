@@ -51,8 +51,7 @@ void declare_both(const Section<AbSettings>& s) {
              "of the weight decay of factors; 0.5 lets W = A*B shrink as a dense weight does");
   s.value("full_rank_method", &AbSettings::full_rank_method,
           "train both: the method that keeps ranks together until the first cut");
-  s.value("low_rank_method", &AbSettings::low_rank_method,
-          "train both: the one that averages those of the factors, after it")
+  s.value("low_rank_method", &AbSettings::low_rank_method, "train both: the one that keeps them together after it")
       .before = std::string(kBaseline);
 }
 

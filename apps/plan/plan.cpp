@@ -110,6 +110,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
     const auto tensors = static_cast<std::int64_t>(sizes_of(model).gradients().size());
     run.every_step.push_back({.what = Collective::all_gather, .bytes = 4 * tensors});
   }
+  ask.waited_for = 0;
   ask.times = evaluations * evaluation_batches(data.test, data.image_size, world_size);
   run.every_evaluation_but_last.push_back(ask);
   add_sync_bn(config, model, run);

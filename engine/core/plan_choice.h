@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Which algorithm to take of those that a GPU's libraries offer for a convolution or matrix product. They differ in
+// Which algorithm to take of those that a GPU's libraries offer for a convolution, matrix product or attention. They differ in
 // speed and rounding, and a few do not even repeat their own results: they add up in the order in which blocks finish.
 
 namespace ab {

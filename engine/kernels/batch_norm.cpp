@@ -129,13 +129,13 @@ BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_v
 }
 
 BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
-                                   const Tensor& beta, const Tensor& residual, bool relu) {
+                                   const Tensor& beta, const Tensor& residual, bool relu, bool for_backward) {
   const PixelTable table = pixel_table(x);
   const Tensor y(x.shape(), x.dtype(), x.device());
   BatchNormResult result{y, {}};
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    if (relu) result.relu = {y, bits_of<T>(table, x, residual, y)};
+    if (relu) result.relu = {y, for_backward ? bits_of<T>(table, x, residual, y) : Tensor()};
     if (result.relu.bits.defined()) result.relu.y = {};
     dispatch_gate(gate_of(result.relu), residual.defined(), [&]<ReluGate kGate, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),

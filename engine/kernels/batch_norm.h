@@ -7,7 +7,7 @@
 //   dbeta = Σ g     dgamma = rstd · Σ g (x − mean)     dresidual = g
 //   dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N)     (training)
 //   dx = gamma · rstd · g                                                    (evaluation)
-// Nothing but x, y (on a GPU: a bit for each of its elements), mean and rstd is kept for the backward pass.
+// Nothing but x, y (on a GPU: where it is above 0, as bits), mean and rstd is kept for the backward pass.
 // In training, several ranks may take the statistics over their batches together, as if they were one: mean, var,
 // N and the sums in dx are then those of all ranks, which two small collectives add up, one in each direction;
 // dgamma and dbeta as returned stay those of the rank's own pixels, which are averaged like every gradient.
@@ -51,7 +51,7 @@ struct BatchNormResult {
 };
 /// gamma, beta: [C] of the computing type; `residual` (shape and type of x) may be undefined.
 BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments, const Tensor& gamma,
-                                   const Tensor& beta, const Tensor& residual, bool relu);
+                                   const Tensor& beta, const Tensor& residual, bool relu, bool for_backward);
 
 struct BatchNormNeeds {
   bool dx = true, dresidual = false;

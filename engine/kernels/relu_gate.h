@@ -1,9 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What the way back through a ReLU needs to know of its result y: where y > 0. A GPU's forward pass writes that down as
-// bits, a byte for every Pack of y, so that the two backward passes read an eighth of a byte an element instead of y (two
-// or four bytes). A CPU has y in its caches and reads it again.
+// What the way back through a ReLU needs to know of its result y: where y > 0. Where rows are whole Packs, a GPU's forward
+// pass writes that down as bits, a byte for every Pack of y (16 bytes), which the two backward passes read in place of y. A CPU
+// has y in its caches and reads it again.
 
 #include <cstdint>
 

@@ -53,8 +53,8 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   const BatchMoments moments = training ? batch_moments(input, sums, stats.epsilon, stats.running_mean,
                                                         stats.running_var, stats.momentum, sum_over_ranks)
                                         : running_moments(stats.running_mean, stats.running_var, stats.epsilon);
-  const BatchNormResult result =
-      batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)), residual.value(), relu);
+  const BatchNormResult result = batch_norm_forward(input, moments, weight, cast(beta.value(), computing_type(input)),
+                                                    residual.value(), relu, recording());
 
   const BatchNormNeeds needs{x.requires_grad(), residual.requires_grad()};
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();

@@ -6,7 +6,7 @@
 // (link_model.h) and c the compute time of a micro-batch (the last of a step), two thirds of which are backward,
 //   hidden  = min(2/3 · c, sum of t over all buckets but the last)      exposed = communication − hidden
 // What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time).
-// Everything else (splits, synchronisations, validations, extra collectives) is exposed. Groups wait for each
+// Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed. Groups wait for each
 // other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.
 

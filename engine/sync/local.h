@@ -14,8 +14,8 @@
 // Averages in 16 bits are those of changes since the last one (parameter_mean.h).
 // Buffers are averaged with the parameters; moments stay with their rank. With H = 1 and SGD it is data-parallel
 // training to rounding, as momentum and weight decay are linear. Gradients are clipped, and with float16 updates
-// skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule alone,
-// and on the step at which the first one begins, so a plan knows all of them.
+// skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule and of
+// the step at which the first one begins, so a plan knows all of them.
 
 #include <memory>
 #include <optional>
@@ -44,7 +44,7 @@ std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedul
 class LocalStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char* kSteps = "local";  ///< phase of the updates
-  /// Phase of the averages; as part of another method's training they belong to the phase of its steps.
+  /// Phase of the averages; where another method names the phase of its steps, they belong to that.
   static constexpr const char* kAverage = "average";
 
   /// `sync_bn`: who shares statistics of the replica's batch norms, all ranks or those of a node. `wire`: of the

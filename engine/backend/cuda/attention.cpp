@@ -8,8 +8,12 @@
 namespace ab::cuda {
 namespace {
 
+/// Blocks of 128 keys add to dQ as they finish. The order of two does not matter, as they add to zero.
+constexpr std::int64_t kTokensInAnyOrder = 256;
+
 CudnnAttention& planned(ThreadLibraries& libraries, const AttentionSpec& spec) {
-  return libraries.attention({spec, plan_choice() == PlanChoice::deterministic});
+  const bool in_order = plan_choice() == PlanChoice::deterministic || spec.tokens > kTokensInAnyOrder;
+  return libraries.attention({spec, in_order});
 }
 
 /// Q, K or V of a packed qkv.

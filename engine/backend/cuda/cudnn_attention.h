@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "engine/backend/attention_graph.h"
@@ -34,6 +33,7 @@ class CudnnAttention {
 
   /// Whether cuDNN has plans for both directions that fit into the memory that they are given.
   bool exists() const { return plans_.size() == 2; }
+  /// Whether backward needs no dq_sums.
   bool is_deterministic() const { return deterministic_; }
   std::size_t forward_workspace_bytes() const { return plans_.at(0).workspace_bytes; }
   std::size_t backward_workspace_bytes() const { return plans_.at(1).workspace_bytes; }
