@@ -4,11 +4,12 @@
 
     bench/network_map.py [--build FOLDER] [--loss POINTS] [--json FILE]
 
-The time of a run is computing, the CPU seconds of one rank as the run had them, and the communication that delays it, as
-`abtrain plan --network` has it for that method, bytes and overlap: no run was made on such a network. Ranks r that only
-training tells are stood for by one share of all, chosen so that as many parameters remain. A method counts where it ends
-at most POINTS (1) below dense training, means over seeds. Times are given in that of dense training with 16 bits on the
-same network; κ is the time that a float32 gradient takes between nodes over that of computing a step.
+The time of a run is computing, the CPU seconds of one rank as the run had them (for methods that only train, the mean of
+all their runs), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and
+overlap: no run was made on such a network. Ranks r that only training tells are stood for by one share of all, chosen so
+that as many parameters remain. A method counts where it ends at most POINTS (1) below dense training, means over seeds.
+Times are given in that of dense training with 16 bits on the same network; κ is the time that a float32 gradient takes
+between nodes over that of computing a step.
 
 "Dense in the time of `ab`" is what dense training reaches, with 32 and with 16 bits, if it ends when `ab` does, with a
 learning rate that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
@@ -27,6 +28,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "1ms", "4ms") for gbps in (0.1, 1, 10, 100)]
+ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
 NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
@@ -49,7 +51,13 @@ def rows_of_table():
     with open(HERE / "rivals.tsv", newline="") as table:
         for line in csv.DictReader(table, delimiter="\t"):
             by_row[line["config"], line["row"]].append(line)
-    return [Row(lines) for lines in by_row.values()]
+    rows = [Row(lines) for lines in by_row.values()]
+    for config in {row.config for row in rows}:  # the machine had more or less to do beside them
+        alike = [row for row in rows if row.config == config and ONLY_TRAIN.match(row.name)]
+        computing = sum(row.computing * row.seeds for row in alike) / sum(row.seeds for row in alike)
+        for row in alike:
+            row.computing = computing
+    return rows
 
 
 def plan(program, row, network, share=None):
@@ -115,13 +123,15 @@ def table_of(program, config, rows, loss):
 
 
 def markdown(cells):
-    print("| network between nodes | κ | fastest | next | time of `dense`, `ab`, `powersgd` | dense in the time of `ab` |")
+    shown = ["dense", "ab", "powersgd", "local_nodes", "ab_local_nodes"]
+    print(f"| network between nodes | κ | fastest | next | time of {', '.join(f'`{name}`' for name in shown)} | "
+          "dense in the time of `ab` |")
     print("|---|---|---|---|---|---|")
     for cell in cells:
         base = cell["times"]["dense_bf16"]
         part = lambda name: f"{cell['times'][name] / base:.2f}" if name in cell["times"] else "–"
         print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | `{cell['fastest']}` {part(cell['fastest'])} | "
-              f"`{cell['second']}` {part(cell['second'])} | {part('dense')}, {part('ab')}, {part('powersgd')} | "
+              f"`{cell['second']}` {part(cell['second'])} | {', '.join(map(part, shown))} | "
               f"{', '.join(cell['dense_in_time_of_ab'])} |")
 
 

@@ -227,42 +227,46 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 
 # Rows of rivals.tsv that have a name in the picture, and its colour; the others are settings that were tried on the way.
 NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "ab": ("AB-training", "a"),
-         "ab_ratio50": ("AB, r/n = ½ on the wire", "a"), "ab_groups": ("AB by groups", "b"),
+         "ab_local_nodes": ("AB-training, local averaging", "a"), "ab_groups": ("AB by groups", "b"),
          "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "scalecom": ("ScaleCom", "muted"),
          "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"), "artopk": ("AR-Topk", "muted"),
-         "local": ("local averaging", "muted"), "diloco": ("DiLoCo", "muted"), "daso": ("DASO", "muted")}
+         "local": ("local averaging", "muted"), "local_nodes": ("local averaging of nodes", "muted"),
+         "diloco": ("DiLoCo", "muted"), "daso": ("DASO", "muted"), "narrow": ("narrower", "muted")}
 HIDDEN = ("dense_bf16_e",)  # shorter runs, which other figures need
 
 
-def place_labels(labels, points, left, right):
-    """Puts (x, y, words, colour) beside their points so that none lies on another or on a point, nor leaves the panel."""
-    taken = [(x - 7, y - 7, x + 7, y + 7) for x, y in points]
-    for x, y, words, colour in sorted(labels, key=lambda label: label[1]):
-        width = 6.9 * len(words)
-        places = [(dx, dy) for dy in (4.5, -9, 18, -23, 32, -37, 46, -51, 60, -65, 74, 88, 102) for dx in (12, -12)]
-        boxes = [(x + dx - (width if dx < 0 else 0), y + dy - 12, x + dx + (0 if dx < 0 else width), y + dy + 3, dx, dy)
-                 for dx, dy in places]
-        free = [box for box in boxes
-                if box[0] > left and box[2] < right
-                and all(box[2] < l or box[0] > r or box[3] < t or box[1] > b for l, t, r, b in taken)]
-        box = (free or boxes)[0]
-        taken.append(box[:4])
-        yield x + box[4], y + box[5], words, colour, "end" if box[4] < 0 else "start"
+def place_labels(labels, points, frame):
+    """Puts (x, y, words, colour) near their points, so that none lies on another or on a point, nor leaves the frame:
+    (x, y, words, colour, anchor) and where a line from the point ends, or None beside it."""
+    left, top, right, bottom = frame
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in points]
+    steps = [(dx, dy) for away in (0, 14, 28, 42, 56, 70, 84, 98, 112, 126) for dy in (away, -away)
+             for dx in (10, -10, 24, -24, 44, -44)]
+    for x, y, words, colour in sorted(labels, key=lambda label: (label[1], label[0])):
+        width = 6.5 * len(words)
+        for dx, dy in sorted(steps, key=lambda step: abs(step[0]) + 1.4 * abs(step[1])):
+            end = x + dx + (width if dx > 0 else -width)
+            box = (min(x + dx, end), y + dy - 7, max(x + dx, end), y + dy + 7)
+            if (left < box[0] and box[2] < right and top < box[1] and box[3] < bottom
+                    and all(box[2] < l or box[0] > r or box[3] < t or box[1] > b for l, t, r, b in taken)):
+                break
+        taken.append(box)
+        lead = (x + dx * 0.8, y + dy) if abs(dx) + abs(dy) > 20 else None
+        yield x + dx, y + dy + 4, words, colour, "start" if dx > 0 else "end", lead
 
 
 def accuracy():
-    """Each run a point: what it reached, and what a rank sent for it."""
+    """Each setting a point, the mean of its seeds: what it reached, and what a rank sent between nodes for it."""
     rows = [row for row in table("../rivals") if not row["row"].startswith(HIDDEN)]
-    svg = Svg(960, 470, "Measured on CIFAR-10, four ranks, four epochs: accuracy against bytes sent per rank, for dense data "
-              "parallel, AB-training and its rivals")
-    panels = [("vgg16_cifar_dense", "VGG16 at half width", (1, 50), [1, 2, 5, 10, 20, 50], (74, 82)),
-              ("resnet20_dense", "ResNet-20", (0.03, 4), [0.03, 0.1, 0.3, 1, 3], (60, 82))]
+    svg = Svg(960, 490, "Measured on CIFAR-10, two nodes of two ranks, four epochs: accuracy against bytes sent between nodes, for "
+              "dense data parallel, AB-training and its rivals")
+    panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.3, 25), [0.5, 1, 2, 5, 10, 20], (74, 82)),
+              ("resnet20_dense", "ResNet-20", (0.02, 2), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], (68, 80))]
     for i, (config, title, (least, most), ticks, tops) in enumerate(panels):
-        x, y, width, height = 62 + 480 * i, 96, 390, 312
+        x, y, width, height = 62 + 480 * i, 96, 390, 332
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
-        step = 2 if tops[1] - tops[0] < 12 else 4
         place = axes(svg, x, y, width, height, (math.log(least), math.log(most)), tops, [],
-                     range(tops[0], tops[1] + 1, step), "sent per rank over the whole run, GB", "top-1, %")
+                     range(tops[0], tops[1] + 1, 2), "sent between nodes, per rank over the whole run, GB", "top-1, %")
         for tick in ticks:
             at, _ = place(math.log(tick), tops[0])
             svg.line(at, y + height, at, y + height + 5, "line")
@@ -270,30 +274,29 @@ def accuracy():
         runs = {}
         for row in rows:
             if row["config"] == config:
-                runs.setdefault(row["row"], []).append((float(row["sent_bytes"]) / 1e9, float(row["top1"]), row))
-        means = {name: [sum(p[k] for p in points) / len(points) for k in (0, 1)] for name, points in runs.items()}
-        frontier = [mean for mean in means.values()
-                    if not any(other[0] <= mean[0] and other[1] >= mean[1] and other != mean for other in means.values())]
+                runs.setdefault(row["row"], []).append(row)
+        mean = lambda name, column: sum(float(row[column]) for row in runs[name]) / len(runs[name])
+        means = {name: (mean(name, "inter_node_bytes") / 1e9, mean(name, "top1")) for name in runs}
+        frontier = sorted(point for point in means.values()
+                          if not any(other[0] <= point[0] and other[1] >= point[1] and other != point for other in means.values()))
         line = []
-        for (gigabytes, top1), after in zip(sorted(frontier), [*sorted(frontier)[1:], (most, 0)]):
+        for (gigabytes, top1), after in zip(frontier, [*frontier[1:], (most, 0)]):
             line += [place(math.log(gigabytes), top1), place(math.log(after[0]), top1)]
         svg.path(line, "line", 1.5)
-        drawn = []
-        for name, points in sorted(runs.items(), key=lambda item: item[0] in NAMED):
-            for gigabytes, top1, _ in points:
-                at = place(math.log(gigabytes), max(top1, tops[0]))
-                drawn.append(at)
-                svg.circle(*at, 4.5 if name in NAMED else 3, NAMED[name][1] if name in NAMED else "line",
-                           fill_opacity=0.75 if name in NAMED else 1)
-        labels = [(*place(math.log(mean[0]), max(mean[1], tops[0])), f"{NAMED[name][0]}: {mean[1]:.1f} %", NAMED[name][1])
-                  for name, mean in means.items() if name in NAMED]
-        for at_x, at_y, words, colour, anchor in place_labels(labels, drawn, x, x + width + 16):
-            svg.label(at_x, at_y, words, colour, anchor, 12)
+        at = {name: place(math.log(gigabytes), max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
+        labels = [(*at[name], NAMED[name][0], NAMED[name][1]) for name in at if name in NAMED]
+        placed = list(place_labels(labels, at.values(), (x - 20, y - 10, x + width + 20, y + height)))
+        for (label_x, label_y, _, colour), (*_, lead) in zip(sorted(labels, key=lambda l: (l[1], l[0])), placed):
+            if lead:
+                svg.line(label_x, label_y, *lead, colour, 0.7)
+        for name in sorted(at, key=lambda name: name in NAMED):
+            svg.circle(*at[name], 5 if name in NAMED else 2.5, NAMED[name][1] if name in NAMED else "line")
+        for label_x, label_y, words, colour, anchor, _ in placed:
+            svg.label(label_x, label_y, words, colour, anchor, 12)
         dense, ab = means["dense"], means["ab"]
-        smaller = [int(row["parameters_full"]) / int(row["parameters_final"]) for _, _, row in runs["ab"]]
-        words = (f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {sum(smaller) / len(smaller):.1f} times smaller, "
-                 f"{dense[1] - ab[1]:.1f} points lower")
-        svg.text(x - 36, 50, words, "muted", size=13)
+        smaller = sum(int(row["parameters_full"]) / int(row["parameters_final"]) for row in runs["ab"]) / len(runs["ab"])
+        svg.text(x - 36, 50, f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
+                 f"{dense[1] - ab[1]:.1f} points lower", "muted", size=13)
     return svg
 
 
