@@ -75,8 +75,10 @@ template <class T> void append(std::vector<T>& all, const std::vector<T>& more) 
 
 /// `plan`, and then `next`.
 void go_on_with(const MethodPlan& next, MethodPlan& plan) {
-  AB_CHECK(plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1,
-           "--method ab: ranks that do not fill all nodes alike send different amounts, which it does not plan");
+  AB_CHECK(
+      plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1,
+      "--method ab: ranks that do not fill all nodes alike cannot be planned; give a --local.node-size that divides the "
+      "number of ranks");
   RankClass& ranks = plan.traffic.classes[0];
   const RankClass& then = next.traffic.classes[0];
   ranks.ledger.merge(then.ledger);
