@@ -184,10 +184,11 @@ void AbStrategy::finish(TrainState& state) {
 void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
-  const std::vector<LowRank> parts = decompose_all(weights, &options_.rank_policy, options_.svd, world_);
+  const std::vector<LowRank> parts =
+      decompose_all(weights, &options_.rank_policy, options_.svd, world_, factors_are_smaller);
   for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!parts[i].outer.defined()) continue;
     Weight& weight = *weights[i];
-    if (!factors_are_smaller(weight, parts[i].r())) continue;
     FactorPair pair = apply_gauge(parts[i], Gauge::split_sigma, true);
     weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_a);
   }

@@ -70,8 +70,12 @@ class AbCounter {
     counter_.over_world(Collective::all_reduce, kRankBytes * weights, times);
     std::map<int, std::int64_t> of_owner;
     const std::vector<int> owners = assign_owners(sizes_.eligible, run_.world_size);
-    for (std::size_t i = 0; i < owners.size(); ++i)
-      of_owner[owners[i]] += decomposition_elements(*sizes_.eligible[i], sizes_.r(i, number));
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      const Weight& weight = *sizes_.eligible[i];
+      const std::int64_t r = sizes_.r(i, number);
+      if (number == AbSizes::kAtTheEnd && !factors_are_smaller(weight, r)) continue;  // it stays dense
+      of_owner[owners[i]] += decomposition_elements(weight, r);
+    }
     for (const auto& [owner, elements] : of_owner)
       counter_.over_world(Collective::broadcast, kFloatBytes * elements, times);
   }

@@ -76,10 +76,10 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 }
 
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world) {
+                                   Comm& world, const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   return decompose_on_owners(
       weights, assign_owners(weights, world.size()),
-      [&](std::size_t i) { return decompose_named(*weights[i], policy, method); }, world);
+      [&](std::size_t i) { return decompose_named(*weights[i], policy, method); }, world, is_sent);
 }
 
 std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,

@@ -34,11 +34,11 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 
 /// Collective over `world`; on return all ranks hold bitwise equal decompositions of the dense `weights`.
 /// Traffic: one all-reduce of a number per weight, and from each owner one broadcast of r(O + K + 1) floats
-/// per weight. `policy` nullptr: no cut.
+/// per weight. `policy` nullptr: no cut. With `is_sent`, weights and ranks for which it is false are left undefined, and not
+/// sent.
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world);
-/// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone. With `is_sent`, weights and
-/// ranks for which it is false are left undefined.
+                                   Comm& world, const std::function<bool(const Weight&, std::int64_t)>& is_sent = {});
+/// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone.
 std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
                                          const std::function<LowRank(std::size_t)>& decompose, Comm& world,
                                          const std::function<bool(const Weight&, std::int64_t)>& is_sent = {});

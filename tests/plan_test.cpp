@@ -512,12 +512,14 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
 }
 
 TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
-  const std::string flags =
-      "--ranks 3 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
-      "--ab.rank-policy energy --ab.energy 0.8";
-  for (const char* final_model : {"factors", "dense"}) {
-    SCOPED_TRACE(final_model);
-    const std::string out = std::string("run_") + final_model;
+  const auto left_dense = [](const LayerRank& layer) { return layer.r == layer.n; };
+  for (const auto& [final_model, energy] : {std::pair{"factors", 0.8}, {"factors", 0.97}, {"dense", 0.8}}) {
+    SCOPED_TRACE(fmt::format("{} {}", final_model, energy));
+    const std::string out = fmt::format("run_{}_{}", final_model, energy);
+    const std::string flags = fmt::format(
+        "--ranks 3 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
+        "--ab.rank-policy energy --ab.energy {}",
+        energy);
     const auto trained = run(fmt::format(
         "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 9 --lr 0.5 --out {} {} --ab.final-model {}",
         small_cifar(), path(out), flags, final_model));
@@ -525,6 +527,10 @@ TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
     const auto whole = read_run(path(out));
     ASSERT_GE(whole.splits.size(), 3u);
     EXPECT_NE(whole.splits[0].layers, whole.splits[2].layers) << "of equal ranks nothing is to be seen";
+    if (energy > 0.9) {
+      EXPECT_TRUE(std::ranges::any_of(whole.summary.per_layer, left_dense)) << "all end in factors";
+      EXPECT_FALSE(std::ranges::all_of(whole.splits.back().layers, left_dense)) << "nothing was cut";
+    }
     const auto plan =
         run(fmt::format("plan --config {0}/config.toml --train-samples 40 --val-samples 16 --out {1} "
                         "--ranks-from {0}",

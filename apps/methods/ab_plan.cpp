@@ -116,12 +116,8 @@ MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun
   CutRanks ranks;
   for (const std::vector<LayerRank>& split : run.assumed.splits)
     ranks.splits.push_back(ranks_of_run(run.assumed, split, eligible));
-  const auto is_cut = [](const LayerRank& layer) { return layer.r < layer.n; };
-  if (std::ranges::any_of(run.assumed.final_r, is_cut)) {
+  if (options.final_model == FinalModel::factors && !run.assumed.final_r.empty())
     ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
-    for (std::size_t i = 0; i < eligible.size(); ++i)  // r of a weight that the run left dense is not known
-      if (ranks.at_the_end[i] == eligible[i]->n()) ranks.at_the_end[i] = ranks.splits.back()[i];
-  }
   return plan_ab(model, options, std::move(ranks), run);
 }
 
