@@ -85,5 +85,21 @@ TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
   EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 0: ")) << outcome.err;
 }
 
+// After an illegal access every call fails, those that free what a rank holds too.
+TEST_F(GpuFailureTest, AnErrorThatStaysInOneOfTwoProcesses) {
+  const std::string launcher = fmt::format(
+      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_FAULT=2; "
+      "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
+      AB_SOURCE_DIR, on_fake_gpu(""));
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
+  EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.err;
+  for (const char* rank : {"rank 1: ", "rank 0: rank 1 failed: "}) {
+    const std::string sentence =
+        fmt::format("abtrain: {}the GPU reported an error: CUDA: cudaErrorIllegalAddress (", rank);
+    EXPECT_TRUE(testing::contains(outcome.err, sentence)) << outcome.err;
+  }
+}
+
 }  // namespace
 }  // namespace ab
