@@ -109,6 +109,8 @@ PngContent read_png_chunks(std::span<const std::uint8_t> file, const std::string
       check(content.unpacked_bytes / kMaxCompression <= file.size(), "it is too short for its number of pixels");
       begun = true;
     } else if (type == "IDAT") {
+      check(length > 0 || !content.packed.empty(),
+            "its pixels begin with an empty chunk");  // stb_image has no memory yet
       content.packed.insert(content.packed.end(), chunk.begin(), chunk.end());
     } else if (type == "IEND") {
       return content;

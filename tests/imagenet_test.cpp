@@ -198,6 +198,10 @@ TEST(Decode, APngUnpacksToWhatItsHeaderTellsAndNoMore) {
   EXPECT_EQ(out.height, 8);
   EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(60000))), "output buffer limit"));
   EXPECT_TRUE(contains(decode_error(grey_png(8, 8, stored_zeros(kRows - 1))), "too few pixels"));
+  Bytes file = grey_png(8, 8, stored_zeros(kRows));
+  const std::string empty = chunk("IDAT", "");
+  file.insert(file.begin() + 8 + 25, empty.begin(), empty.end());  // behind the signature and the header
+  EXPECT_TRUE(contains(decode_error(file), "its pixels begin with an empty chunk"));
 }
 
 TEST(Decode, OneWrongByteOfAPngIsNoticed) {

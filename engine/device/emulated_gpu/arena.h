@@ -20,6 +20,8 @@ namespace ab::emulated_gpu {
 /// What each emulated GPU has, unless AB_EMULATED_GPU_BYTES says less; pages that were never touched cost nothing.
 inline constexpr std::size_t kArenaBytes = std::size_t{16} << 30;
 
+class KernelTraffic;
+
 class Arena final : public Memory {
  public:
   explicit Arena(int device_index);
@@ -47,9 +49,11 @@ class Arena final : public Memory {
   void count_host_wait() { ++host_waits_; }
   std::int64_t issued() const { return issued_; }
 
-  /// Each open() allows access until its close().
-  void open();
+  /// Each open() allows access until its close(). `kernel` is the type of what runs, as typeid has it.
+  void open(const char* kernel);
   void close();
+  /// Who counts what kernels touch from now on; nullptr: nobody.
+  void watch(KernelTraffic* traffic) { traffic_ = traffic; }
 
  private:
   std::byte* behind(const void* block) const;
@@ -65,6 +69,7 @@ class Arena final : public Memory {
   int users_ = 0;                            // how many have it open
   std::atomic<std::int64_t> issued_ = 0;     // kernels and copies
   std::atomic<std::int64_t> host_waits_ = 0;
+  KernelTraffic* traffic_ = nullptr;
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };

@@ -5,6 +5,7 @@
 // the kernel's arguments must not point to tensors in host memory, which a real GPU could not reach.
 
 #include <cstddef>
+#include <typeinfo>
 
 #include "engine/core/dtype.h"
 
@@ -16,14 +17,14 @@ class KernelRun {
   /// Throws Bug when a member of `kernel` is the address of a block of host memory.
   template <class Kernel> KernelRun(Device device, Kernel kernel) : device_(device) {
     __builtin_clear_padding(&kernel);  // an old address between two members is none of them
-    begin(&kernel, sizeof(kernel));
+    begin(&kernel, sizeof(kernel), typeid(Kernel).name());
   }
   ~KernelRun();
   KernelRun(const KernelRun&) = delete;
   KernelRun& operator=(const KernelRun&) = delete;
 
  private:
-  void begin(const void* kernel, std::size_t bytes);
+  void begin(const void* kernel, std::size_t bytes, const char* type_name);
 
   Device device_;
 };
