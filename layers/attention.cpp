@@ -17,8 +17,8 @@ SelfAttention::SelfAttention(const std::string& name, std::int64_t features, std
       out_proj_(name + ".out_proj", features, features, build, ParamRole::weight,
                 LinearInit{.weight = uniform_fan_in(features), .bias = {}}) {}
 
-Var SelfAttention::forward(const Var& x) {
-  return out_proj_.forward(attention(affine(x, in_weight_, in_bias_.value), heads_));
+Var SelfAttention::forward(const Var& x, const Var& addend) {
+  return out_proj_.forward(attention(affine(x, in_weight_, in_bias_.value), heads_), addend);
 }
 
 void SelfAttention::list(Inventory& inventory) {

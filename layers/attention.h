@@ -11,7 +11,9 @@ namespace ab {
 class SelfAttention final : public Layer {
  public:
   SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias, const Build& build);
-  Var forward(const Var& x) override;
+  Var forward(const Var& x) override { return forward(x, {}); }
+  /// y + addend      addend: [N, T, D] or undefined
+  Var forward(const Var& x, const Var& addend);
   void list(Inventory& inventory) override;
 
  private:

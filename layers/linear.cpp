@@ -7,16 +7,17 @@
 
 namespace ab {
 
-Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation) {
+Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation, const Var& addend) {
   const DType dtype = x.value().dtype();
   const Var b = cast(bias, dtype);
-  const Activation fused = weight.observed() ? Activation::none : activation;
-  const auto y = [&] {
-    if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, fused);
+  const auto product = [&](Activation fused, const Var& added) {
+    if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, fused, added);
     const Var thin = linear(x, cast(weight.inner().value, dtype), {});
-    return linear(thin, cast(weight.outer().value, dtype), b, fused);
-  }();
-  return weight.observed() ? activate(weight.observe(y), activation) : y;
+    return linear(thin, cast(weight.outer().value, dtype), b, fused, added);
+  };
+  if (!weight.observed()) return product(activation, addend);
+  const Var y = weight.observe(product(Activation::none, {}));
+  return addend.defined() ? add(addend, y) : activate(y, activation);
 }
 
 Linear::Linear(const std::string& name, std::int64_t in, std::int64_t out, const Build& build, ParamRole role,

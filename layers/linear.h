@@ -10,9 +10,10 @@
 
 namespace ab {
 
-/// y = act(x Wᵀ + b) with W as it is now, dense or by its factors.
-/// x: [..., in], W: [out, in], b: [out] or undefined
-Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation = Activation::none);
+/// y = act(x Wᵀ + b), or x Wᵀ + b + addend, with W as it is now, dense or by its factors.
+/// x: [..., in], W: [out, in], b: [out] or undefined, addend: [..., out] or undefined
+Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation = Activation::none,
+           const Var& addend = {});
 
 struct LinearInit {
   Distribution weight, bias;
@@ -27,6 +28,8 @@ class Linear final : public Layer {
   /// y = act(x Wᵀ + b)
   Var forward(const Var& x, Activation activation) { return affine(x, weight_, bias_.value, activation); }
   Var forward(const Var& x) override { return forward(x, Activation::none); }
+  /// y = x Wᵀ + b + addend      addend: [..., out] or undefined
+  Var forward(const Var& x, const Var& addend) { return affine(x, weight_, bias_.value, Activation::none, addend); }
   void list(Inventory& inventory) override;
 
  private:

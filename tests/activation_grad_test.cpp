@@ -158,10 +158,8 @@ TEST(ActivationGrad, OnACpuHasTheBitsOfSeparatePasses) {
       const Tensor image = dy.slice(0, 8).view({2, 2, 2, 21}), filter = values({21, 3, 3, 5}, 4);
       const Tensor pixels = values({2, 2, 2, 5}, 5);
       const Conv2dSpec spec = conv2d_spec(pixels.shape(), filter.shape(), {.padding = 1});
-      const Conv2dNeeds of_image{.dx = true, .dw = false, .db = false};
-      const Tensor dx = conv2d_backward(image, spec, {}, filter, of_image, {activation, pixels}).dx;
-      const Tensor expected_dx =
-          activation_backward({activation, pixels}, conv2d_backward(image, spec, {}, filter, of_image).dx);
+      const Tensor dx = conv2d_backward_data(image, spec, filter, {.grad = {activation, pixels}});
+      const Tensor expected_dx = activation_backward({activation, pixels}, conv2d_backward_data(image, spec, filter));
       EXPECT_EQ(std::memcmp(dx.raw(), expected_dx.raw(), dx.bytes()), 0) << name_of(dtype);
     }
 }

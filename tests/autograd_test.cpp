@@ -40,6 +40,33 @@ TEST(Autograd, ALossScaleIsTakenOffEveryLeafOnce) {
   EXPECT_EQ(c.grad().to_doubles(), constant(1));
 }
 
+// Results of operations have what came before added to it; leaves, and whoever comes first, have nothing to add.
+TEST(Autograd, AGradientOntoAnotherIsGivenThatOne) {
+  std::vector<double> addends;
+  const auto triple = [&](const Var& x) {
+    return record("triple", x.value(), {x}, [&addends](const Tensor& dy) {
+      return Gradients{onto([&addends, dy](const Tensor& addend) {
+        addends.push_back(addend.defined() ? addend.to_doubles()[0] : 0);
+        const Tensor dx = addend.defined() ? addend.clone() : Tensor::zeros(dy.shape(), dy.dtype());
+        axpy(3.0, dy, dx);
+        return dx;
+      })};
+    });
+  };
+  Var leaf(normal_values({2, 3}, 1), true);
+  const Var result = add(leaf, leaf);
+  backward(sum_of(add(triple(result), add(result, triple(result)))), 1.0, 8.0);
+  EXPECT_EQ(leaf.grad().to_doubles(), constant(14));
+  EXPECT_EQ(addends.size(), 2u);
+  EXPECT_EQ(std::count(addends.begin(), addends.end(), 0.0), 0) << "what went around them came first";
+  addends.clear();
+  leaf.clear_grad();
+  backward(sum_of(triple(leaf)));
+  backward(sum_of(triple(leaf)));
+  EXPECT_EQ(leaf.grad().to_doubles(), constant(6));
+  EXPECT_EQ(addends, std::vector<double>(2, 0.0));
+}
+
 TEST(Autograd, AGradientThatIsALossIsNotTheCallersNumber) {
   const Var loss(Tensor::scalar(2, DType::float32), true);
   const Tensor dloss = Tensor::scalar(4, DType::float32), unscale = Tensor::from(std::vector<float>{0.25f}, {1});

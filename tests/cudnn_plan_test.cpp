@@ -418,7 +418,7 @@ TEST_F(CompiledPlan, OnAGpuTheWayBackIsThatOfSeparatePasses) {
     ASSERT_TRUE(conv.is_fused());
     conv.execute(libraries.cudnn(), {.x = dx.raw(), .w = w.raw(), .y = dy.raw(), .saved = saved.raw()},
                  libraries.stream().workspace(conv.workspace_bytes()));
-    backend(dy.device()).conv2d_backward_data(kSmall, dy, w, expected, {Activation::relu, saved});
+    backend(dy.device()).conv2d_backward_data(kSmall, dy, w, expected, {.grad = {Activation::relu, saved}});
     expect_close(dx, expected, dtype == DType::float32 ? 1e-4 : 2e-2);
   }
 }

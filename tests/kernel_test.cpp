@@ -245,11 +245,13 @@ TEST(RowKernels, LayerNormAndItsGradients) {
       return LayerNorm<float>{x.data<float>(),      gamma.data<float>(),  beta.data<float>(), out[0].data<float>(),
                               out[1].data<float>(), out[2].data<float>(), channels,           1e-5f};
     });
-    expect_teams_agree({x}, fixed(5), [&](const std::vector<Tensor>& out) {
-      return LayerNormBackward<float>{
-          dy.data<float>(),     x.data<float>(), mean.data<float>(), rstd.data<float>(), gamma.data<float>(),
-          out[0].data<float>(), channels};
-    });
+    for (const Tensor& addend : {Tensor(), normal(shape, 7)})
+      expect_teams_agree({x}, fixed(5), [&](const std::vector<Tensor>& out) {
+        return LayerNormBackward<float>{dy.data<float>(),     x.data<float>(),
+                                        mean.data<float>(),   rstd.data<float>(),
+                                        gamma.data<float>(),  addend.defined() ? addend.data<float>() : nullptr,
+                                        out[0].data<float>(), channels};
+      });
     const PixelTable table{.pixels = 5, .channels = channels, .chunk_rows = 3};
     const Tensor sums({2, channels});
     expect_teams_agree({sums, sums}, fixed(2), [&](const std::vector<Tensor>& out) {
@@ -347,6 +349,10 @@ TEST(RowKernels, ReductionsAndMatrices) {
     out[0].copy_from(m);
     return BiasAndActivation<float, Gelu<float>>{out[0].data<float>(), out[1].data<float>(), row.data<float>(),
                                                  columns};
+  });
+  expect_teams_agree({m}, fixed(rows), [&](const std::vector<Tensor>& out) {
+    out[0].copy_from(m);
+    return BiasAndAddend<float>{out[0].data<float>(), row.data<float>(), m.data<float>(), columns};
   });
   expect_teams_agree({m}, fixed(3), [&](const std::vector<Tensor>& out) {
     return Transpose<float>{m.data<float>(), out[0].data<float>(), rows, columns};

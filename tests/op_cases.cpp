@@ -324,7 +324,7 @@ std::vector<OpCase> op_cases() {
                    }),
       reshape_case("flatten", {2, 3, 2, 2}, [](const Var& x) { return flatten(x); }),
   };
-  return joined(cases, transformer_op_cases());
+  return joined(joined(cases, transformer_op_cases()), residual_op_cases());
 }
 
 std::vector<OpCase> large_op_cases() {
@@ -356,7 +356,7 @@ std::vector<OpCase> large_op_cases() {
       dropout_case("vit_mlp", {128, 65, 384}, 0.1f),
       add_case("64_at_32", {128, 32, 32, 64}),
   };
-  return joined(cases, large_transformer_op_cases());
+  return joined(joined(cases, large_transformer_op_cases()), large_residual_op_cases());
 }
 
 }  // namespace ab::cases

@@ -39,6 +39,9 @@ std::vector<OpCase> large_op_cases();
 /// What op_cases_transformer.cpp adds to the two lists.
 std::vector<OpCase> transformer_op_cases();
 std::vector<OpCase> large_transformer_op_cases();
+/// And op_cases_residual.cpp.
+std::vector<OpCase> residual_op_cases();
+std::vector<OpCase> large_residual_op_cases();
 
 /// How a test names its case when it fails.
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }

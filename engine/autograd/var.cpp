@@ -55,17 +55,21 @@ std::vector<std::shared_ptr<VarNode>> topological_order(const std::shared_ptr<Va
   return finished;
 }
 
-void accumulate(VarNode& node, Gradient grad) {
-  AB_CHECK(grad.value.numel() == node.value.numel(), "a gradient of shape {} does not fit a value of shape {}",
-           grad.value.shape().str(), node.value.shape().str());
-  Tensor& sum = grad.is_of_z && node.activation.defined() ? node.grad_of_z : node.grad;
-  sum = sum.defined() ? add(sum, grad.value) : std::move(grad.value);
-}
-
 /// Makes a gradient that of a leaf, which may be changed in place.
 void own(Tensor& grad, const Tensor& unscale) {
   if (grad.is_shared()) grad = grad.clone();
   if (unscale.defined()) scale_in_place(grad, unscale);
+}
+
+void accumulate(VarNode& node, Gradient grad, const Tensor& unscale) {
+  Tensor& sum = grad.is_of_z && node.activation.defined() ? node.grad_of_z : node.grad;
+  const bool is_leaf = !node.backward, is_added = grad.onto && sum.defined() && !is_leaf;
+  if (grad.onto) grad.value = grad.onto(is_added ? sum : kUndefined);
+  if (!grad.value.defined()) return;
+  AB_CHECK(grad.value.numel() == node.value.numel(), "a gradient of shape {} does not fit a value of shape {}",
+           grad.value.shape().str(), node.value.shape().str());
+  if (is_leaf) own(grad.value, unscale);
+  sum = sum.defined() && !is_added ? add(sum, grad.value) : std::move(grad.value);
 }
 
 /// What the backward function of a node is given: dz where the value is act(z), dy elsewhere.
@@ -158,10 +162,7 @@ void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const auto& input = inputs[i];
       if (!input || !input->requires_grad) continue;
-      if (grads[i].value.defined()) {
-        if (!input->backward) own(grads[i].value, unscale);
-        accumulate(*input, std::move(grads[i]));
-      }
+      accumulate(*input, std::move(grads[i]), unscale);
       const auto use = pending_uses.find(input.get());
       if (use == pending_uses.end() || --use->second > 0) continue;
       Var leaf;

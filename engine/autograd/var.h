@@ -10,7 +10,8 @@
 // own.
 // An operation that ends with an activation, y = act(z), tells record() the way back to z, and its lambda is given the
 // gradient of z. Whoever uses y returns the gradient of y, and the engine multiplies by act'(z); or, where y's gradient
-// is a product whose epilogue can do that (ops/linear.cpp), of_z(dz).
+// is a product whose epilogue can do that (ops/linear.cpp), of_z(dz). A gradient that costs no more when it is added to
+// what other uses of the input have brought is returned as onto(f): the engine calls f with that, and takes the sum.
 // Recording is per thread: ranks that run as threads of one process do not see each other.
 
 #include <functional>
@@ -30,8 +31,15 @@ struct Gradient {
 
   Tensor value;
   bool is_of_z;  ///< of the z of an input act(z); the same for an input without an activation
+  std::function<Tensor(const Tensor& addend)> onto =
+      {};  ///< makes the value: gradient + addend, which may be undefined
 };
 inline Gradient of_z(Tensor dz) { return {std::move(dz), true}; }
+inline Gradient onto(std::function<Tensor(const Tensor& addend)> f) {
+  Gradient gradient;
+  gradient.onto = std::move(f);
+  return gradient;
+}
 
 using Gradients = std::vector<Gradient>;
 using BackwardFn = std::function<Gradients(const Tensor& dy)>;

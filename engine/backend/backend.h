@@ -109,9 +109,9 @@ class Backend {
     conv2d_forward(spec, x, w, {bias}, y);
     return {};
   }
-  /// dx = the transposed convolution of dy with w, times act'(z) where x = act(z).
+  /// dx = the transposed convolution of dy with w; the epilogue has a `grad` where x = act(z), or an `addend`.
   virtual void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
-                                    const ActivationGrad& of_x = {}) = 0;
+                                    const Epilogue& epilogue = {}) = 0;
   /// `db` [out_channels] receives the sums of dy over all pixels, unless it is undefined.
   virtual void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                                       const Tensor& db) = 0;

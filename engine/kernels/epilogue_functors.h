@@ -32,4 +32,19 @@ template <class T, class Activation> struct BiasAndActivation {
   }
 };
 
+/// One row per team: y = v + bias + addend in place of v.
+template <class T> struct BiasAndAddend {
+  using C = compute_t<T>;
+  T* y;
+  const T* bias;
+  const T* addend;
+  std::int64_t columns;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    T* const to = y + row * columns;
+    lane_map(
+        team, columns, to, [](C v, C b, C a) { return v + b + a; }, to, bias, addend + row * columns);
+  }
+};
+
 }  // namespace ab::kernels

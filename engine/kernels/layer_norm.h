@@ -19,10 +19,13 @@ struct LayerNormResult {
 /// gamma, beta: [C] of the computing type.
 LayerNormResult layer_norm_forward(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon);
 
-struct LayerNormGrads {
-  Tensor dx, dgamma, dbeta;  ///< dgamma and dbeta of the computing type
+/// dx + addend, of which the latter may be undefined.
+Tensor layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                           const Tensor& gamma, const Tensor& addend = {});
+
+struct AffineGrads {
+  Tensor dgamma, dbeta;  ///< [C] of the computing type
 };
-LayerNormGrads layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                                   const Tensor& gamma, bool needs_dx, bool needs_affine);
+AffineGrads layer_norm_affine_backward(const Tensor& dy, const Tensor& x, const Tensor& mean, const Tensor& rstd);
 
 }  // namespace ab

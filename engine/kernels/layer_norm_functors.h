@@ -48,6 +48,7 @@ template <class T> struct LayerNormBackward {
   const C* mean;
   const C* rstd;
   const C* gamma;
+  const T* addend;  // may be null
   T* dx;
   std::int64_t channels;
 
@@ -64,7 +65,11 @@ template <class T> struct LayerNormBackward {
     const auto gradient = [=](C g, C v, C weight) {
       return inverse * (g * weight - mean_h - (v - center) * inverse * mean_hx);
     };
-    lane_map(team, channels, dx + row * channels, gradient, dy_row, x_row, gamma);
+    T* const to = dx + row * channels;
+    if (!addend) return lane_map(team, channels, to, gradient, dy_row, x_row, gamma);
+    lane_map(
+        team, channels, to, [=](C g, C v, C weight, C a) { return gradient(g, v, weight) + a; }, dy_row, x_row, gamma,
+        addend + row * channels);
   }
 };
 

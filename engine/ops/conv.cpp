@@ -67,19 +67,21 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   return y;
 }
 
-Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                            Conv2dNeeds needs, const ActivationGrad& of_x) {
+Tensor conv2d_backward_data(const Tensor& dy, const Conv2dSpec& spec, const Tensor& w, const Epilogue& epilogue) {
+  Tensor dx(Shape{spec.batch, spec.height, spec.width, spec.in_channels}, dy.dtype(), dy.device());
+  backend(dy.device()).conv2d_backward_data(simplest(spec), dy, w, dx, epilogue);
+  return dx;
+}
+
+Conv2dGrads conv2d_backward_weight(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, bool needs_dw,
+                                   bool needs_db) {
   Conv2dGrads grads;
-  if (needs.dx) {
-    grads.dx = Tensor(Shape{spec.batch, spec.height, spec.width, spec.in_channels}, dy.dtype(), dy.device());
-    backend(dy.device()).conv2d_backward_data(simplest(spec), dy, w, grads.dx, of_x);
-  }
-  if (needs.dw) {
+  if (needs_dw) {
     grads.dw = Tensor(Shape{spec.out_channels, spec.kernel_h, spec.kernel_w, spec.in_channels / spec.groups},
                       dy.dtype(), dy.device());
-    if (needs.db) grads.db = Tensor(Shape{spec.out_channels}, dy.dtype(), dy.device());
+    if (needs_db) grads.db = Tensor(Shape{spec.out_channels}, dy.dtype(), dy.device());
     backend(dy.device()).conv2d_backward_weight(simplest(spec), dy, x, grads.dw, grads.db);
-  } else if (needs.db) {
+  } else if (needs_db) {
     grads.db = column_sums(dy);
   }
   return grads;
@@ -88,19 +90,23 @@ Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tens
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options, Activation activation,
            Tensor* sums) {
   const bool bias_has_no_effect = sums && b.requires_grad();
-  const Conv2dNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad() && !sums};
+  const bool needs_dx = x.requires_grad(), needs_dw = w.requires_grad(), needs_db = b.requires_grad() && !sums;
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
   // What no gradient will need is not kept alive.
-  const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
-  const ActivationGrad of_x = needs.dx ? x.activation_grad() : ActivationGrad{};
+  const Tensor kept_x = needs_dw ? x.value() : Tensor{}, kept_w = needs_dx ? w.value() : Tensor{};
+  const ActivationGrad of_x = needs_dx ? x.activation_grad() : ActivationGrad{};
   ActivationGrad of_y;
-  const bool is_recorded = recording() && (needs.dx || needs.dw || needs.db);
+  const bool is_recorded = recording() && (needs_dx || needs_dw || needs_db);
   const Tensor y =
       conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums, is_recorded ? &of_y : nullptr);
   const auto backward = [=](const Tensor& dy) {
-    Conv2dGrads grads = conv2d_backward(dy, spec, kept_x, kept_w, needs, of_x);
+    Conv2dGrads grads = conv2d_backward_weight(dy, spec, kept_x, needs_dw, needs_db);
     if (bias_has_no_effect) grads.db = Tensor::zeros({spec.out_channels}, dy.dtype(), dy.device());
-    return Gradients{of_z(grads.dx), grads.dw, grads.db};
+    Gradient dx;
+    if (of_x.defined()) dx = of_z(conv2d_backward_data(dy, spec, kept_w, {.grad = of_x}));
+    else if (needs_dx)
+      dx = onto([=](const Tensor& addend) { return conv2d_backward_data(dy, spec, kept_w, {.addend = addend}); });
+    return Gradients{dx, grads.dw, grads.db};
   };
   return record("conv2d", y, {x, w, b}, backward, of_y);
 }

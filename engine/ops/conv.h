@@ -11,11 +11,8 @@ namespace ab {
 struct Conv2dOptions {
   std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
-struct Conv2dNeeds {
-  bool dx = true, dw = true, db = true;
-};
 struct Conv2dGrads {
-  Tensor dx, dw, db;
+  Tensor dw, db;
 };
 
 /// The full description of a call; throws Error(config) when x and w do not fit each other.
@@ -30,12 +27,12 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
 /// `grad`, where it is given, receives the way back through the activation.
 Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Conv2dOptions& options,
                       Activation activation = Activation::none, Tensor* sums = nullptr, ActivationGrad* grad = nullptr);
-/// From dy, the gradient of x ⋆ w + b:
-/// dx = transposed convolution of dy with w,  dw = correlation of x with dy,  db = sum of dy over N, H', W'
-/// Where `of_x` says that x = act(z), dx is the gradient of z.
-/// x is read for dw only and w for dx only; what is not needed may be undefined.
-Conv2dGrads conv2d_backward(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                            Conv2dNeeds needs, const ActivationGrad& of_x = {});
+/// From dy, the gradient of x ⋆ w + b: dx = transposed convolution of dy with w. The epilogue has a `grad` where x = act(z)
+/// and dx is to be the gradient of z, or an `addend` of the shape of x.
+Tensor conv2d_backward_data(const Tensor& dy, const Conv2dSpec& spec, const Tensor& w, const Epilogue& epilogue = {});
+/// dw = correlation of x with dy,  db = sum of dy over N, H', W'; x is read for dw only.
+Conv2dGrads conv2d_backward_weight(const Tensor& dy, const Conv2dSpec& spec, const Tensor& x, bool needs_dw,
+                                   bool needs_db);
 /// With `sums` a training batch norm takes y, which subtracts what b adds: the gradient of b is zero, and no pass over dy
 /// looks for it.
 Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& options,

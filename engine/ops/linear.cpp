@@ -19,7 +19,8 @@ Shape with_features(Shape shape, std::int64_t features) {
 
 }  // namespace
 
-Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, ActivationGrad* grad) {
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activation activation, ActivationGrad* grad,
+                      const Tensor& addend) {
   AB_CHECK(x.rank() >= 2 && w.rank() == 2 && x.dim(-1) == w.dim(1),
            "linear: x {} does not fit w {}; expected [..., I] and [O, I]", x.shape().str(), w.shape().str());
   check_alike("linear", x, "w", w);
@@ -29,7 +30,14 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activat
     check_alike("linear", x, "b", b);
   }
   const Tensor y(with_features(x.shape(), w.dim(0)), x.dtype(), x.device());
-  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), forward_epilogue(b, activation, y, grad));
+  Epilogue epilogue = forward_epilogue(b, activation, y, grad);
+  if (addend.defined()) {
+    AB_CHECK(addend.shape() == y.shape() && activation == Activation::none, "linear: {} cannot be added to a result {}",
+             addend.shape().str(), y.shape().str());
+    check_alike("linear", x, "the addend", addend);
+    epilogue.addend = rows_of(addend);
+  }
+  backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), epilogue);
   return y;
 }
 
@@ -50,19 +58,20 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
   return grads;
 }
 
-Var linear(const Var& x, const Var& w, const Var& b, Activation activation) {
+Var linear(const Var& x, const Var& w, const Var& b, Activation activation, const Var& addend) {
   const LinearNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
   // What no gradient will need is not kept alive.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
   const ActivationGrad of_x = needs.dx ? x.activation_grad() : ActivationGrad{};
   ActivationGrad of_y;
   const bool is_recorded = recording() && (needs.dx || needs.dw || needs.db);
-  const Tensor y = linear_forward(x.value(), w.value(), b.value(), activation, is_recorded ? &of_y : nullptr);
-  const auto backward = [=](const Tensor& dy) {
+  const Tensor y =
+      linear_forward(x.value(), w.value(), b.value(), activation, is_recorded ? &of_y : nullptr, addend.value());
+  const auto backward = [=, has_addend = addend.defined()](const Tensor& dy) {
     LinearGrads grads = linear_backward(dy, kept_x, kept_w, needs, of_x);
-    return Gradients{of_z(grads.dx), grads.dw, grads.db};
+    return Gradients{of_z(grads.dx), grads.dw, grads.db, has_addend ? dy : Tensor{}};
   };
-  return record("linear", y, {x, w, b}, backward, of_y);
+  return record("linear", y, {x, w, b, addend}, backward, of_y);
 }
 
 Tensor matmul_forward(const Tensor& a, const Tensor& b) {

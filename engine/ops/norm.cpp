@@ -73,9 +73,14 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon) {
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
   return record(
       "layer_norm", result.y, {x, gamma, beta}, [=, mean = result.mean, rstd = result.rstd](const Tensor& dy) {
-        const LayerNormGrads grads = layer_norm_backward(dy, input, mean, rstd, weight, needs_dx, needs_affine);
-        if (!needs_affine) return Gradients{grads.dx, {}, {}};
-        return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type)};
+        Gradients grads(3);
+        if (needs_dx)
+          grads[0] =
+              onto([=](const Tensor& addend) { return layer_norm_backward(dy, input, mean, rstd, weight, addend); });
+        if (!needs_affine) return grads;
+        const AffineGrads affine = layer_norm_affine_backward(dy, input, mean, rstd);
+        grads[1] = cast(affine.dgamma, gamma_type), grads[2] = cast(affine.dbeta, beta_type);
+        return grads;
       });
 }
 

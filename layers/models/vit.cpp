@@ -31,12 +31,16 @@ class EncoderBlock final : public Composite {
         drop_path_2_(name + ".drop_path_2", drop_path) {}
 
   Var forward(const Var& x) override {
-    const Var y = add(x, drop_path_1_.forward(attention_.forward(ln_1_.forward(x))));
-    const Var hidden = mlp_0_.forward(ln_2_.forward(y), Activation::gelu);
-    return add(y, drop_path_2_.forward(mlp_3_.forward(hidden)));
+    const Var y = onto(x, drop_path_1_, attention_, ln_1_.forward(x));
+    return onto(y, drop_path_2_, mlp_3_, mlp_0_.forward(ln_2_.forward(y), Activation::gelu));
   }
 
  private:
+  /// x + drop_path(last(branch)), added by the last product of the branch itself unless it may be dropped.
+  template <class Last> static Var onto(const Var& x, DropPath& drop_path, Last& last, const Var& branch) {
+    return drop_path.active() ? add(x, drop_path.forward(last.forward(branch))) : last.forward(branch, x);
+  }
+
   /// torchvision's, of both layers.
   static LinearInit mlp_init(std::int64_t features) {
     return {.weight = xavier_uniform(features, kMlpRatio * features), .bias = {Distribution::Kind::normal, 1e-6}};

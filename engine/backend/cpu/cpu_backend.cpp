@@ -59,7 +59,7 @@ class CpuBackend final : public Backend {
   }
 
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
-                            const ActivationGrad& of_x) override {
+                            const Epilogue& epilogue) override {
     if (dx.numel() == 0) return;
     if (dx.dtype() == DType::float64) {
       cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
@@ -70,7 +70,7 @@ class CpuBackend final : public Backend {
       conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
       cpu::round_from_float32(dx32, dx);
     }
-    apply_epilogue(dx, {.grad = of_x});
+    apply_epilogue(dx, epilogue);
   }
 
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,

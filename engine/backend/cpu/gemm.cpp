@@ -70,9 +70,10 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
     case DType::bfloat16:
     case DType::float16: {
       const Tensor v32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
-      gemm(spec, to_float32(a), to_float32(b), v32, {to_float32(epilogue.bias)});
+      gemm(spec, to_float32(a), to_float32(b), v32,
+           {.bias = to_float32(epilogue.bias), .addend = to_float32(epilogue.addend)});
       round_from_float32(v32, v);
-      return apply_epilogue(c, epilogue.without_bias());
+      return apply_epilogue(c, {.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad});
     }
     default:
       sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,

@@ -91,11 +91,14 @@ Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec,
 }
 
 void conv2d_backward_data(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                          const Tensor& dx, const ActivationGrad& of_x) {
+                          const Tensor& dx, const Epilogue& epilogue) {
   if (dx.numel() == 0) return;
-  if (!spec.is_pointwise()) return run_cudnn(libraries, spec, ConvDirection::backward_data, dx, w, dy, {.grad = of_x});
+  if (!spec.is_pointwise()) {
+    run_cudnn(libraries, spec, ConvDirection::backward_data, dx, w, dy, {.grad = epilogue.grad});
+    return apply_epilogue(dx, {.addend = epilogue.addend});
+  }
   gemm(libraries, {}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
-       dx.view({-1, spec.in_channels}), {.grad = of_x});
+       dx.view({-1, spec.in_channels}), epilogue);
 }
 
 void conv2d_backward_weight(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,

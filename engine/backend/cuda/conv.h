@@ -14,7 +14,7 @@ void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Te
 Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y);
 void conv2d_backward_data(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                          const Tensor& dx, const ActivationGrad& of_x);
+                          const Tensor& dx, const Epilogue& epilogue);
 void conv2d_backward_weight(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
                             const Tensor& dw, const Tensor& db);
 

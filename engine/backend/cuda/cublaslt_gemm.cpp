@@ -134,15 +134,16 @@ void CublasLtGemm::set_epilogue(cublasLtEpilogue_t epilogue, void* bias) {
   set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
-void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c,
-                           void* bias, void* workspace, cudaStream_t stream, std::size_t i) {
+void CublasLtGemm::execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta,
+                           const void* addend, void* c, void* bias, void* workspace, cudaStream_t stream,
+                           std::size_t i) {
   set_epilogue(candidates_[i].epilogue, bias);
   const auto alpha32 = static_cast<float>(alpha), beta32 = static_cast<float>(beta);
   const bool is_double = dtype_ == DType::float64;
   const void* alpha_of_type = is_double ? static_cast<const void*>(&alpha) : &alpha32;
   const void* beta_of_type = is_double ? static_cast<const void*>(&beta) : &beta32;
-  AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, c, c_.get(),
-                         c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
+  AB_CUDA(cublasLtMatmul(handle, operation_.get(), alpha_of_type, b, b_.get(), a, a_.get(), beta_of_type, addend,
+                         c_.get(), c, c_.get(), &candidates_[i].found.algo, workspace, workspace_bytes(i), stream));
 }
 
 }  // namespace ab::cuda

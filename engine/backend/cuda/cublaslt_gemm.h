@@ -61,9 +61,10 @@ class CublasLtGemm {
   bool is_fused(std::size_t i = 0) const { return candidates_[i].epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
   std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].found.workspaceSize; }
 
-  /// `bias` is null when the key's epilogue needs none. `workspace` has workspace_bytes(i).
-  void execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, void* c, void* bias,
-               void* workspace, cudaStream_t stream, std::size_t i = 0);
+  /// c = alpha · op(a) · op(b) + beta · addend; the addend is laid out like c, and may be c. `bias` is null when the key's
+  /// epilogue needs none. `workspace` has workspace_bytes(i).
+  void execute(cublasLtHandle_t handle, double alpha, const void* a, const void* b, double beta, const void* addend,
+               void* c, void* bias, void* workspace, cudaStream_t stream, std::size_t i = 0);
 
  private:
   struct Candidate {

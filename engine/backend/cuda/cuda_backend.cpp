@@ -51,8 +51,8 @@ class CudaBackend final : public Backend {
     return cuda::conv2d_forward_summed(libraries(), spec, x, w, bias, y);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
-                            const ActivationGrad& of_x) override {
-    cuda::conv2d_backward_data(libraries(), spec, dy, w, dx, of_x);
+                            const Epilogue& epilogue) override {
+    cuda::conv2d_backward_data(libraries(), spec, dy, w, dx, epilogue);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor& db) override {

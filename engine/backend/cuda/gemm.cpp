@@ -38,11 +38,11 @@ bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 &&
 /// cuBLASLt may read and write biases in vectors.
 bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
-/// C = α op(A) op(B) + β C and what `epilogue` adds to that. `finish(is_fused)` does what remains: all of it, unless
-/// cuBLASLt has it fused.
+/// C = α op(A) op(B) + β C, or + `addend` where that is defined, and what `epilogue` adds to that. `finish(is_fused)` does
+/// what remains: all of it, unless cuBLASLt has it fused.
 template <class Finish>
 void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
-         const Tensor& c, const Tensor& bias, const Finish& finish) {
+         const Tensor& c, const Tensor& bias, const Tensor& addend, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
   GemmKey key;
   key.transpose_a = spec.transpose_a;
@@ -57,15 +57,18 @@ void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue
   if (c.numel() == 0) return finish(false);
   if (key.k == 0) {
     spec.beta == 0.0f ? c.set_zero() : scale_in_place(c, spec.beta);
+    apply_epilogue(c, {.addend = addend});
     return finish(false);
   }
 
   key.align_a = static_cast<std::uint32_t>(alignment_of(a, kAlignment));
   key.align_b = static_cast<std::uint32_t>(alignment_of(b, kAlignment));
-  key.align_c = static_cast<std::uint32_t>(alignment_of(c, kAlignment));
+  key.align_c =
+      static_cast<std::uint32_t>(alignment_of(c, addend.defined() ? alignment_of(addend, kAlignment) : kAlignment));
   CublasLtGemm& gemm = libraries.gemm(key);
   const auto execute = [&](std::size_t i) {
-    gemm.execute(libraries.cublaslt(), spec.alpha, a.raw(), b.raw(), spec.beta, c.raw(), address_of(bias),
+    gemm.execute(libraries.cublaslt(), spec.alpha, a.raw(), b.raw(), addend.defined() ? 1.0 : spec.beta,
+                 addend.defined() ? addend.raw() : c.raw(), c.raw(), address_of(bias),
                  libraries.stream().workspace(gemm.workspace_bytes(i)), libraries.stream().handle(), i);
     finish(gemm.is_fused(i));
   };
@@ -78,8 +81,10 @@ void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue
 void run_cublaslt(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                   const Epilogue& epilogue) {
   const GemmEpilogue fusible = is_aligned(epilogue.bias) ? GemmEpilogue::bias : GemmEpilogue::none;
-  run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias,
-      [&](bool has_bias) { apply_epilogue(c, has_bias ? epilogue.without_bias() : epilogue); });
+  Epilogue rest = epilogue;
+  rest.addend = {};
+  run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, epilogue.addend,
+      [&](bool has_bias) { apply_epilogue(c, has_bias ? rest.without_bias() : rest); });
 }
 
 /// Whether cuDNN may be asked for the product with its activation.
@@ -130,7 +135,7 @@ void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, con
 void gemm_backward_weight(ThreadLibraries& libraries, const Tensor& dy, const Tensor& x, const Tensor& dw,
                           const Tensor& db) {
   const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
-  run(libraries, {.transpose_a = true}, epilogue, dy, x, dw, db, [&](bool has_sums) {
+  run(libraries, {.transpose_a = true}, epilogue, dy, x, dw, db, {}, [&](bool has_sums) {
     if (db.defined() && !has_sums) column_sums(dy, db);
   });
 }
@@ -157,7 +162,7 @@ void batched_gemm(ThreadLibraries& libraries, const BatchedGemmSpec& spec, const
   CublasLtGemm& gemm = libraries.gemm(key);
   const auto execute_all = [&](std::size_t candidate) {
     for (std::int64_t i = 0; i < (loop_inner ? spec.inner : spec.outer); ++i)
-      gemm.execute(libraries.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), nullptr,
+      gemm.execute(libraries.cublaslt(), spec.alpha, from_a.at(i), from_b.at(i), 0.0, to_c.at(i), to_c.at(i), nullptr,
                    libraries.stream().workspace(gemm.workspace_bytes(candidate)), libraries.stream().handle(),
                    candidate);
   };

@@ -75,16 +75,19 @@ class EpilogueOperands {
       : bias_(epilogue.bias),
         z_(epilogue.z),
         saved_(epilogue.grad.saved),
+        addend_(epilogue.addend),
         activation_(epilogue.activation),
         of_saved_(epilogue.grad.activation) {}
 
-  Epilogue on_host() const { return {bias_.on_host(), activation_, z_.on_host(), {of_saved_, saved_.on_host()}}; }
+  Epilogue on_host() const {
+    return {bias_.on_host(), activation_, z_.on_host(), {of_saved_, saved_.on_host()}, addend_.on_host()};
+  }
   void take(const Epilogue& host) const {
     if (host.z.defined()) z_.take(host.z);
   }
 
  private:
-  Operand bias_, z_, saved_;
+  Operand bias_, z_, saved_, addend_;
   Activation activation_, of_saved_;
 };
 
@@ -178,10 +181,10 @@ class EmulatedBackend final : public Backend {
     return sums;
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
-                            const ActivationGrad& of_x) override {
-    issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx), rest = EpilogueOperands({.grad = of_x})] {
+                            const Epilogue& epilogue) override {
+    issue([spec, dy = Operand(dy), w = Operand(w), dx = Operand(dx), rest = EpilogueOperands(epilogue)] {
       const Tensor result = dx.on_host();
-      cpu_backend().conv2d_backward_data(spec, dy.on_host(), w.on_host(), result, rest.on_host().grad);
+      cpu_backend().conv2d_backward_data(spec, dy.on_host(), w.on_host(), result, rest.on_host());
       dx.take(result);
     });
   }
