@@ -70,8 +70,9 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
     case DType::bfloat16:
     case DType::float16: {
       const Tensor v32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
-      gemm(spec, to_float32(a), to_float32(b), v32,
-           {.bias = to_float32(epilogue.bias), .addend = to_float32(epilogue.addend)});
+      Epilogue sums;
+      sums.bias = to_float32(epilogue.bias), sums.addend = to_float32(epilogue.addend);
+      gemm(spec, to_float32(a), to_float32(b), v32, sums);
       round_from_float32(v32, v);
       return apply_epilogue(c, {.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad});
     }
