@@ -215,7 +215,7 @@ class CompiledPlan : public testing::Test {
   }
 
   /// Adds the sums to what is timed, last, and only there.
-  static void expect_sums(const CudnnConvKey& key) {
+  static void expect_sums(const CudnnConvKey& key, std::size_t most_workspace = std::size_t{4} << 20) {
     SCOPED_TRACE(describe_key(key));
     const CudnnConv conv(key, device_properties_from_json(kH200));
     const std::size_t last = conv.candidates() - 1;
@@ -223,13 +223,22 @@ class CompiledPlan : public testing::Test {
     EXPECT_TRUE(conv.has_sums(last));
     EXPECT_TRUE(conv.is_deterministic(last));
     EXPECT_EQ(conv.is_fused(last), key.has_bias);
-    EXPECT_LE(conv.workspace_bytes(last), std::size_t{4} << 20);
+    EXPECT_LE(conv.workspace_bytes(last), most_workspace);
     for (std::size_t i = 0; i < last; ++i) EXPECT_FALSE(conv.has_sums(i)) << i;
   }
 };
 
 TEST_F(CompiledPlan, SumsOfVgg16) { expect_sums(key_of(same(512, 32, 64, 64, 3), DType::bfloat16, true)); }
 TEST_F(CompiledPlan, SumsOfResNet56) { expect_sums(key_of(same(512, 32, 16, 32, 3, 2), DType::float16, false)); }
+
+// The first and last convolutions of ResNet-50's blocks; all but the sums is left to a matrix product.
+TEST_F(CompiledPlan, SumsOfPointwise) {
+  for (const Conv2dSpec& spec : {same(256, 56, 64, 256, 1), same(256, 14, 1024, 256, 1)}) {
+    const CudnnConvKey key = key_of(spec, DType::bfloat16, false);
+    expect_sums(key, std::size_t{16} << 20);
+    EXPECT_LE(CudnnConv(key, device_properties_from_json(kH200)).candidates(), 2u);
+  }
+}
 
 // Where there is no such plan the others are left.
 TEST_F(CompiledPlan, NoSumsOfThreeChannels) {

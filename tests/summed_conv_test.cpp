@@ -49,17 +49,21 @@ TEST(SummedConv, IsTriedOnlyWhereItMayPay) {
 TEST(SummedConv, SumsAreThoseOfTheResult) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   const PlanChoiceScope scope(PlanChoice::timed);
-  for (const DType dtype : {DType::bfloat16, DType::float16})
-    for (const bool has_bias : {false, true}) {
-      const Tensor x = normal({4, 16, 16, 16}, 0.5, dtype, kGpu), w = normal({72, 3, 3, 16}, 0.0, dtype, kGpu);
+  for (const auto& [kernel, options] : {std::pair{3, Conv2dOptions{.stride = 2, .padding = 1}}, {1, Conv2dOptions{}}})
+    for (const auto& [dtype, has_bias] : {std::pair{DType::bfloat16, false},
+                                          {DType::bfloat16, true},
+                                          {DType::float16, false},
+                                          {DType::float16, true}}) {
+      const Tensor x = normal({4, 16, 16, 16}, 0.5, dtype, kGpu),
+                   w = normal({72, kernel, kernel, 16}, 0.0, dtype, kGpu);
       const Tensor bias = has_bias ? normal({72}, 3.0, dtype, kGpu) : Tensor();
       Tensor sums;
-      const Tensor y = conv2d_forward(x, w, bias, {.stride = 2, .padding = 1}, Activation::none, &sums);
+      const Tensor y = conv2d_forward(x, w, bias, options, Activation::none, &sums);
       EXPECT_TRUE(sums.defined() || !kAlwaysSums);
       if (!sums.defined()) continue;
       std::vector<double> expected(2 * 72), sizes(72);
       const std::vector<double> values = y.to_doubles(), got = sums.to_doubles();
-      const std::vector<double> alone = conv2d_forward(x, w, bias, {.stride = 2, .padding = 1}).to_doubles();
+      const std::vector<double> alone = conv2d_forward(x, w, bias, options).to_doubles();
       for (std::size_t i = 0; i < values.size(); ++i) {
         ASSERT_NEAR(values[i], alone[i], 0.02 * std::fmax(1, std::abs(alone[i]))) << i;
         expected[i % 72] += values[i];

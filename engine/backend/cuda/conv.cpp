@@ -28,8 +28,17 @@ void take_moments(const Tensor& y, const Tensor& sums) {
   batch_moments(y, sums, 1e-5, mean, var, 0.1);
 }
 
+/// Pointwise convolutions are matrix products: cuDNN computes float32 in NCHW and copies NHWC to and fro; a product
+/// needs neither. Over P pixels:   y[P,O] = x wᵀ     dx[P,I] = dy w     dW[O,I] = dyᵀ x
+void multiply_pixels(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
+                     const Epilogue& epilogue, const Tensor& y) {
+  gemm(libraries, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
+       y.view({-1, spec.out_channels}), epilogue);
+}
+
 /// Runs the plan that the thread keeps for this call, made and chosen at first use. The epilogue is that of the tensor
-/// which the direction writes. `sums` receives those of y if that plan brings them.
+/// which the direction writes. `sums` receives those of y if that plan brings them; a pointwise convolution has a matrix product
+/// in place of plans without them.
 void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection direction, const Tensor& x,
                const Tensor& w, const Tensor& y, const Epilogue& epilogue, Tensor* sums = nullptr) {
   std::int64_t alignment = kCudnnAlignment;
@@ -52,9 +61,12 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
                            may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
+    if (spec.is_pointwise() && !conv.has_sums(i)) return multiply_pixels(libraries, spec, x, w, epilogue, y);
     conv.execute(libraries.cudnn(), data, libraries.stream().workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(written, epilogue);
   };
+  // A product chooses among algorithms of its own, before it is timed itself.
+  if (spec.is_pointwise() && conv.candidates() > 1 && !libraries.stream().capture()) run(0);
   keep_fastest(conv, libraries, [&](std::size_t i) {
     run(i);
     if (sums) take_moments(y, conv.has_sums(i) ? totals : Tensor());
@@ -64,9 +76,6 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
 }
 
 }  // namespace
-
-// Pointwise convolutions are matrix products: cuDNN computes float32 in NCHW and copies NHWC to and fro; a product
-// needs neither. Over P pixels:   y[P,O] = x wᵀ     dx[P,I] = dy w     dW[O,I] = dyᵀ x
 
 void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                     const Epilogue& epilogue, const Tensor& y) {
@@ -78,14 +87,13 @@ void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Te
     if (in_two_steps) apply_epilogue(y, epilogue.without_bias());
     return;
   }
-  gemm(libraries, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
-       y.view({-1, spec.out_channels}), epilogue);
+  multiply_pixels(libraries, spec, x, w, epilogue, y);
 }
 
 Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
                              const Tensor& bias, const Tensor& y) {
   Tensor sums;
-  if (spec.is_pointwise() || y.numel() == 0) conv2d_forward(libraries, spec, x, w, {bias}, y);
+  if (y.numel() == 0) conv2d_forward(libraries, spec, x, w, {bias}, y);
   else run_cudnn(libraries, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
   return sums;
 }

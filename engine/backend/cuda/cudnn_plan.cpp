@@ -12,7 +12,7 @@ constexpr std::int64_t kMaxWorkspaceBytes = std::int64_t{1} << 30;
 /// Configurations that cuDNN is asked for.
 constexpr std::int64_t kMaxConfigs = 64;
 /// Plans that are timed; cuDNN's order is good enough that the best is among the first.
-constexpr std::size_t kTimedPlans = 5;
+constexpr std::size_t kTimedPlans = 10;
 
 /// Configurations of engines for this graph, best first; empty when cuDNN has none in this mode.
 std::vector<CudnnDescriptor> configs_of(const CudnnDescriptor& graph, const CudnnTarget& target,
