@@ -8,6 +8,7 @@
 #include "engine/core/activation.h"
 #include "engine/core/random.h"
 #include "engine/kernels/lanes.h"
+#include "engine/kernels/normal_distribution.h"
 
 namespace ab::kernels {
 
@@ -27,17 +28,14 @@ template <class C> struct ReluBackward {
   AB_HD C operator()(C dy, C y) const { return y > 0 ? dy : C{0}; }
 };
 
-/// Φ(v), the distribution function of the standard normal.
-template <class C> AB_HD C normal_cdf(C v) { return C(0.5) * (C(1) + std::erf(v * C(0.70710678118654752440))); }
-
 template <class C> struct Gelu {
-  AB_HD C operator()(C z) const { return z * normal_cdf(z); }
+  AB_HD C operator()(C z) const { return z * normal_at(z).cdf; }
 };
 
 template <class C> struct GeluBackward {
   AB_HD C operator()(C dy, C z) const {
-    const C density = C(0.39894228040143267794) * std::exp(C(-0.5) * z * z);
-    return dy * (normal_cdf(z) + z * density);
+    const NormalAt<C> normal = normal_at(z);
+    return dy * (normal.cdf + z * normal.density);
   }
 };
 
