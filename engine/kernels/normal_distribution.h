@@ -6,11 +6,7 @@
 // M falls smoothly from ½, and in u = 1 / (1 + 0.35 t) it is a polynomial to 3·10⁻⁸ of its value, up to t = 13.2 (weighted
 // least squares, weights raised where the error is large). One exponential serves Φ and its density.
 
-#include <bit>
-#include <cmath>
-#include <cstdint>
-
-#include "engine/core/host_device.h"
+#include "engine/kernels/exponential.h"
 
 namespace ab::kernels {
 
@@ -18,24 +14,6 @@ template <class C> struct NormalAt {
   C cdf;      ///< Φ(z)
   C density;  ///< φ(z) = exp(−z²/2) / √(2π)
 };
-
-/// Σ c_i xⁿ⁻ⁱ for c_0, …, c_n
-template <class... Rest> AB_HD constexpr float polynomial(float x, float leading, Rest... rest) {
-  float y = leading;
-  ((y = y * x + rest), ...);
-  return y;
-}
-
-/// exp(x) for x <= 0, to 2·10⁻⁷ of its value; 0 below −87.
-AB_HD inline float exp_of_negative(float x) {
-  constexpr float kShift =
-      12582912.0f;  // 1.5 · 2²³: what is added to it is rounded to a whole number, in its lowest bits
-  const float shifted = x * 1.44269504f + kShift, n = shifted - kShift;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
-  const float series = polynomial(r, 1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f);
-  const float power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000u);  // 2ⁿ
-  return x < -87.0f ? 0.0f : series * power;
-}
 
 AB_HD inline NormalAt<float> normal_at(float z) {
   const float t = std::abs(z), e = exp_of_negative(-0.5f * t * t), u = 1.0f / (1.0f + 0.35f * t);

@@ -5,10 +5,10 @@
 //   y_c = exp(x_c − max x) / Σ exp(x − max x)
 //   dx_c = y_c · (dy_c − Σ y · dy)
 
-#include <cmath>
 #include <limits>
 
 #include "engine/core/tensor.h"
+#include "engine/kernels/exponential.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {
@@ -31,7 +31,7 @@ template <class T> struct Softmax {
     const auto same = [](C v) { return v; };
     const C largest = lane_max<C>(team, columns, -std::numeric_limits<C>::infinity(), same, values);
     lane_map(
-        team, columns, values, [=](C v) { return std::exp(v - largest); }, values);
+        team, columns, values, [=](C v) { return exp_of_negative(v - largest); }, values);
     const C inverse = C{1} / lane_sum<C>(team, columns, same, values);
     lane_map(
         team, columns, values, [=](C v) { return v * inverse; }, values);
