@@ -71,9 +71,10 @@ MethodPlan plan_ab(Layer& model, const AbOptions& options, CutRanks cut, const P
   plan.memory = memory_rows(sizes, options, run, table);
   for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
     const Weight& weight = *sizes.eligible[i];
-    plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.at_the_end[i]});
-    if (ends_with_factors && factors_are_smaller(weight, sizes.cut.at_the_end[i]))
-      plan.final_r.push_back(plan.cut_r.back());
+    const std::int64_t last = sizes.cut.at_the_end[i];
+    plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.splits.back()[i]});
+    if (ends_with_factors && factors_are_smaller(weight, last))
+      plan.final_r.push_back({weight.name(), weight.m(), weight.n(), last});
   }
   return plan;
 }

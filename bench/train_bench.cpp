@@ -137,6 +137,10 @@ int main(int argc, char** argv) {
          {"steps", steps}});
 
 #ifdef AB_EMULATE_GPU
+  if (kernel_traffic && device.kind == DeviceKind::cpu) {
+    std::fprintf(stderr, "--kernel-traffic: kernels of the emulated GPU are counted; give --device cuda\n");
+    return static_cast<int>(ErrorKind::config);
+  }
   if (kernel_traffic) return print_kernel_traffic(training, device), 0;
 #endif
   std::string line;

@@ -20,7 +20,8 @@ struct PngContent {
 
 /// Takes a file apart that begins with the PNG signature. Throws Error(data) that begins with `name` when it is cut
 /// off, when a checksum is wrong, when the header makes no sense or claims more pixels than are accepted
-/// (check_image_size), or more than so short a file can hold. Allocates no more than the file's size.
+/// (check_image_size), or more than so short a file can hold; and when its
+/// pixels begin with an empty chunk, which the format allows, but stb_image cannot read. Allocates no more than the file's size.
 PngContent read_png_chunks(std::span<const std::uint8_t> file, const std::string& name);
 
 /// The checksum of a chunk's type and content (ISO 3309).

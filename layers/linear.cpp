@@ -8,6 +8,7 @@
 namespace ab {
 
 Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activation, const Var& addend) {
+  AB_ASSERT(!addend.defined() || activation == Activation::none);
   const DType dtype = x.value().dtype();
   const Var b = cast(bias, dtype);
   const auto product = [&](Activation fused, const Var& added) {

@@ -236,7 +236,10 @@ TEST_F(CompiledPlan, SumsOfPointwise) {
   for (const Conv2dSpec& spec : {same(256, 56, 64, 256, 1), same(256, 14, 1024, 256, 1)}) {
     const CudnnConvKey key = key_of(spec, DType::bfloat16, false);
     expect_sums(key, std::size_t{16} << 20);
-    EXPECT_LE(CudnnConv(key, device_properties_from_json(kH200)).candidates(), 2u);
+    const CudnnConv conv(key, device_properties_from_json(kH200));
+    EXPECT_LE(conv.candidates(), 2u);
+    EXPECT_TRUE(conv.is_product());
+    EXPECT_EQ(conv.workspace_bytes(), 0u);
   }
 }
 

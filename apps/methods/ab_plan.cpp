@@ -116,7 +116,8 @@ MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun
   CutRanks ranks;
   for (const std::vector<LayerRank>& split : run.assumed.splits)
     ranks.splits.push_back(ranks_of_run(run.assumed, split, eligible));
-  if (options.final_model == FinalModel::factors && !run.assumed.final_r.empty())
+  const auto is_cut = [](const LayerRank& layer) { return layer.r < layer.n; };
+  if (std::ranges::any_of(run.assumed.final_r, is_cut))  // else that run was left at full rank
     ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
   return plan_ab(model, options, std::move(ranks), run);
 }

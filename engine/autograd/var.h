@@ -10,8 +10,9 @@
 // own.
 // An operation that ends with an activation, y = act(z), tells record() the way back to z, and its lambda is given the
 // gradient of z. Whoever uses y returns the gradient of y, and the engine multiplies by act'(z); or, where y's gradient
-// is a product whose epilogue can do that (ops/linear.cpp), of_z(dz). A gradient that costs no more when it is added to
-// what other uses of the input have brought is returned as onto(f): the engine calls f with that, and takes the sum.
+// is a product whose epilogue can do that (ops/linear.cpp), of_z(dz). A gradient that is best computed on top of
+// what other uses of the input have brought is returned as onto(f): the engine calls f once, with that or with nothing, and
+// takes the sum, for which f makes a tensor of its own.
 // Recording is per thread: ranks that run as threads of one process do not see each other.
 
 #include <functional>

@@ -77,7 +77,7 @@ class Backend {
   virtual ~Backend() = default;
 
   /// float32, float64, and bfloat16 and float16 (accumulated in float32). A `bias` has n values. beta = 0 where the
-  /// epilogue has a `z`.
+  /// epilogue has a `z` or an `addend`.
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                     const Epilogue& epilogue = {}) = 0;
 
@@ -99,7 +99,7 @@ class Backend {
   };
   virtual void attention_backward(const AttentionSpec&, const AttentionBackward& /*of*/, const Tensor& /*dqkv*/) {}
 
-  /// y = conv(x, w), with a `bias` of out_channels values.
+  /// y = conv(x, w), with a `bias` of out_channels values and no addend.
   virtual void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                               const Tensor& y) = 0;
   /// y = conv(x, w) with a `bias`, which may be undefined. Returns Σ y and Σ y² of every channel, [2, out_channels]

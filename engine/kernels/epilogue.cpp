@@ -9,10 +9,10 @@
 namespace ab {
 
 void apply_epilogue(const Tensor& y, const Epilogue& epilogue) {
+  epilogue.check(y);
   if (epilogue.is_identity() || y.numel() == 0) return;
   if (epilogue.grad.defined()) return activation_backward(epilogue.grad, y, y);
   const Tensor &bias = epilogue.bias, &addend = epilogue.addend, z = epilogue.before_activation(y);
-  AB_ASSERT(!addend.defined() || (epilogue.activation == Activation::none && addend.numel() == y.numel()));
   if (!bias.defined() && addend.defined()) return add_in_place(y, addend.view(y.shape()));
   if (!bias.defined()) return activation_forward(epilogue.activation, z, y);
   const std::int64_t columns = y.dim(-1), rows = y.numel() / columns;

@@ -5,6 +5,7 @@
 // libraries that cannot do it while they write.
 
 #include "engine/core/activation.h"
+#include "engine/core/check.h"
 
 namespace ab {
 
@@ -18,6 +19,12 @@ struct Epilogue {
 
   bool is_identity() const {
     return !bias.defined() && activation == Activation::none && !grad.defined() && !addend.defined();
+  }
+  /// Asserts that what excludes each other is not there together, and that an addend fits the result.
+  void check(const Tensor& result) const {
+    AB_ASSERT(!grad.defined() || (!bias.defined() && activation == Activation::none));
+    if (!addend.defined()) return;
+    AB_ASSERT(!grad.defined() && activation == Activation::none && !z.defined() && addend.numel() == result.numel());
   }
   Epilogue without_bias() const { return {.activation = activation, .z = z, .grad = grad, .addend = addend}; }
   /// Where v waits for its activation, if that is a pass of its own: in z or in the result itself.

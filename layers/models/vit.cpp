@@ -31,13 +31,13 @@ class EncoderBlock final : public Composite {
         drop_path_2_(name + ".drop_path_2", drop_path) {}
 
   Var forward(const Var& x) override {
-    const Var y = onto(x, drop_path_1_, attention_, ln_1_.forward(x));
-    return onto(y, drop_path_2_, mlp_3_, mlp_0_.forward(ln_2_.forward(y), Activation::gelu));
+    const Var y = add_branch(x, drop_path_1_, attention_, ln_1_.forward(x));
+    return add_branch(y, drop_path_2_, mlp_3_, mlp_0_.forward(ln_2_.forward(y), Activation::gelu));
   }
 
  private:
   /// x + drop_path(last(branch)), added by the last product of the branch itself unless it may be dropped.
-  template <class Last> static Var onto(const Var& x, DropPath& drop_path, Last& last, const Var& branch) {
+  template <class Last> static Var add_branch(const Var& x, DropPath& drop_path, Last& last, const Var& branch) {
     return drop_path.active() ? add(x, drop_path.forward(last.forward(branch))) : last.forward(branch, x);
   }
 

@@ -7,7 +7,7 @@
 //   FAKE_GPU_COUNT    GPUs
 //   FAKE_GPU_BYTES    memory of each, for this process
 //   FAKE_GPU_SHARED   all processes have the same GPU; otherwise each has its own
-//   FAKE_GPU_FAULT    the copy, counted from 1, with which memory goes bad: whatever waits for it, and every later call, fails
+//   FAKE_GPU_FAULT    the copy, counted from 1, with which memory goes bad: waiting for it fails, and all that works on memory or streams
 #include "tests/fake_gpu/stream.h"
 
 #include <algorithm>
@@ -81,12 +81,12 @@ void give_back(void* block) {
 }
 
 /// What every call answers; an error of a kernel or a copy stays until the process ends.
-std::atomic<cudaError_t>& context = *new std::atomic<cudaError_t>(cudaSuccess);
+std::atomic<cudaError_t>& sticky_error = *new std::atomic<cudaError_t>(cudaSuccess);
 
 void count_copy() {
   static std::atomic<std::size_t> copies = 0;
   static const std::size_t bad = number_from("FAKE_GPU_FAULT", 0);
-  if (++copies == bad) context = cudaErrorIllegalAddress;
+  if (++copies == bad) sticky_error = cudaErrorIllegalAddress;
 }
 
 Event* of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
@@ -108,40 +108,40 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetLastError() { return context; }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, context; }
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return context; }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return context; }
+cudaError_t cudaGetLastError() { return sticky_error; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, sticky_error; }
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return sticky_error; }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return sticky_error; }
 
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
   const std::size_t rank = number_from("OMPI_COMM_WORLD_RANK", number_from("RANK", 0));
   std::snprintf(id, static_cast<std::size_t>(length), "0000:%zu", std::getenv("FAKE_GPU_SHARED") ? 0 : rank);
-  return context;
+  return sticky_error;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   auto* made = new Stream;
   std::thread([made] { run(*made); }).detach();  // until the end of the process
   *stream = reinterpret_cast<cudaStream_t>(made);
-  return context;
+  return sticky_error;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return context; }
+cudaError_t cudaStreamDestroy(cudaStream_t) { return sticky_error; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   auto* waiting = reinterpret_cast<Stream*>(stream);
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return waiting->work.empty() && !waiting->busy; });
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   fake_gpu::enqueue(stream, [event = of(event), number = last_record(of(event))] { wait_for(event, number); });
-  return context;
+  return sticky_error;
 }
 
 // Events are small and few here: they are never freed, as a stream may still know them.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return *event = reinterpret_cast<cudaEvent_t>(new Event), context;
+  return *event = reinterpret_cast<cudaEvent_t>(new Event), sticky_error;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return context; }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return sticky_error; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   long number = 0;
   {
@@ -153,19 +153,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->happened = std::max(event->happened, number);
     changed.notify_all();
   });
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  return of(event)->happened == of(event)->recorded ? context.load() : cudaErrorNotReady;
+  return of(event)->happened == of(event)->recorded ? sticky_error.load() : cudaErrorNotReady;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return wait_for(of(event), last_record(of(event))), context; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return wait_for(of(event), last_record(of(event))), sticky_error;
+}
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(mutex);
   *total = number_from("FAKE_GPU_BYTES", std::size_t{1} << 34);
   *free = *total - std::min<std::size_t>(*total, taken_bytes);
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
   const std::lock_guard lock(mutex);
@@ -179,33 +181,33 @@ cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t) {
     taken_bytes += block_bytes[*block] = bytes;
   }
   std::memset(*block, 0xff, bytes);  // NaN: nothing may be read before it is written
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
   fake_gpu::enqueue(stream, [block] {
     const std::lock_guard lock(mutex);
     pool.emplace(block_bytes.at(block), block);
   });
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
   const std::lock_guard lock(mutex);
   for (const auto& [bytes, block] : pool) give_back(block);
   pool.clear();
-  return context;
+  return sticky_error;
 }
 /// Frees a block from cudaMallocAsync: waits for nothing.
 cudaError_t cudaFree(void* block) {
   const std::lock_guard lock(mutex);
-  return give_back(block), context;
+  return give_back(block), sticky_error;
 }
 /// Another thread may be capturing what it issues, and would lose that.
 cudaError_t cudaDeviceSynchronize() {
   std::fprintf(stderr, "fake CUDA: cudaDeviceSynchronize breaks the captures of other threads\n");
   std::abort();
 }
-cudaError_t cudaMallocHost(void** block, std::size_t bytes) { return *block = std::malloc(bytes), context; }
-cudaError_t cudaFreeHost(void*) { return context; }
+cudaError_t cudaMallocHost(void** block, std::size_t bytes) { return *block = std::malloc(bytes), sticky_error; }
+cudaError_t cudaFreeHost(void*) { return sticky_error; }
 /// Copies from the host are slow, so that who does not wait for one is noticed.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   fake_gpu::enqueue(stream, [=] {
@@ -213,10 +215,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     std::memcpy(to, from, bytes);
     count_copy();
   });
-  return context;
+  return sticky_error;
 }
 cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
-  return fake_gpu::enqueue(stream, [=] { std::memset(block, value, bytes); }), context;
+  return fake_gpu::enqueue(stream, [=] { std::memset(block, value, bytes); }), sticky_error;
 }
 
 }  // extern "C"

@@ -60,6 +60,7 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
 }
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {
+  AB_ASSERT(!epilogue.addend.defined() || spec.beta == 0.0f);
   const Tensor v = epilogue.before_activation(c);
   const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
   switch (c.dtype()) {

@@ -61,12 +61,12 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
                            may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
-    if (spec.is_pointwise() && !conv.has_sums(i)) return multiply_pixels(libraries, spec, x, w, epilogue, y);
+    if (conv.is_product(i)) return multiply_pixels(libraries, spec, x, w, epilogue, y);
     conv.execute(libraries.cudnn(), data, libraries.stream().workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(written, epilogue);
   };
   // A product chooses among algorithms of its own, before it is timed itself.
-  if (spec.is_pointwise() && conv.candidates() > 1 && !libraries.stream().capture()) run(0);
+  if (conv.is_product() && conv.candidates() > 1 && !libraries.stream().capture()) run(0);
   keep_fastest(conv, libraries, [&](std::size_t i) {
     run(i);
     if (sums) take_moments(y, conv.has_sums(i) ? totals : Tensor());

@@ -211,11 +211,12 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target) : out_c
   // A fused plan that does not repeat is not worth its gain: two separate steps do repeat. The run waits some three
   // seconds for a plan that cuDNN compiles, those with the gradient of an activation or with sums: one of each is enough.
   const bool one_repeats = key.choice == PlanChoice::heuristic || key.grad != Activation::none;
-  // Of a pointwise convolution with sums, one plan without them stands for the product that takes its place (conv.cpp).
-  const bool is_product = key.has_sums && key.spec.is_pointwise();
-  if (key.has_epilogue() && !is_product) try_to_add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
-  if (candidates_.empty() || key.choice == PlanChoice::timed)
-    add_plans(plain.without_epilogue(), is_product ? PlanChoice::heuristic : key.choice);
+  const bool may_be_product = key.has_sums && key.spec.is_pointwise();
+  if (may_be_product) candidates_.push_back({std::nullopt, false, false});
+  if (key.has_epilogue() && !may_be_product)
+    try_to_add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
+  if (candidates_.empty() || (key.choice == PlanChoice::timed && !may_be_product))
+    add_plans(plain.without_epilogue(), key.choice);
   if (key.has_sums && key.choice == PlanChoice::timed) try_to_add_plans(key, PlanChoice::deterministic);
   if (!candidates_.empty()) return;
 
@@ -246,7 +247,7 @@ void CudnnConv::execute(cudnnHandle_t handle, const CudnnConvData& data, void* w
                                    {kSaved, candidate.is_fused ? data.saved : nullptr},
                                    {kSums, sums},
                                    {kSumsOfSquares, sums ? sums + out_channels_ : nullptr}};
-  cuda::execute(handle, candidate.plan, operands, workspace);
+  cuda::execute(handle, *candidate.plan, operands, workspace);
 }
 
 }  // namespace ab::cuda

@@ -9,6 +9,7 @@
 // allowed.
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "engine/backend/backend.h"
@@ -77,15 +78,23 @@ class CudnnConv {
   bool is_fused(std::size_t i = 0) const { return candidates_[i].is_fused; }
   /// Whether plan i writes the sums.
   bool has_sums(std::size_t i = 0) const { return candidates_[i].has_sums; }
-  std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].plan.workspace_bytes; }
-  bool is_deterministic(std::size_t i = 0) const { return candidates_[i].plan.is_deterministic; }
+  std::size_t workspace_bytes(std::size_t i = 0) const {
+    return candidates_[i].plan ? candidates_[i].plan->workspace_bytes : 0;
+  }
+  bool is_deterministic(std::size_t i = 0) const {
+    return !candidates_[i].plan || candidates_[i].plan->is_deterministic;
+  }
 
-  /// `workspace` has workspace_bytes(i). Runs on the stream of `handle`.
+  /// Whether candidate i is not a plan of cuDNN but the matrix product that a pointwise convolution is: the first one where
+  /// the key has sums.
+  bool is_product(std::size_t i = 0) const { return !candidates_[i].plan; }
+
+  /// Not for a product. `workspace` has workspace_bytes(i). Runs on the stream of `handle`.
   void execute(cudnnHandle_t handle, const CudnnConvData& data, void* workspace, std::size_t i = 0) const;
 
  private:
   struct Candidate {
-    CudnnPlan plan;
+    std::optional<CudnnPlan> plan;
     bool is_fused, has_sums;
   };
 

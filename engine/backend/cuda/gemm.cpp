@@ -38,7 +38,7 @@ bool multiplies_as_tf32(const Tensor& c) { return c.dtype() == DType::float32 &&
 /// cuBLASLt may read and write biases in vectors.
 bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias, kBiasAlignment) == kBiasAlignment; }
 
-/// C = α op(A) op(B) + β C, or + `addend` where that is defined, and what `epilogue` adds to that. `finish(is_fused)` does
+/// C = α op(A) op(B) + (β C, or `addend` where that is defined), and what `epilogue` adds to that. `finish(is_fused)` does
 /// what remains: all of it, unless cuBLASLt has it fused.
 template <class Finish>
 void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
@@ -116,6 +116,8 @@ CudnnMatmulKey matmul_key(const GemmSpec& spec, const Tensor& a, const Tensor& b
 
 void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
           const Epilogue& epilogue) {
+  epilogue.check(c);
+  AB_ASSERT(!epilogue.addend.defined() || spec.beta == 0.0f);
   const auto separate = [&] { run_cublaslt(libraries, spec, a, b, c, epilogue); };
   if (!may_be_fused(spec, c, epilogue) || c.numel() == 0 || a.numel() == 0) return separate();
 

@@ -24,8 +24,8 @@ class TouchedPages {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
     sigemptyset(&action.sa_mask);
-    AB_ASSERT(sigaction(SIGSEGV, &action, &before_) == 0);
     current = this;
+    AB_ASSERT(sigaction(SIGSEGV, &action, &before_) == 0);
   }
   ~TouchedPages() {
     sigaction(SIGSEGV, &before_, nullptr);
@@ -37,8 +37,9 @@ class TouchedPages {
     bytes_ = bytes;
   }
 
+  /// What was touched since begin(), and closes no page.
   TouchedBytes end() {
-    TouchedBytes bytes{.launches = 1};
+    TouchedBytes bytes;
     for (std::size_t i = 0; i < count_; ++i) {
       const int how = how_[touched_[i]].exchange(0);
       if (how & kRead) bytes.read += kPageBytes;
@@ -58,7 +59,7 @@ class TouchedPages {
   static void on_fault(int, siginfo_t* info, void* context) {
     auto* const address = static_cast<std::byte*>(info->si_addr);
     if (current->holds(address) && current->open_page(address, was_write(context))) return;
-    std::signal(SIGSEGV, SIG_DFL);
+    sigaction(SIGSEGV, &current->before_, nullptr);
   }
 
   bool holds(const std::byte* address) const {
