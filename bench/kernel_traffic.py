@@ -29,6 +29,7 @@ GROUPS = [  # the first that fits
     ("activations", "Relu|Gelu|Activation"),
     ("pooling", "Pool"),
     ("bias sums", "ColumnSums|ColumnPartials"),
+    ("copies and zeros", "^(copy|zero)$"),
     ("the rest", ""),
 ]
 
