@@ -23,7 +23,7 @@ namespace ab {
 namespace {
 
 constexpr const char* kThreadName = "abtrain-loader";  // at most 15 characters, as the system shows it
-constexpr int kMaxThreads = 8;                         // each holds a batch, 77 MB for 128 images of ImageNet
+constexpr int kMaxThreads = 32;                        // each holds a batch, 77 MB for 128 images of ImageNet
 constexpr std::chrono::seconds kFarewell{3};           // for an image under way when a loader ends
 
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
