@@ -38,14 +38,17 @@ std::vector<MemoryRow> memory_rows(const AbSizes& sizes, const AbOptions& option
 MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, Factor factor,
                               int split, bool alternates) {
   MemoryUse use = memory_of_no_method(sizes.dense, run);
+  const auto groups = make_groups(run.world_size, options.group_size, options.sync == SyncMode::only_b);
+  const bool exchanges = std::ranges::any_of(groups, [](const RankGroup& group) { return group.size > 1; });
   for (std::size_t i = 0; i < sizes.dense.params.size(); ++i) {
     const ModelSizes::Parameter& p = sizes.dense.params[i];
-    std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, exchanged = trained, with_state = trained;
+    std::int64_t held = p.elements, trained = p.trainable ? p.elements : 0, with_state = trained;
+    bool exchanged = exchanges;
     if (const auto weight = sizes.owner[i]) {
       const std::int64_t r = sizes.r(*weight, split);
       held = sizes.factor_elements(*weight, Factor::a, r) + sizes.factor_elements(*weight, Factor::b, r);
       trained = with_state = sizes.factor_elements(*weight, factor, r);
-      exchanged = options.gradient_scope == GradientScope::group ? trained : 0;
+      exchanged = exchanges && options.gradient_scope == GradientScope::group;
       if (options.moments == MomentCarry::truncate) with_state = p.elements + (alternates ? held : trained);
       if (options.rest == Rest::keep) use.kept += kFloatBytes * p.elements;
       // The split's U, sigma and V; the frozen factor is one of them (Gauge::orthonormal).
@@ -53,7 +56,7 @@ MemoryUse memory_with_factors(const AbSizes& sizes, const AbOptions& options, co
     }
     use.weights += kFloatBytes * held;
     use.gradients += kFloatBytes * trained;
-    use.buckets += bucket_memory(kFloatBytes * exchanged, run.gradients.dtype);
+    if (exchanged) use.buckets += bucket_memory(kFloatBytes * trained, run.gradients.dtype);
     use.optimizer += kFloatBytes * run.moments_per_parameter * with_state;
   }
   return use;

@@ -85,7 +85,9 @@ void declare_ranks(std::vector<Setting>& all) {
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks").may_change = true;
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
-  s.number("bucket_mb", &T::bucket_mb, 0, 1024, "gradients are reduced in buckets of this many MiB").above_low = true;
+  s.number("bucket_mb", &T::bucket_mb, 0, 1024,
+           "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs, where each "
+           "costs more");
   s.choice("comm_dtype", &T::comm_dtype,
            {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
            "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "

@@ -79,7 +79,7 @@ void choose_method(TrainConfig& config, const std::string& name);
 std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,
                                             const LrSchedule& schedule);
 
-/// How the gradients of a run travel.
+/// How the gradients of a run travel. On GPUs by larger buckets: starting a collective takes longer there, and sending less.
 GradientWire gradient_wire(const TrainConfig& config);
 /// `model` for methods that replicate it; `synchronised`: batch norms take their statistics over all ranks.
 Replica replica_of(Layer& model, bool synchronised);

@@ -49,7 +49,7 @@ struct TrainConfig {
   int threads = 0;                  ///< per rank; 0: cores / ranks
   std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
   SyncBn sync_bn = SyncBn::off;     ///< who shares batch-norm statistics
-  double bucket_mb = 4.0;           ///< gradients are reduced in buckets of this size
+  double bucket_mb = 0;             ///< gradients are reduced in buckets of this size; 0: gradient_wire() chooses
   DType comm_dtype = DType::float32;         ///< of gradients on the wire: float32, bfloat16 or float16
   AllReduce all_reduce = AllReduce::direct;  ///< how all-reduces travel (engine/comm/route.h)
   std::string network;             ///< what collectives travel over, in words (network_shape.h); empty: as it is

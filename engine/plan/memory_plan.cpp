@@ -24,7 +24,7 @@ MemoryUse memory_at_full_rank(const ModelSizes& sizes, const PlannedRun& run) {
     use.weights += kFloatBytes * p.elements;
     if (p.trainable) use.gradients += kFloatBytes * p.elements;
   }
-  use.buckets = bucket_memory(use.gradients, run.gradients.dtype);
+  if (run.world_size > 1) use.buckets = bucket_memory(use.gradients, run.gradients.dtype);
   use.optimizer = run.moments_per_parameter * use.gradients;
   return use;
 }

@@ -58,7 +58,7 @@ void CompressedGradients::finish_rest() {
 }
 
 void CompressedGradients::check_buckets(const GradientBuckets& buckets) const {
-  for (std::size_t i = 0; i < buckets.bucket_count(); ++i) check_.add(buckets.bucket(i));
+  for (const Tensor& result : buckets.results()) check_.add(result);
 }
 
 void CompressedGradients::reduce(const Tensor& payload, ReduceOp op) {

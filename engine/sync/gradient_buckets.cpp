@@ -50,14 +50,18 @@ GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, Redu
     : comm_(comm), op_(op) {
   AB_CHECK(wire.dtype == DType::float32 || wire.dtype == DType::bfloat16 || wire.dtype == DType::float16,
            "gradients travel as float32, bfloat16 or float16, not {}", name_of(wire.dtype));
+  for (const BucketItem& item : items)
+    AB_CHECK(item.param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
+             item.param->name, name_of(item.param->value.value().dtype()));
+  if (comm.size() == 1) {
+    for (const BucketItem& item : items)
+      if (item.is_whole_gradient()) staying_.push_back(item.param);
+    std::erase_if(items, [](const BucketItem& item) { return item.is_whole_gradient(); });
+  }
   std::ranges::reverse(items);
   std::vector<std::int64_t> bytes;
-  for (const BucketItem& item : items) {
-    const Tensor& value = item.param->value.value();
-    AB_CHECK(value.dtype() == DType::float32, "gradient buckets: {} is {}, not float32", item.param->name,
-             name_of(value.dtype()));
-    bytes.push_back(value.numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
-  }
+  for (const BucketItem& item : items)
+    bytes.push_back(item.param->numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, wire.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -122,11 +126,16 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
 }
 
 void GradientBuckets::start_full_buckets() {
+  if (comm_.size() == 1) return;
   for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
     buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
 }
 
 void GradientBuckets::finish() {
+  for (Param* const param : staying_) {
+    Var& value = param->value;
+    if (!value.grad().defined()) value.set_grad(Tensor::zeros(value.shape(), DType::float32, value.value().device()));
+  }
   for (Bucket& bucket : buckets_)
     for (Entry& entry : bucket.entries)
       if (!entry.packed) pack(bucket, entry);
@@ -143,6 +152,13 @@ void GradientBuckets::finish() {
     }
   }
   next_ = 0;
+}
+
+std::vector<Tensor> GradientBuckets::results() const {
+  std::vector<Tensor> all;
+  for (const Bucket& bucket : buckets_) all.push_back(bucket.result);
+  for (const Param* const param : staying_) all.push_back(param->value.grad());
+  return all;
 }
 
 }  // namespace ab

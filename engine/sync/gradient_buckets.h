@@ -6,6 +6,8 @@
 // (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
 // full early waits for its predecessors, so ranks whose backward runs in another order still agree.
 //
+// A rank alone sends nothing: its gradients stay where backward left them, and nothing is rounded or counted.
+//
 // Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
 // and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
 //
@@ -43,6 +45,8 @@ struct BucketItem {
   std::function<void(const Tensor& gradient, const Tensor& place)> pack{};
   /// Takes the reduced place back; empty: it becomes the gradient.
   std::function<void(const Tensor& place)> unpack{};
+
+  bool is_whole_gradient() const { return !pack && !unpack; }
 };
 
 class GradientBuckets {
@@ -66,12 +70,13 @@ class GradientBuckets {
   void take_hooks();
 
   /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
-  /// none on this rank counted as zeros. The gradients are views of the buckets: they hold until the next backward.
+  /// none on this rank counted as zeros. Among ranks the gradients are views of the buckets: they hold until the next
+  /// backward.
   void finish();
 
   std::size_t bucket_count() const { return buckets_.size(); }
-  /// The flat tensor of one bucket, which holds its gradients after finish().
-  const Tensor& bucket(std::size_t i) const { return buckets_[i].result; }
+  /// All that finish() has left: the flat tensors of the buckets, and the gradients of a rank alone.
+  std::vector<Tensor> results() const;
 
  private:
   struct Entry {
@@ -97,6 +102,7 @@ class GradientBuckets {
   Comm& comm_;
   ReduceOp op_;
   std::vector<Bucket> buckets_;
+  std::vector<Param*> staying_;  // whose gradients enter no bucket
   bool exchange_ = true;
   std::size_t next_ = 0;  // the first bucket that has not been started
 };

@@ -2,6 +2,7 @@
 #include "engine/device/cuda/memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,29 @@
 #include "engine/device/device.h"
 
 namespace ab::cuda {
+
+namespace {
+
+void let_streams_wait(cudaMemPool_t pool, bool wait) {
+  int value = wait ? 1 : 0;
+  AB_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &value));
+}
+
+}  // namespace
+
+cudaMemPool_t CudaMemory::pool() const {
+  cudaMemPool_t pool = nullptr;
+  AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index_));
+  return pool;
+}
+
+void CudaMemory::prepare_pool() {
+  std::call_once(pool_is_prepared_, [this] {
+    auto keep_all = std::numeric_limits<std::uint64_t>::max();
+    AB_CUDA(cudaMemPoolSetAttribute(pool(), cudaMemPoolAttrReleaseThreshold, &keep_all));
+    let_streams_wait(pool(), false);
+  });
+}
 
 void* CudaMemory::allocate(std::size_t bytes) {
   ThreadStream& stream = ThreadStream::current(device_index_);
@@ -49,15 +73,15 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
 }
 
 /// The pool keeps what was released in pieces of the sizes that were asked for, and some of that for work which is
-/// still under way: gives the system back all that this thread has released. False inside a capture, which may not wait.
+/// still under way: gives the system back all that this thread has released, and lets streams wait for each other's
+/// blocks from now on. False inside a capture, which may not wait.
 bool CudaMemory::trim_pool(cudaStream_t stream) {
   const ThreadStream& own = ThreadStream::current(device_index_);
   if (own.capture()) return false;
   (void)cudaGetLastError();  // the failure is answered here
-  cudaMemPool_t pool = nullptr;
-  AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index_));
   for (const cudaStream_t releasing : {own.handle(), stream}) AB_CUDA(cudaStreamSynchronize(releasing));
-  AB_CUDA(cudaMemPoolTrimTo(pool, 0));
+  AB_CUDA(cudaMemPoolTrimTo(pool(), 0));
+  let_streams_wait(pool(), true);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <mutex>
 
 #include "engine/core/memory.h"
 
@@ -28,15 +29,21 @@ class CudaMemory final : public Memory {
   void restart_peak() override { peak_bytes_ = live_bytes_.load(); }
   std::int64_t available() const override;
 
+  /// Called by whoever is about to use the device; the first time, the pool is told to keep what is released, and not to
+  /// let a stream wait for another because that has released a block which suits it.
+  void prepare_pool();
+
   /// allocate and release in the order of a given stream. Where memory runs out, what the pool keeps is given back
   /// first.
   void* allocate_on(cudaStream_t stream, std::size_t bytes);
   void release_on(cudaStream_t stream, void* block, std::size_t bytes) noexcept;
 
  private:
+  cudaMemPool_t pool() const;
   bool trim_pool(cudaStream_t stream);
 
   int device_index_;
+  std::once_flag pool_is_prepared_;
   std::atomic<std::int64_t> live_bytes_{0}, peak_bytes_{0};
 };
 

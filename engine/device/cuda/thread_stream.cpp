@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/cuda/thread_stream.h"
 
-#include <limits>
 #include <vector>
 
 #include "engine/device/cuda/check.h"
@@ -48,12 +47,7 @@ ThreadStream* ThreadStream::current_if_alive(int device_index) noexcept {
 
 ThreadStream::ThreadStream(int device_index) : device_index_(device_index), stream_(make_stream()) {
   AB_CUDA(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_index));
-
-  // Released blocks stay in the pool: giving them back to the system at every synchronisation would be slow.
-  cudaMemPool_t pool = nullptr;
-  AB_CUDA(cudaDeviceGetDefaultMemPool(&pool, device_index));
-  auto keep_all = std::numeric_limits<std::uint64_t>::max();
-  AB_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+  device_memory(device_index).prepare_pool();
 }
 
 ThreadStream::~ThreadStream() {
