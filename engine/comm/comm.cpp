@@ -103,6 +103,11 @@ Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
   return waiting(do_all_reduce(reached, op), reached, tensor);
 }
 
+void Comm::all_reduce_alone(std::int64_t bytes) {
+  AB_ASSERT(size_ == 1);
+  count(Collective::all_reduce, static_cast<std::size_t>(bytes));
+}
+
 Request Comm::reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op) {
   check_reducible(Collective::reduce_scatter, in, op);
   check_tensor(Collective::reduce_scatter, out);

@@ -110,7 +110,6 @@ void TrafficCounter::steps(const std::string& phase, const StepCount& done, cons
 void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount& done,
                                       std::vector<std::int64_t> bucket_bytes, const RingMembers& members) {
   if (done.steps == 0) return;
-  if (members.ranks.size() == 1) bucket_bytes.clear();  // GradientBuckets sends none
   set_phase(phase);
   PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks),
                        std::move(bucket_bytes)};

@@ -50,18 +50,14 @@ GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, Redu
     : comm_(comm), op_(op) {
   AB_CHECK(wire.dtype == DType::float32 || wire.dtype == DType::bfloat16 || wire.dtype == DType::float16,
            "gradients travel as float32, bfloat16 or float16, not {}", name_of(wire.dtype));
-  for (const BucketItem& item : items)
-    AB_CHECK(item.param->value.value().dtype() == DType::float32, "gradient buckets: {} is {}, not float32",
-             item.param->name, name_of(item.param->value.value().dtype()));
-  if (comm.size() == 1) {
-    for (const BucketItem& item : items)
-      if (item.is_whole_gradient()) staying_.push_back(item.param);
-    std::erase_if(items, [](const BucketItem& item) { return item.is_whole_gradient(); });
-  }
   std::ranges::reverse(items);
   std::vector<std::int64_t> bytes;
-  for (const BucketItem& item : items)
-    bytes.push_back(item.param->numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
+  for (const BucketItem& item : items) {
+    const Tensor& value = item.param->value.value();
+    AB_CHECK(value.dtype() == DType::float32, "gradient buckets: {} is {}, not float32", item.param->name,
+             name_of(value.dtype()));
+    bytes.push_back(value.numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
+  }
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, wire.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return items.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -85,16 +81,24 @@ GradientBuckets::~GradientBuckets() {
 
 void GradientBuckets::add_bucket(std::vector<BucketItem> items, DType wire) {
   Bucket& bucket = buckets_.emplace_back();
+  const auto stays = [this](const BucketItem& item) { return comm_.size() == 1 && item.is_gradient(); };
   std::int64_t elements = 0;
-  for (const BucketItem& item : items) elements += item.elements;
+  for (const BucketItem& item : items) {
+    bucket.bytes += item.elements * static_cast<std::int64_t>(size_of(wire));
+    if (!stays(item)) elements += item.elements;
+  }
   bucket.result = Tensor(Shape{elements}, DType::float32, items.front().param->value.value().device());
   bucket.sent = wire == DType::float32 ? bucket.result : Tensor(Shape{elements}, wire, bucket.result.device());
   sort_by_places(items);
   std::int64_t begin = 0;
   for (BucketItem& item : items) {
-    const std::int64_t end = begin + item.elements;
-    const Var hooked = item.param->value;
-    bucket.entries.push_back({std::move(item), hooked, bucket.result.slice(begin, end), bucket.sent.slice(begin, end)});
+    Entry& entry = bucket.entries.emplace_back();
+    entry.item = std::move(item);
+    entry.hooked = entry.item.param->value;
+    if (stays(entry.item)) continue;
+    const std::int64_t end = begin + entry.item.elements;
+    entry.place = bucket.result.slice(begin, end);
+    entry.sent = bucket.sent.slice(begin, end);
     begin = end;
   }
 }
@@ -115,27 +119,22 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
     item.pack(grad, entry.place);
     cast_into(entry.sent, entry.place);
   } else {
-    AB_CHECK(item.param->numel() == entry.place.numel(),
-             "{} changed its shape to {} after its gradient bucket was laid out", item.param->name,
-             item.param->value.shape().str());
-    if (grad.defined()) cast_into(entry.sent, grad);
-    else entry.sent.set_zero();
+    AB_CHECK(item.param->numel() == item.elements, "{} changed its shape to {} after its gradient bucket was laid out",
+             item.param->name, item.param->value.shape().str());
+    if (entry.sent.defined() && grad.defined()) cast_into(entry.sent, grad);
+    else if (entry.sent.defined()) entry.sent.set_zero();
   }
   entry.packed = true;
   ++bucket.packed;
 }
 
 void GradientBuckets::start_full_buckets() {
-  if (comm_.size() == 1) return;
   for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
-    buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
+    if (comm_.size() == 1) comm_.all_reduce_alone(buckets_[next_].bytes);
+    else buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
 }
 
 void GradientBuckets::finish() {
-  for (Param* const param : staying_) {
-    Var& value = param->value;
-    if (!value.grad().defined()) value.set_grad(Tensor::zeros(value.shape(), DType::float32, value.value().device()));
-  }
   for (Bucket& bucket : buckets_)
     for (Entry& entry : bucket.entries)
       if (!entry.packed) pack(bucket, entry);
@@ -145,19 +144,28 @@ void GradientBuckets::finish() {
     cast_into(bucket.result, bucket.sent);
     bucket.packed = 0;
     for (Entry& entry : bucket.entries) {
-      Var& value = entry.item.param->value;
-      if (entry.item.unpack) entry.item.unpack(entry.place);
-      else value.set_grad(entry.place.view(value.shape()));
+      unpack(entry);
       entry.packed = false;
     }
   }
   next_ = 0;
 }
 
+void GradientBuckets::unpack(Entry& entry) {
+  Var& value = entry.item.param->value;
+  if (entry.item.unpack) entry.item.unpack(entry.place);
+  else if (entry.place.defined()) value.set_grad(entry.place.view(value.shape()));
+  else if (!value.grad().defined())
+    value.set_grad(Tensor::zeros(value.shape(), DType::float32, value.value().device()));
+}
+
 std::vector<Tensor> GradientBuckets::results() const {
   std::vector<Tensor> all;
-  for (const Bucket& bucket : buckets_) all.push_back(bucket.result);
-  for (const Param* const param : staying_) all.push_back(param->value.grad());
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.result.numel() > 0) all.push_back(bucket.result);
+    for (const Entry& entry : bucket.entries)
+      if (!entry.place.defined()) all.push_back(entry.item.param->value.grad());
+  }
   return all;
 }
 

@@ -6,7 +6,7 @@
 // (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
 // full early waits for its predecessors, so ranks whose backward runs in another order still agree.
 //
-// A rank alone sends nothing: its gradients stay where backward left them, and nothing is rounded or counted.
+// A rank alone sends nothing: its gradients stay where backward left them, and nothing is rounded.
 //
 // Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
 // and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
@@ -46,7 +46,7 @@ struct BucketItem {
   /// Takes the reduced place back; empty: it becomes the gradient.
   std::function<void(const Tensor& place)> unpack{};
 
-  bool is_whole_gradient() const { return !pack && !unpack; }
+  bool is_gradient() const { return !pack && !unpack; }
 };
 
 class GradientBuckets {
@@ -75,14 +75,14 @@ class GradientBuckets {
   void finish();
 
   std::size_t bucket_count() const { return buckets_.size(); }
-  /// All that finish() has left: the flat tensors of the buckets, and the gradients of a rank alone.
+  /// All that finish() has left: the flat tensors of the buckets, and the gradients that a rank alone has kept.
   std::vector<Tensor> results() const;
 
  private:
   struct Entry {
     BucketItem item;
     Var hooked;    // the leaf that carries our hook, even if the parameter is given another
-    Tensor place;  // its part of the bucket's result
+    Tensor place;  // its part of the bucket's result; none if the gradient stays where it is
     Tensor sent;   // its part of what travels
     bool packed = false;
   };
@@ -90,6 +90,7 @@ class GradientBuckets {
     std::vector<Entry> entries;
     Tensor sent;
     Tensor result;  // float32; `sent` itself when that is
+    std::int64_t bytes = 0;
     std::size_t packed = 0;
     Request request;
   };
@@ -97,12 +98,12 @@ class GradientBuckets {
   void add_bucket(std::vector<BucketItem> items, DType wire);
   void on_grad_ready(Bucket& bucket, Entry& entry);
   void pack(Bucket& bucket, Entry& entry);
+  void unpack(Entry& entry);
   void start_full_buckets();
 
   Comm& comm_;
   ReduceOp op_;
   std::vector<Bucket> buckets_;
-  std::vector<Param*> staying_;  // whose gradients enter no bucket
   bool exchange_ = true;
   std::size_t next_ = 0;  // the first bucket that has not been started
 };
