@@ -293,6 +293,11 @@ TEST(LossRanks, AShareIsOfEveryWeightByItself) {
       << "no less than 8; 18 are not smaller";
   EXPECT_EQ(ranks_by_share(weights, 0.5, {}), (std::vector<std::int64_t>{8, 10}));
   EXPECT_EQ(ranks_by_share(weights, 0.5, {.multiple = 4}), (std::vector<std::int64_t>{8, 12}));
+  std::vector<double> one(320, 0.0);
+  one[0] = 1;
+  const std::vector<CutWeight> large{{320, 4000, 1, one}};
+  EXPECT_EQ(ranks_by_share(large, 0.9, {}), std::vector<std::int64_t>{20}) << "n/16";
+  EXPECT_EQ(ranks_by_budget(large, 0.04, {}), std::vector<std::int64_t>{8}) << "a budget may ask for less";
 }
 
 /// What ranks cost, as the header says it.
