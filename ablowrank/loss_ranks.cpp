@@ -47,7 +47,7 @@ std::int64_t best_rank(const CutWeight& w, const Prices& prices, double mu, cons
 }  // namespace
 
 std::int64_t RankRounding::apply(std::int64_t r, std::int64_t n) const {
-  r = std::max<std::int64_t>(r, 8);
+  r = std::max<std::int64_t>(r, 1);
   r = (r + multiple - 1) / multiple * multiple;
   return std::min(r, n);
 }
@@ -60,7 +60,7 @@ std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, dou
     double held = 0;
     std::int64_t r = 0;
     while (r < w.n() && held < share * total) held += w.increases[static_cast<std::size_t>(r++)];
-    ranks.push_back(r_or_dense(w, rounding.apply(std::max(r, w.n() / 16), w.n())));
+    ranks.push_back(r_or_dense(w, rounding.apply(std::max({r, std::int64_t{8}, w.n() / 16}), w.n())));
   }
   return ranks;
 }

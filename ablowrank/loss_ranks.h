@@ -19,14 +19,14 @@ struct CutWeight {
   std::int64_t n() const { return out < in ? out : in; }
 };
 
-/// No r falls below 8, and all are rounded up to a multiple of `multiple`.
+/// Every r is rounded up to a multiple of `multiple`, and is at least 1.
 struct RankRounding {
   std::int64_t multiple = 1;
   std::int64_t apply(std::int64_t r, std::int64_t n) const;
   bool operator==(const RankRounding&) const = default;
 };
 
-/// For every weight by itself, the fewest directions that hold `share` of the sum of its increases, no fewer than n/16.
+/// For every weight by itself, the fewest directions that hold `share` of the sum of its increases, no fewer than max(8, n/16).
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding);
 
