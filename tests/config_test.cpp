@@ -12,6 +12,7 @@
 #include "apps/config/config.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
+#include "apps/methods/local.h"
 #include "apps/methods/powersgd.h"
 #include "apps/settings/nearest_name.h"
 #include "apps/train/build_run.h"
@@ -265,6 +266,13 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "groups"}}, "")), ab_preset("groups"));
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "groups"}}, "")), ab_preset("paper"));
   EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "both"}}, "")), AbSettings{});
+  const TrainConfig nodes = from_toml("method = \"ab\"\n", {{"ab.preset", "nodes"}, {"ab.cut_at", "0.5"}});
+  EXPECT_EQ(ab_settings(nodes).train, TrainedFactors::both);
+  EXPECT_EQ(ab_settings(nodes).low_rank_method, "local");
+  EXPECT_EQ(local_settings(nodes).node_size, 0);
+  EXPECT_EQ(nodes.comm_dtype, DType::bfloat16);
+  const std::vector<FlagValue> alone{{"ab.preset", "nodes"}, {"local.node_size", "1"}};
+  EXPECT_EQ(local_settings(from_toml("method = \"ab\"\n", alone)).node_size, 1);
   // What goes with it, as long as nobody says otherwise.
   const auto wire = [&](const std::string& file, const std::vector<FlagValue>& flags) {
     return from_toml("method = \"ab\"\n" + file, flags).comm_dtype;
@@ -280,6 +288,8 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   for (const std::vector<FlagValue>& flags : {std::vector<FlagValue>{},
                                               {{"ab.preset", "groups"}},
                                               {{"ab.preset", "paper"}},
+                                              {{"ab.preset", "nodes"}},
+                                              {{"ab.preset", "nodes"}, {"local.node_size", "2"}},
                                               {{"powersgd.ratio", "0"}},
                                               {{"ab.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
                                               {{"ab.low_rank_method", "acpsgd"}, {"acpsgd.rank", "3"}},

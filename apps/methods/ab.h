@@ -39,7 +39,8 @@ struct AbSettings : AbOptions {
 inline AbSettings& ab_settings(TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 inline const AbSettings& ab_settings(const TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 
-/// Starting points: "default" trains both factors; "groups" trains A or B by group as the paper does, with our own settings;
+/// Starting points: "default" trains both factors, "nodes" too, with gradients averaged inside nodes and weights, then factors,
+/// between them every few steps; "groups" trains A or B by group as the paper does, with our own settings;
 /// "paper" (VGG16 on CIFAR-10), and one name for each experiment on ImageNet, are what the authors of arXiv 2405.01067
 /// released with their code (github.com/Helmholtz-AI-Energy/AB-Training, April 2024).
 const std::vector<std::string>& ab_preset_names();
@@ -48,7 +49,7 @@ const std::vector<std::string>& ab_preset_names();
 AbSettings ab_preset(const std::string& name);
 
 /// The same in a run: a preset, and where the method is AB-training what else goes with it. Both factors come with 16-bit
-/// gradients, and with PowerSGD at a quarter of the full rank.
+/// gradients, with PowerSGD at a quarter of the full rank, and "nodes" with nodes as --ranks-per-node has them.
 void start_ab_from(const std::string& preset, TrainConfig& config);
 void declare_ab(std::vector<Setting>& settings);
 

@@ -3,6 +3,7 @@
 // The settings of AB-training, and the presets that they start from.
 #include "apps/methods/ab.h"
 
+#include "apps/methods/local.h"
 #include "apps/methods/method.h"
 #include "apps/methods/powersgd.h"
 
@@ -60,8 +61,9 @@ void declare_start(const Section<AbSettings>& s) {
   Setting& preset = s.name(
       "preset", &AbSettings::preset, ab_preset_names(),
       "where the other ab settings start from: both factors on all ranks, which also brings --comm-dtype bf16, "
-      "--powersgd.ratio 0.25 and --powersgd.min-rate 1.5; or the paper's groups, as we choose or as an experiment that "
-      "the authors released; 'paper' is VGG16 on CIFAR-10, and this list tells where it differs from the default");
+      "--powersgd.ratio 0.25 and --powersgd.min-rate 1.5; 'nodes': kept together by method local with --local.node-size 0, "
+      "for fast links inside nodes; or the paper's groups, as we choose or as an experiment that the authors released; "
+      "'paper' is VGG16 on CIFAR-10, and this list tells where it differs from the default");
   preset.set = [](TrainConfig& config, const Value& name) { start_ab_from(std::get<std::string>(name), config); };
   preset.brings_defaults = true;
   preset.shown_word = "paper";
@@ -159,7 +161,7 @@ void declare_ab(std::vector<Setting>& settings) {
 
 const std::vector<std::string>& ab_preset_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all{"default", "groups"};
+    std::vector<std::string> all{"default", "nodes", "groups"};
     for (const ReleasedExperiment& experiment : kReleased) all.push_back(experiment.name);
     return all;
   }();
@@ -169,7 +171,8 @@ const std::vector<std::string>& ab_preset_names() {
 AbSettings ab_preset(const std::string& name) {
   AbSettings ab;
   ab.preset = name;
-  if (name == "default") return ab;
+  if (name == "nodes") ab.full_rank_method = ab.low_rank_method = "local";
+  if (name == "default" || name == "nodes") return ab;
   ab.train = TrainedFactors::groups;
   ab.rank_policy.loss_share = RankPolicy{}.loss_share;
   ab.full_rank_method = ab.low_rank_method = kBaseline;
@@ -199,6 +202,8 @@ void start_ab_from(const std::string& preset, TrainConfig& config) {
   config.comm_dtype = both ? DType::bfloat16 : TrainConfig{}.comm_dtype;
   PowerSgdSettings& powersgd = powersgd_settings(config) = {};
   if (both) powersgd.ratio = 0.25, powersgd.min_rate = 1.5;  // square gradients shrink to half
+  LocalSettings& local = local_settings(config) = {};
+  if (preset == "nodes") local.node_size = 0;
 }
 
 std::int64_t rank_multiple(const TrainConfig& config) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Local training: parameters averaged at the end of every round (engine/sync/local.h).
-#include "engine/sync/local.h"
+#include "apps/methods/local.h"
 
 #include "apps/methods/method.h"
 #include "apps/methods/nodes.h"
@@ -12,14 +12,6 @@ namespace ab {
 namespace {
 
 constexpr const char* kName = "local";
-
-struct LocalSettings : LocalOptions {
-  std::string preset = "default";
-
-  bool operator==(const LocalSettings&) const = default;
-};
-
-const LocalSettings& settings_of(const TrainConfig& config) { return config.method_options.of<LocalSettings>(); }
 
 LocalSettings qsr_vit_b() {
   LocalSettings local;
@@ -46,16 +38,16 @@ void declare(std::vector<Setting>& settings) {
 }
 
 NodeLayout layout_of(const TrainConfig& config, int world_size) {
-  return node_layout(config, settings_of(config).node_size, world_size);
+  return node_layout(config, local_settings(config).node_size, world_size);
 }
 
 void check(const TrainConfig& config, Layer&, int world_size) {
-  check_node_size(kName, settings_of(config).node_size, world_size);
+  check_node_size(kName, local_settings(config).node_size, world_size);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
                                       const LrSchedule& schedule) {
-  LocalOptions options = settings_of(config);
+  LocalOptions options = local_settings(config);
   options.node_size = layout_of(config, world.size()).node_size;
   // Ranks that do not share gradients share batch norms with all or with none.
   if (config.sync_bn == SyncBn::group && options.node_size == 1) replica.batch_norms.clear();
@@ -82,7 +74,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const NodeLayout layout = layout_of(config, run.world_size);
   const bool in_nodes = layout.node_size > 1;
   const ModelSizes sizes = sizes_of(model);
-  const Rounds rounds(settings_of(config), run);
+  const Rounds rounds(local_settings(config), run);
   MethodPlan plan{.traffic = plan_for_nodes(run, layout), .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage}};
   for (RankClass& ranks : plan.traffic.classes) {
     TrafficCounter counter(run, plan.traffic, ranks);
