@@ -260,7 +260,7 @@ TEST_F(DeviceTest, TransitionsAndEvaluationsFindNoMemoryKeptForAGraph) {
 }
 
 TEST_F(DeviceTest, TheProgramSaysThatAGraphKeepsMemory) {
-  const std::string memory = "env AB_EMULATED_GPU_BYTES=35000000";
+  const std::string memory = "env AB_EMULATED_GPU_BYTES=32000000";
   EXPECT_EQ(run(tiny_train("plain", "--device cuda --cuda-graph off"), memory).exit_code, 0);
   const testing::Outcome graph = run(tiny_train("graph", "--device cuda --cuda-graph on"), memory);
   EXPECT_EQ(graph.exit_code, 6) << graph.err;
