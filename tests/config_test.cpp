@@ -273,6 +273,8 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(nodes.comm_dtype, DType::bfloat16);
   const std::vector<FlagValue> alone{{"ab.preset", "nodes"}, {"local.node_size", "1"}};
   EXPECT_EQ(local_settings(from_toml("method = \"ab\"\n", alone)).node_size, 1);
+  // Begun when buckets had to be given.
+  EXPECT_NO_THROW(check_resumable(from_toml("bucket_mb = 4.0\n"), from_toml("")));
   // What goes with it, as long as nobody says otherwise.
   const auto wire = [&](const std::string& file, const std::vector<FlagValue>& flags) {
     return from_toml("method = \"ab\"\n" + file, flags).comm_dtype;

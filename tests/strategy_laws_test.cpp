@@ -327,10 +327,8 @@ TEST(AbTraining, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
 
 // Gradients averaged within nodes, weights and factors across them now and then.
 TEST(AbTraining, ByLocalAveragingOfNodesPlansWhatItSends) {
-  TrainConfig config = small_run(find_method("ab"),
-                                 "cut_at = [0.4]\nrank_policy = \"ratio\"\nfull_rank_method = \"local\"\n"
-                                 "low_rank_method = \"local\"\n[local]\nnode_size = 0",
-                                 1);
+  TrainConfig config = small_run(find_method("ab"), "preset = \"nodes\"\ncut_at = [0.4]\nrank_policy = \"ratio\"", 1);
+  EXPECT_THROW(plan_run(config, {.world_size = 4}), Error) << "which nodes?";
   config.ranks_per_node = 2;
   const Outcome outcome = train_on_threads(config, 4);
   expect_one_finite_model(outcome);

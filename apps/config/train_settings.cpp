@@ -86,8 +86,8 @@ void declare_ranks(std::vector<Setting>& all) {
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024,
-           "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs, where each "
-           "costs more");
+           "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs")
+      .may_change = true;  // runs that were begun before it could be 0 have 4
   s.choice("comm_dtype", &T::comm_dtype,
            {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
            "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "

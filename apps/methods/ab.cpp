@@ -8,7 +8,9 @@
 #include "ablowrank/ab_strategy.h"
 #include "ablowrank/both_strategy.h"
 #include "ablowrank/split.h"
+#include "apps/methods/local.h"
 #include "apps/methods/method.h"
+#include "apps/methods/nodes.h"
 #include "apps/settings/nearest_name.h"
 
 namespace ab {
@@ -37,6 +39,10 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   if (options.train == TrainedFactors::both) {
     for (const Method* method : {&full_rank_method(config), &low_rank_method(config)})
       if (method->check) method->check(config, model, world_size);
+    const bool wants_nodes = ab_settings(config).preset == "nodes" && world_size > 1;
+    AB_CHECK(!wants_nodes || node_layout(config, local_settings(config).node_size, world_size).node_size > 1,
+             "--ab.preset nodes finds one rank on each node; say how many there are with --ranks-per-node or "
+             "--local.node-size");
     AB_CHECK(
         !full_rank_method(config).drifts || low_rank_method(config).drifts,
         "--ab.full-rank-method {} leaves every rank with optimizer state of its own, with which {} cannot go on; give "

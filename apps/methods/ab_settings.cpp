@@ -62,7 +62,7 @@ void declare_start(const Section<AbSettings>& s) {
       "preset", &AbSettings::preset, ab_preset_names(),
       "where the other ab settings start from: both factors on all ranks, which also brings --comm-dtype bf16, "
       "--powersgd.ratio 0.25 and --powersgd.min-rate 1.5; 'nodes': kept together by method local with --local.node-size 0, "
-      "for fast links inside nodes; or the paper's groups, as we choose or as an experiment that the authors released; "
+      "for fast links inside nodes, which --ranks-per-node tells; or the paper's groups, as we choose or as an experiment that the authors released; "
       "'paper' is VGG16 on CIFAR-10, and this list tells where it differs from the default");
   preset.set = [](TrainConfig& config, const Value& name) { start_ab_from(std::get<std::string>(name), config); };
   preset.brings_defaults = true;

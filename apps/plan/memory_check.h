@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Whether a run fits in memory, before it starts: what its plan counts, and the activations of a training batch, which are
-// measured. Validation, the data set and what libraries keep are not counted.
+// measured. Validation, the data set and what libraries keep are not counted, nor the gradients that a CUDA graph keeps beside
+// the sum of several micro-batches.
 
 #include "apps/settings/train_config.h"
 #include "data/dataset.h"

@@ -103,7 +103,7 @@ Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
   return waiting(do_all_reduce(reached, op), reached, tensor);
 }
 
-void Comm::all_reduce_alone(std::int64_t bytes) {
+void Comm::count_all_reduce_alone(std::int64_t bytes) {
   AB_ASSERT(size_ == 1);
   count(Collective::all_reduce, static_cast<std::size_t>(bytes));
 }

@@ -76,8 +76,8 @@ class Comm {
   /// The same, started without waiting for peers, so that computation may go on meanwhile.
   Request broadcast_async(const Tensor& tensor, int root);
   Request all_reduce_async(const Tensor& tensor, ReduceOp op);
-  /// In a group of one: the ledger counts an all-reduce of so many bytes, for which no tensor need be made.
-  void all_reduce_alone(std::int64_t bytes);
+  /// In a group of one: counts an all-reduce of so many bytes, for which no tensor need be made.
+  void count_all_reduce_alone(std::int64_t bytes);
   Request reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op);
   Request all_gather_async(const Tensor& in, const Tensor& out);
   Request all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The table that a fused update runs over: where the values, gradients and moments of all parameters are, on the
-// device that updates them. It is made anew only when one of them moves, as when AB-training splits and rejoins.
+// device that updates them. It is made anew only when one of them moves: when AB-training splits or rejoins, and where a
+// rank alone has no graph, whenever the allocator gives its gradients other places than before.
 
 #include <vector>
 

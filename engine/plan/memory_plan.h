@@ -15,7 +15,7 @@ namespace ab {
 struct MemoryUse {
   std::int64_t weights = 0;    ///< parameters, as they are in this phase
   std::int64_t gradients = 0;  ///< of the trained ones, as backward returns them
-  std::int64_t buckets = 0;    ///< the flat copies that travel; a rank alone has none
+  std::int64_t buckets = 0;    ///< the flat copies that travel; a rank alone has none of whole gradients
   std::int64_t optimizer = 0;  ///< moments, those that sleep included
   std::int64_t buffers = 0;    ///< running statistics
   std::int64_t kept = 0;       ///< what the method keeps beside: residuals, the rest of a cut

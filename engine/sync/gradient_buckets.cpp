@@ -130,7 +130,7 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
 
 void GradientBuckets::start_full_buckets() {
   for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
-    if (comm_.size() == 1) comm_.all_reduce_alone(buckets_[next_].bytes);
+    if (comm_.size() == 1) comm_.count_all_reduce_alone(buckets_[next_].bytes);
     else buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
 }
 

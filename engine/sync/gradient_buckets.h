@@ -6,7 +6,8 @@
 // (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
 // full early waits for its predecessors, so ranks whose backward runs in another order still agree.
 //
-// A rank alone sends nothing: its gradients stay where backward left them, and nothing is rounded.
+// A rank alone sends nothing: its gradients stay where backward left them and are not rounded. What a method makes of
+// them takes its way through the buckets all the same.
 //
 // Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
 // and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
@@ -83,7 +84,7 @@ class GradientBuckets {
     BucketItem item;
     Var hooked;    // the leaf that carries our hook, even if the parameter is given another
     Tensor place;  // its part of the bucket's result; none if the gradient stays where it is
-    Tensor sent;   // its part of what travels
+    Tensor sent;   // its part of what travels; none likewise
     bool packed = false;
   };
   struct Bucket {

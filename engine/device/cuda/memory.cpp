@@ -74,7 +74,7 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
 
 /// The pool keeps what was released in pieces of the sizes that were asked for, and some of that for work which is
 /// still under way: gives the system back all that this thread has released, and lets streams wait for each other's
-/// blocks from now on. False inside a capture, which may not wait.
+/// blocks from now on. False inside a capture, which may not wait: there the pool has what it has.
 bool CudaMemory::trim_pool(cudaStream_t stream) {
   const ThreadStream& own = ThreadStream::current(device_index_);
   if (own.capture()) return false;
