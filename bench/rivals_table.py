@@ -19,6 +19,7 @@ MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet
 # Of README.md: the words, and the rows of both models, of which the first that has been trained is shown.
 METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training**", "ab", "ab"),
            ("the same, PowerSGD at half of the rank", "ab_ratio50", "ab_ratio50"),
+           ("the same by ACP-SGD", "ab_acpsgd", "ab_acpsgd"),
            ("the same by local averaging", "ab_local", "ab_local"),
            ("the same, and gradients within nodes", "ab_local_nodes", "ab_local_nodes"),
            ("AB-training by groups (the paper)", "ab_groups", "ab_groups"), ("PowerSGD", "powersgd", "powersgd"),

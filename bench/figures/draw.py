@@ -225,9 +225,11 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
     return place
 
 
-# Rows of rivals.tsv that have a name in the picture, and its colour; the others are settings that were tried on the way.
+# Rows of rivals.tsv that have a name in the picture, and its colour; the others are settings that were tried on the way. Where
+# the first of a method was not trained, its name goes to the others: mstopk_3 is MSTopK there.
 NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "ab": ("AB-training", "a"),
-         "ab_local_nodes": ("AB-training, local averaging", "a"), "ab_groups": ("AB by groups", "b"),
+         "ab_local_nodes": ("AB-training, local averaging", "a"), "ab_acpsgd": ("AB-training, ACP-SGD", "a"),
+         "ab_groups": ("AB by groups", "b"),
          "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "scalecom": ("ScaleCom", "muted"),
          "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"), "artopk": ("AR-Topk", "muted"),
          "local": ("local averaging", "muted"), "local_nodes": ("local averaging of nodes", "muted"),
@@ -256,7 +258,8 @@ def place_labels(labels, points, frame):
 
 
 def accuracy():
-    """Each setting a point, the mean of its seeds: what it reached, and what a rank sent between nodes for it."""
+    """Each setting a point, the mean of its seeds: what it reached, and what a rank sent between nodes for it. Those below the frame
+    lie on its edge, with their number."""
     rows = [row for row in table("../rivals") if not row["row"].startswith(HIDDEN)]
     svg = Svg(960, 490, "Measured on CIFAR-10, two nodes of two ranks, four epochs: accuracy against bytes sent between nodes, for "
               "dense data parallel, AB-training and its rivals")
@@ -281,16 +284,18 @@ def accuracy():
                           if not any(other[0] <= point[0] and other[1] >= point[1] and other != point for other in means.values()))
         line = []
         for (gigabytes, top1), after in zip(frontier, [*frontier[1:], (most, 0)]):
-            line += [place(math.log(gigabytes), top1), place(math.log(after[0]), top1)]
+            line += [place(math.log(sent), max(top1, tops[0])) for sent in (gigabytes, after[0])]
         svg.path(line, "line", 1.5)
+        named = {name: NAMED.get(name) or NAMED.get(name.split("_")[0] if name.split("_")[0] not in runs else "") for name in runs}
         at = {name: place(math.log(gigabytes), max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
-        labels = [(*at[name], NAMED[name][0], NAMED[name][1]) for name in at if name in NAMED]
+        words = lambda name: named[name][0] + (f", {means[name][1]:.1f}" if means[name][1] < tops[0] else "")
+        labels = [(*at[name], words(name), named[name][1]) for name in at if named[name]]
         placed = list(place_labels(labels, at.values(), (x - 20, y - 10, x + width + 20, y + height)))
         for (label_x, label_y, _, colour), (*_, lead) in zip(sorted(labels, key=lambda l: (l[1], l[0])), placed):
             if lead:
                 svg.line(label_x, label_y, *lead, colour, 0.7)
-        for name in sorted(at, key=lambda name: name in NAMED):
-            svg.circle(*at[name], 5 if name in NAMED else 2.5, NAMED[name][1] if name in NAMED else "line")
+        for name in sorted(at, key=lambda name: bool(named[name])):
+            svg.circle(*at[name], 5 if named[name] else 2.5, named[name][1] if named[name] else "line")
         for label_x, label_y, words, colour, anchor, _ in placed:
             svg.label(label_x, label_y, words, colour, anchor, 12)
         dense, ab = means["dense"], means["ab"]
