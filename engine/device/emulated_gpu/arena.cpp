@@ -15,7 +15,6 @@
 
 #include "engine/device/device.h"
 #include "engine/device/emulated_gpu/capture.h"
-#include "engine/device/emulated_gpu/kernel_traffic.h"
 
 namespace ab::emulated_gpu {
 namespace {
@@ -61,7 +60,7 @@ std::size_t Arena::take_free_range(std::size_t bytes) {
   if (found == free_.end()) {
     if (bytes > kArenaBytes - used_) throw_out_of_memory(device_.index, stats_.live_bytes, bytes);
     used_ += bytes;
-    if (users_ > 0 && !traffic_) protect(PROT_READ | PROT_WRITE);
+    if (users_ > 0 && !watch_) protect(PROT_READ | PROT_WRITE);
     return used_ - bytes;
   }
   const auto [offset, size] = *found;
@@ -94,14 +93,14 @@ void Arena::release(void* block, std::size_t bytes) {
 void Arena::set_zero(void* block, std::size_t bytes) {
   if (capturing(device_)) return capture([=, this] { set_zero(block, bytes); });
   ++issued_;
-  if (traffic_) traffic_->count("zero", 0, static_cast<std::int64_t>(bytes));
+  if (watch_) watch_->moved("zero", 0, bytes);
   std::memset(behind(block), 0, bytes);
 }
 
 void Arena::copy(void* to, const void* from, std::size_t bytes) {
   if (capturing(device_)) return capture([=, this] { copy(to, from, bytes); });
   ++issued_;
-  if (traffic_) traffic_->count("copy", static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(bytes));
+  if (watch_) watch_->moved("copy", bytes, bytes);
   std::memcpy(behind(to), behind(from), bytes);
 }
 
@@ -171,16 +170,15 @@ void Arena::open(const char* kernel) {
   ++issued_;
   const std::lock_guard lock(mutex_);
   if (users_++ > 0) return;
-  if (!traffic_) return protect(PROT_READ | PROT_WRITE);
-  traffic_->name_kernel(kernel);
-  traffic_->begin_kernel(base_, used_);
+  if (watch_) watch_->kernel_begins(kernel, base_, used_);
+  else protect(PROT_READ | PROT_WRITE);
 }
 
 void Arena::close() {
   const std::lock_guard lock(mutex_);
   if (--users_ > 0) return;
   protect(PROT_NONE);
-  if (traffic_) traffic_->end_kernel();
+  if (watch_) watch_->kernel_ends();
 }
 
 std::byte* Arena::behind(const void* block) const {

@@ -20,7 +20,17 @@ namespace ab::emulated_gpu {
 /// What each emulated GPU has, unless AB_EMULATED_GPU_BYTES says less; pages that were never touched cost nothing.
 inline constexpr std::size_t kArenaBytes = std::size_t{16} << 30;
 
-class KernelTraffic;
+/// Is told what works on an arena (kernel_traffic.h). While there is one, memory that kernels may touch is not opened for them:
+/// that is up to it.
+class ArenaWatch {
+ public:
+  virtual ~ArenaWatch() = default;
+  /// `kernel` is the type of what runs, as typeid has it; memory from `base` belongs to it until kernel_ends().
+  virtual void kernel_begins(const char* kernel, std::byte* base, std::size_t bytes) = 0;
+  virtual void kernel_ends() = 0;
+  /// The GPU's own copies and zeros.
+  virtual void moved(const char* how, std::size_t read, std::size_t written) = 0;
+};
 
 class Arena final : public Memory {
  public:
@@ -52,8 +62,8 @@ class Arena final : public Memory {
   /// Each open() allows access until its close(). `kernel` is the type of what runs, as typeid has it.
   void open(const char* kernel);
   void close();
-  /// Who counts what kernels touch from now on; nullptr: nobody.
-  void watch(KernelTraffic* traffic) { traffic_ = traffic; }
+  /// From now on; nullptr: nobody.
+  void set_watch(ArenaWatch* watch) { watch_ = watch; }
 
  private:
   std::byte* behind(const void* block) const;
@@ -69,7 +79,7 @@ class Arena final : public Memory {
   int users_ = 0;                            // how many have it open
   std::atomic<std::int64_t> issued_ = 0;     // kernels and copies
   std::atomic<std::int64_t> host_waits_ = 0;
-  KernelTraffic* traffic_ = nullptr;
+  ArenaWatch* watch_ = nullptr;
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };

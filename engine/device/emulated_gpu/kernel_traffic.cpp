@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "engine/core/check.h"
-#include "engine/device/emulated_gpu/arena.h"
 
 namespace ab::emulated_gpu {
 
@@ -97,30 +96,28 @@ KernelTraffic::KernelTraffic(int device_index) : device_index_(device_index) {
   throw Error(ErrorKind::config, "what kernels read and write can be counted on x86-64 only");
 #endif
   pages_ = std::make_unique<TouchedPages>();
-  arena(device_index_).watch(this);
+  arena(device_index_).set_watch(this);
 }
 
-KernelTraffic::~KernelTraffic() { arena(device_index_).watch(nullptr); }
+KernelTraffic::~KernelTraffic() { arena(device_index_).set_watch(nullptr); }
 
-void KernelTraffic::name_kernel(const char* type_name) {
+void KernelTraffic::kernel_begins(const char* kernel, std::byte* base, std::size_t bytes) {
   int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(type_name, nullptr, nullptr, &status),
-                                                    std::free);
-  kernel_ = status == 0 ? name.get() : type_name;
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status), std::free);
+  kernel_ = status == 0 ? name.get() : kernel;
+  pages_->begin(base, bytes);
 }
 
-void KernelTraffic::begin_kernel(std::byte* base, std::size_t bytes) { pages_->begin(base, bytes); }
-
-void KernelTraffic::end_kernel() {
+void KernelTraffic::kernel_ends() {
   const TouchedBytes touched = pages_->end();
-  count(kernel_, touched.read, touched.written);
+  count(kernel_, static_cast<std::size_t>(touched.read), static_cast<std::size_t>(touched.written));
 }
 
-void KernelTraffic::count(const std::string& kernel, std::int64_t read, std::int64_t written) {
+void KernelTraffic::count(const std::string& kernel, std::size_t read, std::size_t written) {
   TouchedBytes& bytes = by_kernel_[kernel];
   ++bytes.launches;
-  bytes.read += read;
-  bytes.written += written;
+  bytes.read += static_cast<std::int64_t>(read);
+  bytes.written += static_cast<std::int64_t>(written);
 }
 
 }  // namespace ab::emulated_gpu

@@ -18,6 +18,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/device/emulated_gpu/arena.h"
+
 namespace ab::emulated_gpu {
 
 struct TouchedBytes {
@@ -26,25 +28,23 @@ struct TouchedBytes {
 
 class TouchedPages;
 
-class KernelTraffic {
+class KernelTraffic final : private ArenaWatch {
  public:
   /// Throws Error(config) where a page's first write cannot be told from a read.
   explicit KernelTraffic(int device_index);
-  ~KernelTraffic();
+  ~KernelTraffic() override;
   KernelTraffic(const KernelTraffic&) = delete;
   KernelTraffic& operator=(const KernelTraffic&) = delete;
 
   /// By the names of functors; copies within the device are "copy", zeros "zero".
   const std::map<std::string, TouchedBytes>& by_kernel() const { return by_kernel_; }
 
-  /// What the arena tells: memory from `base` belongs to a kernel until the end.
-  void begin_kernel(std::byte* base, std::size_t bytes);
-  void end_kernel();
-  void count(const std::string& kernel, std::int64_t read, std::int64_t written);
-  /// Of the kernel that begins next.
-  void name_kernel(const char* type_name);
-
  private:
+  void kernel_begins(const char* kernel, std::byte* base, std::size_t bytes) override;
+  void kernel_ends() override;
+  void moved(const char* how, std::size_t read, std::size_t written) override { count(how, read, written); }
+  void count(const std::string& kernel, std::size_t read, std::size_t written);
+
   int device_index_;
   std::string kernel_;
   std::unique_ptr<TouchedPages> pages_;
