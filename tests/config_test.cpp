@@ -287,6 +287,9 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(from_toml("", {{"ab.preset", "default"}}).comm_dtype, DType::float32) << "of another method";
   const TrainConfig ab = from_toml("method = \"ab\"\n");
   EXPECT_EQ(powersgd_settings(ab).ratio, 0.25);
+  EXPECT_EQ(powersgd_settings(from_toml("method = \"ab\"\n[powersgd]\nrank = 8\n")).ratio, 0)
+      << "a rank takes its place";
+  EXPECT_EQ(powersgd_settings(from_toml("method = \"ab\"\n[powersgd]\nrank = 8\nratio = 0.5\n")).ratio, 0.5);
   for (const std::vector<FlagValue>& flags : {std::vector<FlagValue>{},
                                               {{"ab.preset", "groups"}},
                                               {{"ab.preset", "paper"}},

@@ -27,7 +27,7 @@ const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias
 ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double min_rate = 0) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<PowerSgdStrategy>(std::move(replica), world,
-                                              PowerSgdOptions{.rank = rank, .min_rate = min_rate},
+                                              PowerSgdOptions{{.rank = rank, .min_rate = min_rate}},
                                               CompressionStart{.warmup_steps = warmup});
   };
 }
@@ -35,7 +35,7 @@ ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double 
 ExchangeSteps::Make acpsgd(std::int64_t rank, std::int64_t warmup = 0, double min_rate = 0, double bucket_mb = 25) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<AcpSgdStrategy>(std::move(replica), world,
-                                            AcpSgdOptions{.rank = rank, .min_rate = min_rate, .bucket_mb = bucket_mb},
+                                            AcpSgdOptions{{.rank = rank, .min_rate = min_rate}, bucket_mb},
                                             CompressionStart{.warmup_steps = warmup});
   };
 }
@@ -196,7 +196,7 @@ TEST(PowerSgd, AGradientOfTheSameRankIsSentWhole) {
 TEST(PowerSgd, Float16IsNotTooShortForSmallGradients) {
   on_ranks(2, [](Comm& world) {
     const auto in_float16 = [](Replica replica, Comm& ranks) {
-      return std::make_unique<PowerSgdStrategy>(std::move(replica), ranks, PowerSgdOptions{.rank = 2, .min_rate = 0},
+      return std::make_unique<PowerSgdStrategy>(std::move(replica), ranks, PowerSgdOptions{{.rank = 2, .min_rate = 0}},
                                                 CompressionStart{.gradients = {.dtype = DType::float16}});
     };
     ExchangeSteps steps(world, {{"linear", {10, 12}}}, in_float16);
@@ -328,21 +328,21 @@ TEST(AcpSgd, FactorsLeaveDuringBackward) {
 }
 
 TEST(LowRankSizes, CompressWhatShrinksEnough) {
-  EXPECT_EQ(low_rank_sizes({512}, 4, 2).r, 0) << "a vector";
-  EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, 4, 2).r, 4);
-  EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, 4, 2).m, 4608);
-  EXPECT_EQ(low_rank_sizes({16, 16}, 4, 2).r, 0) << "2 · 4 · 32 = 256";
-  EXPECT_EQ(low_rank_sizes({16, 17}, 4, 2).r, 4) << "2 · 4 · 33 = 264 < 272";
+  EXPECT_EQ(low_rank_sizes({512}, {.rank = 4}).r, 0) << "a vector";
+  EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, {.rank = 4}).r, 4);
+  EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, {.rank = 4}).m, 4608);
+  EXPECT_EQ(low_rank_sizes({16, 16}, {.rank = 4}).r, 0) << "2 · 4 · 32 = 256";
+  EXPECT_EQ(low_rank_sizes({16, 17}, {.rank = 4}).r, 4) << "2 · 4 · 33 = 264 < 272";
   EXPECT_EQ(acp_sizes({16, 16}, {.rank = 4}).r, 4) << "one factor at a time";
-  EXPECT_EQ(low_rank_sizes({3, 1000}, 4, 0).r, 3);
-  EXPECT_EQ(powersgd_sizes({64, 3, 3, 64}, {.rank = 4}).r, 4);
-  EXPECT_EQ(powersgd_sizes({64, 3, 3, 64}, {.rank = 4, .ratio = 0.25}).r, 16) << "of 64, not of 576";
-  EXPECT_EQ(powersgd_sizes({576, 64}, {.ratio = 0.25}).r, 16);
-  EXPECT_EQ(powersgd_sizes({3, 1000}, {.ratio = 0.1}).r, 1);
-  EXPECT_EQ(powersgd_sizes({64, 576}, {.ratio = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
-  EXPECT_EQ(powersgd_sizes({64, 64}, {.ratio = 0.25}).r, 0) << "2 · 16 · 128 is as much";
-  EXPECT_EQ(powersgd_sizes({64, 64}, {.ratio = 0.25, .min_rate = 1.5}).r, 16);
-  EXPECT_EQ(powersgd_sizes({64}, {.ratio = 0.25}).r, 0);
+  EXPECT_EQ(low_rank_sizes({3, 1000}, {.rank = 4, .min_rate = 0}).r, 3);
+  EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4}).r, 4);
+  EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4, .ratio = 0.25}).r, 16) << "of 64, not of 576";
+  EXPECT_EQ(low_rank_sizes({576, 64}, {.ratio = 0.25}).r, 16);
+  EXPECT_EQ(low_rank_sizes({3, 1000}, {.ratio = 0.1}).r, 1);
+  EXPECT_EQ(low_rank_sizes({64, 576}, {.ratio = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
+  EXPECT_EQ(low_rank_sizes({64, 64}, {.ratio = 0.25}).r, 0) << "2 · 16 · 128 is as much";
+  EXPECT_EQ(low_rank_sizes({64, 64}, {.ratio = 0.25, .min_rate = 1.5}).r, 16);
+  EXPECT_EQ(low_rank_sizes({64}, {.ratio = 0.25}).r, 0);
 }
 
 // --- Kernels.

@@ -3,6 +3,7 @@
 // The settings of AB-training, and the presets that they start from.
 #include "apps/methods/ab.h"
 
+#include "apps/methods/acpsgd.h"
 #include "apps/methods/local.h"
 #include "apps/methods/method.h"
 #include "apps/methods/powersgd.h"
@@ -61,7 +62,7 @@ void declare_start(const Section<AbSettings>& s) {
   Setting& preset = s.name(
       "preset", &AbSettings::preset, ab_preset_names(),
       "where the other ab settings start from: both factors on all ranks, which also brings --comm-dtype bf16, "
-      "--powersgd.ratio 0.25 and --powersgd.min-rate 1.5; 'nodes': kept together by method local with --local.node-size 0, "
+      "--powersgd.ratio 0.25, --acpsgd.ratio 0.5 and a min-rate of 1.5 for both; 'nodes': kept together by method local with --local.node-size 0, "
       "for fast links inside nodes, which --ranks-per-node tells; or the paper's groups, as we choose or as an experiment that the authors released; "
       "'paper' is VGG16 on CIFAR-10, and this list tells where it differs from the default");
   preset.set = [](TrainConfig& config, const Value& name) { start_ab_from(std::get<std::string>(name), config); };
@@ -201,7 +202,11 @@ void start_ab_from(const std::string& preset, TrainConfig& config) {
   const bool both = ab.train == TrainedFactors::both;
   config.comm_dtype = both ? DType::bfloat16 : TrainConfig{}.comm_dtype;
   PowerSgdSettings& powersgd = powersgd_settings(config) = {};
-  if (both) powersgd.ratio = 0.25, powersgd.min_rate = 1.5;  // square gradients shrink to half
+  AcpSgdSettings& acpsgd = acpsgd_settings(config) = {};
+  if (both) {
+    powersgd.ratio = 0.25, powersgd.min_rate = 1.5;  // square gradients shrink to half
+    acpsgd.ratio = 0.5, acpsgd.min_rate = 1.5;       // as many bytes, one factor at a time
+  }
   LocalSettings& local = local_settings(config) = {};
   if (preset == "nodes") local.node_size = 0;
 }

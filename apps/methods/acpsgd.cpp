@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // ACP-SGD (arXiv 2306.08881; engine/sync/acpsgd.h).
-#include "engine/sync/acpsgd.h"
+#include "apps/methods/acpsgd.h"
 
 #include "apps/methods/compressed.h"
 #include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
-
-struct AcpSgdSettings : AcpSgdOptions {
-  std::string preset = "default";
-
-  bool operator==(const AcpSgdSettings&) const = default;
-};
 
 /// Those of the authors' release for ResNet-50: from the first step on, whatever can be factorised.
 AcpSgdSettings release() {
@@ -28,7 +22,7 @@ void declare(std::vector<Setting>& settings) {
   declare_preset<AcpSgdSettings>(s, {{"default", {}}, {"release", release()}},
                                  "where the other acpsgd settings start from: our own choice, or what the authors "
                                  "released for ResNet-50");
-  s.number("rank", &AcpSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
+  declare_gradient_rank(s);
   s.number("min_rate", &AcpSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller than themselves, mean over both turns, are exchanged "
            "in full");

@@ -19,6 +19,19 @@ template <class Options> void declare_warmup(const Section<Options>& section) {
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
 }
 
+/// The settings rank and ratio of a method whose gradients have factors. Who gives a rank alone means no share.
+template <class Options> void declare_gradient_rank(const Section<Options>& section) {
+  Setting& rank = section.number("rank", &Options::rank, 1, 65536, "r: columns of both factors of a gradient");
+  rank.set = [store = rank.set](TrainConfig& config, const Value& value) {
+    store(config, value);
+    config.method_options.template of<Options>().ratio = 0;
+  };
+  section
+      .number("ratio", &Options::ratio, 0, 1,
+              "above 0: r is this share of the smaller side of a gradient, whatever rank says")
+      .before = 0.0;
+}
+
 CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule);
 
 /// What compressed steps exchange, and what the method holds for them.

@@ -32,10 +32,7 @@ void declare(std::vector<Setting>& settings) {
       s, {{"default", {}}, {"paper", paper()}, {"torch-hook", torch_hook()}},
       "where the other powersgd settings start from: our own choice, the authors' experiments at rank 2, or the defaults "
       "of PyTorch's hook");
-  s.number("rank", &PowerSgdSettings::rank, 1, 65536, "r: columns of both factors of a gradient");
-  s.number("ratio", &PowerSgdSettings::ratio, 0, 1,
-           "above 0: r is this share of the smaller side of a gradient, whatever rank says")
-      .before = 0.0;
+  declare_gradient_rank(s);
   s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller are exchanged in full");
   declare_warmup(s);
@@ -54,7 +51,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   std::int64_t p = 0, q = 0, own = 0, whole = 0;
   for (const Param* param : inventory_of(model).params) {
     if (!param->trainable()) continue;
-    const auto [n, m, r] = powersgd_sizes(param->value.shape(), options);
+    const auto [n, m, r] = low_rank_sizes(param->value.shape(), options);
     if (r == 0) {
       rest.push_back(param->numel());
       continue;

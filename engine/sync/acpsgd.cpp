@@ -11,8 +11,9 @@ GradientWire AcpSgdOptions::wire(DType dtype) const {
   return {.bucket_bytes = std::llround(bucket_mb * 1048576.0), .dtype = dtype};
 }
 
-LowRankSizes acp_sizes(const Shape& shape, const AcpSgdOptions& options) {
-  return low_rank_sizes(shape, options.rank, options.min_rate / 2);
+LowRankSizes acp_sizes(const Shape& shape, GradientRank of) {
+  of.min_rate /= 2;
+  return low_rank_sizes(shape, of);
 }
 
 AcpSgdStrategy::AcpSgdStrategy(Replica replica, Comm& world, const AcpSgdOptions& options,

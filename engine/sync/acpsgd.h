@@ -15,9 +15,8 @@
 
 namespace ab {
 
-struct AcpSgdOptions {
-  std::int64_t rank = 4;           ///< r
-  double min_rate = 2;             ///< gradients that shrink by less, mean over both turns, are exchanged in full
+/// min_rate is of the mean over both turns.
+struct AcpSgdOptions : GradientRank {
   double bucket_mb = 25;           ///< of gradients in one bucket, in MiB
   std::int64_t warmup_steps = -1;  ///< dense_steps()
 
@@ -26,7 +25,7 @@ struct AcpSgdOptions {
 };
 
 /// Like low_rank_sizes(): one factor travels at a time.
-LowRankSizes acp_sizes(const Shape& shape, const AcpSgdOptions& options);
+LowRankSizes acp_sizes(const Shape& shape, GradientRank of);
 
 class AcpSgdStrategy final : public CompressedGradients {
  public:

@@ -2,6 +2,7 @@
 #include "engine/sync/low_rank_gradients.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/kernels/random.h"
 
@@ -17,11 +18,13 @@ Tensor flat_tensor(const std::vector<std::int64_t>& lengths, Device device) {
 
 }  // namespace
 
-LowRankSizes low_rank_sizes(const Shape& shape, std::int64_t rank, double min_rate) {
+LowRankSizes low_rank_sizes(const Shape& shape, const GradientRank& of) {
   if (shape.rank() < 2) return {};
   LowRankSizes size{.n = shape[0], .m = shape.numel() / shape[0]};
-  const std::int64_t r = std::min({rank, size.n, size.m});
-  if (min_rate * static_cast<double>(r * (size.n + size.m)) < static_cast<double>(size.n * size.m)) size.r = r;
+  const std::int64_t smaller = std::min(size.n, size.m);
+  const std::int64_t share = std::max<std::int64_t>(1, std::llround(of.ratio * static_cast<double>(smaller)));
+  const std::int64_t r = std::min(of.ratio > 0 ? share : of.rank, smaller);
+  if (of.min_rate * static_cast<double>(r * (size.n + size.m)) < static_cast<double>(size.n * size.m)) size.r = r;
   return size;
 }
 

@@ -20,9 +20,18 @@ struct LowRankSizes {
   std::int64_t n = 0, m = 0, r = 0;
   bool compressed() const { return r > 0; }
 };
-/// Of a gradient of that shape at rank r₀ (r = min(r₀, n, m)); r = 0 where it is not worth while: vectors, and matrices
-/// with min_rate · r · (n+m) >= n·m.
-LowRankSizes low_rank_sizes(const Shape& shape, std::int64_t rank, double min_rate);
+
+/// How gradients are approximated.
+struct GradientRank {
+  std::int64_t rank = 4;  ///< r
+  double ratio = 0;       ///< above 0: r is this share of the smaller of n and m, whatever `rank` says
+  double min_rate = 2;    ///< gradients that shrink by less are exchanged in full
+
+  bool operator==(const GradientRank&) const = default;
+};
+/// Of a gradient of that shape, r <= min(n, m); r = 0 where it is not worth while: vectors, and matrices with
+/// min_rate · r · (n+m) >= n·m.
+LowRankSizes low_rank_sizes(const Shape& shape, const GradientRank& of);
 
 struct LowRankMatrix {
   Param* param;

@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/powersgd.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "engine/backend/backend.h"
 
 namespace ab {
-
-LowRankSizes powersgd_sizes(const Shape& shape, const PowerSgdOptions& options) {
-  std::int64_t rank = options.rank;
-  if (options.ratio > 0 && shape.rank() > 1) {
-    const std::int64_t n = shape[0], m = shape.numel() / n;
-    rank = std::max<std::int64_t>(1, std::llround(options.ratio * static_cast<double>(std::min(n, m))));
-  }
-  return low_rank_sizes(shape, rank, options.min_rate);
-}
 
 PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdOptions& options,
                                    const CompressionStart& start)
@@ -25,7 +13,7 @@ PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdO
 
 std::vector<Param*> PowerSgdStrategy::begin(std::int64_t) {
   gradients_ = std::make_unique<LowRankGradients>(
-      trained_params(), [this](const Shape& shape) { return powersgd_sizes(shape, options_); }, settings().seed, kName);
+      trained_params(), [this](const Shape& shape) { return low_rank_sizes(shape, options_); }, settings().seed, kName);
   return gradients_->rest();
 }
 

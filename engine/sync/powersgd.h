@@ -20,16 +20,11 @@
 
 namespace ab {
 
-struct PowerSgdOptions {
-  std::int64_t rank = 4;           ///< r
-  double ratio = 0;                ///< above 0: r is this share of a gradient's smaller side, whatever `rank` says
-  double min_rate = 2;             ///< gradients that shrink by less are exchanged in full
+struct PowerSgdOptions : GradientRank {
   std::int64_t warmup_steps = -1;  ///< dense_steps()
 
   bool operator==(const PowerSgdOptions&) const = default;
 };
-
-LowRankSizes powersgd_sizes(const Shape& shape, const PowerSgdOptions& options);
 
 class PowerSgdStrategy final : public CompressedGradients {
  public:
