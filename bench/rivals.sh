@@ -2,12 +2,16 @@
 # Trains the rows of bench/rivals.list that bench/rivals.tsv lacks, and adds a line there for each run that ends. Can be
 # stopped at any time: the run that was on its way goes on from its last checkpoint.
 #   bench/rivals.sh --data-dir CIFAR10 [--build FOLDER] [--runs FOLDER] [--only REGEX] [--list FILE] [--table FILE]
+#                   [--training-images]
+# --training-images: a last column, train_top1, accuracy on the first 10,000 images of training, as they are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list table=bench/rivals.tsv data=${ABTRAIN_DATA_DIR:-}
+training_images=
 while [ $# -gt 0 ]; do
   case "$1" in
+    --training-images) training_images=yes; shift; continue ;;
     --data-dir) data=$2 ;;
     --build) build=$2 ;;
     --runs) runs=$2 ;;
@@ -29,6 +33,7 @@ if [ ! -x "$program" ]; then
 fi
 commit=$(cat "$program.commit")
 columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds steps parameters_full parameters_final commit flags)
+[ -z "$training_images" ] || columns+=(train_top1)
 [ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
 
 # The line of a finished run: of a folder, its row, config, seed and flags, and the CPU time that it took.
@@ -43,6 +48,16 @@ print(row, config, seed, percent(summary["final_val_top1"]), ",".join(map(percen
       f"{summary['sent_bytes_per_rank_total']:.0f}", f"{summary['inter_node_sent_bytes_per_rank_total']:.0f}", cpu,
       summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags, sep="\t")
 PYTHON
+}
+
+# The accuracy of the model in a run folder on images of training, which take the place of the test's.
+train_top1_of() {
+  local images
+  images=$(mktemp -d)
+  ln -s "$(realpath "$data")"/* "$images"
+  ln -sf "$(realpath "$data/data_batch_1.bin")" "$images/test_batch.bin"
+  "$program" eval --model-file "$1" --data-dir "$images" | grep -oP 'top-1 \K[0-9.]+'
+  rm -r "$images"
 }
 
 while IFS='|' read -r row config seeds flags <&3; do
@@ -60,6 +75,7 @@ while IFS='|' read -r row config seeds flags <&3; do
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
+    [ -z "$training_images" ] || line+=$'\t'$(train_top1_of "$folder")
     echo "$line" >>"$table"
     rm -rf "$folder" "$folder.seconds"
   done

@@ -334,6 +334,8 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({16, 16}, {.rank = 4}).r, 0) << "2 · 4 · 32 = 256";
   EXPECT_EQ(low_rank_sizes({16, 17}, {.rank = 4}).r, 4) << "2 · 4 · 33 = 264 < 272";
   EXPECT_EQ(acp_sizes({16, 16}, {.rank = 4}).r, 4) << "one factor at a time";
+  EXPECT_EQ(acp_sizes({64, 64}, {.ratio = 0.5}).r, 0) << "32 · 128 / 2 is half of 64 · 64, and no less";
+  EXPECT_EQ(acp_sizes({64, 64}, {.ratio = 0.5, .min_rate = 1.5}).r, 32);
   EXPECT_EQ(low_rank_sizes({3, 1000}, {.rank = 4, .min_rate = 0}).r, 3);
   EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4}).r, 4);
   EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4, .ratio = 0.25}).r, 16) << "of 64, not of 576";
