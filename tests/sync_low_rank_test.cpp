@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/acpsgd.h"
@@ -327,6 +329,24 @@ TEST(AcpSgd, FactorsLeaveDuringBackward) {
   });
 }
 
+/// In double, twice over.
+std::vector<double> gram_schmidt(std::vector<double> rows, std::int64_t count) {
+  const auto length = static_cast<std::int64_t>(rows.size()) / count;
+  const auto row = [&](std::int64_t k) {
+    return std::span(rows).subspan(static_cast<std::size_t>(k * length), static_cast<std::size_t>(length));
+  };
+  for (std::int64_t k = 0; k < count; ++k) {
+    for (std::int64_t l = 0; l < 2 * k; ++l) {
+      const auto other = row(l % k);
+      const double along = std::inner_product(other.begin(), other.end(), row(k).begin(), 0.0);
+      for (std::size_t j = 0; j < other.size(); ++j) row(k)[j] -= along * other[j];
+    }
+    const double norm = std::sqrt(std::inner_product(row(k).begin(), row(k).end(), row(k).begin(), 0.0));
+    for (double& v : row(k)) v /= norm;
+  }
+  return rows;
+}
+
 TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({512}, {.rank = 4}).r, 0) << "a vector";
   EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, {.rank = 4}).r, 4);
@@ -349,6 +369,15 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
 
 // --- Kernels.
 
+/// On this processor, or by teams of so many threads.
+void make_orthonormal(const std::vector<FactorRows>& factors, int lanes) {
+  const OrthonormalRows all(factors, Device{});
+  if (lanes == 0) return all.make(5, 7);
+  run_rows_in_threads(lanes, all.count() * all.most_rows(), kernels::GramOfRows{all.factors(), all.most_rows()});
+  run_rows_in_threads(lanes, all.count(), kernels::InvertCholesky{all.factors(), 5, factor_draw(7)});
+  run_rows_in_threads(lanes, all.count() * 2, kernels::TurnRows{all.factors(), 2});
+}
+
 TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
   constexpr std::int64_t r = 5, length = 70;
   const auto run = [&](int lanes) {
@@ -358,14 +387,7 @@ TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
     std::copy_n(v, length, v + 2 * length);     // depends on the first
     std::fill_n(v + 4 * length, length, 0.0f);  // is zero
     for (std::int64_t j = 0; j < length; ++j) v[3 * length + j] = v[j] + 1e-3f * v[3 * length + j];  // nearly depends
-    const Tensor table = factor_table({{v, length, r, 9}}, Device{});
-    if (lanes == 0) {
-      orthonormalise_rows(table, 5, 7);
-    } else {
-      const kernels::OrthonormaliseRows kernel{reinterpret_cast<const FactorRows*>(table.data<std::uint8_t>()), 5,
-                                               factor_draw(7)};
-      run_rows_in_threads(lanes, 1, kernel);
-    }
+    make_orthonormal({{v, length, r, 9}}, lanes);
     return rows;
   };
   const Tensor serial = run(0);
@@ -380,6 +402,42 @@ TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
     const Tensor team = run(lanes);
     for (std::int64_t i = 0; i < r * length; ++i)
       ASSERT_NEAR(team.data<float>()[i], serial.data<float>()[i], i / length == 3 ? 2e-3 : 1e-5) << lanes << ", " << i;
+  }
+}
+
+/// Factors of several sizes at once; rows that share nearly all of their length; and as many rows as columns.
+TEST(LowRankKernels, OrthonormalRowsAreThoseOfGramSchmidt) {
+  for (const int lanes : {0, 3}) {
+    std::vector<Tensor> factors;
+    std::vector<FactorRows> rows;
+    for (const auto& [r, length] : {std::array<std::int64_t, 2>{1, 9}, {7, 150}, {33, 200}, {24, 24}}) {
+      const Tensor factor({r, length});
+      fill_normal(factor, 0, 1, {.seed = 8, .stream = rows.size()});
+      for (std::int64_t k = 1; k < r; ++k) axpy(30.0, factor.slice(0, 1), factor.slice(k, k + 1));
+      factors.push_back(factor);
+      rows.push_back({factor.data<float>(), length, r, 1});
+    }
+    std::vector<std::vector<double>> expected;
+    for (const Tensor& factor : factors) expected.push_back(gram_schmidt(factor.to_doubles(), factor.dim(0)));
+    make_orthonormal(rows, lanes);
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      const std::vector<double> ours = factors[f].to_doubles();
+      for (std::size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], expected[f][i], 1e-6) << f << ", " << i;
+    }
+  }
+}
+
+TEST(LowRankKernels, ARowThatIsNotFiniteSpoilsNoneBeforeIt) {
+  const Tensor rows({4, 20});
+  for (const float bad : {NAN, INFINITY}) {
+    fill_normal(rows, 0, 1, {.seed = 8, .stream = 1});
+    rows.data<float>()[2 * 20 + 3] = bad;
+    make_orthonormal({{rows.data<float>(), 20, 4, 1}}, 0);
+    for (std::int64_t k = 0; k < 4; ++k) {
+      bool finite = true;
+      for (std::int64_t j = 0; j < 20; ++j) finite &= std::isfinite(rows.data<float>()[k * 20 + j]);
+      EXPECT_EQ(finite, k < 2) << k;
+    }
   }
 }
 

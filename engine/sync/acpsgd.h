@@ -6,7 +6,7 @@
 // With rows as factors (low_rank_gradients.h), M_w = G_w + E_w on rank w, and updates that take turns:
 //   P turn   Q has orthonormal rows    P_w = Q·M_wᵀ   E_w = M_w − P_wᵀ·Q   P = mean P_w   Ĝ = Pᵀ·Q
 //   Q turn   P has orthonormal rows    Q_w = P·M_w    E_w = M_w − Pᵀ·Q_w   Q = mean Q_w   Ĝ = Pᵀ·Q
-// The factor that was exchanged is made orthonormal (Gram–Schmidt) for the next turn right away, off the critical path.
+// The factor that was exchanged is made orthonormal for the next turn right away, off the critical path.
 // What is exchanged in full travels in the same buckets. The first compressed update is a P turn, and whose turn it is
 // follows from the step alone: an update that overflowed counts.
 

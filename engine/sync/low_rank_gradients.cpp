@@ -64,8 +64,8 @@ LowRankGradients::LowRankGradients(const std::vector<Param*>& params,
     p_rows.push_back({w.p.data<float>(), n, r, p_stream});
     q_rows.push_back({w.q.data<float>(), m, r, q_stream});
   }
-  p_table_ = factor_table(p_rows, device);
-  q_table_ = factor_table(q_rows, device);
+  p_rows_ = OrthonormalRows(std::move(p_rows), device);
+  q_rows_ = OrthonormalRows(std::move(q_rows), device);
   kept_p_ = Tensor(all_p_.shape(), DType::float32, device);
   kept_q_ = Tensor(all_q_.shape(), DType::float32, device);
 }

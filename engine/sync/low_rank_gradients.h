@@ -13,6 +13,7 @@
 #include "engine/io/state_dict.h"
 #include "engine/kernels/finite_check.h"
 #include "engine/kernels/low_rank.h"
+#include "engine/kernels/orthonormal_rows.h"
 
 namespace ab {
 
@@ -59,9 +60,9 @@ class LowRankGradients {
 
   const Tensor& all_p() const { return all_p_; }
   const Tensor& all_q() const { return all_q_; }
-  /// Gram–Schmidt. `step` chooses what rows that vanish are drawn from.
-  void orthonormalise_p(std::int64_t step) const { orthonormalise_rows(p_table_, seed_, step + 1); }
-  void orthonormalise_q(std::int64_t step) const { orthonormalise_rows(q_table_, seed_, step + 1); }
+  /// `step` chooses what rows that vanish are drawn from.
+  void orthonormalise_p(std::int64_t step) const { p_rows_.make(seed_, step + 1); }
+  void orthonormalise_q(std::int64_t step) const { q_rows_.make(seed_, step + 1); }
   /// Every parameter's gradient becomes its Ĝ.
   void hand_over() const;
   /// Notes all factors, and takes them back where `check` has found a result of the step that is not finite.
@@ -76,7 +77,8 @@ class LowRankGradients {
   std::uint64_t seed_;
   std::vector<LowRankMatrix> matrices_;
   std::vector<Param*> rest_;
-  Tensor all_p_, all_q_, p_table_, q_table_;
+  Tensor all_p_, all_q_;
+  OrthonormalRows p_rows_, q_rows_;
   Tensor kept_p_, kept_q_;
 };
 

@@ -5,7 +5,7 @@
 // low-rank approximation of the mean gradient, without any rank forming that mean. With rows as factors
 // (low_rank_gradients.h), on rank w:
 //   M_w = G_w + E_w
-//   P   = orthonormal rows of Σ_w Q·M_wᵀ          all-reduce; Gram–Schmidt; Q is that of the step before
+//   P   = orthonormal rows of Σ_w Q·M_wᵀ          all-reduce; Q is that of the step before
 //   Q   = mean over w of Q_w,  Q_w = P·M_w        all-reduce
 //   Ĝ   = Pᵀ·Q                                    the gradient, equal on all ranks
 //   E_w = M_w − Pᵀ·Q_w
