@@ -247,7 +247,9 @@ void refuse_unknown(const CLI::App& parser) {
   std::vector<std::string> known;
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);
-  const std::string nearest = name.starts_with("-") ? ab::nearest_name(name, known) : "";
+  std::string nearest = name.starts_with("-") ? ab::nearest_name(name, known) : "";
+  if (name.ends_with(".toml") && std::find(known.begin(), known.end(), "--config") != known.end())
+    nearest = "--config " + name;
   throw ab::Error(ab::ErrorKind::config, fmt::format("abtrain {} has no flag or argument '{}'{}", parser.get_name(),
                                                      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }

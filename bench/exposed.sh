@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=build rounds=3 network="latency=1ms,bandwidth=1Gbps"
 while [ $# -gt 0 ]; do
   case "$1" in
+    -h|--help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --build) build=$2 ;;
     --rounds) rounds=$2 ;;
     --network) network=$2 ;;

@@ -11,6 +11,7 @@ build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list ta
 training_images=
 while [ $# -gt 0 ]; do
   case "$1" in
+    -h|--help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --training-images) training_images=yes; shift; continue ;;
     --data-dir) data=$2 ;;
     --build) build=$2 ;;

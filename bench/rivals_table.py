@@ -18,17 +18,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet-20")]
 # Of README.md: the words, and the rows of both models, of which the first that has been trained is shown.
 METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training**", "ab", "ab"),
-           ("the same, PowerSGD at half of the rank", "ab_ratio50", "ab_ratio50"),
-           ("the same by ACP-SGD", "ab_acpsgd", "ab_acpsgd"),
-           ("the same by local averaging", "ab_local", "ab_local"),
-           ("the same, and gradients within nodes", "ab_local_nodes", "ab_local_nodes"),
-           ("AB-training by groups (the paper)", "ab_groups", "ab_groups"), ("PowerSGD", "powersgd", "powersgd"),
-           ("ACP-SGD", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
-           ("the same, and gradients within nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
-           ("DiLoCo", "diloco", "diloco"), ("ScaleCom", "scalecom_10 scalecom", "scalecom_10 scalecom"),
-           ("MSTopK", "mstopk_3 mstopk", "mstopk_3 mstopk"),
-           ("HiTopKComm", "hitopk_5 hitopk", "hitopk_5 hitopk"),
-           ("AR-Topk", "artopk_5 artopk", "artopk_5 artopk"), ("a narrower dense net", "narrow", "narrow")]
+           ("AB-training, PowerSGD at n/2 instead of n/4", "ab_ratio50", "ab_ratio50"),
+           ("AB-training by ACP-SGD", "ab_acpsgd", "ab_acpsgd"),
+           ("AB-training by local averaging", "ab_local", "ab_local"),
+           ("AB-training by nodes (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),
+           ("AB-training by groups, with our settings²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
+           ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
+           ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
+           ("DiLoCo", "diloco", "diloco"), ("ScaleCom, a tenth", "scalecom_10 scalecom", "scalecom_10 scalecom"),
+           ("MSTopK, 3 %", "mstopk_3 mstopk", "mstopk_3 mstopk"),
+           ("HiTopKComm, 5 and 1 %", "hitopk_5 hitopk", "hitopk_5 hitopk"),
+           ("AR-Topk, 5 %", "artopk_5 artopk", "artopk_5 artopk"), ("a narrower dense net", "narrow", "narrow")]
 FIRST = " ".join(vgg for _, vgg, _ in METHODS).split()
 README_HEAD = "| | VGG16, half width | bytes | model | ResNet-20 | bytes | model |"
 RESULTS_HEAD = "| model | row | top-1, seeds 0 1 2 | mean | bytes saved | across nodes | model |"

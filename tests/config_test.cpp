@@ -60,8 +60,8 @@ TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
 
 // What ranks r are rounded up to follows the device, unless somebody says so or the authors' release did.
 TEST_F(ConfigTest, TheMultipleOfRanksFollowsTheDevice) {
-  const auto multiple = [](const std::vector<FlagValue>& flags) {
-    return rank_multiple(resolve_train_config(flags, ""));
+  const auto multiple = [this](const std::vector<FlagValue>& flags) {
+    return rank_multiple(from_toml("method = \"ab\"\n", flags));
   };
   EXPECT_EQ(multiple({}), 1);
   EXPECT_EQ(multiple({{"device", "cuda"}}), 8);
@@ -112,8 +112,9 @@ TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
-  const TrainConfig config = from_toml("lr = 0.4\nbatch_size = 32\n[ab]\ncycle_steps = 50\nratio = 0.25\n",
-                                       {{"batch_size", "64"}, {"ab.ratio", "0.75"}});
+  const TrainConfig config =
+      from_toml("lr = 0.4\nbatch_size = 32\nmethod = \"ab\"\n[ab]\ncycle_steps = 50\nratio = 0.25\n",
+                {{"batch_size", "64"}, {"ab.ratio", "0.75"}});
   EXPECT_EQ(config.lr, 0.4);
   EXPECT_EQ(config.batch_size, 64);
   EXPECT_EQ(ab_settings(config).schedule.cycle_steps, 50);
@@ -158,7 +159,7 @@ TEST_F(ConfigTest, OverwriteIsNeverSaved) {
   TrainConfig config = resolve_train_config({{"overwrite", "true"}}, "");
   EXPECT_TRUE(config.overwrite);
   EXPECT_FALSE(from_toml(to_toml(config)).overwrite);
-  EXPECT_TRUE(contains(refused_toml("overwrite = true\n"), "not a setting"));
+  EXPECT_TRUE(contains(refused_toml("overwrite = true\n"), "give it as --overwrite, not in a file"));
 }
 
 TEST_F(ConfigTest, UnknownKeysAreErrorsWithPlaceAndNearestName) {
@@ -227,6 +228,17 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
   EXPECT_EQ(config.warmup_steps, 2);
 }
 
+TEST_F(ConfigTest, AFlagOfAMethodThatDoesNotTrainIsRefused) {
+  EXPECT_TRUE(
+      contains(refused("ab.ratio", "0.5"), "--ab.ratio is a setting of method ab, which a run by method dense"));
+  const auto ab_with = [](const char* key, const char* value) {
+    return [=] { resolve_train_config({{"method", "ab"}, {key, value}}, ""); };
+  };
+  EXPECT_NO_THROW(ab_with("powersgd.rank", "3")()) << "which it begins with";
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, ab_with("local.average_every", "8")), "--local.average-every"));
+  EXPECT_NO_THROW(from_toml("method = \"dense\"\n[ab]\nratio = 0.5\n")) << "a file may serve several methods";
+}
+
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
   const TrainConfig no_factors = resolve_train_config(
       {{"method", "ab"}, {"ab.train", "groups"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
@@ -238,7 +250,10 @@ TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
 }
 
 TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
-  const TrainConfig paper = resolve_train_config({{"ab.preset", "paper"}}, "");
+  const auto preset = [](const char* name) {
+    return resolve_train_config({{"method", "ab"}, {"ab.preset", name}}, "");
+  };
+  const TrainConfig paper = preset("paper");
   EXPECT_EQ(ab_settings(paper).schedule.warmup_steps, 4330);
   EXPECT_EQ(ab_settings(paper).schedule.cycle_steps, 759);
   EXPECT_EQ(ab_settings(paper).schedule.full_rank_steps, 60);
@@ -246,15 +261,15 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(ab_settings(paper).sync, SyncMode::only_b);
   EXPECT_EQ(ab_settings(paper).rank_policy.cutoff, 0.15);
   EXPECT_FALSE(ab_settings(paper).schedule.cut_at_warmup);
-  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper-vit-2k"}}, "")).schedule.cycle_steps, 4360);
+  EXPECT_EQ(ab_of(preset("paper-vit-2k")).schedule.cycle_steps, 4360);
   const TrainConfig changed =
-      from_toml("[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
+      from_toml("method = \"ab\"\n[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
   EXPECT_EQ(ab_settings(changed).schedule.cycle_steps, 100);
   EXPECT_EQ(ab_settings(changed).schedule.warmup_steps, 4330);
   EXPECT_TRUE(ab_settings(changed).schedule.cut_at_warmup);
   EXPECT_EQ(from_toml(to_toml(changed)), changed);
   // A preset on the command line takes the place of the file's.
-  EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
+  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
 }
 
 TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
@@ -263,9 +278,16 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(groups.preset, "groups");
   EXPECT_EQ(groups.rank_policy.kind, RankPolicy::Kind::ratio);
   EXPECT_EQ(groups.rank_policy.ratio, 0.25);
-  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "groups"}}, "")), ab_preset("groups"));
-  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "groups"}}, "")), ab_preset("paper"));
-  EXPECT_EQ(ab_of(resolve_train_config({{"ab.preset", "paper"}, {"ab.train", "both"}}, "")), AbSettings{});
+  const auto ab_by = [&](const std::vector<FlagValue>& flags) { return ab_of(from_toml("method = \"ab\"\n", flags)); };
+  EXPECT_EQ(ab_by({{"ab.preset", "groups"}}), ab_preset("groups"));
+  EXPECT_EQ(ab_by({{"ab.preset", "paper"}, {"ab.train", "groups"}}), ab_preset("paper"));
+  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}})), AbSettings{});
+  for (const auto& [preset, train] : {std::pair{"paper", "both"}, {"nodes", "groups"}})
+    EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                    [&] {
+                                      ab_by({{"ab.preset", preset}, {"ab.train", train}});
+                                    }),
+                         fmt::format("--ab.preset {} does not go with the other flags", preset)));
   const TrainConfig nodes = from_toml("method = \"ab\"\n", {{"ab.preset", "nodes"}, {"ab.cut_at", "0.5"}});
   EXPECT_EQ(ab_settings(nodes).train, TrainedFactors::both);
   EXPECT_EQ(ab_settings(nodes).low_rank_method, "local");
@@ -284,7 +306,7 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {}), DType::float32);
   EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}}), DType::bfloat16);
   EXPECT_EQ(wire("", {{"ab.train", "groups"}}), DType::float32);
-  EXPECT_EQ(from_toml("", {{"ab.preset", "default"}}).comm_dtype, DType::float32) << "of another method";
+  EXPECT_EQ(from_toml("[ab]\npreset = \"default\"\n").comm_dtype, DType::float32) << "of another method";
   const TrainConfig ab = from_toml("method = \"ab\"\n");
   EXPECT_EQ(powersgd_settings(ab).ratio, 0.25);
   EXPECT_EQ(powersgd_settings(from_toml("method = \"ab\"\n[powersgd]\nrank = 8\n")).ratio, 0)
@@ -363,7 +385,9 @@ TEST_F(ConfigTest, TheEnvironmentNamesTheCifar10Folder) {
 
 TEST_F(ConfigTest, ListsOfNamesComeFromFlagsAndFiles) {
   const std::vector<std::string> names{"conv1.weight", "fc.weight"};
-  EXPECT_EQ(ab_of(resolve_train_config({{"ab.always_sync", "conv1.weight,fc.weight"}}, "")).always_sync, names);
+  EXPECT_EQ(
+      ab_of(resolve_train_config({{"method", "ab"}, {"ab.always_sync", "conv1.weight,fc.weight"}}, "")).always_sync,
+      names);
   EXPECT_EQ(ab_of(from_toml("[ab]\nalways_sync = [\n  \"conv1.weight\",\n  \"fc.weight\",\n]\n")).always_sync, names);
 }
 

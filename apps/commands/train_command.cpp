@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/train_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -30,6 +31,11 @@ void print_result(const TrainConfig& config, const Summary& s) {
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
+  const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
+                                     [](const auto& phase) { return phase.first.starts_with("low-rank"); });
+  if (find_method(config.method).has_ranks && !has_split)
+    say(stderr, "warning: no weight was split in so few steps: this was dense training (--{}.warmup-steps)\n",
+        config.method);
 }
 
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.

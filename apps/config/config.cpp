@@ -76,7 +76,9 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
       continue;
     }
     const Setting* setting = find_setting(key);
-    if (!setting || setting->flag_only) {
+    AB_CHECK(!setting || !setting->flag_only, "{} is about one start of a run: give it as {}, not in a file", where,
+             setting->flag());
+    if (!setting) {
       std::vector<std::string> known;
       for (const Setting& s : train_settings())
         if (!s.flag_only) known.push_back(s.key);
@@ -152,6 +154,28 @@ void fill_in(TrainConfig& config) {
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");
 }
 
+/// Whether the run uses the setting: one of all runs, of its method, or of those that this uses.
+bool concerns(const Setting& setting, const TrainConfig& config) {
+  const Method& method = find_method(config.method);
+  const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
+  const std::string table = setting.table();
+  return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();
+}
+
+/// A flag that would change nothing is a mistake; a file may have tables of several methods.
+void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& config) {
+  for (const GivenValue& flag : flags) {
+    const Setting& setting = *flag.setting;
+    AB_CHECK(concerns(setting, config), "{} is a setting of method {}, which a run by method {} does not use",
+             flag.where, setting.table(), config.method);
+    if (!setting.brings_defaults) continue;
+    const auto* given = std::get_if<std::string>(&flag.value);
+    const std::string now = std::get<std::string>(setting.get(config));
+    AB_CHECK(!given || *given == now, "{} {} does not go with the other flags, by which it is {}; leave one out",
+             flag.where, *given, now);
+  }
+}
+
 /// What no single value shows.
 void check_together(const TrainConfig& config, ConfigUse use) {
   if (use == ConfigUse::train) folder_of(find_dataset(config.dataset), config.data_dir);
@@ -161,14 +185,6 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   check_device_word(config.device);
   if (use == ConfigUse::plan) planned_wiring(config);
   else run_wiring(config);
-}
-
-/// Whether the run uses the setting: one of all runs, of its method, or of those that this uses.
-bool concerns(const Setting& setting, const TrainConfig& config) {
-  const Method& method = find_method(config.method);
-  const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
-  const std::string table = setting.table();
-  return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();
 }
 
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.
@@ -215,6 +231,7 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   }
   apply(from_file, config);
   apply(from_flags, config);
+  check_flags_count(from_flags, config);
   fill_in(config);
   check_together(config, use);
   return config;

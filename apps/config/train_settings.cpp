@@ -72,8 +72,10 @@ void declare_ranks(std::vector<Setting>& all) {
   declare_method(s);
   s.number("ranks", &T::ranks, 1, 1024,
            "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
-  s.number("ranks_per_node", &T::ranks_per_node, 0, 1024,
-           "count traffic as if every N ranks shared a node; 0: all ranks on one node");
+  s.number(
+      "ranks_per_node", &T::ranks_per_node, 0, 1024,
+      "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
+      "machine, where such methods take every rank for a node");
   s.value("device", &T::device,
           "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
           "take the GPUs of their machine in turn")
@@ -90,7 +92,8 @@ void declare_ranks(std::vector<Setting>& all) {
       .may_change = true;  // runs that were begun before it could be 0 have 4
   s.choice("comm_dtype", &T::comm_dtype,
            {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
-           "type of gradients, or of changes of parameters, on the wire. With 16 bits every rank's are rounded once, "
+           "type of gradients, or of changes of parameters, on the wire; bf16 when not given for method ab with both "
+           "factors. With 16 bits every rank's are rounded once, "
            "summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
   s.choice("allreduce", &T::all_reduce,
            {{"direct", AllReduce::direct},

@@ -19,7 +19,7 @@ template <class Options> void declare_warmup(const Section<Options>& section) {
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
 }
 
-/// The settings rank and ratio of a method whose gradients have factors. Who gives a rank alone means no share.
+/// The settings rank and ratio of a method whose gradients have factors.
 template <class Options> void declare_gradient_rank(const Section<Options>& section) {
   Setting& rank = section.number("rank", &Options::rank, 1, 65536, "r: columns of both factors of a gradient");
   rank.set = [store = rank.set](TrainConfig& config, const Value& value) {
@@ -28,7 +28,7 @@ template <class Options> void declare_gradient_rank(const Section<Options>& sect
   };
   section
       .number("ratio", &Options::ratio, 0, 1,
-              "above 0: r is this share of the smaller side of a gradient, whatever rank says")
+              "above 0: r is this share of the smaller side of a gradient; who gives a rank alone means no share")
       .before = 0.0;
 }
 

@@ -247,6 +247,11 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   AB_CHECK(options.ratio <= 0 || method.has_ranks,
            "--ratio is about ranks r of factors, which {} does not have; give {} too", method.name,
            methods_with_ranks());
+  AB_CHECK(
+      options.ranks_from.empty() || method.has_ranks,
+      "--ranks-from is about ranks r of factors, which {} does not have; give {} too, or the run's own config.toml "
+      "as --config",
+      method.name, methods_with_ranks());
   const DataShape data = data_shape(config, options);
   const int world_size = options.world_size > 0 ? options.world_size : config.ranks;
   ModelSpec spec = make_model_spec(config, data.classes, data.image_size);

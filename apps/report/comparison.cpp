@@ -97,10 +97,10 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
   };
   const bool one_setup =
       std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
-  std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",    "wire/rank",
+  std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",    "sent in",    "wire/rank",
                                     "saved", "model",  "time",  "images/s", "waiting", "compression"};
   if (!one_setup) headings.push_back("setup");
-  const int name_width = std::max(20, width - 106);
+  const int name_width = std::max(20, width - 116);
   TextTable table(headings, {1, headings.size() - (one_setup ? 0 : 1)});
   for (const Run& run : runs) {
     const Summary& s = run.summary;
@@ -109,6 +109,7 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
                                    std::to_string(s.steps),
                                    percent(s.final_val_top1),
                                    percent(s.best_val_top1),
+                                   run.config ? std::string(name_of(run.config->comm_dtype)) : "-",
                                    human_bytes(s.wire_bytes_per_rank_total),
                                    percent(wire_saving(run, baseline)),
                                    fmt::format("{:.2f} : 1", s.compression_ratio),

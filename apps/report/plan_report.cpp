@@ -78,10 +78,21 @@ std::string traffic_table(const RunPlan& plan) {
 std::string bounds(const RunPlan& plan) {
   if (!plan.least) return "";
   return fmt::format(
-      "\nTraining decides how much is sent. This is the most it can be; the least is {} on the wire, {} of it across.\n"
+      "\nTraining decides how much is sent. This is the most it can send and keep; the least is {} on the wire, {} of it "
+      "across.\n"
       "--{} RUN plans with what a run decided.\n",
       human_bytes(plan.least->wire), human_bytes(plan.least->inter_node),
       find_method(plan.summary.method).has_ranks ? "ranks-from" : "decisions-from");
+}
+
+/// For AB-training whose warm-up is all there is.
+std::string never_split(const RunPlan& plan) {
+  const Method& method = find_method(plan.summary.method);
+  const bool splits = std::any_of(plan.phases.begin(), plan.phases.end(),
+                                  [](const std::string& phase) { return phase.starts_with("low-rank"); });
+  if (!method.has_ranks || splits) return "";
+  return fmt::format("\nNo weight is ever split: this is dense training. Give a smaller --{}.warmup-steps.\n",
+                     method.name);
 }
 
 std::string dense_table(const RunPlan& plan) {
@@ -182,7 +193,8 @@ Json memory_json(const MemoryRow& row, std::int64_t activations) {
 }  // namespace
 
 std::string plan_text(const RunPlan& plan) {
-  return title(plan) + traffic_table(plan) + bounds(plan) + dense_table(plan) + memory_table(plan) + notes(plan);
+  return title(plan) + traffic_table(plan) + never_split(plan) + bounds(plan) + dense_table(plan) + memory_table(plan) +
+         notes(plan);
 }
 
 std::string plan_json(const RunPlan& plan) {

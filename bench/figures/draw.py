@@ -9,10 +9,10 @@ and ../rivals.tsv.
 Needs nothing but Python 3. Colours follow the reader's light or dark theme.
 """
 
+import argparse
 import csv
 import math
 import pathlib
-import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -339,7 +339,9 @@ def spectrum():
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("folder", nargs="?", type=pathlib.Path, default=HERE)
+    folder = options.parse_args().folder
     for figure in (method, accuracy, spectrum):
         (folder / f"{figure.__name__}.svg").write_text(str(figure()), encoding="utf-8")
 

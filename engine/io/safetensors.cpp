@@ -76,9 +76,11 @@ std::uint64_t safetensors_json_size(std::span<const std::uint8_t> first_bytes, s
                 "{} is not a safetensors file: it has {} bytes, the shortest possible header has 8", file, file_bytes);
   std::uint64_t json_bytes;
   std::memcpy(&json_bytes, first_bytes.data(), kPrefixBytes);
-  AB_CHECK_KIND(checkpoint, json_bytes <= kMaxJsonBytes,
-                "{} is not a safetensors file: it announces a header of {} bytes, more than the {} allowed", file,
-                json_bytes, kMaxJsonBytes);
+  AB_CHECK_KIND(
+      checkpoint, json_bytes <= kMaxJsonBytes,
+      "{} is not a safetensors file: such a file begins with the size of its header, and {} bytes are more than "
+      "the {} allowed",
+      file, json_bytes, kMaxJsonBytes);
   AB_CHECK_KIND(checkpoint, json_bytes <= file_bytes - kPrefixBytes,
                 "{} is truncated or not a safetensors file: it announces a header of {} bytes and has {} in all", file,
                 json_bytes, file_bytes);
