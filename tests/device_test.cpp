@@ -18,7 +18,10 @@
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/elementwise_functors.h"
+#include "engine/kernels/low_rank.h"
 #include "engine/kernels/map.h"
+#include "engine/kernels/orthonormal_rows.h"
+#include "engine/kernels/random.h"
 #include "engine/optim/optimizer.h"
 #include "layers/execution_cost.h"
 #include "layers/models/models.h"
@@ -490,6 +493,30 @@ TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
   };
   EXPECT_EQ(after_setup(plan_run(config, {.world_size = 2}).summary.wire_bytes_per_rank_by_phase),
             after_setup(on_device.bytes_by_phase));
+}
+
+// With many factors a GPU's products are the library's, as a processor's are, but for the first.
+TEST_F(DeviceTest, LowRankPassesAreThoseOfTheProcessor) {
+  for (const std::int64_t r : {3, 9}) {
+    constexpr std::int64_t n = 14, m = 45;
+    const auto passes = [&](Device device) {
+      std::vector<Tensor> drawn;
+      for (const Shape& shape : {Shape{n, m}, Shape{n, m}, Shape{r, m}, Shape{r, m}, Shape{r, n}}) {
+        drawn.emplace_back(shape, DType::float32, device);
+        fill_normal(drawn.back(), 0, 1, {.seed = 6, .stream = drawn.size()});
+      }
+      const Tensor &g = drawn[0], &rest = drawn[1], &q = drawn[2], &own_q = drawn[3], &own_p = drawn[4];
+      const Tensor work({n, m}, DType::float32, device), p({r, n}, DType::float32, device);
+      add_and_project(g, rest, q, work, p);
+      OrthonormalRows({{p.data<float>(), n, r, 1}}, device).make(1, 2);
+      split_off_projection({own_p, own_q}, {p, q}, Tensor::zeros({1}, DType::float64, device), work, rest);
+      std::vector<double> values = p.to_doubles();
+      for (const Tensor& t : {work, rest}) std::ranges::copy(t.to_doubles(), std::back_inserter(values));
+      return values;
+    };
+    const std::vector<double> here = passes({}), there = passes({DeviceKind::cuda, 0});
+    for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(there[i], here[i], 1e-4) << r << ", " << i;
+  }
 }
 
 // Winograd halves the work of the dense convolution on a CPU, and there alone.
