@@ -4,12 +4,12 @@
 
     bench/network_map.py [--build FOLDER] [--loss POINTS] [--json FILE]
 
-The time of a run is computing, the CPU seconds of one rank as the run had them (for methods that only train, the mean of
-all their runs), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and
-overlap: no run was made on such a network. Ranks r that only training tells are stood for by one share of all, chosen so
-that as many parameters remain. A method counts where it ends at most POINTS (1) below dense training, means over seeds.
-Times are given in that of dense training with 16 bits on the same network; κ is the time that a float32 gradient takes
-between nodes over that of computing a step.
+The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
+alike), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and overlap: no run
+was made on such a network. Rows that have not been measured are left out. Ranks r that only training tells are stood for
+by one share of all, chosen so that as many parameters remain. A method counts where it ends at most POINTS (1) below dense
+training, means over seeds. Times are given in that of dense training with 16 bits on the same network; κ is the time that
+a float32 gradient takes between nodes over that of computing a step.
 
 "Dense in the time of `ab`" is what dense training reaches, with 32 and with 16 bits, if it ends when `ab` does, with a
 learning rate that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
@@ -29,7 +29,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "1ms", "4ms") for gbps in (0.1, 1, 10, 100)]
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
-NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter)|narrow|dense_bf16_e")  # settings tried on the way, controls
+COMPUTES_AS = {"ab_local_nodes": "ab_local"}
+NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter|acpsgd_)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
 class Row:
@@ -37,13 +38,11 @@ class Row:
         self.name, self.config = lines[0]["row"], lines[0]["config"]
         self.flags = lines[0]["flags"].split()
         self.top1 = sum(float(line["top1"]) for line in lines) / len(lines)
-        self.seeds = len(lines)
-        seconds = [float(line["cpu_seconds"]) for line in lines if line["cpu_seconds"] != "-"]
-        self.computing = sum(seconds) / len(seconds) / RANKS
         self.steps = int(lines[0]["steps"])
         self.parameters = int(lines[0]["parameters_final"])
         self.whole_parameters = int(lines[0]["parameters_full"])
         self.share = None
+        self.computing = None  # seconds of a run
 
 
 def rows_of_table():
@@ -51,21 +50,28 @@ def rows_of_table():
     with open(HERE / "rivals.tsv", newline="") as table:
         for line in csv.DictReader(table, delimiter="\t"):
             by_row[line["config"], line["row"]].append(line)
-    rows = [Row(lines) for lines in by_row.values()]
-    for config in {row.config for row in rows}:  # the machine had more or less to do beside them
-        alike = [row for row in rows if row.config == config and ONLY_TRAIN.match(row.name)]
-        computing = sum(row.computing * row.seeds for row in alike) / sum(row.seeds for row in alike)
-        for row in alike:
-            row.computing = computing
-    return rows
+    return [Row(lines) for lines in by_row.values()]
 
 
-def plan(program, row, network, share=None):
+def take_computing(rows):
+    with open(HERE / "computing.tsv", newline="") as table:
+        lines = {(line["config"], line["row"]): line for line in csv.DictReader(table, delimiter="\t")}
+    for row in rows:
+        measured = "dense" if ONLY_TRAIN.match(row.name) else COMPUTES_AS.get(row.name, row.name)
+        dense, own = lines.get((row.config, "dense")), lines.get((row.config, measured))
+        if not dense:
+            sys.exit(f"network_map.py: computing.tsv has no dense training of {row.config}; bench/computing.py measures it")
+        if own:
+            row.computing = float(dense["seconds"]) * float(own["of_dense"])
+
+
+def plan(program, row, network=None, share=None):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
         command = [program, "plan", "--config", HERE.parent / "apps/configs" / f"{row.config}.toml", "--ranks-per-node",
-                   str(RANKS // NODES), "--network", network, "--no-activations", "--step-ms", str(1000 * row.computing / row.steps), "--out",
-                   out, *row.flags]
+                   str(RANKS // NODES), "--no-activations", "--out", out, *row.flags]
+        if network:
+            command += ["--network", network, "--step-ms", str(1000 * row.computing / row.steps)]
         if share:
             command += ["--ratio", str(share)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -79,7 +85,7 @@ def share_of_ranks(program, row):
     low, high = 1e-3, 1.0
     for _ in range(20):
         middle = (low + high) / 2
-        if plan(program, row, "latency=1us,bandwidth=1Gbps", middle)["parameters_final"] < row.parameters:
+        if plan(program, row, share=middle)["parameters_final"] < row.parameters:
             low = middle
         else:
             high = middle
@@ -106,7 +112,7 @@ def top1_of_part(curve, part):
 def table_of(program, config, rows, loss):
     dense = next(row for row in rows if row.name == "dense")
     target = dense.top1 - loss
-    methods = [row for row in rows if not NOT_METHODS.match(row.name)]
+    methods = [row for row in rows if row.computing and not NOT_METHODS.match(row.name)]
     curve = sorted((row.steps / dense.steps, row.top1) for row in rows if row.name.startswith("dense_bf16"))
     bytes_of_dense = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES
     cells = []
@@ -142,7 +148,9 @@ def main():
     options.add_argument("--json", help="also write all times, in seconds")
     given = options.parse_args()
     by_config = collections.defaultdict(list)
-    for row in rows_of_table():
+    rows = rows_of_table()
+    take_computing(rows)
+    for row in rows:
         by_config[row.config].append(row)
     cells = []
     for config, rows in by_config.items():

@@ -59,7 +59,9 @@ def main():
     options.add_argument("--build", default="build", help="folder of the build (default: build)")
     options.add_argument("--only", default=".", help="networks and configurations that match")
     given = options.parse_args()
-    rows = {(row.config, row.name): row for row in network_map.rows_of_table()}
+    table = network_map.rows_of_table()
+    network_map.take_computing(table)
+    rows = {(row.config, row.name): row for row in table}
     print("| run | network between nodes | " + " | ".join(f"`{name}`" for name in ROWS) + " |")
     print("|---|---|" + "---|" * len(ROWS))
     for config, networks in CELLS.items():

@@ -53,12 +53,14 @@ PYTHON
 
 # The accuracy of the model in a run folder on images of training, which take the place of the test's.
 train_top1_of() {
-  local images
+  local from=$data images accuracy
+  [ -f "$from/data_batch_1.bin" ] || from=$data/cifar-10-batches-bin
   images=$(mktemp -d)
-  ln -s "$(realpath "$data")"/* "$images"
-  ln -sf "$(realpath "$data/data_batch_1.bin")" "$images/test_batch.bin"
-  "$program" eval --model-file "$1" --data-dir "$images" | grep -oP 'top-1 \K[0-9.]+'
+  ln -s "$(realpath "$from")"/* "$images"
+  ln -sf "$(realpath "$from/data_batch_1.bin")" "$images/test_batch.bin"
+  accuracy=$("$program" eval --model-file "$1" --data-dir "$images" | grep -oP 'top-1 \K[0-9.]+') || return 1
   rm -r "$images"
+  echo "$accuracy"
 }
 
 while IFS='|' read -r row config seeds flags <&3; do
@@ -76,7 +78,10 @@ while IFS='|' read -r row config seeds flags <&3; do
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
-    [ -z "$training_images" ] || line+=$'\t'$(train_top1_of "$folder")
+    if [ -n "$training_images" ]; then
+      train_top1=$(train_top1_of "$folder") || { echo "rivals.sh: $folder cannot be evaluated" >&2; exit 1; }
+      line+=$'\t'$train_top1
+    fi
     echo "$line" >>"$table"
     rm -rf "$folder" "$folder.seconds"
   done

@@ -282,6 +282,7 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(ab_by({{"ab.preset", "groups"}}), ab_preset("groups"));
   EXPECT_EQ(ab_by({{"ab.preset", "paper"}, {"ab.train", "groups"}}), ab_preset("paper"));
   EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}})), AbSettings{});
+  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\ntrain = \"groups\"\n", {{"ab.preset", "default"}})), AbSettings{});
   for (const auto& [preset, train] : {std::pair{"paper", "both"}, {"nodes", "groups"}})
     EXPECT_TRUE(contains(message_of(ErrorKind::config,
                                     [&] {

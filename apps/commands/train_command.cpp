@@ -34,8 +34,7 @@ void print_result(const TrainConfig& config, const Summary& s) {
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)
-    say(stderr, "warning: no weight was split in so few steps: this was dense training (--{}.warmup-steps)\n",
-        config.method);
+    say(stderr, "warning: no weight was split in this run: nothing in it was low-rank\n");
 }
 
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.

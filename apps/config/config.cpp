@@ -223,10 +223,12 @@ TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::
   const std::vector<GivenValue> from_flags = read_flags(flags);
   const std::vector<GivenValue> from_file = parse_config(text, name);
   TrainConfig config;
+  std::set<std::string> begun_by_flag;  // tables; what a file says later about where they start does not count
   for (const Setting& setting : train_settings()) {
     if (!setting.brings_defaults) continue;
     const GivenValue* given = find_value(from_flags, setting.key);
-    if (!given) given = find_value(from_file, setting.key);
+    if (given) begun_by_flag.insert(setting.table());
+    else if (!begun_by_flag.contains(setting.table())) given = find_value(from_file, setting.key);
     if (given) assign(setting, config, given->value, given->where);
   }
   apply(from_file, config);

@@ -53,7 +53,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
       rest += (*it)->numel();
       continue;
     }
-    factors += r * (n + m), own += r * std::max(n, m), whole += n * m, grams += 2 * r * r;
+    factors += r * (n + m), own += r * std::max(n, m), whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
   CompressedSteps compressed{.buckets = {{}, {}}};
   std::size_t begin = 0;

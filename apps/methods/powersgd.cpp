@@ -56,7 +56,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
       rest.push_back(param->numel());
       continue;
     }
-    p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m, grams += 2 * r * r;
+    p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
   CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
   compressed.count = [p, q, &run](TrafficCounter& counter, std::int64_t times) {

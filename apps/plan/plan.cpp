@@ -247,11 +247,6 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   AB_CHECK(options.ratio <= 0 || method.has_ranks,
            "--ratio is about ranks r of factors, which {} does not have; give {} too", method.name,
            methods_with_ranks());
-  AB_CHECK(
-      options.ranks_from.empty() || method.has_ranks,
-      "--ranks-from is about ranks r of factors, which {} does not have; give {} too, or the run's own config.toml "
-      "as --config",
-      method.name, methods_with_ranks());
   const DataShape data = data_shape(config, options);
   const int world_size = options.world_size > 0 ? options.world_size : config.ranks;
   ModelSpec spec = make_model_spec(config, data.classes, data.image_size);
@@ -259,6 +254,9 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const std::unique_ptr<Layer> model = make_model(spec);
   std::optional<TrainedRun> trained;
   if (!options.ranks_from.empty()) trained = read_trained_run(options.ranks_from);
+  AB_CHECK(!trained || method.has_ranks || !find_method(trained->summary.method).has_ranks,
+           "--ranks-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
+           options.ranks_from, trained ? trained->summary.method : "", method.name);
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();

@@ -85,14 +85,13 @@ std::string bounds(const RunPlan& plan) {
       find_method(plan.summary.method).has_ranks ? "ranks-from" : "decisions-from");
 }
 
-/// For AB-training whose warm-up is all there is.
+/// For AB-training that is over before its first split.
 std::string never_split(const RunPlan& plan) {
   const Method& method = find_method(plan.summary.method);
   const bool splits = std::any_of(plan.phases.begin(), plan.phases.end(),
                                   [](const std::string& phase) { return phase.starts_with("low-rank"); });
   if (!method.has_ranks || splits) return "";
-  return fmt::format("\nNo weight is ever split: this is dense training. Give a smaller --{}.warmup-steps.\n",
-                     method.name);
+  return "\nNo weight is split in this run: nothing in it is low-rank.\n";
 }
 
 std::string dense_table(const RunPlan& plan) {

@@ -21,11 +21,9 @@ PYTHON
 fi
 
 # 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
-# --ab.rank-multiple, --ab.execution: the same ranks r and the same products on both devices.
 train_steps=100 size_words="--batch-size 32" cycle_words="--ab.warmup-steps 30 --ab.cycle-steps 30"
 [[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4" cycle_words="--ab.warmup-steps 3 --ab.cycle-steps 4"
-train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite --ab.rank-multiple 8
-  --ab.execution factors"
+train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite"
 
 # Losses of the CPU and the GPU may be this far apart.
 loss_distance=0.005
@@ -64,9 +62,10 @@ train() {  # RUN MODEL FLAGS...: into the run folder RUN; in place of this shell
   ${in_place:+exec} "$abtrain" train --steps "$train_steps" --model "$2" --dataset "$data_set" --data-dir "$data_folder" $size_words $train_words --out "$scratch/$1" "${@:3}"
 }
 
-# Ranks r that the loss chooses may differ by rounding, so they are given.
-groups="--method ab --ab.train groups $cycle_words --ab.full-rank-steps 2"
-both="--method ab --ab.rank-policy ratio --ab.ratio 0.25 --comm-dtype fp32"
+# Ranks r that the loss chooses may differ by rounding, so they are given; multiples and products are the same on both devices.
+alike="--ab.rank-multiple 8 --ab.execution factors"
+groups="--method ab $alike --ab.train groups $cycle_words --ab.full-rank-steps 2"
+both="--method ab $alike --ab.rank-policy ratio --ab.ratio 0.25 --comm-dtype fp32"
 
 losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$scratch/$1/metrics.jsonl"; }
 

@@ -3,8 +3,9 @@
 //
 // Orthonormal rows of many factors R [r, length] at once, those that Gram–Schmidt gives, by Cholesky:
 //   G = R·Rᵀ = L·Lᵀ,   R becomes L⁻¹·R
-// Gram–Schmidt waits r² times for a sum over a row; here all sums of G, and all columns of L⁻¹·R, are independent, and
-// L takes r waits. G, L and L⁻¹ are in float64: rows may share all but a hundred-thousandth of their length.
+// Gram–Schmidt waits r²/2 times for a sum over a row; here all sums of G, and all columns of L⁻¹·R, are independent, and
+// L takes r waits. G, L and L⁻¹ are in float64: a row may share all but a hundred-thousandth of its length with those
+// before it. Where many do, so that L⁻¹ is large, the rows that come out take another turn, or two.
 
 #include <vector>
 
@@ -18,12 +19,22 @@ namespace ab {
 struct FactorRows {
   float* rows;  ///< [count, length], count <= length
   std::int64_t length, count;
-  std::uint64_t stream;    ///< of the numbers that stand in for a row that vanishes
-  double* gram = nullptr;  ///< [count, count]: below the diagonal L, on it 1/L, above it L⁻¹ transposed
+  std::uint64_t stream;  ///< of the numbers that stand in for a row that vanishes
+  /// [count + 1, count + 1]; of the first `count` rows and columns below the diagonal L, on it 1/L, above it L⁻¹ transposed.
+  double* gram = nullptr;
+
+  AB_HD double* gram_row(std::int64_t k) const { return gram + k * (count + 1); }
+  /// Row k's squared length, as it came.
+  AB_HD double& whole(std::int64_t k) const { return gram_row(count)[k]; }
+  /// The last turn that the rows take, from 0.
+  AB_HD double& last_turn() const { return gram_row(count)[count]; }
+  AB_HD bool takes(int turn) const { return turn == 0 || turn <= last_turn(); }
 };
 
 class OrthonormalRows {
  public:
+  static constexpr int kTurns = 3;
+
   OrthonormalRows() = default;
   OrthonormalRows(std::vector<FactorRows> factors, Device device);
 
@@ -70,13 +81,14 @@ AB_HD void dots_of_rows(const Team& team, std::int64_t length, const float* row,
 struct GramOfRows {
   const FactorRows* factors;
   std::int64_t most_rows;
+  int turn;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t item) const {
     const FactorRows f = factors[item / most_rows];
     const std::int64_t k = item % most_rows;
-    if (k >= f.count) return;
+    if (k >= f.count || !f.takes(turn)) return;
     const float* const row = f.rows + k * f.length;
-    double* const g = f.gram + k * f.count;
+    double* const g = f.gram_row(k);
     constexpr int together = 4;
     std::int64_t l = 0;
     for (; l + together <= k + 1; l += together)
@@ -89,30 +101,35 @@ struct GramOfRows {
 struct InvertCholesky {
   const FactorRows* factors;
   std::uint64_t seed, draw;
+  int turn;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t i) const {
     const FactorRows f = factors[i];
+    if (!f.takes(turn)) return;
     for (std::int64_t k = 0; k < f.count; ++k) {
       double left = squared_rest(team, f, k);
-      double whole = f.gram[k * f.count + k];
+      double whole = f.gram_row(k)[k];
       if (left <= kRounding * whole && whole - whole == 0) {
         replace_row(team, f, k);
-        whole = f.gram[k * f.count + k];
+        whole = f.gram_row(k)[k];
         left = squared_rest(team, f, k);
         if (left < kRounding * whole) left = kRounding * whole;
       }
       team.barrier();
+      if (team.lane() == 0) f.whole(k) = whole;
       finish_column(team, f, k, 1 / sqrt(left));
     }
-    invert(team, f);
+    const double growth = team.sum(invert(team, f));
+    if (team.lane() == 0) f.last_turn() = growth > kMostGrowth ? turn + 1 : turn;
   }
 
  private:
   static constexpr double kRounding = 1e-10;  // of a squared length; float32 rows hold 1e-14
+  static constexpr double kMostGrowth = 1e8;  // of roundings of 1e-16, in products of rows
 
   /// Σ L_km · L_lm for m < n.
   AB_HD static double dot_in_l(const FactorRows& f, std::int64_t k, std::int64_t l, std::int64_t n) {
-    const double *const a = f.gram + k * f.count, *const b = f.gram + l * f.count;
+    const double *const a = f.gram_row(k), *const b = f.gram_row(l);
     double sum = 0;
     for (std::int64_t m = 0; m < n; ++m) sum += a[m] * b[m];
     return sum;
@@ -120,16 +137,16 @@ struct InvertCholesky {
 
   /// Of row k's squared length, what the rows before it leave.
   template <class Team> AB_HD static double squared_rest(const Team& team, const FactorRows& f, std::int64_t k) {
-    const double* const row = f.gram + k * f.count;
+    const double* const row = f.gram_row(k);
     return row[k] - lane_sum<double>(
                         team, k, [](double v) { return v * v; }, row);
   }
 
   template <class Team>
   AB_HD static void finish_column(const Team& team, const FactorRows& f, std::int64_t k, double one_over_root) {
-    if (team.lane() == 0) f.gram[k * f.count + k] = one_over_root;
+    if (team.lane() == 0) f.gram_row(k)[k] = one_over_root;
     for (std::int64_t i = k + 1 + team.lane(); i < f.count; i += team.size()) {
-      double& g = f.gram[i * f.count + k];
+      double& g = f.gram_row(i)[k];
       g = (g - dot_in_l(f, i, k, k)) * one_over_root;
     }
     team.barrier();
@@ -145,26 +162,32 @@ struct InvertCholesky {
         [&](std::int64_t j, float) { return random.normal(first + static_cast<std::uint64_t>(j)); },
         static_cast<const float*>(row));
     team.barrier();
-    double* const g = f.gram + k * f.count;
+    double* const g = f.gram_row(k);
     for (std::int64_t l = 0; l <= k; ++l) dots_of_rows<1>(team, f.length, row, f.rows + l * f.length, g + l);
     for (std::int64_t i = k + 1; i < f.count; ++i)
-      dots_of_rows<1>(team, f.length, row, f.rows + i * f.length, f.gram + i * f.count + k);
+      dots_of_rows<1>(team, f.length, row, f.rows + i * f.length, f.gram_row(i) + k);
     if (team.lane() == 0)
-      for (std::int64_t l = 0; l < k; ++l) g[l] = (g[l] - dot_in_l(f, k, l, l)) * f.gram[l * f.count + l];
+      for (std::int64_t l = 0; l < k; ++l) g[l] = (g[l] - dot_in_l(f, k, l, l)) * f.gram_row(l)[l];
     team.barrier();
   }
 
-  /// Column c of L⁻¹, by a lane, goes to row c above the diagonal.
-  template <class Team> AB_HD static void invert(const Team& team, const FactorRows& f) {
+  /// Column c of L⁻¹, by a lane, goes to row c above the diagonal. Returns the lane's part of Σ (L⁻¹_kc)² · |row c|², by which
+  /// the roundings of G are multiplied.
+  template <class Team> AB_HD static double invert(const Team& team, const FactorRows& f) {
+    double growth = 0;
     for (std::int64_t c = team.lane(); c < f.count; c += team.size()) {
-      double* const inverse = f.gram + c * f.count;
+      double* const inverse = f.gram_row(c);
+      double squares = inverse[c] * inverse[c];
       for (std::int64_t i = c + 1; i < f.count; ++i) {
-        const double* const l = f.gram + i * f.count;
+        const double* const l = f.gram_row(i);
         double sum = 0;
         for (std::int64_t m = c; m < i; ++m) sum += l[m] * inverse[m];
         inverse[i] = -sum * l[i];
+        squares += inverse[i] * inverse[i];
       }
+      growth += squares * f.whole(c);
     }
+    return growth;
   }
 };
 
@@ -174,19 +197,20 @@ struct TurnRows {
   static constexpr std::int64_t kColumns = 128;
   const FactorRows* factors;
   std::int64_t blocks;
+  int turn;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t item) const {
     constexpr int width = kLaneWidth<Team, float>;
     const FactorRows f = factors[item / blocks];
     const std::int64_t begin = item % blocks * kColumns;
-    if (begin >= f.length) return;
+    if (begin >= f.length || !f.takes(turn)) return;
     const std::int64_t columns = f.length - begin < kColumns ? f.length - begin : kColumns;
     float* const from = f.rows + begin;
     for_each_block<width>(team, columns, packable<width>(f.length, from), [&](std::int64_t j, auto count) {
       for (std::int64_t k = f.count; k-- > 0;) {
         double sums[width] = {};
         for (std::int64_t l = 0; l <= k; ++l) {
-          const double w = f.gram[l * f.count + k];
+          const double w = f.gram_row(l)[k];
           const auto rows = load(from + l * f.length + j, count);
           for (int i = 0; i < count; ++i) sums[i] += w * static_cast<double>(rows[i]);
         }
