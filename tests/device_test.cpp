@@ -495,7 +495,7 @@ TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
             after_setup(on_device.bytes_by_phase));
 }
 
-// With many factors a GPU's products are the library's, as a processor's are, but for the first.
+// With few factors, and with so many that a library multiplies them.
 TEST_F(DeviceTest, LowRankPassesAreThoseOfTheProcessor) {
   for (const std::int64_t r : {3, 9}) {
     constexpr std::int64_t n = 14, m = 45;

@@ -33,12 +33,12 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
   const std::int64_t rows = m.dim(0), columns = m.dim(1), r = q.dim(0);
   AB_ASSERT(residual.numel() == m.numel() && q.dim(1) == columns && p.numel() == r * rows);
   AB_ASSERT(!gradient.defined() || gradient.numel() == m.numel());
-  if (m.device().kind == DeviceKind::cpu) return cpu::add_and_project(gradient, residual, q, m, p);
   if (r >= kManyFactors) {
     const Tf32Scope exact(Precision::fp32);
     add_residual(gradient, residual, m);
     return backend(m.device()).gemm({.transpose_b = true}, q, m, p);
   }
+  if (runs_as_loops(m.device())) return cpu::add_and_project(gradient, residual, q, m, p);
   for_each_row(m.device(), rows, columns * (r + 2),
                kernels::AddAndProject{gradient.defined() ? gradient.data<float>() : nullptr, residual.data<float>(),
                                       q.data<float>(), m.data<float>(), p.data<float>(), rows, columns, r});

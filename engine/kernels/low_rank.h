@@ -3,8 +3,9 @@
 //
 // The passes over memory of low-rank gradient compression (engine/sync/powersgd.h): M [n, m] is large, its factors
 // P [r, n] and Q [r, m] are small. Factors lie as rows, so that all of them are read and written along memory.
-//   add_and_project        M = G + E and P = Q·Mᵀ, in one pass over G and E
-//   split_off_projection   E = M − P_ownᵀ·Q_own and Ĝ = Pᵀ·Q in place of M, in one pass
+//   add_and_project        M = G + E and P = Q·Mᵀ
+//   split_off_projection   E = M − P_ownᵀ·Q_own and Ĝ = Pᵀ·Q in place of M
+// With few factors each is one pass over its matrices, else products of the library.
 
 #include "engine/core/tensor.h"
 #include "engine/kernels/lanes.h"

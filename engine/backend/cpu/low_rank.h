@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The passes of engine/kernels/low_rank.h as loops: four rows of M at a time, so that what has been read of a factor serves
-// them all, with sums in vector registers. Shapes are theirs.
+// The passes of engine/kernels/low_rank.h as loops, for few factors: four rows of M at a time, so that what has been read of
+// a factor serves them all, with sums in vector registers. Shapes are theirs.
 
 #include "engine/core/tensor.h"
 
@@ -14,7 +14,6 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
 struct Product {
   const float *p, *q;
 };
-/// For few factors: with many, a library's blocks are better.
 void split_off_projection(const Product& own, const Product& mean, std::int64_t r, const double* failed,
                           const Tensor& m, const Tensor& residual);
 
