@@ -48,6 +48,7 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
   expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");
   expect_failure("train --ab.cycle 4", 2, "'--ab.cycle'");
+  expect_failure("train run.toml", 2, "did you mean --config run.toml?");
   expect_failure("train now", 2, "no flag or argument 'now'");
   expect_failure("train --lr", 2, "--lr");
   expect_failure("train --lr 1 --lr 2", 2, "--lr");

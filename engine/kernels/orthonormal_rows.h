@@ -4,8 +4,8 @@
 // Orthonormal rows of many factors R [r, length] at once, those that Gram–Schmidt gives, by Cholesky:
 //   G = R·Rᵀ = L·Lᵀ,   R becomes L⁻¹·R
 // Gram–Schmidt waits r²/2 times for a sum over a row; here all sums of G, and all columns of L⁻¹·R, are independent, and
-// L takes r waits. G, L and L⁻¹ are in float64: a row may share all but a hundred-thousandth of its length with those
-// before it. Where many do, so that L⁻¹ is large, the rows that come out take another turn, or two.
+// L takes a few waits for each row. G, L and L⁻¹ are in float64: a row may share all but a hundred-thousandth of its length
+// with those before it. Where many do, so that L⁻¹ is large, the rows that come out take another turn, or two.
 
 #include <vector>
 
