@@ -150,7 +150,26 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_EQ(compare.exit_code, 0) << compare.err;
   EXPECT_TRUE(contains(compare.out, "dense"));
   EXPECT_TRUE(contains(compare.out, "saved"));
+  EXPECT_TRUE(contains(compare.out, "sent in"));
+  EXPECT_TRUE(contains(compare.out, "float32"));
   EXPECT_TRUE(contains(read_file(path("report.html"), ErrorKind::data), "</html>"));
+}
+
+TEST_F(CliTest, WhatHasNoEffectIsSaid) {
+  const std::string slow = "--ranks 2 --network latency=1us,bandwidth=100Gbps";
+  const Outcome one_node = run(tiny_train("one", slow)),
+                two_nodes = run(tiny_train("two", slow + " --ranks-per-node 1"));
+  EXPECT_EQ(one_node.exit_code, 0) << one_node.err;
+  EXPECT_TRUE(contains(one_node.err, "--network is between nodes, and here is one")) << one_node.err;
+  EXPECT_FALSE(contains(two_nodes.err, "--network")) << two_nodes.err;
+  const Outcome inside = run(tiny_train("inside", slow + ",node-latency=1us"));
+  EXPECT_FALSE(contains(inside.err, "--network")) << inside.err;
+
+  const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.train groups --ab.warmup-steps 100"));
+  EXPECT_EQ(warmup.exit_code, 0) << warmup.err;
+  EXPECT_TRUE(contains(warmup.err, "no weight was split")) << warmup.err;
+  const Outcome plan = run(fmt::format("plan --no-activations --config {}", path("warmup/config.toml")));
+  EXPECT_TRUE(contains(plan.out, "No weight is split in this run")) << plan.out << plan.err;
 }
 
 TEST_F(CliTest, BrokenModelFilesAreExitFour) {

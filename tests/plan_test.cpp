@@ -511,6 +511,8 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
     EXPECT_EQ(exact.per_layer, counted.per_layer);
     EXPECT_EQ(exact.parameters_final, counted.parameters_final);
   }
+  expect_failure("plan --model mlp --dataset cifar10 --ranks-from " + path("run"), 2,
+                 "is a run by ab, and this is a plan of dense");
 }
 
 TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {

@@ -135,6 +135,8 @@ TEST_F(ReportTest, DifferentSetupsAreNamedInTheTable) {
   std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))};
   runs[1].summary.world_size = 8;
   EXPECT_TRUE(contains(compare_text(runs, 100), "resnet20 on cifar10, 8 ranks"));
+  runs[1].summary.world_size = 1;
+  EXPECT_TRUE(contains(compare_text(runs, 100), "resnet20 on cifar10, 1 rank\n"));
 }
 
 TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
@@ -254,6 +256,8 @@ TEST_F(ReportTest, NumbersReadWell) {
   EXPECT_EQ(human_bytes(99950000), "100 MB");
   EXPECT_EQ(human_count(270410), "270 k");
   EXPECT_EQ(human_count(12), "12");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(4, "rank"), "4 ranks");
   EXPECT_EQ(human_seconds(3.14), "3.1 s");
   EXPECT_EQ(human_seconds(192), "3 min 12 s");
   EXPECT_EQ(human_seconds(3 * 3600 + 60), "3 h 01 min");

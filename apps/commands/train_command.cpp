@@ -24,9 +24,9 @@ namespace ab {
 namespace {
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  say(stdout, "{} on {}, {}, {} rank{}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n",
-      s.model, s.dataset, s.method, s.world_size, s.world_size == 1 ? "" : "s", 100 * s.final_val_top1,
-      100 * s.best_val_top1, s.steps, human_seconds(s.train_seconds), s.images_per_second);
+  say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
+      s.dataset, s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1, s.steps,
+      human_seconds(s.train_seconds), s.images_per_second);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
@@ -37,11 +37,23 @@ void print_result(const TrainConfig& config, const Summary& s) {
     say(stderr, "warning: no weight was split in this run: nothing in it was low-rank\n");
 }
 
+/// Where all ranks share a node, and only links between nodes are shaped, nothing is.
+void warn_of_idle_network(const TrainConfig& config, Comm& world) {
+  const NetworkShape network = parse_network(config.network);
+  const bool between_nodes_alone = std::ranges::all_of(
+      network.parts, [](const NetworkShape::From& part) { return part.links.intra_node == kUnshaped; });
+  if (network.shaped() && between_nodes_alone && world.ledger().ranks_on_node_of(world.rank()) == world.size())
+    say(stderr,
+        "warning: --network is between nodes, and here is one; say how many ranks a node has with "
+        "--ranks-per-node\n");
+}
+
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.
 int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
   const bool speaks = world.rank() == 0;
   std::optional<Progress> progress;
   if (speaks) progress.emplace();
+  if (speaks) warn_of_idle_network(config, world);
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
     say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);

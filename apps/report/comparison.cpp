@@ -91,12 +91,8 @@ std::vector<std::string> phases_of(const std::vector<Run>& runs) {
 
 std::string compare_text(const std::vector<Run>& runs, int width) {
   const Run* baseline = dense_baseline(runs);
-  const auto setup = [](const Run& run) {
-    const Summary& s = run.summary;
-    return fmt::format("{} on {}, {} ranks", s.model, s.dataset, s.world_size);
-  };
   const bool one_setup =
-      std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup(run) == setup(runs[0]); });
+      std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup_of(run) == setup_of(runs[0]); });
   std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",    "sent in",    "wire/rank",
                                     "saved", "model",  "time",  "images/s", "waiting", "compression"};
   if (!one_setup) headings.push_back("setup");
@@ -117,10 +113,10 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
                                    fmt::format("{:.0f}", s.images_per_second),
                                    waiting(s),
                                    compression(s)};
-    if (!one_setup) cells.push_back(setup(run));
+    if (!one_setup) cells.push_back(setup_of(run));
     table.add(std::move(cells));
   }
-  const std::string title = one_setup && !runs.empty() ? setup(runs[0]) + "\n\n" : "";
+  const std::string title = one_setup && !runs.empty() ? setup_of(runs[0]) + "\n\n" : "";
   return title + table.str() + why_not_measured(runs) + phase_table(runs, name_width) + frontier_text(runs);
 }
 

@@ -23,11 +23,6 @@ bool differ_in_seed_alone(const Run& a, const Run& b) {
   return differing_settings(*a.config, same_seed).empty();
 }
 
-std::string setup_of(const Run& run) {
-  const Summary& s = run.summary;
-  return fmt::format("{} on {}, {} rank{}", s.model, s.dataset, s.world_size, s.world_size == 1 ? "" : "s");
-}
-
 /// What the names of runs have in common at their beginning.
 std::string common_label(const std::vector<const Run*>& runs) {
   std::string label = runs[0]->label;
@@ -68,6 +63,11 @@ std::string cost_text(double value, const Cost& cost) {
 }
 
 }  // namespace
+
+std::string setup_of(const Run& run) {
+  const Summary& s = run.summary;
+  return fmt::format("{} on {}, {}", s.model, s.dataset, counted(s.world_size, "rank"));
+}
 
 const std::vector<Cost>& costs() {
   static const std::vector<Cost> all{

@@ -29,9 +29,11 @@ const std::vector<Cost>& costs();
 /// The mean over the group.
 double cost_of(const RunGroup& group, const Cost& cost);
 
+/// "resnet20 on cifar10, 4 ranks"; runs of one setup can be compared.
+std::string setup_of(const Run& run);
 /// Groups that can be compared with each other, in the order of `runs`; each has at least one.
 struct Contest {
-  std::string setup;  ///< "resnet20 on cifar10, 4 ranks"
+  std::string setup;
   std::vector<RunGroup> groups;
   /// The costs that were measured for all groups and are not the same for all.
   std::vector<const Cost*> costs() const;

@@ -27,16 +27,13 @@ std::string duration(double seconds) {
 std::string title(const RunPlan& plan) {
   const Summary& s = plan.summary;
   const int nodes = plan.ranks_per_node > 0 ? (s.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node : 1;
-  const auto many = [](auto count, const char* noun) {
-    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-  };
   return fmt::format(
       "{} on {}, {}: {} on {}, batch {} each; {} in {} of {}, {}\n{} parameters, {} at the end ({:.2f} : "
       "1)\n",
-      s.model, s.dataset, s.method, many(s.world_size, "rank"), many(nodes, "node"), plan.batch_size,
-      many(s.steps, "step"), many(s.epochs, "epoch"), plan.steps_per_epoch, many(plan.evaluations, "validation"),
-      human_count(static_cast<double>(s.parameters_full)), human_count(static_cast<double>(s.parameters_final)),
-      s.compression_ratio);
+      s.model, s.dataset, s.method, counted(s.world_size, "rank"), counted(nodes, "node"), plan.batch_size,
+      counted(s.steps, "step"), counted(s.epochs, "epoch"), plan.steps_per_epoch,
+      counted(plan.evaluations, "validation"), human_count(static_cast<double>(s.parameters_full)),
+      human_count(static_cast<double>(s.parameters_final)), s.compression_ratio);
 }
 
 std::string traffic_table(const RunPlan& plan) {

@@ -85,6 +85,10 @@ std::string human_bytes(double bytes) { return scaled(bytes, {"B", "kB", "MB", "
 
 std::string human_count(double count) { return scaled(count, {"", "k", "M", "G", "T"}); }
 
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string percent(double fraction, int decimals) {
   return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, decimals) : "-";
 }

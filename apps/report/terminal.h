@@ -3,6 +3,7 @@
 //
 // Plain-text drawing: tables, bars, and numbers as people read them.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ std::string wrap(std::string_view text, int width);
 std::string human_bytes(double bytes);
 /// "1.23 M", "456 k".
 std::string human_count(double count);
+/// "1 rank", "4 ranks".
+std::string counted(std::int64_t count, std::string_view noun);
 /// "70.31 %", or "-" for what is not finite.
 std::string percent(double fraction, int decimals = 2);
 /// "3 min 12 s", "4.2 s".
