@@ -137,7 +137,7 @@ struct LowRank {
             g.params(), [r](const Shape& shape) { return low_rank_sizes(shape, {.rank = r}); }, 1, "bench") {
     for (const LowRankMatrix& w : all.matrices()) {
       fill_normal(w.residual, 0, 1, {2, stream_of(w.param->name)});
-      fill_normal(w.own, 0, 1, {3, stream_of(w.param->name)});
+      fill_normal(w.own_q, 0, 1, {3, stream_of(w.param->name)});
     }
   }
   LowRankGradients all;
@@ -167,12 +167,12 @@ void split_off(benchmark::State& state, const DrawnGradients& g, std::int64_t r)
       state, nothing,
       [&] {
         for (const LowRankMatrix& w : low_rank.all.matrices())
-          split_off_projection({w.p, w.own_q()}, {w.p, w.q}, check.failed(), w.work, w.residual);
+          split_off_projection({w.p, w.own_q}, {w.p, w.q}, check.failed(), w.work, w.residual);
       },
       [&] {
         for (const LowRankMatrix& w : low_rank.all.matrices()) {
           w.residual.copy_from(w.work);
-          backend(Device{}).gemm({.transpose_a = true, .alpha = -1, .beta = 1}, w.p, w.own_q(), w.residual);
+          backend(Device{}).gemm({.transpose_a = true, .alpha = -1, .beta = 1}, w.p, w.own_q, w.residual);
           backend(Device{}).gemm({.transpose_a = true}, w.p, w.q, w.work);
         }
       });

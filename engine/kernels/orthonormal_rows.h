@@ -4,7 +4,7 @@
 // Orthonormal rows of many factors R [r, length] at once, those that Gram–Schmidt gives, by Cholesky:
 //   G = R·Rᵀ = L·Lᵀ,   R becomes L⁻¹·R
 // Gram–Schmidt waits r²/2 times for a sum over a row; here all sums of G, and all columns of L⁻¹·R, are independent, and
-// L takes a few waits for each row. G, L and L⁻¹ are in float64: a row may share all but a hundred-thousandth of its length
+// L takes three waits for each row. G, L and L⁻¹ are in float64: a row may share all but a hundred-thousandth of its length
 // with those before it. Where many do, so that L⁻¹ is large, the rows that come out take another turn, or two.
 
 #include <vector>
@@ -20,7 +20,7 @@ struct FactorRows {
   float* rows;  ///< [count, length], count <= length
   std::int64_t length, count;
   std::uint64_t stream;  ///< of the numbers that stand in for a row that vanishes
-  /// [count + 1, count + 1]; of the first `count` rows and columns below the diagonal L, on it 1/L, above it L⁻¹ transposed.
+  /// [count + 1, count + 1]; of the first `count` rows and columns L⁻¹ up to the diagonal, L transposed above it.
   double* gram = nullptr;
 
   AB_HD double* gram_row(std::int64_t k) const { return gram + k * (count + 1); }
@@ -97,7 +97,7 @@ struct GramOfRows {
   }
 };
 
-/// L and L⁻¹ of factor i, from its G.
+/// L and L⁻¹ of factor i, from its G, by Gauss–Jordan: as soon as a row of L⁻¹ is known, all rows below lose their part of it.
 struct InvertCholesky {
   const FactorRows* factors;
   std::uint64_t seed, draw;
@@ -106,20 +106,19 @@ struct InvertCholesky {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t i) const {
     const FactorRows f = factors[i];
     if (!f.takes(turn)) return;
+    for (std::int64_t k = team.lane(); k < f.count; k += team.size()) f.whole(k) = f.gram_row(k)[k];
+    team.barrier();
     for (std::int64_t k = 0; k < f.count; ++k) {
-      double left = squared_rest(team, f, k);
-      double whole = f.gram_row(k)[k];
-      if (left <= kRounding * whole && whole - whole == 0) {
-        replace_row(team, f, k);
-        whole = f.gram_row(k)[k];
-        left = squared_rest(team, f, k);
-        if (left < kRounding * whole) left = kRounding * whole;
-      }
+      const double whole = f.whole(k);
+      double left = f.gram_row(k)[k];
+      if (left <= kRounding * whole && whole - whole == 0) left = replace_row(team, f, k);
       team.barrier();
-      if (team.lane() == 0) f.whole(k) = whole;
-      finish_column(team, f, k, 1 / sqrt(left));
+      finish_row(team, f, k, 1 / sqrt(left));
+      team.barrier();
+      clear_column(team, f, k);
+      team.barrier();
     }
-    const double growth = team.sum(invert(team, f));
+    const double growth = team.sum(growth_of_roundings(team, f));
     if (team.lane() == 0) f.last_turn() = growth > kMostGrowth ? turn + 1 : turn;
   }
 
@@ -127,66 +126,68 @@ struct InvertCholesky {
   static constexpr double kRounding = 1e-10;  // of a squared length; float32 rows hold 1e-14
   static constexpr double kMostGrowth = 1e8;  // of roundings of 1e-16, in products of rows
 
-  /// Σ L_km · L_lm for m < n.
-  AB_HD static double dot_in_l(const FactorRows& f, std::int64_t k, std::int64_t l, std::int64_t n) {
-    const double *const a = f.gram_row(k), *const b = f.gram_row(l);
-    double sum = 0;
-    for (std::int64_t m = 0; m < n; ++m) sum += a[m] * b[m];
-    return sum;
-  }
-
-  /// Of row k's squared length, what the rows before it leave.
-  template <class Team> AB_HD static double squared_rest(const Team& team, const FactorRows& f, std::int64_t k) {
-    const double* const row = f.gram_row(k);
-    return row[k] - lane_sum<double>(
-                        team, k, [](double v) { return v * v; }, row);
-  }
-
   template <class Team>
-  AB_HD static void finish_column(const Team& team, const FactorRows& f, std::int64_t k, double one_over_root) {
-    if (team.lane() == 0) f.gram_row(k)[k] = one_over_root;
+  AB_HD static void finish_row(const Team& team, const FactorRows& f, std::int64_t k, double one_over_root) {
+    double* const row = f.gram_row(k);
+    if (team.lane() == 0) row[k] = one_over_root;
+    for (std::int64_t j = team.lane(); j < k; j += team.size()) row[j] *= one_over_root;
     for (std::int64_t i = k + 1 + team.lane(); i < f.count; i += team.size()) {
-      double& g = f.gram_row(i)[k];
-      g = (g - dot_in_l(f, i, k, k)) * one_over_root;
+      double& below = f.gram_row(i)[k];
+      row[i] = below * one_over_root;
+      below = 0;
     }
-    team.barrier();
   }
 
-  /// Row k becomes random numbers, and what G and L know of it is made anew.
-  template <class Team> AB_HD void replace_row(const Team& team, const FactorRows& f, std::int64_t k) const {
-    float* const row = f.rows + k * f.length;
+  /// Of rows below k: what is left of G to the right of column k, and to its left L⁻¹ as far as it is known.
+  template <class Team> AB_HD static void clear_column(const Team& team, const FactorRows& f, std::int64_t k) {
+    const double* const row = f.gram_row(k);
+    const int across = team.size() % 32 == 0 ? 32 : team.size(), down = team.size() / across;
+    for (std::int64_t i = k + 1 + team.lane() / across; i < f.count; i += down) {
+      const double l = row[i];
+      double* const below = f.gram_row(i);
+      for (std::int64_t j = team.lane() % across; j <= i; j += across) below[j] -= l * row[j];
+    }
+  }
+
+  /// Row k becomes random numbers, and what G, L and L⁻¹ know of it is made anew. Returns what rows before it leave of its
+  /// squared length.
+  template <class Team> AB_HD double replace_row(const Team& team, const FactorRows& f, std::int64_t k) const {
+    float* const drawn = f.rows + k * f.length;
     const Philox random{seed, f.stream};
     const std::uint64_t first = draw + static_cast<std::uint64_t>(k * f.length);
     lane_map(
-        team, f.length, row,
+        team, f.length, drawn,
         [&](std::int64_t j, float) { return random.normal(first + static_cast<std::uint64_t>(j)); },
-        static_cast<const float*>(row));
+        static_cast<const float*>(drawn));
     team.barrier();
-    double* const g = f.gram_row(k);
-    for (std::int64_t l = 0; l <= k; ++l) dots_of_rows<1>(team, f.length, row, f.rows + l * f.length, g + l);
+    double* const row = f.gram_row(k);
+    for (std::int64_t l = 0; l <= k; ++l) dots_of_rows<1>(team, f.length, drawn, f.rows + l * f.length, row + l);
     for (std::int64_t i = k + 1; i < f.count; ++i)
-      dots_of_rows<1>(team, f.length, row, f.rows + i * f.length, f.gram_row(i) + k);
-    if (team.lane() == 0)
-      for (std::int64_t l = 0; l < k; ++l) g[l] = (g[l] - dot_in_l(f, k, l, l)) * f.gram_row(l)[l];
+      dots_of_rows<1>(team, f.length, drawn, f.rows + i * f.length, f.gram_row(i) + k);
     team.barrier();
+    for (std::int64_t m = team.lane(); m < k; m += team.size()) {  // L = G·L⁻ᵀ
+      double sum = 0;
+      for (std::int64_t j = 0; j <= m; ++j) sum += row[j] * f.gram_row(m)[j];
+      f.gram_row(m)[k] = sum;
+    }
+    team.barrier();
+    const auto sum_above = [&](std::int64_t begin, std::int64_t column) {
+      double sum = 0;
+      for (std::int64_t m = begin; m < k; ++m) sum += f.gram_row(m)[k] * f.gram_row(m)[column];
+      return sum;
+    };
+    for (std::int64_t j = team.lane(); j < k; j += team.size()) row[j] = -sum_above(j, j);
+    for (std::int64_t i = k + 1 + team.lane(); i < f.count; i += team.size()) f.gram_row(i)[k] -= sum_above(0, i);
+    const double whole = row[k], left = whole - sum_above(0, k);
+    if (team.lane() == 0) f.whole(k) = whole;
+    return left < kRounding * whole ? kRounding * whole : left;
   }
 
-  /// Column c of L⁻¹, by a lane, goes to row c above the diagonal. Returns the lane's part of Σ (L⁻¹_kc)² · |row c|², by which
-  /// the roundings of G are multiplied.
-  template <class Team> AB_HD static double invert(const Team& team, const FactorRows& f) {
+  /// A lane's part of Σ (L⁻¹_kc)² · |row c|², by which the roundings of G are multiplied.
+  template <class Team> AB_HD static double growth_of_roundings(const Team& team, const FactorRows& f) {
     double growth = 0;
-    for (std::int64_t c = team.lane(); c < f.count; c += team.size()) {
-      double* const inverse = f.gram_row(c);
-      double squares = inverse[c] * inverse[c];
-      for (std::int64_t i = c + 1; i < f.count; ++i) {
-        const double* const l = f.gram_row(i);
-        double sum = 0;
-        for (std::int64_t m = c; m < i; ++m) sum += l[m] * inverse[m];
-        inverse[i] = -sum * l[i];
-        squares += inverse[i] * inverse[i];
-      }
-      growth += squares * f.whole(c);
-    }
+    for (std::int64_t k = team.lane(); k < f.count; k += team.size())
+      for (std::int64_t c = 0; c <= k; ++c) growth += f.gram_row(k)[c] * f.gram_row(k)[c] * f.whole(c);
     return growth;
   }
 };
@@ -210,7 +211,7 @@ struct TurnRows {
       for (std::int64_t k = f.count; k-- > 0;) {
         double sums[width] = {};
         for (std::int64_t l = 0; l <= k; ++l) {
-          const double w = f.gram_row(l)[k];
+          const double w = f.gram_row(k)[l];
           const auto rows = load(from + l * f.length + j, count);
           for (int i = 0; i < count; ++i) sums[i] += w * static_cast<double>(rows[i]);
         }

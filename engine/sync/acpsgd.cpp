@@ -66,8 +66,8 @@ BucketItem AcpSgdStrategy::p_item(const LowRankMatrix& w) const {
           .elements = w.p.numel(),
           .pack =
               [&w](const Tensor& gradient, const Tensor& place) {
-                add_and_project(gradient, w.residual, w.q, w.work, w.own_p());
-                place.copy_from(w.own_p());
+                add_and_project(gradient, w.residual, w.q, w.work, w.own_p);
+                place.copy_from(w.own_p);
               },
           .unpack = [&w](const Tensor& place) { w.p.copy_from(place); }};
 }
@@ -78,8 +78,8 @@ BucketItem AcpSgdStrategy::q_item(const LowRankMatrix& w) const {
           .pack =
               [this, &w](const Tensor& gradient, const Tensor& place) {
                 add_residual(gradient, w.residual, w.work);
-                backend(device()).gemm({}, w.p, w.work, w.own_q());
-                place.copy_from(w.own_q());
+                backend(device()).gemm({}, w.p, w.work, w.own_q);
+                place.copy_from(w.own_q);
               },
           .unpack = [&w](const Tensor& place) { w.q.copy_from(place); }};
 }
@@ -92,7 +92,7 @@ void AcpSgdStrategy::exchange(std::int64_t step) {
   buckets.finish();
   check_buckets(buckets);
   for (const LowRankMatrix& w : g.matrices())
-    split_off_projection(p_turn ? RowFactors{w.own_p(), w.q} : RowFactors{w.p, w.own_q()}, {w.p, w.q}, failed(), w.work,
+    split_off_projection(p_turn ? RowFactors{w.own_p, w.q} : RowFactors{w.p, w.own_q}, {w.p, w.q}, failed(), w.work,
                          w.residual);
   p_turn ? g.orthonormalise_p(step) : g.orthonormalise_q(step);
   g.restore_factors(check());

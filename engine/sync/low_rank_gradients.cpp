@@ -3,18 +3,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/kernels/random.h"
 
 namespace ab {
 namespace {
 
-/// One tensor for the factors of all matrices, `lengths` elements each.
-Tensor flat_tensor(const std::vector<std::int64_t>& lengths, Device device) {
-  std::int64_t total = 0;
-  for (const std::int64_t length : lengths) total += length;
-  return Tensor(Shape{total}, DType::float32, device);
-}
+/// Where factors lie in one tensor: first those that fill packs of four, so that all of these begin at one, as a GPU's
+/// products want it.
+class Places {
+ public:
+  explicit Places(const std::vector<Shape>& factors) : shapes_(factors), begins_(factors.size()) {
+    for (const bool packed : {true, false})
+      for (std::size_t i = 0; i < factors.size(); ++i)
+        if ((factors[i].numel() % 4 == 0) == packed) begins_[i] = std::exchange(total_, total_ + factors[i].numel());
+  }
+  std::int64_t total() const { return total_; }
+  Tensor factor(const Tensor& all, std::size_t i) const {
+    return all.slice(begins_[i], begins_[i] + shapes_[i].numel()).view(shapes_[i]);
+  }
+
+ private:
+  std::vector<Shape> shapes_;
+  std::vector<std::int64_t> begins_;
+  std::int64_t total_ = 0;
+};
 
 }  // namespace
 
@@ -32,7 +46,7 @@ LowRankGradients::LowRankGradients(const std::vector<Param*>& params,
                                    const std::function<LowRankSizes(const Shape&)>& sizes, std::uint64_t seed,
                                    std::string name)
     : name_(std::move(name)), seed_(seed) {
-  std::vector<std::int64_t> p_lengths, q_lengths;
+  std::vector<Shape> p_shapes, q_shapes;
   Device device;
   for (Param* param : params) {
     const LowRankSizes size = sizes(param->value.shape());
@@ -42,21 +56,21 @@ LowRankGradients::LowRankGradients(const std::vector<Param*>& params,
     }
     device = param->value.value().device();
     matrices_.push_back({.param = param, .size = size});
-    p_lengths.push_back(size.r * size.n);
-    q_lengths.push_back(size.r * size.m);
+    p_shapes.push_back({size.r, size.n});
+    q_shapes.push_back({size.r, size.m});
   }
-  all_p_ = flat_tensor(p_lengths, device);
-  all_q_ = flat_tensor(q_lengths, device);
+  const Places p_places(p_shapes), q_places(q_shapes);
+  all_p_ = Tensor({p_places.total()}, DType::float32, device);
+  all_q_ = Tensor({q_places.total()}, DType::float32, device);
+  all_own_ = Tensor({std::max(p_places.total(), q_places.total())}, DType::float32, device);
   std::vector<FactorRows> p_rows, q_rows;
-  std::int64_t p_begin = 0, q_begin = 0;
-  for (LowRankMatrix& w : matrices_) {
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    LowRankMatrix& w = matrices_[i];
     const auto [n, m, r] = w.size;
-    w.p = all_p_.slice(p_begin, p_begin + r * n).view({r, n});
-    w.q = all_q_.slice(q_begin, q_begin + r * m).view({r, m});
-    p_begin += r * n, q_begin += r * m;
+    w.p = p_places.factor(all_p_, i), w.own_p = p_places.factor(all_own_, i);
+    w.q = q_places.factor(all_q_, i), w.own_q = q_places.factor(all_own_, i);
     w.work = Tensor({n, m}, DType::float32, device);
     w.residual = Tensor::zeros({n, m}, DType::float32, device);
-    w.own = Tensor({r * std::max(n, m)}, DType::float32, device);
     const std::uint64_t p_stream = stream_of(name_ + ".p." + w.param->name);
     const std::uint64_t q_stream = stream_of(name_ + ".q." + w.param->name);
     fill_normal(w.p, 0, 1, {seed_, p_stream});

@@ -40,10 +40,9 @@ struct LowRankMatrix {
   Tensor work{};      ///< [n, m] M = G + E, then Ĝ
   Tensor residual{};  ///< [n, m] E, this rank's own
   Tensor p{}, q{};    ///< [r, n], [r, m]: those that all ranks share, once they have been exchanged
-  Tensor own{};       ///< [max(r·n, r·m)] for this rank's own factor while that of all is on its way
+  /// This rank's own factor, while that of all is on its way; either one, in the same memory.
+  Tensor own_p{}, own_q{};
 
-  Tensor own_p() const { return own.slice(0, p.numel()).view(p.shape()); }
-  Tensor own_q() const { return own.slice(0, q.numel()).view(q.shape()); }
   const Tensor& gradient() const { return param->value.grad(); }
 };
 
@@ -60,6 +59,8 @@ class LowRankGradients {
 
   const Tensor& all_p() const { return all_p_; }
   const Tensor& all_q() const { return all_q_; }
+  /// Every matrix's own Q becomes its Q.
+  void note_own_q() const { all_own_.slice(0, all_q_.numel()).copy_from(all_q_); }
   /// `step` chooses what rows that vanish are drawn from.
   void orthonormalise_p(std::int64_t step) const { p_rows_.make(seed_, step + 1); }
   void orthonormalise_q(std::int64_t step) const { q_rows_.make(seed_, step + 1); }
@@ -77,7 +78,7 @@ class LowRankGradients {
   std::uint64_t seed_;
   std::vector<LowRankMatrix> matrices_;
   std::vector<Param*> rest_;
-  Tensor all_p_, all_q_;
+  Tensor all_p_, all_q_, all_own_;
   OrthonormalRows p_rows_, q_rows_;
   Tensor kept_p_, kept_q_;
 };

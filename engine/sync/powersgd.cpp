@@ -25,14 +25,12 @@ void PowerSgdStrategy::exchange(std::int64_t step) {
   for (const LowRankMatrix& w : g.matrices()) add_and_project(w.gradient(), w.residual, w.q, w.work, w.p);
   reduce(g.all_p(), ReduceOp::sum);
   g.orthonormalise_p(step);
-  for (const LowRankMatrix& w : g.matrices()) {
-    backend(device()).gemm({}, w.p, w.work, w.q);  // Q_w = P·M_w
-    w.own_q().copy_from(w.q);
-  }
+  for (const LowRankMatrix& w : g.matrices()) backend(device()).gemm({}, w.p, w.work, w.q);  // Q_w = P·M_w
+  g.note_own_q();
   reduce(g.all_q(), ReduceOp::mean);
   finish_rest();
   for (const LowRankMatrix& w : g.matrices())
-    split_off_projection({w.p, w.own_q()}, {w.p, w.q}, failed(), w.work, w.residual);
+    split_off_projection({w.p, w.own_q}, {w.p, w.q}, failed(), w.work, w.residual);
   g.restore_factors(check());
   g.hand_over();
 }
