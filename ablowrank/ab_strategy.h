@@ -33,6 +33,7 @@ class AbStrategy final : public SyncStrategy {
   std::string phase() const override { return name_of(phase_); }
   double learning_rate(double scheduled, std::int64_t step) const override;
   void set_gradient_exchange(bool on) override;
+  bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
   void finish_grads(TrainState& state) override;
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;

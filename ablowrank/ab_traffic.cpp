@@ -69,7 +69,7 @@ class AbCounter {
     const auto weights = static_cast<std::int64_t>(sizes_.eligible.size());
     counter_.over_world(Collective::all_reduce, kRankBytes * weights, times);
     std::map<int, std::int64_t> of_owner;
-    const std::vector<int> owners = assign_owners(sizes_.eligible, run_.world_size);
+    const std::vector<int> owners = assign_owners(sizes_.eligible, false, run_.world_size);
     for (std::size_t i = 0; i < owners.size(); ++i) {
       const Weight& weight = *sizes_.eligible[i];
       const std::int64_t r = sizes_.r(i, number);

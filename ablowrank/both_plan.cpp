@@ -26,7 +26,7 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
                TrafficCounter& counter) {
   counter.set_phase("split");
   const std::vector<Weight*>& weights = sizes.eligible;
-  const std::vector<int> owners = assign_owners(weights, run.world_size);
+  const std::vector<int> owners = assign_owners(weights, observes(options), run.world_size);
   std::int64_t worth = 0, cut_outputs = 0, ranks_agreed = 0;
   std::map<int, std::int64_t> of_owner;
   for (std::size_t i = 0; i < weights.size(); ++i) {

@@ -37,6 +37,7 @@ class BothStrategy final : public SyncStrategy {
   std::string phase() const override;
   double learning_rate(double scheduled, std::int64_t step) const override;
   void set_gradient_exchange(bool on) override { now_->set_gradient_exchange(on); }
+  bool exchanges_in_backward() const override { return now_->exchanges_in_backward(); }
   void finish_grads(TrainState& state) override { now_->finish_grads(state); }
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;

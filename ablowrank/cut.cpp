@@ -144,7 +144,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
                                const CutObservers* observers, const AbOptions& options, std::size_t index,
                                Comm& world) {
   const RankPolicy policy = policy_of_cut(options, index);
-  const std::vector<int> owners = assign_owners(weights, world.size());
+  const std::vector<int> owners = assign_owners(weights, observes(options), world.size());
   std::vector<CutResult> results(weights.size());
   for (std::size_t i = 0; i < weights.size(); ++i) results[i].weight = weights[i];
 

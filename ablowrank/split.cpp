@@ -58,9 +58,12 @@ bool factors_are_smaller(const Weight& weight, std::int64_t r) {
   return r * (weight.out() + weight.in()) < weight.out() * weight.in();
 }
 
-std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_size) {
+std::vector<int> assign_owners(const std::vector<Weight*>& weights, bool by_loss, int world_size) {
   std::vector<double> cost;
-  for (const Weight* w : weights) cost.push_back(static_cast<double>(w->m()) * static_cast<double>(w->n() * w->n()));
+  for (const Weight* w : weights) {
+    const auto m = static_cast<double>(w->m()), n = static_cast<double>(w->n()), out = static_cast<double>(w->out());
+    cost.push_back(m * n * n + (by_loss ? 5 * out * out * out : 0));
+  }
   std::vector<std::size_t> by_cost(weights.size());
   std::iota(by_cost.begin(), by_cost.end(), 0);
   std::stable_sort(by_cost.begin(), by_cost.end(), [&](auto i, auto j) { return cost[i] > cost[j]; });
@@ -78,7 +81,7 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, int world_si
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
                                    Comm& world, const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   return decompose_on_owners(
-      weights, assign_owners(weights, world.size()),
+      weights, assign_owners(weights, false, world.size()),
       [&](std::size_t i) { return decompose_named(*weights[i], policy, method); }, world, is_sent);
 }
 

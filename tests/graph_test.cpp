@@ -82,23 +82,19 @@ TEST(Graph, IsNotForACpu) {
   EXPECT_THROW(capture_graph(*GraphPool::create({}), [] {}), Error);
 }
 
-TEST(GraphUse, IsChosenByDeviceAndCollectives) {
-  constexpr bool kBeside = true, kOnThreads = false;
-  const auto use = [](const char* word, const char* device, bool runs_beside_computation,
-                      SyncBn sync_bn = SyncBn::off) {
+TEST(GraphUse, IsChosenByDeviceAndBatchNorm) {
+  const auto use = [](const char* word, const char* device, SyncBn sync_bn = SyncBn::off) {
     TrainConfig config;
     config.cuda_graph = word, config.device = device, config.sync_bn = sync_bn;
-    return choose_graph_use(config, runs_beside_computation);
+    return choose_graph_use(config);
   };
-  EXPECT_EQ(use("auto", "cuda", kOnThreads), GraphUse::if_possible);
-  EXPECT_EQ(use("on", "cuda:1", kOnThreads), GraphUse::required);
-  EXPECT_EQ(use("off", "cuda", kOnThreads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cpu", kOnThreads), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", kBeside), GraphUse::off);
-  EXPECT_EQ(use("auto", "cuda", kOnThreads, SyncBn::group), GraphUse::off);
-  EXPECT_THROW(use("on", "cpu", kOnThreads), Error);
-  EXPECT_THROW(use("on", "cuda", kBeside), Error);
-  EXPECT_THROW(use("on", "cuda", kOnThreads, SyncBn::world), Error);
+  EXPECT_EQ(use("auto", "cuda"), GraphUse::if_possible);
+  EXPECT_EQ(use("on", "cuda:1"), GraphUse::required);
+  EXPECT_EQ(use("off", "cuda"), GraphUse::off);
+  EXPECT_EQ(use("auto", "cpu"), GraphUse::off);
+  EXPECT_EQ(use("auto", "cuda", SyncBn::group), GraphUse::off);
+  EXPECT_THROW(use("on", "cpu"), Error);
+  EXPECT_THROW(use("on", "cuda", SyncBn::world), Error);
 }
 
 class GpuGraph : public ::testing::Test {
@@ -184,7 +180,8 @@ struct Updates {
       const Tensor loss = step.run(batch(seed + i, count), {.noise_seed = seed * 2 + i,
                                                             .share = 0.5 + 0.25 * static_cast<double>(seed % 3),
                                                             .loss_scale = loss_scale,
-                                                            .last = last});
+                                                            .last = last,
+                                                            .overlapped = overlapped});
       values.push_back(loss.item());
     }
     for (Param* p : params) {
@@ -197,6 +194,7 @@ struct Updates {
 
   std::unique_ptr<Layer> model;
   TrainStep step;
+  bool overlapped = false;
 };
 
 void expect_equal(const std::vector<double>& a, const std::vector<double>& b) {
@@ -214,6 +212,15 @@ TEST_F(GpuGraph, AStepGivesTheSameBitsWithSeedsSharesAndScalesOfItsOwn) {
     Updates plain(GraphUse::off, precision), graphed(GraphUse::required, precision);
     for (std::uint64_t seed = 0; seed < 3; ++seed) expect_equal(plain.update(seed), graphed.update(seed));
     EXPECT_EQ(graphed.step.captures(), 1);
+  }
+}
+
+TEST_F(GpuGraph, AStepOfWhichGradientsTravelMeanwhileIsNotCaptured) {
+  Updates plain(GraphUse::off), graphed(GraphUse::required);
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    graphed.overlapped = seed == 0 || seed == 3;
+    expect_equal(plain.update(seed), graphed.update(seed));
+    EXPECT_EQ(graphed.step.captures(), seed == 0 ? 0 : 1);
   }
 }
 

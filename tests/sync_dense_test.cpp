@@ -180,6 +180,7 @@ TEST(GradientBuckets, SendSixteenBitsAndReturnFloat32) {
 TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
   const auto comm = make_self_comm();
   Model model;
+  EXPECT_FALSE(GradientBuckets(model.list(), *comm, ReduceOp::mean, {.bucket_bytes = 1}).leave_in_backward());
   const auto count = [&](std::int64_t bytes) {
     return GradientBuckets(model.list(), *comm, ReduceOp::mean, {.bucket_bytes = bytes}).bucket_count();
   };
@@ -196,7 +197,9 @@ TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
 TEST(GradientBuckets, LeaveDuringBackwardAndInTheirOwnOrder) {
   run(2, [](Comm& comm) {
     Model model;
+    EXPECT_FALSE(GradientBuckets(model.list(), comm).leave_in_backward()) << "one bucket is full at the end";
     GradientBuckets buckets(model.list(), comm, ReduceOp::mean, {.bucket_bytes = 1});
+    EXPECT_TRUE(buckets.leave_in_backward());
     backward_over(model, kForward, 0);
     EXPECT_EQ(calls(comm), 5);  // all under way before finish()
     buckets.finish();

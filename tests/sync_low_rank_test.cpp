@@ -347,6 +347,26 @@ std::vector<double> gram_schmidt(std::vector<double> rows, std::int64_t count) {
   return rows;
 }
 
+TEST(PowerSgd, SendsWhileBackwardComputesInItsWarmUpAlone) {
+  on_ranks(2, [](Comm& world) {
+    const auto in_small_buckets = [](Replica replica, Comm& comm) {
+      return std::make_unique<PowerSgdStrategy>(std::move(replica), comm, PowerSgdOptions{{.rank = 2, .min_rate = 0}},
+                                                CompressionStart{.warmup_steps = 1, .gradients = {.bucket_bytes = 1}});
+    };
+    ExchangeSteps steps(world, kShapes, in_small_buckets);
+    EXPECT_TRUE(steps.strategy().exchanges_in_backward());
+    steps.step(steps.draw());
+    EXPECT_FALSE(steps.strategy().exchanges_in_backward()) << "one vector is left";
+  });
+}
+
+TEST(AcpSgd, SendsWhileBackwardComputesIfItHasSeveralBuckets) {
+  on_ranks(2, [](Comm& world) {
+    EXPECT_TRUE(ExchangeSteps(world, kShapes, acpsgd(2, 0, 0, 1e-5)).strategy().exchanges_in_backward());
+    EXPECT_FALSE(ExchangeSteps(world, kShapes, acpsgd(2)).strategy().exchanges_in_backward());
+  });
+}
+
 TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({512}, {.rank = 4}).r, 0) << "a vector";
   EXPECT_EQ(low_rank_sizes({512, 3, 3, 512}, {.rank = 4}).r, 4);

@@ -108,7 +108,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
 
 int run_train(const TrainConfig& config) {
   const Transport transport = choose_transport(config, find_launcher());
-  choose_graph_use(config, transport != Transport::threads);  // refused before anything is loaded or written
+  choose_graph_use(config);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);
   listen_for_stop_signals();
   const CommOptions options{.ranks_per_node = config.ranks_per_node,

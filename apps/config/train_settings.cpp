@@ -80,9 +80,11 @@ void declare_ranks(std::vector<Setting>& all) {
           "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
           "take the GPUs of their machine in turn")
       .may_change = true;
-  s.name("cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
-         "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
-         "GPU, unless ranks are processes, batch norm is synchronised or a graph would need too much memory")
+  s.name(
+       "cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
+       "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
+       "GPU, unless processes exchange gradients while backward computes, batch norm is synchronised or a graph would "
+       "need too much memory")
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks").may_change = true;
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},

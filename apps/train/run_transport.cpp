@@ -42,12 +42,10 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   return transport;
 }
 
-GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation) {
+GraphUse choose_graph_use(const TrainConfig& config) {
   if (config.cuda_graph == "off") return GraphUse::off;
   std::string obstacle;
   if (config.device == "cpu") obstacle = "only a GPU can run CUDA graphs; give --device cuda";
-  else if (runs_beside_computation)
-    obstacle = "processes exchange gradients inside backward, which a graph cannot; give --cuda-graph auto";
   else if (config.sync_bn != SyncBn::off)
     obstacle = "--sync-bn exchanges statistics inside forward, which a graph cannot; give --cuda-graph auto";
   if (config.cuda_graph == "auto") return obstacle.empty() ? GraphUse::if_possible : GraphUse::off;

@@ -18,11 +18,9 @@ enum class Transport { threads, mpi, nccl };
 /// between processes on GPUs. Throws Error(config) where device, launcher and transport do not go together.
 Transport choose_transport(const TrainConfig& config, Launcher launcher);
 
-/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU where neither forward nor
-/// backward concerns another rank: gradients that are exchanged while backward still computes are worth more
-/// (`runs_beside_computation`, see Comm), and synchronised batch norm exchanges statistics. Throws Error(config) for on
-/// where it cannot be.
-GraphUse choose_graph_use(const TrainConfig& config, bool runs_beside_computation);
+/// Whether steps are captured in CUDA graphs, as --cuda-graph says; for auto on a GPU, unless batch norm is synchronised,
+/// which exchanges statistics in forward. Throws Error(config) for on where it cannot be.
+GraphUse choose_graph_use(const TrainConfig& config);
 
 /// The world of a process among others, over mpi or nccl. NCCL's ranks find each other where --rendezvous says, else
 /// over MPI under mpirun, else where torchrun's or Slurm's variables say.

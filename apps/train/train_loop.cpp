@@ -41,8 +41,7 @@ class Trainer {
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
         stop_(world),
-        step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing,
-              choose_graph_use(config, world.runs_beside_computation())) {
+        step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing, choose_graph_use(config)) {
     if (world.rank() != 0 || config.out.empty()) return;
     requests_.emplace(config.out);
     stop_.listen_to([this] { return requests_->look(); });
@@ -149,7 +148,8 @@ class Trainer {
       const Tensor loss = step_.run(batch, {.noise_seed = noise_seed(state.step, i),
                                             .share = share,
                                             .loss_scale = learner_.loss_scale ? learner_.loss_scale->value() : 1.0,
-                                            .last = last});
+                                            .last = last,
+                                            .overlapped = overlaps_exchange()});
       feed_.prefetch();
       record_.loss(loss, share, batch.count(), state.step);
     }
@@ -165,6 +165,11 @@ class Trainer {
     learner_.update_average();
     if (strategy_.phase() != phase) record_.split(state.step, strategy_.worth());
     record_.step(state.step, epoch_, phase, learning_rate);
+  }
+
+  /// Whether gradients are to travel while backward computes: worth more than a graph, unless that is asked for.
+  bool overlaps_exchange() const {
+    return world_.runs_beside_computation() && strategy_.exchanges_in_backward() && config_.cuda_graph != "on";
   }
 
   /// Throws Error(numerics) unless all losses and gradients so far are finite. A step does not ask, as a GPU would have

@@ -17,7 +17,7 @@ Tensor TrainStep::run(const Batch& batch, const MicroBatch& micro_batch) {
                 .mix_share = static_cast<float>(batch.mix),
                 .dloss = static_cast<float>(micro_batch.share * micro_batch.loss_scale),
                 .unscale = static_cast<float>(1 / micro_batch.loss_scale)});
-  if (!graph_) return forward_backward(batch);
+  if (!graph_ || micro_batch.overlapped) return forward_backward(batch);
   copy_to_inputs(batch);
   return graph_->run(
       StepKey(model_, {inputs_.images, inputs_.labels, inputs_.mixed_labels}),

@@ -23,7 +23,8 @@ class TrainStep {
     std::uint64_t noise_seed = 0;
     double share = 1;  ///< of the micro-batch in the update
     double loss_scale = 1;
-    bool last = true;  ///< of the update: no other adds to its gradients
+    bool last = true;         ///< of the update: no other adds to its gradients
+    bool overlapped = false;  ///< hooks are to be called while backward computes, which a graph cannot
   };
   /// Adds to the gradients and calls the hooks of the parameters. `batch` is on the device. Returns the loss, [1].
   Tensor run(const Batch& batch, const MicroBatch& micro_batch);

@@ -41,6 +41,7 @@ class CompressedGradients : public ReplicaStrategy {
   std::string phase() const final { return compressing_ ? kCompressed : kWarmup; }
   void start(TrainState& state) final;
   void set_gradient_exchange(bool on) override;
+  bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
   void finish_grads(TrainState& state) final;
   void after_step(TrainState& state) final;
   void save(StateDict& state) const final;

@@ -40,6 +40,7 @@ class DasoStrategy final : public ReplicaStrategy {
 
   std::string phase() const override;
   void set_gradient_exchange(bool on) override;
+  bool exchanges_in_backward() const override { return gradients_ && gradients_->leave_in_backward(); }
   void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
   bool follows_epochs() const override { return calendar_.decides_after(calendar_.epoch_of(done_ - 1)); }

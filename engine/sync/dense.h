@@ -17,6 +17,7 @@ class DenseStrategy final : public ReplicaStrategy {
 
   std::string phase() const override { return kPhase; }
   void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }
+  bool exchanges_in_backward() const override { return gradients_.leave_in_backward(); }
   void finish_grads(TrainState& /*state*/) override { gradients_.finish(); }
 
  private:

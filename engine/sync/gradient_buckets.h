@@ -76,6 +76,8 @@ class GradientBuckets {
   void finish();
 
   std::size_t bucket_count() const { return buckets_.size(); }
+  /// Whether some leave before backward is over; one alone is full at its end.
+  bool leave_in_backward() const { return comm_.size() > 1 && bucket_count() > 1; }
   /// All that finish() has left: the flat tensors of the buckets, and the gradients that a rank alone has kept.
   std::vector<Tensor> results() const;
 

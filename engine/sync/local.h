@@ -55,6 +55,7 @@ class LocalStrategy final : public ReplicaStrategy {
   std::string phase() const override { return kSteps; }
   void start(TrainState& state) override { begin_round(state.step); }
   void set_gradient_exchange(bool on) override;
+  bool exchanges_in_backward() const override { return gradients_ && gradients_->leave_in_backward(); }
   void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;

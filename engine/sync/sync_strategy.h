@@ -34,11 +34,13 @@ class SyncStrategy {
   virtual double learning_rate(double scheduled, std::int64_t /*step*/) const { return scheduled; }
   /// While off, backward passes only add to this rank's gradients: all micro-batches of an update but the last.
   virtual void set_gradient_exchange(bool on) = 0;
+  /// Whether ranks that are processes exchange some gradients while backward computes others (GradientBuckets): then a step is
+  /// not captured as one graph.
+  virtual bool exchanges_in_backward() const { return false; }
   /// After backward: on return every p.grad is what the optimizer shall see.
   virtual void finish_grads(TrainState& state) = 0;
   /// Whether after_step() will put others in the place of parameters once `step` updates are done, or change what a step
-  /// computes. Before that the loop
-  /// waits for the device, makes sure that all numbers are finite, and gives back what a step keeps.
+  /// computes. Before that the loop waits for the device, makes sure that all numbers are finite, and gives back what a step keeps.
   virtual bool has_transition(std::int64_t /*step*/) const { return false; }
   /// After the update; state.step already counts it. May average, factorise or replace parameters.
   virtual void after_step(TrainState& /*state*/) {}
