@@ -29,7 +29,8 @@ std::int64_t decomposition_elements(const Weight& weight, std::int64_t r);
 bool factors_are_smaller(const Weight& weight, std::int64_t r);
 
 /// The rank that decomposes each weight: the most expensive weight first, to the rank with the least work so
-/// far. A decomposition costs m·n²; what directions are worth to the loss (loss_metric.h), where `by_loss`, five times O³.
+/// far. Roughly, a decomposition costs m·n², and to find what directions are worth to the loss (loss_metric.h), where `by_loss`,
+/// five times O³.
 std::vector<int> assign_owners(const std::vector<Weight*>& weights, bool by_loss, int world_size);
 
 /// Collective over `world`; on return all ranks hold bitwise equal decompositions of the dense `weights`.

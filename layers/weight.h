@@ -83,6 +83,7 @@ class Weight {
   /// Whether the layer shall pass what leaves this weight to observe(), before an activation.
   bool observed() const { return observer_ && recording(); }
   Var observe(const Var& y) const { return observer_->observe(y); }
+  const OutputMoments* observer() const { return observer_; }
 
   /// The parameters that exist now: the dense one, or A and B.
   void list(std::vector<Param*>& params);

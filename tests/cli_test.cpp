@@ -161,8 +161,10 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
                 two_nodes = run(tiny_train("two", slow + " --ranks-per-node 1"));
   EXPECT_EQ(one_node.exit_code, 0) << one_node.err;
   EXPECT_TRUE(contains(one_node.err, "--network is between nodes, and here is one")) << one_node.err;
+  EXPECT_EQ(two_nodes.exit_code, 0) << two_nodes.err;
   EXPECT_FALSE(contains(two_nodes.err, "--network")) << two_nodes.err;
   const Outcome inside = run(tiny_train("inside", slow + ",node-latency=1us"));
+  EXPECT_EQ(inside.exit_code, 0) << inside.err;
   EXPECT_FALSE(contains(inside.err, "--network")) << inside.err;
 
   const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.train groups --ab.warmup-steps 100"));

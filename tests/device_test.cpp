@@ -28,6 +28,7 @@
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 #include "tests/tensor_values.h"
+#include "tests/watched_comm.h"
 
 #ifdef AB_EMULATE_GPU
 #include "engine/device/emulated_gpu/arena.h"
@@ -242,6 +243,42 @@ TEST_F(DeviceTest, AStepWithCompressedGradientsDoesNotWaitForTheGpu) {
 #endif
 
 #ifdef AB_EMULATE_GPU
+TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwhile) {
+  struct Trained {
+    std::vector<double> losses;
+    std::int64_t launches = 0;
+  };
+  const auto train_as_processes = [&](const std::string& method, double bucket_mb, const std::string& cuda_graph) {
+    TrainConfig config = short_run(method);
+    config.device = "cuda", config.cuda_graph = cuda_graph, config.bucket_mb = bucket_mb, config.accumulate = 2;
+    Trained trained;
+    TrainListener listener;
+    listener.on_step = [&](const StepMetrics& m, std::int64_t) { trained.losses.push_back(m.loss); };
+    trained.launches = -emulated_gpu::arena(0).graph_launches();
+    run_thread_ranks(2, {}, [&](Comm& threads) {
+      set_compute_threads(1);
+      testing::WatchedComm world(threads, [] {});
+      world.set_runs_beside_computation();
+      train(config, world, data(), listener);
+    });
+    trained.launches += emulated_gpu::arena(0).graph_launches();
+    return trained;
+  };
+  constexpr double kSmall = 0.02;  // several buckets, but for vectors alone
+  for (const char* method : {"dense", "powersgd", "acpsgd", "local", "ab"}) {
+    SCOPED_TRACE(method);
+    const Trained plain = train_as_processes(method, 25, "off"), one_bucket = train_as_processes(method, 25, "auto"),
+                  many = train_as_processes(method, kSmall, "auto"), asked = train_as_processes(method, kSmall, "on");
+    EXPECT_EQ(plain.launches, 0);
+    EXPECT_GT(one_bucket.launches, 0);
+    EXPECT_EQ(asked.launches, one_bucket.launches);
+    if (method == std::string("dense")) EXPECT_EQ(many.launches, 0);
+    else if (method == std::string("local")) EXPECT_EQ(many.launches, asked.launches);
+    else EXPECT_TRUE(0 < many.launches && many.launches < asked.launches) << "whole gradients travel in the warm-up";
+    for (const Trained* trained : {&one_bucket, &many, &asked}) EXPECT_EQ(trained->losses, plain.losses);
+  }
+}
+
 TEST_F(DeviceTest, TransitionsAndEvaluationsFindNoMemoryKeptForAGraph) {
   const auto live_bytes = [&](const std::string& cuda_graph) {
     TrainConfig config = short_run("ab");

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -18,76 +17,22 @@
 #include "engine/core/threads.h"
 #include "tests/method_steps.h"
 #include "tests/program_test.h"
+#include "tests/watched_comm.h"
 
 namespace ab {
 namespace {
 
-using testing::all_variants, testing::kSteps, testing::small_run, testing::Steps, testing::Variant;
+using testing::all_variants, testing::AtCollective, testing::kSteps, testing::small_run, testing::Steps,
+    testing::Variant, testing::WatchedComm;
 using namespace std::chrono_literals;
 
-/// What a rank does when it is about to start a collective.
-using AtCollective = std::function<void()>;
-
-/// A communicator that asks before every collective, and so do groups split off from it.
-class WatchedComm final : public Comm {
- public:
-  WatchedComm(Comm& inner, std::vector<int> ranks, AtCollective ask)
-      : Comm(inner.rank(), inner.size(), inner.name(), std::move(ranks), ledger_of(inner)),
-        inner_(inner),
-        ask_(std::move(ask)) {}
-  WatchedComm(std::unique_ptr<Comm> inner, std::vector<int> ranks, AtCollective ask)
-      : WatchedComm(*inner, std::move(ranks), std::move(ask)) {
-    owned_ = std::move(inner);
-  }
-
-  bool runs_beside_computation() const override { return inner_.runs_beside_computation(); }
-  void abort(const std::string& reason, int exit_code) noexcept override { inner_.abort(reason, exit_code); }
-
- private:
-  /// The inner one books what travels; this one's books are thrown away.
-  static std::shared_ptr<Ledger> ledger_of(Comm& inner) { return std::make_shared<Ledger>(inner.ledger()); }
-
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override {
-    std::vector<int> ranks;
-    for (const int member : members) ranks.push_back(world_ranks()[static_cast<std::size_t>(member)]);
-    return std::make_unique<WatchedComm>(inner_.split(colour, name), std::move(ranks), ask_);
-  }
-  void do_barrier() override { inner_.barrier(); }
-  Request do_broadcast(const Tensor& tensor, int root) override {
-    ask_();
-    return inner_.broadcast_async(tensor, root);
-  }
-  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override {
-    ask_();
-    return inner_.all_reduce_async(tensor, op);
-  }
-  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override {
-    ask_();
-    return inner_.reduce_scatter_async(in, out, op);
-  }
-  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override {
-    ask_();
-    return inner_.all_gather_v_async(in, out, counts);
-  }
-
-  Comm& inner_;
-  std::unique_ptr<Comm> owned_;
-  AtCollective ask_;
-};
-
 constexpr int kRanks = 3, kFailing = 1;
-
-std::vector<int> world_of(int ranks) {
-  std::vector<int> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
 
 /// The small run on this rank, up to `fault` at its collective number `at`.
 void train_rank(const TrainConfig& config, Comm& transport, std::int64_t at, const AtCollective& fault) {
   set_compute_threads(1);
   std::int64_t number = 0;
-  WatchedComm world(transport, world_of(transport.size()), [&] {
+  WatchedComm world(transport, [&] {
     if (number++ == at) fault();
   });
   Steps steps(config, world);
@@ -101,7 +46,7 @@ std::vector<std::string> collectives_of(const TrainConfig& config) {
   run_thread_ranks(kRanks, {}, [&](Comm& transport) {
     set_compute_threads(1);
     Ledger* books = nullptr;
-    WatchedComm world(transport, world_of(kRanks), [&] {
+    WatchedComm world(transport, [&] {
       if (transport.rank() == kFailing) phases.push_back(books->phase());
     });
     books = &world.ledger();

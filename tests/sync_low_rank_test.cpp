@@ -4,7 +4,9 @@
 // method_golden_test.cpp compares whole runs with programs of their own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -387,6 +389,39 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({64}, {.ratio = 0.25}).r, 0);
 }
 
+/// Some of an odd number of elements, which come last.
+TEST(LowRankGradients, FactorsFillOneTensorAndBeginInFours) {
+  std::deque<Param> params;
+  std::vector<Param*> list;
+  for (const Shape& shape : {Shape{5, 7}, Shape{8, 12}, Shape{3, 5}, Shape{4, 9}}) {
+    params.push_back({fmt::format("w{}", list.size()), Var(Tensor::zeros(shape), true)});
+    list.push_back(&params.back());
+  }
+  const auto three = [](const Shape& shape) { return low_rank_sizes(shape, {.rank = 3, .min_rate = 0}); };
+  const LowRankGradients gradients(list, three, 1, "low");
+  using Factor = Tensor LowRankMatrix::*;
+  for (const auto& [all, factor, own] :
+       {std::tuple{gradients.all_p(), Factor{&LowRankMatrix::p}, Factor{&LowRankMatrix::own_p}},
+        {gradients.all_q(), Factor{&LowRankMatrix::q}, Factor{&LowRankMatrix::own_q}}}) {
+    all.set_zero();
+    for (const LowRankMatrix& w : gradients.matrices()) {
+      const Tensor part = w.*factor;
+      const std::int64_t begin = part.data<float>() - all.data<float>();
+      EXPECT_TRUE(begin % 4 == 0 || part.numel() % 4 != 0) << w.param->name;
+      EXPECT_EQ((w.*own).shape(), part.shape());
+      for (std::int64_t i = 0; i < part.numel(); ++i) part.data<float>()[i] += static_cast<float>(1 + begin);
+    }
+    EXPECT_EQ(std::ranges::count(all.to_doubles(), 0.0), 0) << "between factors";
+    for (const LowRankMatrix& w : gradients.matrices()) {
+      const Tensor part = w.*factor;
+      const auto begin = static_cast<double>(part.data<float>() - all.data<float>());
+      EXPECT_EQ(std::ranges::count(part.to_doubles(), 1 + begin), part.numel()) << "shared with another factor";
+    }
+  }
+  gradients.note_own_q();
+  for (const LowRankMatrix& w : gradients.matrices()) EXPECT_EQ(w.own_q.to_doubles(), w.q.to_doubles());
+}
+
 // --- Kernels.
 
 /// On this processor, or by teams of so many threads.
@@ -428,7 +463,7 @@ TEST(LowRankKernels, OrthonormaliseRowsAsALaneAndAsATeam) {
   };
   const Tensor serial = run(0);
   EXPECT_LT(farthest_from_orthonormal(serial), 1e-6);
-  for (const int lanes : {1, 3, 8}) {
+  for (const int lanes : {1, 3, 8, 64}) {
     const Tensor team = run(lanes);
     for (std::int64_t i = 0; i < r * length; ++i)
       ASSERT_NEAR(team.data<float>()[i], serial.data<float>()[i], i / length == 3 ? 2e-3 : 1e-5) << lanes << ", " << i;

@@ -16,6 +16,7 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
+#include "engine/comm/network_shape.h"
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
@@ -42,7 +43,8 @@ void warn_of_idle_network(const TrainConfig& config, Comm& world) {
   const NetworkShape network = parse_network(config.network);
   const bool between_nodes_alone = std::ranges::all_of(
       network.parts, [](const NetworkShape::From& part) { return part.links.intra_node == kUnshaped; });
-  if (network.shaped() && between_nodes_alone && world.ledger().ranks_on_node_of(world.rank()) == world.size())
+  if (network.shaped() && between_nodes_alone && world.size() > 1 &&
+      world.ledger().ranks_on_node_of(world.rank()) == world.size())
     say(stderr,
         "warning: --network is between nodes, and here is one; say how many ranks a node has with "
         "--ranks-per-node\n");

@@ -41,7 +41,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   const auto& options = config.method_options.of<AcpSgdSettings>();
   std::vector<std::int64_t> bytes, p_bytes, q_bytes;  // of gradients and of both factors, in the order of buckets
-  std::int64_t factors = 0, own = 0, whole = 0, rest = 0, grams = 0;
+  std::int64_t all_p = 0, all_q = 0, whole = 0, rest = 0, grams = 0;
   const std::vector<Param*> params = inventory_of(model).params;
   for (auto it = params.rbegin(); it != params.rend(); ++it) {
     if (!(*it)->trainable()) continue;
@@ -53,7 +53,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
       rest += (*it)->numel();
       continue;
     }
-    factors += r * (n + m), own += r * std::max(n, m), whole += n * m, grams += 2 * (r + 1) * (r + 1);
+    all_p += r * n, all_q += r * m, whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
   CompressedSteps compressed{.buckets = {{}, {}}};
   std::size_t begin = 0;
@@ -64,7 +64,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     compressed.buckets[1].push_back(q);
   }
   compressed.work_bytes = 4 * (whole + rest);
-  compressed.kept_bytes = 4 * (whole + 2 * factors + own) + 8 * grams;
+  compressed.kept_bytes = 4 * (whole + 2 * (all_p + all_q) + std::max(all_p, all_q)) + 8 * grams;
   return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
 }
 

@@ -48,7 +48,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   const auto& options = powersgd_settings(config);
   std::vector<std::int64_t> rest;
-  std::int64_t p = 0, q = 0, own = 0, whole = 0, grams = 0;
+  std::int64_t p = 0, q = 0, whole = 0, grams = 0;
   for (const Param* param : inventory_of(model).params) {
     if (!param->trainable()) continue;
     const auto [n, m, r] = low_rank_sizes(param->value.shape(), options);
@@ -56,7 +56,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
       rest.push_back(param->numel());
       continue;
     }
-    p += r * n, q += r * m, own += r * std::max(n, m), whole += n * m, grams += 2 * (r + 1) * (r + 1);
+    p += r * n, q += r * m, whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
   CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
   compressed.count = [p, q, &run](TrafficCounter& counter, std::int64_t times) {
@@ -64,7 +64,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     counter.over_world(Collective::all_reduce, run.wire_bytes(q), times);
   };
   compressed.work_bytes = 4 * whole;
-  compressed.kept_bytes = 4 * (whole + 2 * (p + q) + own) + 8 * grams;
+  compressed.kept_bytes = 4 * (whole + 2 * (p + q) + std::max(p, q)) + 8 * grams;
   return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
 }
 

@@ -39,13 +39,13 @@ std::string cards(const std::vector<Run>& runs) {
     const Summary& s = runs[i].summary;
     const double saving = wire_saving(runs[i], baseline);
     html += fmt::format(
-        "<article class=\"k{}\"><h2>{}</h2><p class=\"what\">{} · {} · {} · {} ranks</p>"
+        "<article class=\"k{}\"><h2>{}</h2><p class=\"what\">{} · {} · {} · {}</p>"
         "<p class=\"big\">{}<small>top-1</small></p>"
         "<dl><dt>sent per rank</dt><dd>{}</dd><dt>saved against dense</dt><dd>{}</dd><dt>model "
         "compressed</dt><dd>{}</dd>"
         "<dt>training time</dt><dd>{}</dd><dt>images per second</dt><dd>{:.0f}</dd></dl></article>",
         i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model), escape_html(s.dataset),
-        s.world_size, percent(s.final_val_top1), human_bytes(s.wire_bytes_per_rank_total),
+        counted(s.world_size, "rank"), percent(s.final_val_top1), human_bytes(s.wire_bytes_per_rank_total),
         &runs[i] == baseline ? "baseline" : percent(saving, 1), fmt::format("{:.2f} : 1", s.compression_ratio),
         human_seconds(s.train_seconds), s.images_per_second);
   }

@@ -7,6 +7,7 @@
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
 #include "engine/kernels/elementwise.h"
+#include "layers/output_moments.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -42,7 +43,10 @@ StepKey::StepKey(Layer& model, std::vector<Tensor> inputs) : read_(std::move(inp
   const Inventory inventory = inventory_of(model);
   for (const Param* p : inventory.params) leaves_.push_back({p->value, p->value.value(), p->trainable()});
   for (const Buffer& buffer : inventory.buffers) buffers_.push_back(buffer.value);
-  for (const Weight* weight : inventory.weights) read_.push_back(weight->rest());
+  for (const Weight* weight : inventory.weights) {
+    read_.push_back(weight->rest());
+    if (weight->observer()) buffers_.push_back(weight->observer()->sums());
+  }
 }
 
 bool StepKey::operator==(const StepKey& other) const {

@@ -38,7 +38,7 @@ class StepKey {
     bool trainable;
   };
   const std::vector<Leaf>& leaves() const { return leaves_; }
-  /// What a forward pass changes in the model.
+  /// What a forward pass changes in the model, and forward and backward in who observes it.
   const std::vector<Tensor>& buffers() const { return buffers_; }
 
  private:

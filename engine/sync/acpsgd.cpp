@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/backend/backend.h"
+#include "engine/core/precision.h"
 
 namespace ab {
 
@@ -77,6 +78,7 @@ BucketItem AcpSgdStrategy::q_item(const LowRankMatrix& w) const {
           .elements = w.q.numel(),
           .pack =
               [this, &w](const Tensor& gradient, const Tensor& place) {
+                const Tf32Scope exact(Precision::fp32);  // in backward or after it
                 add_residual(gradient, w.residual, w.work);
                 backend(device()).gemm({}, w.p, w.work, w.own_q);
                 place.copy_from(w.own_q);

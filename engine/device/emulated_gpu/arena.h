@@ -58,6 +58,8 @@ class Arena final : public Memory {
   std::int64_t host_waits() const { return host_waits_; }
   void count_host_wait() { ++host_waits_; }
   std::int64_t issued() const { return issued_; }
+  std::int64_t graph_launches() const { return graph_launches_; }
+  void count_graph_launch() { ++graph_launches_; }
 
   /// Each open() allows access until its close(). `kernel` is the type of what runs, as typeid has it.
   void open(const char* kernel);
@@ -78,7 +80,7 @@ class Arena final : public Memory {
   std::map<std::size_t, std::size_t> free_;  // below used_: offset and size, neighbours merged
   int users_ = 0;                            // how many have it open
   std::atomic<std::int64_t> issued_ = 0;     // kernels and copies
-  std::atomic<std::int64_t> host_waits_ = 0;
+  std::atomic<std::int64_t> host_waits_ = 0, graph_launches_ = 0;
   ArenaWatch* watch_ = nullptr;
   MemoryStats stats_;
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 
 #include "engine/core/check.h"
 #include "engine/device/device.h"
+#include "engine/device/emulated_gpu/arena.h"
 #include "engine/device/graph.h"
 
 namespace ab {
@@ -20,6 +21,7 @@ class EmulatedGraph final : public Graph {
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
   void launch() override {
     refuse_in_capture("the launch of a graph");
+    arena(device().index).count_graph_launch();
     for (const auto& work : work_) work();
   }
 
