@@ -19,6 +19,7 @@
 #include "engine/kernels/random.h"
 #include "layers/model_state.h"
 #include "layers/models/models.h"
+#include "layers/output_moments.h"
 #include "layers/weight.h"
 
 #ifdef AB_EMULATE_GPU
@@ -257,11 +258,15 @@ TEST_F(GpuGraph, KeepsNoMemoryOnceItIsDropped) {
 TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
   const auto model = make_model({.name = "resnet20", .classes = 2, .image_size = 8, .width = 0.25}, kGpu);
   const Tensor statistic = inventory_of(*model).buffers.front().value;
-  const Tensor one = Tensor::zeros(statistic.shape(), DType::float32, kGpu);
-  fill(one, 1);
+  OutputMoments observed(3, kGpu);
+  inventory_of(*model).weights.front()->set_observer(&observed);
   fill(statistic, 0);
   const auto step = [&] {
-    statistic.copy_from(add(statistic, one));
+    for (const Tensor& counts : {statistic, observed.sums()}) {
+      const Tensor ones(counts.shape(), DType::float32, kGpu);
+      fill(ones, 1);
+      axpy(1, ones, counts);
+    }
     const Tensor large({3 << 20}, DType::float32, kGpu);  // 12 MiB, for which a pool takes 16 beside its first 8
     return statistic.slice(0, 1).clone();
   };
@@ -269,7 +274,10 @@ TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
   const std::int64_t limit = arena.limit();
   arena.set_limit(arena.stats().live_bytes + (20 << 20));
   StepGraph lenient(kGpu, GraphUse::if_possible), strict(kGpu, GraphUse::required);
-  for (double n = 1; n <= 3; ++n) EXPECT_EQ(lenient.run(StepKey(*model, {}), step, false).item(), n);
+  for (double n = 1; n <= 3; ++n) {
+    EXPECT_EQ(lenient.run(StepKey(*model, {}), step, false).item(), n);
+    EXPECT_EQ(observed.samples().item(), n);
+  }
   EXPECT_EQ(lenient.captures(), 0);
   EXPECT_FALSE(lenient.has_pool());
   EXPECT_THROW(strict.run(StepKey(*model, {}), step, false), OutOfMemory);

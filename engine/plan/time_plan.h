@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // How long a planned run communicates, and how much of that delays it. In a step, gradient buckets travel
-// while backward still computes; the last one leaves when backward is done. With t the time of one bucket
+// while backward still computes; the last one leaves when backward is done (among processes with --cuda-graph on all do, which is not planned). With t the time of one bucket
 // (link_model.h) and c the compute time of a micro-batch (the last of a step), two thirds of which are backward,
 //   hidden  = min(2/3 · c, sum of t over all buckets but the last)      exposed = communication − hidden
 // What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time).
