@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MIT
 //
 // How long a planned run communicates, and how much of that delays it. In a step, gradient buckets travel
-// while backward still computes; the last one leaves when backward is done (among processes with --cuda-graph on all do, which is not planned). With t the time of one bucket
-// (link_model.h) and c the compute time of a micro-batch (the last of a step), two thirds of which are backward,
+// while backward still computes; the last one leaves when backward is done. (Among processes with --cuda-graph on all of
+// them do, which is not planned.) With t the time of one bucket (link_model.h) and c the compute time of a micro-batch (the
+// last of a step), two thirds of which are backward,
 //   hidden  = min(2/3 · c, sum of t over all buckets but the last)      exposed = communication − hidden
 // What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time).
-// Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed. Groups wait for each
-// other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
+// Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed.
+// Groups wait for each other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.
 
 #include <map>
