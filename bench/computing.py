@@ -85,7 +85,7 @@ def keep(rows, of_dense, seconds_of_dense):
 
 
 def measured(row):
-    return not (row.name in network_map.COMPUTES_AS or LEFT_OUT.match(row.name) or network_map.ONLY_TRAIN.match(row.name) or
+    return not (LEFT_OUT.match(row.name) or network_map.ONLY_TRAIN.match(row.name) or
                 network_map.NOT_METHODS.match(row.name))
 
 

@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: MIT
 """Which method is the fastest on which network, from the runs of rivals.tsv: a table in Markdown.
 
-    bench/network_map.py [--build FOLDER] [--loss POINTS] [--json FILE]
+    bench/network_map.py [--build FOLDER] [--json FILE]
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
 alike), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and overlap: no run
-was made on such a network. Rows that have not been measured are left out. Ranks r that only training tells are stood for
-by one share of all, chosen so that as many parameters remain. A method counts where it ends at most POINTS (1) below dense
-training, means over seeds. Times are given in that of dense training with 16 bits on the same network; κ is the time that
-a float32 gradient takes between nodes over that of computing a step.
+was made on such a network. Dense training and its rivals alike have the all-reduce (`--allreduce auto`) and the size of
+buckets that suit them best on that network. Rows that have not been measured are left out. Ranks r that only training tells
+are stood for by one share of all, chosen so that as many parameters remain. Times are given in that of dense training with
+16 bits on the same network; κ is the time that a float32 gradient takes between nodes over that of computing a step.
 
-"Dense in the time of `ab`" is what dense training reaches, with 32 and with 16 bits, if it ends when `ab` does, with a
-learning rate that falls over the shorter run: interpolated between the runs dense_bf16_eN of N epochs.
+Within so many points of dense training with 32 bits and the same seeds: who gets there first, and who needs up to a twentieth
+longer (¹: of one seed). Whoever ends nearer than that trains for less long: as much less as costs dense training the points to
+spare, with a learning rate that falls over the shorter run, interpolated between the runs dense_bf16_eN of N epochs. So is
+what dense training with 16 bits loses in the time of `ab`. `dense_late` is dense training whose float32 gradients travel in
+one piece around a ring, after backward.
 """
 
 import argparse
@@ -21,15 +24,18 @@ import csv
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
-NETWORKS = [(gbps, latency) for latency in ("50us", "1ms", "4ms") for gbps in (0.1, 1, 10, 100)]
+NETWORKS = [(gbps, latency) for latency in ("50us", "4ms") for gbps in (0.03, 0.1, 0.3, 1, 10)]
+BUCKETS = (0.5, 2, 8)  # MiB
+POINTS = (0.5, 1, 2)  # below dense training
+AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
-COMPUTES_AS = {"ab_local_nodes": "ab_local"}
 NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter|acpsgd_)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
@@ -37,12 +43,17 @@ class Row:
     def __init__(self, lines):
         self.name, self.config = lines[0]["row"], lines[0]["config"]
         self.flags = lines[0]["flags"].split()
-        self.top1 = sum(float(line["top1"]) for line in lines) / len(lines)
+        self.top1 = {line["seed"]: float(line["top1"]) for line in lines}
         self.steps = int(lines[0]["steps"])
         self.parameters = int(lines[0]["parameters_final"])
         self.whole_parameters = int(lines[0]["parameters_full"])
         self.share = None
         self.computing = None  # seconds of a run
+
+
+    def below(self, dense):
+        """Points, mean over the seeds that both have."""
+        return statistics.mean(dense.top1[seed] - top1 for seed, top1 in self.top1.items() if seed in dense.top1)
 
 
 def rows_of_table():
@@ -57,7 +68,7 @@ def take_computing(rows):
     with open(HERE / "computing.tsv", newline="") as table:
         lines = {(line["config"], line["row"]): line for line in csv.DictReader(table, delimiter="\t")}
     for row in rows:
-        measured = "dense" if ONLY_TRAIN.match(row.name) else COMPUTES_AS.get(row.name, row.name)
+        measured = "dense" if ONLY_TRAIN.match(row.name) else row.name
         dense, own = lines.get((row.config, "dense")), lines.get((row.config, measured))
         if not dense:
             sys.exit(f"network_map.py: computing.tsv has no dense training of {row.config}; bench/computing.py measures it")
@@ -65,11 +76,11 @@ def take_computing(rows):
             row.computing = float(dense["seconds"]) * float(own["of_dense"])
 
 
-def plan(program, row, network=None, share=None):
+def plan(program, row, network=None, share=None, flags=()):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
         command = [program, "plan", "--config", HERE.parent / "apps/configs" / f"{row.config}.toml", "--ranks-per-node",
-                   str(RANKS // NODES), "--no-activations", "--out", out, *row.flags]
+                   str(RANKS // NODES), "--no-activations", "--out", out, *row.flags, *flags]
         if network:
             command += ["--network", network, "--step-ms", str(1000 * row.computing / row.steps)]
         if share:
@@ -92,59 +103,63 @@ def share_of_ranks(program, row):
     return high
 
 
-def seconds(program, row, network):
+def seconds(program, row, network, flags):
     if row.share is None:
         row.share = share_of_ranks(program, row) if row.parameters < row.whole_parameters else 0
-    phases = plan(program, row, network, row.share)["plan"]["phases"].values()
+    phases = plan(program, row, network, row.share, flags)["plan"]["phases"].values()
     return row.computing + sum(p["communication_seconds"] - p["hidden_seconds"] for p in phases)
 
 
-def top1_of_part(curve, part):
-    """Of dense training for that part of the steps: of points (part, top-1), in between."""
-    if part < curve[0][0]:
-        return f"below {curve[0][1]:.1f}"
-    for (p0, a0), (p1, a1) in zip(curve, curve[1:]):
-        if part <= p1:
-            return f"{a0 + (a1 - a0) * (part - p0) / (p1 - p0):.1f}"
-    return f"{curve[-1][1]:.1f}"
+def best_seconds(program, row, network):
+    return min(seconds(program, row, network, ["--allreduce", "auto", "--bucket-mb", str(mib)]) for mib in BUCKETS)
 
 
-def table_of(program, config, rows, loss):
-    dense = next(row for row in rows if row.name == "dense")
-    target = dense.top1 - loss
+def between(points, x):
+    """At x, of points (x, y) that rise in x: on straight lines, and None outside of them."""
+    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        if x0 <= x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return None
+
+
+def cell_of(program, rows, gbps, latency):
+    """Of one network: the times of all methods in that of dense training with 16 bits, and the fastest."""
+    network = f"latency={latency},bandwidth={gbps}Gbps"
+    by_name = {row.name: row for row in rows}
+    dense, sixteen = by_name["dense"], by_name["dense_bf16"]
+    shorter = [(row.steps / sixteen.steps, row.below(dense)) for row in rows if row.name.startswith("dense_bf16")]
     methods = [row for row in rows if row.computing and not NOT_METHODS.match(row.name)]
-    curve = sorted((row.steps / dense.steps, row.top1) for row in rows if row.name.startswith("dense_bf16"))
-    bytes_of_dense = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES
-    cells = []
-    for gbps, latency in NETWORKS:
-        network = f"latency={latency},bandwidth={gbps}Gbps"
-        times = {row.name: seconds(program, row, network) for row in methods}
-        near = sorted((row for row in methods if row.top1 >= target), key=lambda row: times[row.name])
-        kappa = bytes_of_dense / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
-        cells.append({"config": config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times,
-                      "fastest": near[0].name, "second": near[1].name if len(near) > 1 else "",
-                      "dense_in_time_of_ab": [top1_of_part(curve, times["ab"] / times[name])
-                                              for name in ("dense", "dense_bf16")]})
-    return cells
+    seconds_of = {row.name: best_seconds(program, row, network) for row in methods}
+    seconds_of["dense_late"] = seconds(program, dense, network, ["--allreduce", "ring", "--bucket-mb", "1024"])
+    times = {name: time / seconds_of["dense_bf16"] for name, time in seconds_of.items()}
+    fastest = []
+    for points in POINTS:
+        part = lambda row: between(sorted((below, part) for part, below in shorter), sixteen.below(dense) + points - row.below(dense))
+        near = {row.name: times[row.name] * part(row) for row in methods if row.below(dense) <= points}
+        least = min(near.values())
+        fastest.append({name: near[name] for name in sorted(near, key=near.get) if near[name] <= AS_FAST * least})
+    kappa = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
+    return {"config": dense.config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times, "fastest": fastest,
+            "of_one_seed": [row.name for row in rows if len(row.top1) == 1],
+            "dense_below_in_time_of_ab": between(sorted(shorter), min(times["ab"], 1))}
 
 
 def markdown(cells):
-    shown = ["dense", "ab", "powersgd", "local_nodes", "ab_local_nodes"]
-    print(f"| network between nodes | κ | fastest | next | time of {', '.join(f'`{name}`' for name in shown)} | "
-          "dense in the time of `ab` |")
-    print("|---|---|---|---|---|---|")
+    shown = ["dense_late", "dense", "ab", "powersgd", "local_nodes", "ab_local_nodes"]
+    print(f"| network between nodes | κ | {' | '.join(f'within {points:g}' for points in POINTS)} | "
+          f"time of {', '.join(f'`{name}`' for name in shown)} | below: dense in the time of `ab` |")
+    print("|---|---|" + "---|" * (len(POINTS) + 2))
     for cell in cells:
-        base = cell["times"]["dense_bf16"]
-        part = lambda name: f"{cell['times'][name] / base:.2f}" if name in cell["times"] else "–"
-        print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | `{cell['fastest']}` {part(cell['fastest'])} | "
-              f"`{cell['second']}` {part(cell['second'])} | {', '.join(map(part, shown))} | "
-              f"{', '.join(cell['dense_in_time_of_ab'])} |")
+        names = lambda near: ", ".join(f"`{name}`{'¹' if name in cell['of_one_seed'] else ''} {time:.2f}" for name, time in near.items())
+        part = lambda name: f"{cell['times'][name]:.2f}" if name in cell["times"] else "–"
+        below = cell["dense_below_in_time_of_ab"]
+        print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | {' | '.join(map(names, cell['fastest']))} | "
+              f"{', '.join(map(part, shown))} | {'more than was trained' if below is None else f'{below:.1f}'} |")
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--build", default="build", help="folder of the build (default: build)")
-    options.add_argument("--loss", type=float, default=1.0, metavar="POINTS", help="below dense training (default: 1)")
     options.add_argument("--json", help="also write all times, in seconds")
     given = options.parse_args()
     by_config = collections.defaultdict(list)
@@ -155,7 +170,7 @@ def main():
     cells = []
     for config, rows in by_config.items():
         print(f"\n{config}\n")
-        of_config = table_of(f"{given.build}/apps/abtrain", config, rows, given.loss)
+        of_config = [cell_of(f"{given.build}/apps/abtrain", rows, gbps, latency) for gbps, latency in NETWORKS]
         markdown(of_config)
         cells += of_config
     if given.json:

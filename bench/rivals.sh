@@ -33,21 +33,31 @@ if [ ! -x "$program" ]; then
   cp "$build/apps/abtrain" "$program"
 fi
 commit=$(cat "$program.commit")
-columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds steps parameters_full parameters_final commit flags)
+columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds low_rank_step steps parameters_full parameters_final commit flags)
 [ -z "$training_images" ] || columns+=(train_top1)
 [ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
 
-# The line of a finished run: of a folder, its row, config, seed and flags, and the CPU time that it took.
+# The line of a finished run: of a folder, its row, config, seed and flags, and the CPU time that it took. low_rank_step: of one
+# that cuts once, the median time of the steps after the cut over that of as many before it.
 line_of() {
   python3 - "$@" "$commit" <<'PYTHON'
-import json, sys
+import json, statistics, sys
 folder, row, config, seed, flags, cpu, commit = sys.argv[1:]
 summary = json.load(open(folder + "/summary.json"))
-epochs = [m["val_top1"] for m in map(json.loads, open(folder + "/metrics.jsonl")) if m["kind"] == "epoch"]
+metrics = [json.loads(line) for line in open(folder + "/metrics.jsonl")]
+epochs = [m["val_top1"] for m in metrics if m["kind"] == "epoch"]
 percent = lambda share: f"{100 * share:.2f}"
+
+def low_rank_step():
+    steps = [(m["phase"], 1 / m["images_per_second"]) for m in metrics if m["kind"] == "step"]
+    low = [seconds for phase, seconds in steps if phase == "low-rank"]
+    full = [seconds for phase, seconds in steps if phase != "low-rank"]
+    once = low and [phase for phase, _ in steps[-len(low):]] == ["low-rank"] * len(low)
+    return f"{statistics.median(low) / statistics.median(full[-len(low):]):.3f}" if once else "-"
+
 print(row, config, seed, percent(summary["final_val_top1"]), ",".join(map(percent, epochs)),
       f"{summary['sent_bytes_per_rank_total']:.0f}", f"{summary['inter_node_sent_bytes_per_rank_total']:.0f}", cpu,
-      summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags, sep="\t")
+      low_rank_step(), summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags, sep="\t")
 PYTHON
 }
 

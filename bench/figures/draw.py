@@ -225,15 +225,14 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
     return place
 
 
-# Rows of rivals.tsv that have a name in the picture, and its colour; the others are settings that were tried on the way. Where
-# the first of a method was not trained, its name goes to the others: mstopk_3 is MSTopK there.
-NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "ab": ("AB-training", "a"),
-         "ab_local_nodes": ("AB-training, local averaging", "a"), "ab_acpsgd": ("AB-training, ACP-SGD", "a"),
-         "ab_groups": ("AB by groups", "b"),
-         "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "scalecom": ("ScaleCom", "muted"),
-         "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"), "artopk": ("AR-Topk", "muted"),
-         "local": ("local averaging", "muted"), "local_nodes": ("local averaging of nodes", "muted"),
-         "diloco": ("DiLoCo", "muted"), "daso": ("DASO", "muted"), "narrow": ("narrower", "muted")}
+# Rows of rivals.tsv that have a name in the picture, which is that of the first that was trained, as in README.md's table; the
+# others are settings that were tried on the way.
+NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("ab", "AB, late cut", "a"),
+         ("ab_local_nodes", "AB by nodes", "a"), ("ab_acpsgd", "AB by ACP-SGD", "a"), ("ab_local", "AB by local averaging", "a"),
+         ("ab_groups", "AB by groups", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
+         ("local", "local averaging", "muted"), ("local_nodes", "local averaging between nodes", "muted"), ("daso", "DASO", "muted"),
+         ("diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
+         ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
 HIDDEN = ("dense_bf16_e",)  # shorter runs, which other figures need
 
 
@@ -286,21 +285,22 @@ def accuracy():
         for (gigabytes, top1), after in zip(frontier, [*frontier[1:], (most, 0)]):
             line += [place(math.log(sent), max(top1, tops[0])) for sent in (gigabytes, after[0])]
         svg.path(line, "line", 1.5)
-        named = {name: NAMED.get(name) or NAMED.get(name.split("_")[0] if name.split("_")[0] not in runs else "") for name in runs}
+        first = [(next((name for name in names.split() if name in runs), None), *label) for names, *label in NAMED]
+        named = {name: label for name, *label in first if name}
         at = {name: place(math.log(gigabytes), max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
         words = lambda name: named[name][0] + (f", {means[name][1]:.1f}" if means[name][1] < tops[0] else "")
-        labels = [(*at[name], words(name), named[name][1]) for name in at if named[name]]
+        labels = [(*at[name], words(name), named[name][1]) for name in named]
         placed = list(place_labels(labels, at.values(), (x - 20, y - 10, x + width + 20, y + height)))
         for (label_x, label_y, _, colour), (*_, lead) in zip(sorted(labels, key=lambda l: (l[1], l[0])), placed):
             if lead:
                 svg.line(label_x, label_y, *lead, colour, 0.7)
-        for name in sorted(at, key=lambda name: bool(named[name])):
-            svg.circle(*at[name], 5 if named[name] else 2.5, named[name][1] if named[name] else "line")
+        for name in sorted(at, key=lambda name: name in named):
+            svg.circle(*at[name], 5 if name in named else 2.5, named[name][1] if name in named else "line")
         for label_x, label_y, words, colour, anchor, _ in placed:
             svg.label(label_x, label_y, words, colour, anchor, 12)
         dense, ab = means["dense"], means["ab"]
         smaller = sum(int(row["parameters_full"]) / int(row["parameters_final"]) for row in runs["ab"]) / len(runs["ab"])
-        svg.text(x - 36, 50, f"AB-training: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
+        svg.text(x - 36, 50, f"AB, late cut: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
                  f"{dense[1] - ab[1]:.1f} points lower", "muted", size=13)
     return svg
 
