@@ -5,10 +5,9 @@
     bench/computing.py --data-dir CIFAR10 [--build FOLDER] [--rounds N] [--only REGEX]
 
 Short runs of four ranks with one thread each, every row once in a round, each between two of dense training, in whose
-mean it is given; a phase lasts for the same share of the run as in the whole run, but for the steps that AB-training
-observes before a cut, which are so many in any run. Ranks r are one share of all that leaves as many parameters as the
-row has, as what data choose after so few steps is not what they choose later. Communication is in memory and is part of
-the time; so is whatever compresses. What the cut itself takes is left out (bench/cut_cost.py).
+mean it is given; a phase lasts for the same share of the run as in the whole run. Communication is in memory and is part
+of the time; so is whatever compresses. Runs with a cut are left out, as ranks that data choose after so few steps are not
+those of a whole run: network_map.py puts theirs together.
 """
 
 import argparse
@@ -24,16 +23,14 @@ import tempfile
 
 import network_map
 
-STEPS, OF_DENSE, OBSERVED, STARTING = 60, 20, 20, 3
-LEFT_OUT = re.compile("ab_groups")  # its phases are so many steps, not shares of a run
+STEPS, OF_DENSE, STARTING = 60, 20, 3
 
 
-def steps_of(program, row, data, count, share):
+def steps_of(program, row, data, count):
     """(phase, seconds) of each step."""
-    flags = ["--ab.rank-policy", "ratio", "--ab.ratio", str(share)] if share else []
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "train", "--config", network_map.HERE.parent / "apps/configs" / f"{row.config}.toml",
-                   "--data-dir", data, *row.flags, *flags, "--threads", "1", "--ranks-per-node", "2", "--steps", str(count),
+                   "--data-dir", data, *row.flags, "--threads", "1", "--ranks-per-node", "2", "--steps", str(count),
                    "--warmup-steps", "5", "--log-every", "1", "--eval-every", "0", "--val-samples", "100", "--out", folder,
                    "--overwrite"]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -51,15 +48,10 @@ def mean_of_most(seconds):
 
 def seconds_of_run(steps, whole):
     """Of a run of that many steps."""
-    total, cut = 0, next((i for i, (phase, _) in enumerate(steps) if phase == "low-rank"), None)
+    total = 0
     for phase in {phase for phase, _ in steps}:
-        at = [i for i, (other, _) in enumerate(steps) if other == phase]
-        observed = [i for i in at if cut is not None and cut - OBSERVED <= i < cut]
-        plain = [i for i in at[STARTING:] if i not in observed]
-        mean = mean_of_most([steps[i][1] for i in plain])
-        total += mean * whole * len(at) / len(steps)
-        if observed:
-            total += OBSERVED * (mean_of_most([steps[i][1] for i in observed[:-1]]) - mean)
+        seconds = [of_step for other, of_step in steps if other == phase]
+        total += mean_of_most(seconds[STARTING:]) * whole * len(seconds) / len(steps)
     return total
 
 
@@ -85,8 +77,8 @@ def keep(rows, of_dense, seconds_of_dense):
 
 
 def measured(row):
-    return not (LEFT_OUT.match(row.name) or network_map.ONLY_TRAIN.match(row.name) or
-                network_map.NOT_METHODS.match(row.name))
+    return not re.match("ab_|ab$", row.name) and not (network_map.ONLY_TRAIN.match(row.name) or
+                                                       network_map.NOT_METHODS.match(row.name))
 
 
 def main():
@@ -101,17 +93,16 @@ def main():
     dense = {row.config: row for row in table if row.name == "dense"}
     rows = [row for row in table if measured(row) and re.search(given.only, f"{row.name} {row.config}")]
     rows.sort(key=lambda row: row.config)
-    shares = [network_map.share_of_ranks(program, row) if row.parameters < row.whole_parameters else 0 for row in rows]
     of_dense, seconds_of_dense = [[] for _ in rows], {config: [] for config in dense}
     part_of_a_core = min(os.cpu_count(), network_map.RANKS) / network_map.RANKS
 
-    def seconds(row, count, share=0):
-        return part_of_a_core * seconds_of_run(steps_of(program, row, given.data_dir, count, share), row.steps)
+    def seconds(row, count):
+        return part_of_a_core * seconds_of_run(steps_of(program, row, given.data_dir, count), row.steps)
 
     for _ in range(given.rounds):
-        for row, share, parts in zip(rows, shares, of_dense):
+        for row, parts in zip(rows, of_dense):
             before = seconds(dense[row.config], OF_DENSE)
-            own = seconds(row, STEPS, share)
+            own = seconds(row, STEPS)
             after = seconds(dense[row.config], OF_DENSE)
             seconds_of_dense[row.config] += [before, after]
             parts.append(own / statistics.mean([before, after]))

@@ -5,7 +5,8 @@
     bench/network_map.py [--build FOLDER] [--json FILE]
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
-alike), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and overlap: no run
+alike; AB-training computes as its full-rank method up to the cut, and from there the part of it that `low_rank_step` in
+rivals.tsv or equal_time.tsv has, the cut itself takes 12 steps), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and overlap: no run
 was made on such a network. Dense training and its rivals alike have the all-reduce (`--allreduce auto`) and the size of
 buckets that suit them best on that network. Rows that have not been measured are left out. Ranks r that only training tells
 are stood for by one share of all, chosen so that as many parameters remain. Times are given in that of dense training with
@@ -36,17 +37,20 @@ BUCKETS = (0.5, 2, 8)  # MiB
 POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
-NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter|acpsgd_)|narrow|dense_bf16_e")  # settings tried on the way, controls
+FULL_RANK_AS = {"ab": "powersgd", "ab_local_nodes": "dense"}
+CUT_AT, STEPS_OF_CUT = 0.7, 12  # the latter by bench/cut_cost.py
+NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter|weight|cut|acpsgd_)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
 class Row:
-    def __init__(self, lines):
+    def __init__(self, lines, low_rank_steps):
         self.name, self.config = lines[0]["row"], lines[0]["config"]
         self.flags = lines[0]["flags"].split()
         self.top1 = {line["seed"]: float(line["top1"]) for line in lines}
         self.steps = int(lines[0]["steps"])
         self.parameters = int(lines[0]["parameters_final"])
         self.whole_parameters = int(lines[0]["parameters_full"])
+        self.low_rank_step = statistics.median(low_rank_steps) if low_rank_steps else None  # of one at full rank
         self.share = None
         self.computing = None  # seconds of a run
 
@@ -57,23 +61,30 @@ class Row:
 
 
 def rows_of_table():
-    by_row = collections.defaultdict(list)
-    with open(HERE / "rivals.tsv", newline="") as table:
-        for line in csv.DictReader(table, delimiter="\t"):
-            by_row[line["config"], line["row"]].append(line)
-    return [Row(lines) for lines in by_row.values()]
+    by_row, low_rank_steps = collections.defaultdict(list), collections.defaultdict(list)
+    for name in ("rivals", "equal_time"):
+        with open(HERE / f"{name}.tsv", newline="") as table:
+            for line in csv.DictReader(table, delimiter="\t"):
+                key = line["config"], line["row"]
+                if name == "rivals":
+                    by_row[key].append(line)
+                if line["low_rank_step"] != "-":
+                    low_rank_steps[key].append(float(line["low_rank_step"]))
+    return [Row(lines, low_rank_steps[key]) for key, lines in by_row.items()]
 
 
 def take_computing(rows):
     with open(HERE / "computing.tsv", newline="") as table:
         lines = {(line["config"], line["row"]): line for line in csv.DictReader(table, delimiter="\t")}
     for row in rows:
-        measured = "dense" if ONLY_TRAIN.match(row.name) else row.name
+        measured = FULL_RANK_AS.get(row.name, "dense" if ONLY_TRAIN.match(row.name) else row.name)
         dense, own = lines.get((row.config, "dense")), lines.get((row.config, measured))
         if not dense:
             sys.exit(f"network_map.py: computing.tsv has no dense training of {row.config}; bench/computing.py measures it")
         if own:
             row.computing = float(dense["seconds"]) * float(own["of_dense"])
+            if row.name in FULL_RANK_AS:
+                row.computing *= CUT_AT + (1 - CUT_AT) * row.low_rank_step + STEPS_OF_CUT / row.steps
 
 
 def plan(program, row, network=None, share=None, flags=()):
@@ -110,8 +121,10 @@ def seconds(program, row, network, flags):
     return row.computing + sum(p["communication_seconds"] - p["hidden_seconds"] for p in phases)
 
 
-def best_seconds(program, row, network):
-    return min(seconds(program, row, network, ["--allreduce", "auto", "--bucket-mb", str(mib)]) for mib in BUCKETS)
+def best_exchange(program, row, network):
+    """The seconds of a run and the flags, with the all-reduce and the size of buckets that suit it best."""
+    tried = [["--allreduce", "auto", "--bucket-mb", str(mib)] for mib in BUCKETS]
+    return min((seconds(program, row, network, flags), flags) for flags in tried)
 
 
 def between(points, x):
@@ -129,7 +142,7 @@ def cell_of(program, rows, gbps, latency):
     dense, sixteen = by_name["dense"], by_name["dense_bf16"]
     shorter = [(row.steps / sixteen.steps, row.below(dense)) for row in rows if row.name.startswith("dense_bf16")]
     methods = [row for row in rows if row.computing and not NOT_METHODS.match(row.name)]
-    seconds_of = {row.name: best_seconds(program, row, network) for row in methods}
+    seconds_of = {row.name: best_exchange(program, row, network)[0] for row in methods}
     seconds_of["dense_late"] = seconds(program, dense, network, ["--allreduce", "ring", "--bucket-mb", "1024"])
     times = {name: time / seconds_of["dense_bf16"] for name, time in seconds_of.items()}
     fastest = []

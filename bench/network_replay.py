@@ -6,7 +6,7 @@
 
 Every cell is time by replay (replay_bench: four ranks that train on the virtual network and sleep while a rank would
 compute) over that by `abtrain plan`, for a whole run: of each phase the time of a step, by as many steps as a run has of
-it. What happens once (cuts, validations) is left out of both.
+it. What happens once (cuts, validations) is left out of both. All-reduce and buckets are those of the map.
 """
 
 import argparse
@@ -17,22 +17,22 @@ import sys
 
 import network_map
 
-ROWS = ["dense", "dense_bf16", "powersgd", "ab", "local"]
+ROWS = ["dense", "dense_bf16", "ab", "local_nodes", "ab_local_nodes"]
 CELLS = {
-    "resnet20_dense": [(0.1, "50us"), (0.1, "4ms"), (1, "50us"), (1, "1ms"), (1, "4ms"), (10, "50us"), (10, "4ms")],
-    "vgg16_cifar_dense": [(1, "50us"), (1, "1ms"), (1, "4ms"), (10, "50us"), (10, "4ms")],
+    "resnet20_dense": [(0.1, "50us"), (1, "4ms")],
+    "vgg16_cifar_dense": [(0.3, "50us"), (1, "50us"), (10, "4ms")],
 }
 STEPS = 25  # so that local averaging, every 4 steps, is seen as often as it happens: a run's last step is not timed
 ONCE = ["setup", "split", "evaluation"]
 
 
-def replayed_steps(program, row, network):
+def replayed_steps(program, row, network, exchange):
     """Milliseconds of a step, by phase."""
     command = [program, "--config", f"{network_map.HERE.parent}/apps/configs/{row.config}.toml", "--step-ms",
                str(1000 * row.computing / row.steps), "--network", network, "--ranks-per-node",
                str(network_map.RANKS // network_map.NODES), "--steps", str(STEPS), "--dataset", "synthetic",
                "--train-samples", str(network_map.RANKS * network_map.BATCH * STEPS), "--val-samples", "8",
-               "--eval-every", "0", *row.flags]
+               "--eval-every", "0", *row.flags, *exchange]
     if row.share:
         command += ["--ab.rank-policy", "ratio", "--ab.ratio", str(row.share), "--ab.directions", "weight"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -43,11 +43,10 @@ def replayed_steps(program, row, network):
 
 
 def replayed_over_planned(build, row, network):
-    if row.share is None:
-        row.share = network_map.share_of_ranks(f"{build}/apps/abtrain", row) if row.parameters < row.whole_parameters else 0
-    phases = network_map.plan(f"{build}/apps/abtrain", row, network, row.share)["plan"]["phases"]
+    _, exchange = network_map.best_exchange(f"{build}/apps/abtrain", row, network)
+    phases = network_map.plan(f"{build}/apps/abtrain", row, network, row.share, exchange)["plan"]["phases"]
     exposed = lambda phase: phases[phase]["communication_seconds"] - phases[phase]["hidden_seconds"]
-    replayed = replayed_steps(f"{build}/bench/replay_bench", row, network)
+    replayed = replayed_steps(f"{build}/bench/replay_bench", row, network, exchange)
     planned = row.computing + sum(exposed(phase) for phase in phases if phase not in ONCE)
     times = {phase: phases[phase]["times"] for phase in replayed if phase in phases}
     times |= {phase: row.steps - sum(times.values()) for phase in replayed if phase not in phases}  # that sends nothing

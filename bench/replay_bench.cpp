@@ -2,9 +2,9 @@
 //
 // How long the steps of a run take on a network, with more ranks than there are cores: ranks train as `abtrain train`
 // does, by the same loop, strategies and collectives over the virtual network of --network, but in place of forward and
-// backward they sleep, so that no rank takes another one's processor. Backward sleeps until each gradient was there in a
-// pass of one rank alone, recorded first, and gives a drawn one of its shape; forward sleeps for the rest of a step of
-// --step-ms, in which compression counts: what ranks really compute in between is taken off it.
+// backward they sleep, so that no rank takes another one's processor. Backward takes the part of --step-ms that it takes of a
+// step of one rank alone, recorded first: it sleeps until each gradient was there, and gives a drawn one of its shape. Forward
+// sleeps for the rest of the step, in which compression counts: what ranks really compute in between is taken off it.
 // All times, latencies too, are --dilation times as long, and bandwidths as much lower, so that what is really computed
 // counts little; figures are divided by it again. Ranks r of --method ab cannot come from a loss here: give
 // --ab.rank-policy ratio. Prints a line of JSON for each phase.
@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 Clock::duration ticks(double seconds) { return std::chrono::duration_cast<Clock::duration>(Seconds(seconds)); }
 
-/// When the gradient of each parameter is complete, by its name: seconds after backward has begun.
+/// When the gradient of each parameter is complete, by its name: after backward has begun, in parts of a whole step.
 using Profile = std::map<std::string, double>;
 
 /// Of the last of three steps of one rank, without a network.
@@ -43,21 +43,25 @@ Profile record_backward(const ModelSpec& spec, std::int64_t batch) {
   const Tensor labels = Tensor::from(std::vector<std::int64_t>(static_cast<std::size_t>(batch)), {batch});
   Profile profile;
   Clock::time_point start;
+  double step_seconds = 0;
   const std::vector<Param*> params = inventory_of(*model).params;
   for (Param* const param : params)
     param->value.set_grad_ready_hook([&, param] { profile[param->name] = Seconds(Clock::now() - start).count(); });
   for (int step = 0; step < 3; ++step) {
+    const Clock::time_point begin = Clock::now();
     const Var loss = softmax_cross_entropy(model->forward(Var(images)), labels);
     start = Clock::now();
     backward(loss);
+    step_seconds = Seconds(Clock::now() - begin).count();
     for (Param* const param : params) param->value.clear_grad();
   }
+  for (auto& [name, part] : profile) part /= step_seconds;
   return profile;
 }
 
 struct ReplayTimes {
-  Profile backward;
-  double step = 0;  ///< seconds
+  Profile backward;  ///< here in seconds
+  double step = 0;   ///< seconds
 };
 
 /// A step as it was seen.
@@ -178,7 +182,7 @@ void replay(const Given& given) {
   const ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
   set_compute_threads(1, config.ranks);
   ReplayTimes times{record_backward(spec, config.batch_size), given.step_ms / 1000 * given.dilation};
-  for (auto& [name, seconds] : times.backward) seconds *= given.dilation;
+  for (auto& [name, seconds] : times.backward) seconds *= times.step;
 
   CommOptions options{.ranks_per_node = config.ranks_per_node,
                       .timeout = std::chrono::seconds(config.timeout_s),
