@@ -5,12 +5,13 @@
     bench/network_map.py [--build FOLDER] [--json FILE]
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
-alike; AB-training computes as its full-rank method up to the cut, and from there the part of it that `low_rank_step` in
-rivals.tsv or equal_time.tsv has, the cut itself takes 12 steps), and the communication that delays it, as `abtrain plan --network` has it for that method, bytes and overlap: no run
-was made on such a network. Dense training and its rivals alike have the all-reduce (`--allreduce auto`) and the size of
-buckets that suit them best on that network. Rows that have not been measured are left out. Ranks r that only training tells
-are stood for by one share of all, chosen so that as many parameters remain. Times are given in that of dense training with
-16 bits on the same network; κ is the time that a float32 gradient takes between nodes over that of computing a step.
+alike; rows of FULL_RANK_AS as their full-rank method up to the cut, which itself takes 12 steps, and from there the part of
+it that `low_rank_step` in rivals.tsv or equal_time.tsv has), and the communication that delays it, as `abtrain plan --network`
+has it for that method, bytes and overlap: no run was made on such a network. Dense training and its rivals alike have the
+all-reduce (`--allreduce auto`) and, of BUCKETS, the size that suit them best on that network. Rows that have not been measured
+are left out. Ranks r that only training tells are stood for by one share of all, chosen so that as many parameters remain.
+Times are given in that of dense training with 16 bits on the same network; κ is the time that a float32 gradient takes between
+nodes over that of computing a step.
 
 Within so many points of dense training with 32 bits and the same seeds: who gets there first, and who needs up to a twentieth
 longer (¹: of one seed). Whoever ends nearer than that trains for less long: as much less as costs dense training the points to
@@ -33,13 +34,12 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "4ms") for gbps in (0.03, 0.1, 0.3, 1, 10)]
-BUCKETS = (0.5, 2, 8)  # MiB
+BUCKETS = (0.5, 1, 2, 4, 8)  # MiB
 POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
 FULL_RANK_AS = {"ab": "powersgd", "ab_local_nodes": "dense"}
 CUT_AT, STEPS_OF_CUT = 0.7, 12  # the latter by bench/cut_cost.py
-NOT_METHODS = re.compile("ab_(r[0-9]|dense_c|whole|quarter|weight|cut|acpsgd_)|narrow|dense_bf16_e")  # settings tried on the way, controls
 
 
 class Row:
@@ -48,12 +48,11 @@ class Row:
         self.flags = lines[0]["flags"].split()
         self.top1 = {line["seed"]: float(line["top1"]) for line in lines}
         self.steps = int(lines[0]["steps"])
-        self.parameters = int(lines[0]["parameters_final"])
+        self.parameters = statistics.mean(int(line["parameters_final"]) for line in lines)
         self.whole_parameters = int(lines[0]["parameters_full"])
         self.low_rank_step = statistics.median(low_rank_steps) if low_rank_steps else None  # of one at full rank
         self.share = None
         self.computing = None  # seconds of a run
-
 
     def below(self, dense):
         """Points, mean over the seeds that both have."""
@@ -84,6 +83,8 @@ def take_computing(rows):
         if own:
             row.computing = float(dense["seconds"]) * float(own["of_dense"])
             if row.name in FULL_RANK_AS:
+                if not row.low_rank_step:
+                    sys.exit(f"network_map.py: no line of {row.name}, {row.config}, has its low_rank_step")
                 row.computing *= CUT_AT + (1 - CUT_AT) * row.low_rank_step + STEPS_OF_CUT / row.steps
 
 
@@ -128,11 +129,11 @@ def best_exchange(program, row, network):
 
 
 def between(points, x):
-    """At x, of points (x, y) that rise in x: on straight lines, and None outside of them."""
+    """At x, of points (x, y) that rise in x: on straight lines, as at the last one behind it, None before the first."""
     for (x0, y0), (x1, y1) in zip(points, points[1:]):
         if x0 <= x <= x1:
             return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return None
+    return points[-1][1] if x > points[-1][0] else None
 
 
 def cell_of(program, rows, gbps, latency):
@@ -141,7 +142,7 @@ def cell_of(program, rows, gbps, latency):
     by_name = {row.name: row for row in rows}
     dense, sixteen = by_name["dense"], by_name["dense_bf16"]
     shorter = [(row.steps / sixteen.steps, row.below(dense)) for row in rows if row.name.startswith("dense_bf16")]
-    methods = [row for row in rows if row.computing and not NOT_METHODS.match(row.name)]
+    methods = [row for row in rows if row.computing]
     seconds_of = {row.name: best_exchange(program, row, network)[0] for row in methods}
     seconds_of["dense_late"] = seconds(program, dense, network, ["--allreduce", "ring", "--bucket-mb", "1024"])
     times = {name: time / seconds_of["dense_bf16"] for name, time in seconds_of.items()}

@@ -2,9 +2,10 @@
 //
 // How long the steps of a run take on a network, with more ranks than there are cores: ranks train as `abtrain train`
 // does, by the same loop, strategies and collectives over the virtual network of --network, but in place of forward and
-// backward they sleep, so that no rank takes another one's processor. Backward takes the part of --step-ms that it takes of a
-// step of one rank alone, recorded first: it sleeps until each gradient was there, and gives a drawn one of its shape. Forward
-// sleeps for the rest of the step, in which compression counts: what ranks really compute in between is taken off it.
+// backward they sleep, so that no rank takes another one's processor. Backward takes the part of --step-ms that it takes of
+// forward and backward of one rank alone, recorded first: it sleeps until each gradient was there, and gives a drawn one of
+// its shape. Forward sleeps for the rest of the step, in which compression counts: what ranks really compute in between is
+// taken off it.
 // All times, latencies too, are --dilation times as long, and bandwidths as much lower, so that what is really computed
 // counts little; figures are divided by it again. Ranks r of --method ab cannot come from a loss here: give
 // --ab.rank-policy ratio. Prints a line of JSON for each phase.
@@ -32,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 Clock::duration ticks(double seconds) { return std::chrono::duration_cast<Clock::duration>(Seconds(seconds)); }
 
-/// When the gradient of each parameter is complete, by its name: after backward has begun, in parts of a whole step.
+/// When the gradient of each parameter is complete, by its name: after backward has begun, in parts of forward and backward.
 using Profile = std::map<std::string, double>;
 
 /// Of the last of three steps of one rank, without a network.

@@ -3,7 +3,7 @@
 """The tables of accuracy, bytes and size of README.md and RESULTS.md, from the runs of rivals.tsv, in Markdown.
 
     bench/rivals_table.py             every row: RESULTS.md
-    bench/rivals_table.py --readme    a row for each method, at the setting nearest to AB-training's bytes: README.md
+    bench/rivals_table.py --readme    the rows of METHODS alone: README.md
     bench/rivals_table.py --write     puts both into these files
 """
 
@@ -88,7 +88,7 @@ def results_table(rows):
             row = rows[config, name]
             percent = lambda saved: "0" if abs(saved) < 0.05 else f"{saved:.1f} %"
             yield (f"| {title} | `{name}` | {' '.join(f'{top1:.2f}' for top1 in row.top1)} | "
-                   f"{f'{row.mean:.2f}' if len(row.top1) > 1 else ''} | {row.below if name != 'dense' else 0:.1f} | {percent(row.saved)} | {percent(row.saved_across)} | "
+                   f"{f'{row.mean:.2f}' if len(row.top1) > 1 else ''} | {row.below:.1f} | {percent(row.saved)} | {percent(row.saved_across)} | "
                    f"{ratio(row, 2)} |")
             title = ""
 

@@ -233,7 +233,7 @@ NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w")
          ("local", "local averaging", "muted"), ("local_nodes", "local averaging between nodes", "muted"), ("daso", "DASO", "muted"),
          ("diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
          ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
-HIDDEN = ("dense_bf16_e",)  # shorter runs, which other figures need
+HIDDEN = ("dense_bf16_e",)  # shorter runs, for the map of networks
 
 
 def place_labels(labels, points, frame):
