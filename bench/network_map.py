@@ -148,7 +148,7 @@ def cell_of(program, rows, gbps, latency):
     times = {name: time / seconds_of["dense_bf16"] for name, time in seconds_of.items()}
     fastest = []
     for points in POINTS:
-        part = lambda row: between(sorted((below, part) for part, below in shorter), sixteen.below(dense) + points - row.below(dense))
+        part = lambda row: between(sorted((below, part) for part, below in shorter), sixteen.below(dense) + (points - row.below(dense)))
         near = {row.name: times[row.name] * part(row) for row in methods if row.below(dense) <= points}
         least = min(near.values())
         fastest.append({name: near[name] for name in sorted(near, key=near.get) if near[name] <= AS_FAST * least})

@@ -23,7 +23,7 @@ METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16"
            ("AB-training by ACP-SGD", "ab_acpsgd", "ab_acpsgd"),
            ("AB-training by local averaging", "ab_local", "ab_local"),
            ("AB-training by nodes (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),
-           ("AB-training by groups, as in the paper²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
+           ("AB-training by groups, with our settings²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
            ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
            ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
            ("DiLoCo", "diloco", "diloco"), ("ScaleCom, a tenth", "scalecom_10 scalecom", "scalecom_10 scalecom"),
