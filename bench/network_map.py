@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Which method is the fastest on which network, from the runs of rivals.tsv: a table in Markdown.
 
-    bench/network_map.py [--build FOLDER] [--json FILE]
+    bench/network_map.py [--build FOLDER] [--json FILE] [--network GBITS,LATENCY]...
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
 alike; rows of FULL_RANK_AS as their full-rank method up to the cut, which itself takes 12 steps, and from there the part of
@@ -57,6 +57,11 @@ class Row:
     def below(self, dense):
         """Points, mean over the seeds that both have."""
         return statistics.mean(dense.top1[seed] - top1 for seed, top1 in self.top1.items() if seed in dense.top1)
+
+
+def network_of(text):
+    gbps, latency = text.split(",")
+    return float(gbps), latency
 
 
 def rows_of_table():
@@ -175,6 +180,8 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--build", default="build", help="folder of the build (default: build)")
     options.add_argument("--json", help="also write all times, in seconds")
+    options.add_argument("--network", action="append", type=network_of, metavar="GBITS,LATENCY",
+                         help="between nodes, in place of those of the table: 25,5us; may be given again")
     given = options.parse_args()
     by_config = collections.defaultdict(list)
     rows = rows_of_table()
@@ -184,7 +191,7 @@ def main():
     cells = []
     for config, rows in by_config.items():
         print(f"\n{config}\n")
-        of_config = [cell_of(f"{given.build}/apps/abtrain", rows, gbps, latency) for gbps, latency in NETWORKS]
+        of_config = [cell_of(f"{given.build}/apps/abtrain", rows, gbps, latency) for gbps, latency in given.network or NETWORKS]
         markdown(of_config)
         cells += of_config
     if given.json:
