@@ -13,35 +13,77 @@ std::int64_t r_or_dense(const CutWeight& w, std::int64_t r) { return r * (w.out 
 
 bool is_dense(const CutWeight& w, std::int64_t r) { return r_or_dense(w, r) == w.n(); }
 
-/// Prices of a budget: a share of all weights and of all operations.
-class Prices {
+/// The ranks of all weights where a share of the price of all is worth `mu` of the loss, for every mu.
+class RanksAtPrices {
  public:
-  explicit Prices(std::span<const CutWeight> weights) {
+  /// Of factors, no r is below max(least, n·least_share).
+  RanksAtPrices(std::span<const CutWeight> weights, const RankRounding& rounding, std::int64_t least,
+                double least_share)
+      : weights_(weights), rounding_(rounding), least_(least), least_share_(least_share) {
     for (const CutWeight& w : weights) {
       const double elements = static_cast<double>(w.out * w.in);
-      weights_ += elements, operations_ += elements * w.positions;
+      elements_ += elements, operations_ += elements * w.positions;
     }
   }
-  /// Of so many elements of w.
-  double of(const CutWeight& w, std::int64_t elements) const {
-    return static_cast<double>(elements) * 0.5 * (1 / weights_ + w.positions / operations_);
+
+  std::vector<std::int64_t> at(double mu) const {
+    std::vector<std::int64_t> ranks;
+    for (const CutWeight& w : weights_) ranks.push_back(best_rank(w, mu));
+    return ranks;
   }
-  double of_rank(const CutWeight& w, std::int64_t r) const {
-    return of(w, is_dense(w, r) ? w.out * w.in : r * (w.out + w.in));
+
+  /// A share of what all weights cost dense.
+  double price(const std::vector<std::int64_t>& ranks) const {
+    double total = 0;
+    for (std::size_t i = 0; i < weights_.size(); ++i) total += price_of_rank(weights_[i], ranks[i]);
+    return total;
+  }
+
+  /// So much does the loss rise.
+  double rise(const std::vector<std::int64_t>& ranks) const {
+    double total = 0;
+    for (std::size_t i = 0; i < weights_.size(); ++i) total += rise_of_rank(weights_[i], ranks[i]);
+    return total;
   }
 
  private:
-  double weights_ = 0, operations_ = 0;
+  double price_of_elements(const CutWeight& w, std::int64_t elements) const {
+    return static_cast<double>(elements) * 0.5 * (1 / elements_ + w.positions / operations_);
+  }
+  double price_of_rank(const CutWeight& w, std::int64_t r) const {
+    return price_of_elements(w, is_dense(w, r) ? w.out * w.in : r * (w.out + w.in));
+  }
+  static double rise_of_rank(const CutWeight& w, std::int64_t r) {
+    return is_dense(w, r) ? 0 : std::accumulate(w.increases.begin() + r, w.increases.end(), 0.0);
+  }
+
+  std::int64_t best_rank(const CutWeight& w, double mu) const {
+    const double price = mu * price_of_elements(w, w.out + w.in);
+    const auto kept = std::find_if(w.increases.begin(), w.increases.end(), [&](double v) { return v < price; });
+    const auto share = static_cast<std::int64_t>(least_share_ * static_cast<double>(w.n()));
+    const std::int64_t r = r_or_dense(w, rounding_.apply(std::max({kept - w.increases.begin(), least_, share}), w.n()));
+    const double gained = mu * (price_of_rank(w, w.n()) - price_of_rank(w, r));
+    return rise_of_rank(w, r) > gained ? w.n() : r;
+  }
+
+  std::span<const CutWeight> weights_;
+  RankRounding rounding_;
+  std::int64_t least_;
+  double least_share_;
+  double elements_ = 0, operations_ = 0;
 };
 
-/// The best r where a share of the budget is worth `mu` of the loss.
-std::int64_t best_rank(const CutWeight& w, const Prices& prices, double mu, const RankRounding& rounding) {
-  const double price = mu * prices.of(w, w.out + w.in);
-  const auto kept = std::find_if(w.increases.begin(), w.increases.end(), [&](double v) { return v < price; });
-  const std::int64_t r = r_or_dense(w, rounding.apply(kept - w.increases.begin(), w.n()));
-  if (is_dense(w, r)) return w.n();
-  const double lost = std::accumulate(w.increases.begin() + r, w.increases.end(), 0.0);
-  return lost + mu * prices.of_rank(w, r) > mu * prices.of_rank(w, w.n()) ? w.n() : r;
+/// Two neighbouring prices, for losses in any sensible unit: below `dear` it is false of all prices, above it true.
+struct Between {
+  double cheap = 1e-30, dear = 1e30;
+};
+template <typename Predicate> Between bisect(const Predicate& is_dear) {
+  Between mu;
+  for (int i = 0; i < 200; ++i) {
+    const double middle = std::sqrt(mu.cheap * mu.dear);
+    (is_dear(middle) ? mu.dear : mu.cheap) = middle;
+  }
+  return mu;
 }
 
 }  // namespace
@@ -54,40 +96,20 @@ std::int64_t RankRounding::apply(std::int64_t r, std::int64_t n) const {
 
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding) {
-  std::vector<std::int64_t> ranks;
-  for (const CutWeight& w : weights) {
-    const double total = std::accumulate(w.increases.begin(), w.increases.end(), 0.0);
-    double held = 0;
-    std::int64_t r = 0;
-    while (r < w.n() && held < share * total) held += w.increases[static_cast<std::size_t>(r++)];
-    ranks.push_back(r_or_dense(w, rounding.apply(std::max({r, std::int64_t{8}, w.n() / 16}), w.n())));
-  }
-  return ranks;
+  const RanksAtPrices ranks(weights, rounding, /*least=*/8, /*least_share=*/1.0 / 16);
+  double worth = 0;
+  for (const CutWeight& w : weights) worth += std::accumulate(w.increases.begin(), w.increases.end(), 0.0);
+  const double allowed = (1 - share) * worth;
+  const Between mu = bisect([&](double price) { return ranks.rise(ranks.at(price)) > allowed; });
+  return ranks.at(mu.cheap);
 }
 
 std::vector<std::int64_t> ranks_by_budget(std::span<const CutWeight> weights, double budget,
                                           const RankRounding& rounding) {
-  const Prices prices(weights);
-  const auto ranks_at = [&](double mu) {
-    std::vector<std::int64_t> ranks;
-    for (const CutWeight& w : weights) ranks.push_back(best_rank(w, prices, mu, rounding));
-    return ranks;
-  };
-  const auto price_at = [&](double mu) {
-    const std::vector<std::int64_t> ranks = ranks_at(mu);
-    double total = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i) total += prices.of_rank(weights[i], ranks[i]);
-    return total;
-  };
-  // The price falls as mu rises. Between these two lies every change, for losses in any sensible unit.
-  double low = 1e-30, high = 1e30;
+  const RanksAtPrices ranks(weights, rounding, /*least=*/1, /*least_share=*/0);
   budget *= 1 + 1e-12;  // prices are rounded, and all of it shall be allowed
-  if (price_at(low) <= budget) return ranks_at(low);
-  for (int i = 0; i < 200; ++i) {
-    const double middle = std::sqrt(low * high);
-    (price_at(middle) <= budget ? high : low) = middle;
-  }
-  return ranks_at(high);
+  const Between mu = bisect([&](double price) { return ranks.price(ranks.at(price)) <= budget; });
+  return ranks.at(mu.dear);
 }
 
 }  // namespace ab

@@ -26,15 +26,18 @@ struct RankRounding {
   bool operator==(const RankRounding&) const = default;
 };
 
-/// For every weight by itself, the fewest directions that hold `share` of the sum of its increases, no fewer than max(8, n/16).
+/// What ranks cost, of all weights together as a share of what they cost dense:
+///   ½ Σ elements / Σ dense elements + ½ Σ operations / Σ dense operations,
+///   elements: r(O + K) or O·K,   operations: those times positions
+/// The ranks of least cost and least rise of the loss, Σ_l Σ_{i > r_l} increase_{l,i}, are for some μ those where a direction is
+/// kept when it is worth at least μ times its cost, and a weight stays dense when that is worth its cost. μ by bisection.
+
+/// Where the cost is least and the loss rises by no more than 1 - `share` of Σ_l Σ_i increase_{l,i}; no r is below
+/// max(8, n/16).
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding);
 
-/// The ranks that raise the loss least where all weights together cost `budget` of what they cost dense:
-///   minimise Σ_l Σ_{i > r_l} increase_{l,i}   with   ½ Σ weights / Σ dense weights + ½ Σ operations / Σ dense operations
-///   <= budget,   weights: r(O + K) or O·K,   operations: those times positions
-/// so a direction is kept when it is worth at least μ (O + K)(½ / Σ weights + ½ positions / Σ operations) for one μ, and a
-/// weight stays dense when that is worth its price. μ by bisection. Where not even the smallest ranks fit, those.
+/// Where the loss rises least and the cost is `budget` at most. Where not even the smallest ranks fit, those.
 std::vector<std::int64_t> ranks_by_budget(std::span<const CutWeight> weights, double budget,
                                           const RankRounding& rounding);
 

@@ -285,21 +285,6 @@ TEST(LossMetricTest, IsTheSameWhateverMultipliedTheLossInWhichStep) {
 
 // --- Ranks.
 
-TEST(LossRanks, AShareIsOfEveryWeightByItself) {
-  const std::vector<double> steep{90, 5, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-  const std::vector<double> flat(20, 1.0);
-  const std::vector<CutWeight> weights{{20, 100, 1, steep}, {20, 100, 1, flat}};
-  EXPECT_EQ(ranks_by_share(weights, 0.9, {}), (std::vector<std::int64_t>{8, 20}))
-      << "no less than 8; 18 are not smaller";
-  EXPECT_EQ(ranks_by_share(weights, 0.5, {}), (std::vector<std::int64_t>{8, 10}));
-  EXPECT_EQ(ranks_by_share(weights, 0.5, {.multiple = 4}), (std::vector<std::int64_t>{8, 12}));
-  std::vector<double> one(320, 0.0);
-  one[0] = 1;
-  const std::vector<CutWeight> large{{320, 4000, 1, one}};
-  EXPECT_EQ(ranks_by_share(large, 0.9, {}), std::vector<std::int64_t>{20}) << "n/16";
-  EXPECT_EQ(ranks_by_budget(large, 0.04, {}), std::vector<std::int64_t>{1}) << "a budget may ask for less";
-}
-
 /// What ranks cost, as the header says it.
 double cost(const std::vector<CutWeight>& weights, const std::vector<std::int64_t>& ranks) {
   double elements = 0, operations = 0, dense_elements = 0, dense_operations = 0;
@@ -322,27 +307,63 @@ double lost(const std::vector<CutWeight>& weights, const std::vector<std::int64_
   return sum;
 }
 
+/// One whose directions lose their worth fast, one whose do slowly and that is applied often, one whose are all alike.
+struct ThreeWeights {
+  ThreeWeights() {
+    for (int i = 0; i < 40; ++i) steep.push_back(std::pow(0.8, i)), often.push_back(5 * std::pow(0.9, i));
+    for (int i = 0; i < 24; ++i) alike.push_back(0.3);
+    weights = {{40, 90, 1, steep}, {40, 120, 16, often}, {24, 60, 4, alike}};
+  }
+  /// Of all ranks from `least` on.
+  template <typename Visit> void for_all_ranks(std::int64_t least, const Visit& visit) const {
+    for (std::int64_t i = least; i <= 40; ++i)
+      for (std::int64_t j = least; j <= 40; ++j)
+        for (std::int64_t k = least; k <= 24; ++k) visit(std::vector<std::int64_t>{i, j, k});
+  }
+  std::vector<double> steep, often, alike;
+  std::vector<CutWeight> weights;
+};
+
 TEST(LossRanks, ABudgetIsSpentWhereTheLossDependsOnIt) {
-  std::vector<double> a, b, c;
-  for (int i = 0; i < 40; ++i) a.push_back(std::pow(0.8, i)), b.push_back(5 * std::pow(0.9, i));
-  for (int i = 0; i < 24; ++i) c.push_back(0.3);
-  const std::vector<CutWeight> weights{{40, 90, 1, a}, {40, 120, 16, b}, {24, 60, 4, c}};
+  const ThreeWeights three;
   for (const double budget : {0.9, 0.6, 0.45, 0.3}) {
     SCOPED_TRACE(budget);
-    const std::vector<std::int64_t> ranks = ranks_by_budget(weights, budget, {});
-    EXPECT_LE(cost(weights, ranks), budget);
-    // Of all ranks that the loss would not notice more, none is cheaper by more than one direction of a weight.
+    const std::vector<std::int64_t> ranks = ranks_by_budget(three.weights, budget, {});
+    EXPECT_LE(cost(three.weights, ranks), budget);
     double best = std::numeric_limits<double>::infinity();
-    for (std::int64_t i = 1; i <= 40; ++i)
-      for (std::int64_t j = 1; j <= 40; ++j)
-        for (std::int64_t k = 1; k <= 24; ++k) {
-          const std::vector<std::int64_t> other{i, j, k};
-          if (cost(weights, other) <= cost(weights, ranks)) best = std::min(best, lost(weights, other));
-        }
-    EXPECT_NEAR(lost(weights, ranks), best, 1e-9) << "at what it spends, nothing is better";
+    three.for_all_ranks(1, [&](const std::vector<std::int64_t>& other) {
+      if (cost(three.weights, other) <= cost(three.weights, ranks)) best = std::min(best, lost(three.weights, other));
+    });
+    EXPECT_NEAR(lost(three.weights, ranks), best, 1e-9) << "at what it spends, nothing is better";
   }
-  EXPECT_EQ(ranks_by_budget(weights, 1, {}), (std::vector<std::int64_t>{40, 40, 24}));
-  EXPECT_EQ(ranks_by_budget(weights, 1e-6, {}), (std::vector<std::int64_t>{1, 1, 1}));
+  EXPECT_EQ(ranks_by_budget(three.weights, 1, {}), (std::vector<std::int64_t>{40, 40, 24}));
+  EXPECT_EQ(ranks_by_budget(three.weights, 1e-6, {}), (std::vector<std::int64_t>{1, 1, 1}));
+}
+
+TEST(LossRanks, AShareOfWhatAllAreWorthIsHeldWhereThatIsCheapest) {
+  const ThreeWeights three;
+  const double worth = lost(three.weights, {0, 0, 0});
+  for (const double share : {0.99, 0.95, 0.9, 0.8}) {
+    SCOPED_TRACE(share);
+    const std::vector<std::int64_t> ranks = ranks_by_share(three.weights, share, {});
+    EXPECT_LE(lost(three.weights, ranks), (1 - share) * worth);
+    double least = std::numeric_limits<double>::infinity();
+    three.for_all_ranks(8, [&](const std::vector<std::int64_t>& other) {
+      if (lost(three.weights, other) <= lost(three.weights, ranks)) least = std::min(least, cost(three.weights, other));
+    });
+    EXPECT_NEAR(cost(three.weights, ranks), least, 1e-9) << "of what it loses, nothing is cheaper";
+  }
+  EXPECT_EQ(ranks_by_share(three.weights, 1, {}), (std::vector<std::int64_t>{40, 40, 24}));
+  EXPECT_EQ(ranks_by_share(three.weights, 1e-6, {}), (std::vector<std::int64_t>{8, 8, 8})) << "never less";
+  EXPECT_EQ(ranks_by_share(three.weights, 1e-6, {.multiple = 5}), (std::vector<std::int64_t>{10, 10, 10}));
+}
+
+TEST(LossRanks, OfALargeWeightAShareKeepsASixteenthAndABudgetNothingItWasNotGiven) {
+  std::vector<double> one(320, 0.0);
+  one[0] = 1;
+  const std::vector<CutWeight> large{{320, 4000, 1, one}};
+  EXPECT_EQ(ranks_by_share(large, 0.9, {}), std::vector<std::int64_t>{20});
+  EXPECT_EQ(ranks_by_budget(large, 0.04, {}), std::vector<std::int64_t>{1});
 }
 
 // --- When, and all of it together.

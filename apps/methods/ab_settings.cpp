@@ -128,7 +128,7 @@ void declare_ab(std::vector<Setting>& settings) {
       "how r is chosen per layer: by what directions are worth to the loss (train both), or by singular values");
   policy
       .number("loss_share", &RankPolicy::loss_share, 0, 1,
-              "keep this share of what all directions are worth to the loss")
+              "keep the cheapest directions of all weights that together are worth this share to the loss")
       .above_low = true;
   policy
       .number("budget", &RankPolicy::budget, 0, 1,
