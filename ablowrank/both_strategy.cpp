@@ -57,13 +57,16 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   std::map<Weight*, EarlierFactors> earlier;
+  std::vector<std::int64_t> earlier_ranks;
   for (Weight* weight : weights) {
+    earlier_ranks.push_back(weight->factored() ? weight->r() : 0);
     if (!weight->factored()) continue;
     earlier[weight] = take_factors(*weight, state.optimizer);
     weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
   }
   const std::vector<Param*> biases = biases_of(weights, model_);
-  const std::vector<CutResult> results = cut_all(weights, biases, observers_.get(), options_, index, world_);
+  const std::vector<CutResult> results =
+      cut_all(weights, earlier_ranks, biases, observers_.get(), options_, index, world_);
   observers_.reset();
   worth_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {

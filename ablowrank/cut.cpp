@@ -75,11 +75,12 @@ std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
   return worth;
 }
 
-std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights, const std::vector<Worth>& worth,
-                                         const RankPolicy& policy) {
+std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights,
+                                         const std::vector<std::int64_t>& earlier_ranks,
+                                         const std::vector<Worth>& worth, const RankPolicy& policy) {
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
-    cut.push_back({weights[i]->out(), weights[i]->in(), worth[i].positions, worth[i].increases});
+    cut.push_back({weights[i]->out(), weights[i]->in(), worth[i].positions, worth[i].increases, earlier_ranks[i]});
   const RankRounding rounding{policy.multiple};
   return policy.kind == RankPolicy::Kind::loss_share ? ranks_by_share(cut, policy.loss_share, rounding)
                                                      : ranks_by_budget(cut, policy.budget, rounding);
@@ -140,9 +141,9 @@ RankPolicy policy_of_cut(const AbOptions& options, std::size_t index) {
   return policy;
 }
 
-std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<Param*>& biases,
-                               const CutObservers* observers, const AbOptions& options, std::size_t index,
-                               Comm& world) {
+std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<std::int64_t>& earlier_ranks,
+                               const std::vector<Param*>& biases, const CutObservers* observers,
+                               const AbOptions& options, std::size_t index, Comm& world) {
   const RankPolicy policy = policy_of_cut(options, index);
   const std::vector<int> owners = assign_owners(weights, observes(options), world.size());
   std::vector<CutResult> results(weights.size());
@@ -163,7 +164,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
 
   // Which weights become factors, of which rank; a policy that looks at singular values finds out on the owner.
   std::vector<std::int64_t> ranks(weights.size(), 0);
-  if (policy.needs_data()) ranks = ranks_by_worth(weights, worth, policy);
+  if (policy.needs_data()) ranks = ranks_by_worth(weights, earlier_ranks, worth, policy);
   std::vector<Weight*> cut;
   std::vector<int> cut_owners;
   std::vector<std::size_t> of_cut;

@@ -8,12 +8,20 @@
 namespace ab {
 namespace {
 
-/// r, or n where factors of that rank would not be smaller.
-std::int64_t r_or_dense(const CutWeight& w, std::int64_t r) { return r * (w.out + w.in) < w.out * w.in ? r : w.n(); }
+/// r, or that of the weight as it is where factors of rank r would not be smaller.
+std::int64_t r_or_whole(const CutWeight& w, std::int64_t r) {
+  return r < w.whole() && r * (w.out + w.in) < w.out * w.in ? r : w.whole();
+}
 
-bool is_dense(const CutWeight& w, std::int64_t r) { return r_or_dense(w, r) == w.n(); }
+/// What each direction that the weight has is worth, as a share of what all of them are.
+std::vector<double> shares_of(const CutWeight& w) {
+  std::vector<double> shares(w.increases.begin(), w.increases.begin() + w.whole());
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share = all > 0 ? share / all : 0;
+  return shares;
+}
 
-/// The ranks of all weights where a share of the price of all is worth `mu` of the loss, for every mu.
+/// The ranks of all weights where the cost of all that is dense is worth `mu`, for every mu.
 class RanksAtPrices {
  public:
   /// Of factors, no r is below max(least, n·least_share).
@@ -23,57 +31,61 @@ class RanksAtPrices {
     for (const CutWeight& w : weights) {
       const double elements = static_cast<double>(w.out * w.in);
       elements_ += elements, operations_ += elements * w.positions;
+      shares_.push_back(shares_of(w));
     }
   }
 
   std::vector<std::int64_t> at(double mu) const {
     std::vector<std::int64_t> ranks;
-    for (const CutWeight& w : weights_) ranks.push_back(best_rank(w, mu));
+    for (std::size_t i = 0; i < weights_.size(); ++i) ranks.push_back(best_rank(i, mu));
     return ranks;
   }
 
-  /// A share of what all weights cost dense.
-  double price(const std::vector<std::int64_t>& ranks) const {
+  double cost(const std::vector<std::int64_t>& ranks) const {
     double total = 0;
-    for (std::size_t i = 0; i < weights_.size(); ++i) total += price_of_rank(weights_[i], ranks[i]);
+    for (std::size_t i = 0; i < weights_.size(); ++i) total += cost_of_rank(weights_[i], ranks[i]);
     return total;
   }
 
-  /// So much does the loss rise.
-  double rise(const std::vector<std::int64_t>& ranks) const {
+  double lost(const std::vector<std::int64_t>& ranks) const {
     double total = 0;
-    for (std::size_t i = 0; i < weights_.size(); ++i) total += rise_of_rank(weights_[i], ranks[i]);
+    for (std::size_t i = 0; i < weights_.size(); ++i) total += lost_by_rank(i, ranks[i]);
     return total;
   }
 
  private:
-  double price_of_elements(const CutWeight& w, std::int64_t elements) const {
+  double cost_of_elements(const CutWeight& w, std::int64_t elements) const {
     return static_cast<double>(elements) * 0.5 * (1 / elements_ + w.positions / operations_);
   }
-  double price_of_rank(const CutWeight& w, std::int64_t r) const {
-    return price_of_elements(w, is_dense(w, r) ? w.out * w.in : r * (w.out + w.in));
+  double cost_of_rank(const CutWeight& w, std::int64_t r) const {
+    return cost_of_elements(w, std::min(r * (w.out + w.in), w.out * w.in));
   }
-  static double rise_of_rank(const CutWeight& w, std::int64_t r) {
-    return is_dense(w, r) ? 0 : std::accumulate(w.increases.begin() + r, w.increases.end(), 0.0);
+  double lost_by_rank(std::size_t weight, std::int64_t r) const {
+    const std::vector<double>& shares = shares_[weight];
+    return r == weights_[weight].whole() ? 0 : std::accumulate(shares.begin() + r, shares.end(), 0.0);
   }
 
-  std::int64_t best_rank(const CutWeight& w, double mu) const {
-    const double price = mu * price_of_elements(w, w.out + w.in);
-    const auto kept = std::find_if(w.increases.begin(), w.increases.end(), [&](double v) { return v < price; });
-    const auto share = static_cast<std::int64_t>(least_share_ * static_cast<double>(w.n()));
-    const std::int64_t r = r_or_dense(w, rounding_.apply(std::max({kept - w.increases.begin(), least_, share}), w.n()));
-    const double gained = mu * (price_of_rank(w, w.n()) - price_of_rank(w, r));
-    return rise_of_rank(w, r) > gained ? w.n() : r;
+  std::int64_t best_rank(std::size_t weight, double mu) const {
+    const CutWeight& w = weights_[weight];
+    const std::vector<double>& shares = shares_[weight];
+    const double price = mu * cost_of_elements(w, w.out + w.in);
+    const auto kept = std::find_if(shares.begin(), shares.end(), [&](double share) { return share < price; });
+    const std::int64_t least = std::max(least_, static_cast<std::int64_t>(least_share_ * static_cast<double>(w.n())));
+    const std::int64_t r = r_or_whole(w, rounding_.apply(std::max(kept - shares.begin(), least), w.n()));
+    const double saved = mu * (cost_of_rank(w, w.whole()) - cost_of_rank(w, r));
+    return lost_by_rank(weight, r) > saved ? w.whole() : r;
   }
 
   std::span<const CutWeight> weights_;
+  std::vector<std::vector<double>> shares_;
   RankRounding rounding_;
   std::int64_t least_;
   double least_share_;
   double elements_ = 0, operations_ = 0;
 };
 
-/// Two neighbouring prices, for losses in any sensible unit: below `dear` it is false of all prices, above it true.
+/// Two neighbouring prices: up to `cheap` it is false, from `dear` on true. Shares and costs are at most 1, so prices that matter
+/// are near it.
 struct Between {
   double cheap = 1e-30, dear = 1e30;
 };
@@ -97,19 +109,15 @@ std::int64_t RankRounding::apply(std::int64_t r, std::int64_t n) const {
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding) {
   const RanksAtPrices ranks(weights, rounding, /*least=*/8, /*least_share=*/1.0 / 16);
-  double worth = 0;
-  for (const CutWeight& w : weights) worth += std::accumulate(w.increases.begin(), w.increases.end(), 0.0);
-  const double allowed = (1 - share) * worth;
-  const Between mu = bisect([&](double price) { return ranks.rise(ranks.at(price)) > allowed; });
-  return ranks.at(mu.cheap);
+  const double allowed = (1 - share) * static_cast<double>(weights.size());
+  return ranks.at(bisect([&](double mu) { return ranks.lost(ranks.at(mu)) > allowed; }).cheap);
 }
 
 std::vector<std::int64_t> ranks_by_budget(std::span<const CutWeight> weights, double budget,
                                           const RankRounding& rounding) {
   const RanksAtPrices ranks(weights, rounding, /*least=*/1, /*least_share=*/0);
   budget *= 1 + 1e-12;  // prices are rounded, and all of it shall be allowed
-  const Between mu = bisect([&](double price) { return ranks.price(ranks.at(price)) <= budget; });
-  return ranks.at(mu.dear);
+  return ranks.at(bisect([&](double mu) { return ranks.cost(ranks.at(mu)) <= budget; }).dear);
 }
 
 }  // namespace ab

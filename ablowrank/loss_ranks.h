@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // How the ranks of all weights are chosen together, from what each direction is worth to the loss (loss_metric.h). A weight
-// whose factors would not be smaller, r(O + K) >= O·K, stays dense: its r is n.
+// whose factors would not be smaller, r(O + K) >= O·K, stays dense: its r is n. One that is factors already keeps its r at most.
 
 #include <cstdint>
 #include <span>
@@ -15,8 +15,11 @@ struct CutWeight {
   std::int64_t out = 0, in = 0;
   double positions = 1;                 ///< how often it is applied to each sample
   std::span<const double> increases{};  ///< of the loss, without direction i, descending; [out]
+  std::int64_t rank = 0;  ///< of the factors that it is the product of, after an earlier cut; 0: it is dense
 
   std::int64_t n() const { return out < in ? out : in; }
+  /// The r with which nothing is lost.
+  std::int64_t whole() const { return rank > 0 ? rank : n(); }
 };
 
 /// Every r is rounded up to a multiple of `multiple`, and is at least 1.
@@ -29,15 +32,18 @@ struct RankRounding {
 /// What ranks cost, of all weights together as a share of what they cost dense:
 ///   ½ Σ elements / Σ dense elements + ½ Σ operations / Σ dense operations,
 ///   elements: r(O + K) or O·K,   operations: those times positions
-/// The ranks of least cost and least rise of the loss, Σ_l Σ_{i > r_l} increase_{l,i}, are for some μ those where a direction is
-/// kept when it is worth at least μ times its cost, and a weight stays dense when that is worth its cost. μ by bisection.
+/// Against it stands what they lose, Σ_l Σ_{i > r_l} increase_{l,i} / Σ_i increase_{l,i}: every weight counts as one, because how far
+/// the expectation is from the loss's real rise differs between weights, by up to fifty times, and hardly within one
+/// (bench/cut_loss_bench.cpp). For a price μ of the cost, the least of loss + μ cost is where a direction is kept when it is
+/// worth at least μ times its cost, and a weight stays as it is when that is worth its cost. Such ranks, for all μ, are the lower
+/// convex hull of what can be had (Shoham and Gersho 1988): with what they lose nothing is cheaper, at their cost nothing loses
+/// less. μ by bisection, so what is chosen is the last corner of the hull within the limit.
 
-/// Where the cost is least and the loss rises by no more than 1 - `share` of Σ_l Σ_i increase_{l,i}; no r is below
-/// max(8, n/16).
+/// They lose no more than 1 - `share` of all weights; no r of factors is below max(8, n/16), whatever is lost then.
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding);
 
-/// Where the loss rises least and the cost is `budget` at most. Where not even the smallest ranks fit, those.
+/// The cost is `budget` at most. Where not even the smallest ranks fit, those.
 std::vector<std::int64_t> ranks_by_budget(std::span<const CutWeight> weights, double budget,
                                           const RankRounding& rounding);
 

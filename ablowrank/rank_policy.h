@@ -14,8 +14,8 @@ struct RankPolicy {
     ratio,         ///< ratio · n, rounded to the nearest
     energy,        ///< the fewest directions that hold this share of the sum of sigma_i²
     fixed,         ///< a number
-    loss_share,   ///< the cheapest that hold this share of what all of all weights are worth to the loss (loss_ranks.h)
-    loss_budget,  ///< those worth most to the loss, at a budget that all weights share (loss_ranks.h)
+    loss_share,    ///< the cheapest of all weights that hold this share of what they are worth (loss_ranks.h)
+    loss_budget,   ///< those worth most, at a budget that all weights share (loss_ranks.h)
   };
   Kind kind = Kind::ratio;
   double cutoff = 0.15;       ///< in [0, 1)

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "ablowrank/cut.h"
 #include "ablowrank/cut_schedule.h"
@@ -300,10 +301,11 @@ double cost(const std::vector<CutWeight>& weights, const std::vector<std::int64_
 
 double lost(const std::vector<CutWeight>& weights, const std::vector<std::int64_t>& ranks) {
   double sum = 0;
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    if (ranks[i] != weights[i].n())
-      for (std::size_t k = static_cast<std::size_t>(ranks[i]); k < weights[i].increases.size(); ++k)
-        sum += weights[i].increases[k];
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::span<const double> increases = weights[i].increases;
+    sum += std::accumulate(increases.begin() + ranks[i], increases.end(), 0.0) /
+           std::accumulate(increases.begin(), increases.end(), 0.0);
+  }
   return sum;
 }
 
@@ -342,11 +344,10 @@ TEST(LossRanks, ABudgetIsSpentWhereTheLossDependsOnIt) {
 
 TEST(LossRanks, AShareOfWhatAllAreWorthIsHeldWhereThatIsCheapest) {
   const ThreeWeights three;
-  const double worth = lost(three.weights, {0, 0, 0});
   for (const double share : {0.99, 0.95, 0.9, 0.8}) {
     SCOPED_TRACE(share);
     const std::vector<std::int64_t> ranks = ranks_by_share(three.weights, share, {});
-    EXPECT_LE(lost(three.weights, ranks), (1 - share) * worth);
+    EXPECT_LE(lost(three.weights, ranks), (1 - share) * 3);
     double least = std::numeric_limits<double>::infinity();
     three.for_all_ranks(8, [&](const std::vector<std::int64_t>& other) {
       if (lost(three.weights, other) <= lost(three.weights, ranks)) least = std::min(least, cost(three.weights, other));
@@ -356,6 +357,40 @@ TEST(LossRanks, AShareOfWhatAllAreWorthIsHeldWhereThatIsCheapest) {
   EXPECT_EQ(ranks_by_share(three.weights, 1, {}), (std::vector<std::int64_t>{40, 40, 24}));
   EXPECT_EQ(ranks_by_share(three.weights, 1e-6, {}), (std::vector<std::int64_t>{8, 8, 8})) << "never less";
   EXPECT_EQ(ranks_by_share(three.weights, 1e-6, {.multiple = 5}), (std::vector<std::int64_t>{10, 10, 10}));
+}
+
+TEST(LossRanks, InWhatUnitAWeightsLossesAreDoesNotMatter) {
+  ThreeWeights others;
+  for (double& increase : others.steep) increase *= 1e-60;
+  for (double& increase : others.often) increase *= 1e30;
+  EXPECT_EQ(ranks_by_share(others.weights, 0.9, {}), ranks_by_share(ThreeWeights().weights, 0.9, {}));
+  EXPECT_EQ(ranks_by_budget(others.weights, 0.45, {}), ranks_by_budget(ThreeWeights().weights, 0.45, {}));
+}
+
+TEST(LossRanks, WhereNothingIsWorthAnythingTheLeastIsKept) {
+  const std::vector<double> nothing(40, 0.0);
+  const std::vector<CutWeight> weights{{40, 90, 1, nothing}};
+  EXPECT_EQ(ranks_by_share(weights, 0.99, {}), std::vector<std::int64_t>{8});
+  EXPECT_EQ(ranks_by_budget(weights, 0.5, {}), std::vector<std::int64_t>{1});
+}
+
+TEST(LossRanks, AWeightThatIsTallHasAsManyDirectionsAsInputs) {
+  std::vector<double> increases(90, 0.0);
+  for (std::size_t i = 0; i < 40; ++i) increases[i] = 40 - static_cast<double>(i);
+  const std::vector<CutWeight> weights{{90, 40, 1, increases}};
+  EXPECT_EQ(ranks_by_share(weights, 1, {}), std::vector<std::int64_t>{40}) << "27 are as large as it";
+  EXPECT_EQ(ranks_by_budget(weights, 0.5, {}), std::vector<std::int64_t>{13}) << "1,690 of 3,600";
+}
+
+TEST(LossRanks, FactorsOfAnEarlierCutGrowNoMore) {
+  // What rounding leaves behind the tenth direction is none of the weight's.
+  std::vector<double> ten(64, 1e-3);
+  std::fill_n(ten.begin(), 10, 1.0);
+  const std::vector<double> flat(64, 1.0);
+  const std::vector<CutWeight> weights{{64, 64, 1, ten, 10}, {64, 640, 1, flat}};
+  EXPECT_EQ(ranks_by_share(weights, 1, {}), (std::vector<std::int64_t>{10, 64}));
+  EXPECT_EQ(ranks_by_share(weights, 1, {.multiple = 8}), (std::vector<std::int64_t>{10, 64}));
+  EXPECT_EQ(ranks_by_budget(weights, 0.045, {}), (std::vector<std::int64_t>{10, 1})) << "the first are cheap";
 }
 
 TEST(LossRanks, OfALargeWeightAShareKeepsASixteenthAndABudgetNothingItWasNotGiven) {
@@ -415,7 +450,7 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
       backward(weighted(weight->observe(Var(y, true)), normal_values({kSamples, kPlaces, 20}, 71)));
     }
     const std::vector<Param*> biases{inventory.params[1], nullptr};
-    const std::vector<CutResult> results = cut_all(inventory.weights, biases, &observers, options, 0, world);
+    const std::vector<CutResult> results = cut_all(inventory.weights, {0, 0}, biases, &observers, options, 0, world);
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
     for (const CutResult& result : results) {
       ASSERT_EQ(result.parts.r(), 12);
@@ -440,7 +475,7 @@ TEST(CutTest, NothingFiniteToGoByIsAnError) {
     Inventory inventory;
     layer.list(inventory);
     const CutObservers observers(inventory.weights);
-    EXPECT_THROW(cut_all(inventory.weights, {nullptr}, &observers, options, 0, world), Error);
+    EXPECT_THROW(cut_all(inventory.weights, {0}, {nullptr}, &observers, options, 0, world), Error);
   });
 }
 

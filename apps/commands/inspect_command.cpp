@@ -167,10 +167,12 @@ std::string cut_text(const SplitMetrics& cut, int width) {
                factored ? std::to_string(layer.r) : "full", factored ? percent(worth.kept) : "-",
                factored ? fmt::format("{:.2g}", worth.increase) : "-", bars(worth.by_loss), bars(worth.by_sigma)});
   }
+  double kept = 0;
+  for (const LayerWorth& worth : cut.worth) kept += worth.kept / static_cast<double>(cut.worth.size());
   return fmt::format(
       "\nthe cut after step {}: what a loss of directions was expected to cost, by the outputs and gradients "
-      "of the steps before\n\n{}",
-      cut.step, table.str());
+      "of the steps before\n\n{}\nkept in the mean over layers: {}\n",
+      cut.step, table.str(), percent(kept));
 }
 
 int run_inspect(const std::string& file_or_folder) {

@@ -125,10 +125,11 @@ void declare_ab(std::vector<Setting>& settings) {
        {"ratio", RankPolicy::Kind::ratio},
        {"energy", RankPolicy::Kind::energy},
        {"fixed", RankPolicy::Kind::fixed}},
-      "how r is chosen per layer: by what directions are worth to the loss (train both), or by singular values");
+      "how r is chosen: of all layers together by what directions are worth to the loss (train both), or of each by "
+      "singular values");
   policy
       .number("loss_share", &RankPolicy::loss_share, 0, 1,
-              "keep the cheapest directions of all weights that together are worth this share to the loss")
+              "keep the cheapest directions of all weights that hold this share of what they are worth to the loss")
       .above_low = true;
   policy
       .number("budget", &RankPolicy::budget, 0, 1,

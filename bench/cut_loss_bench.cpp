@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+//
+// How far what a cut is expected to cost (ablowrank/loss_metric.h) is from what it costs: each weight of a dense model is cut
+// by itself, to the least r whose expected rise of the loss is at most --rise, and the loss of training images, with the batch
+// statistics of training, is measured before and after, on other images than were observed. Prints a line for each weight.
+//   cut_loss_bench --model-file RUN --data-dir DIR [--rise 0.02] [--observed 80] [--measured 80]   batches of 32
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <numeric>
+
+#include "ablowrank/cut.h"
+#include "ablowrank/loss_metric.h"
+#include "apps/model_file/model_file.h"
+#include "apps/train/run_folder.h"
+#include "data/batch_feed.h"
+#include "data/datasets.h"
+#include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/ops/loss.h"
+
+namespace ab {
+namespace {
+
+constexpr std::int64_t kBatch = 32;
+
+double mean_loss(Layer& model, const std::vector<Batch>& batches) {
+  const NoGradScope no_grad;
+  double sum = 0;
+  for (const Batch& batch : batches)
+    sum += softmax_cross_entropy(model.forward(Var(batch.images)), batch.labels).value().item();
+  return sum / static_cast<double>(batches.size());
+}
+
+/// The least r whose expected rise is at most `rise`.
+std::int64_t rank_for(const std::vector<double>& increases, double rise) {
+  auto r = static_cast<std::int64_t>(increases.size());
+  for (double sum = 0; r > 1; --r)
+    if ((sum += increases[static_cast<std::size_t>(r - 1)]) > rise) break;
+  return r;
+}
+
+void measure(Layer& model, const Dataset& images, double rise, std::int64_t observed, std::int64_t measured) {
+  BatchFeed feed(images, {.batch_size = kBatch}, {}, DType::float32);
+  feed.start_epoch(0);
+  model.set_training(true);
+  const std::vector<Weight*> weights = eligible_weights(model);
+  const std::vector<Param*> biases = biases_of(weights, model);
+  std::vector<LossMetric> metrics;
+  std::vector<double> positions;
+  {
+    const CutObservers observers(weights);
+    for (std::int64_t i = 0; i < observed; ++i) {
+      const Batch batch = feed.next().value();
+      backward(softmax_cross_entropy(model.forward(Var(batch.images)), batch.labels));
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      metrics.emplace_back(observers.of(i));
+      positions.push_back(positions_per_sample(observers.of(i)));
+    }
+  }
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < measured; ++i) batches.push_back(feed.next().value());
+  const double before = mean_loss(model, batches);
+  std::printf("loss %.4f before\n%-24s %10s %5s %5s %10s %10s %10s %8s\n", before, "weight", "positions", "O", "r",
+              "all", "expected", "measured", "times");
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::vector<double>& increases = metrics[i].increases();
+    const std::int64_t r = rank_for(increases, rise);
+    const Tensor w = weights[i]->dense().value.value(), kept = w.clone();
+    const Tensor bias = biases[i] ? biases[i]->value.value() : Tensor();
+    const Tensor kept_bias = biases[i] ? bias.clone() : Tensor();
+    w.copy_from(metrics[i].projected(kept, r));
+    if (biases[i]) add_in_place(bias, metrics[i].bias_change(kept_bias, r));
+    const double after = mean_loss(model, batches);
+    w.copy_from(kept);
+    if (biases[i]) bias.copy_from(kept_bias);
+    const double expected = std::accumulate(increases.begin() + r, increases.end(), 0.0);
+    std::printf("%-24s %10.0f %5lld %5lld %10.3g %10.4f %10.4f %8.2f\n", weights[i]->name().c_str(), positions[i],
+                static_cast<long long>(weights[i]->out()), static_cast<long long>(r),
+                std::accumulate(increases.begin(), increases.end(), 0.0), expected, after - before,
+                (after - before) / expected);
+  }
+}
+
+}  // namespace
+}  // namespace ab
+
+int main(int argc, char** argv) {
+  CLI::App app("How far what a cut is expected to cost is from what it costs");
+  std::string model_file, data_dir;
+  double rise = 0.02;
+  std::int64_t observed = 80, measured = 80;
+  app.add_option("--model-file", model_file, "a run folder or a file of a dense model")->required();
+  app.add_option("--data-dir", data_dir)->required();
+  app.add_option("--rise", rise, "of the loss, expected");
+  app.add_option("--observed", observed, "batches of 32 whose outputs and gradients are observed");
+  app.add_option("--measured", measured, "batches of 32 whose loss is measured");
+  CLI11_PARSE(app, argc, argv);
+  ab::set_compute_threads(2, 1);
+  const std::string file = ab::model_path(model_file);
+  const ab::LoadedModel loaded = ab::model_from_file(ab::read_safetensors(file), file);
+  const ab::DatasetEntry& entry = ab::find_dataset(loaded.info.dataset);
+  ab::measure(*loaded.model, *entry.load(ab::folder_of(entry, data_dir), 0, 0).train, rise, observed, measured);
+}
