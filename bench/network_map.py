@@ -38,7 +38,8 @@ BUCKETS = (0.5, 1, 2, 4, 8)  # MiB
 POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|daso)$")  # compute nothing beside training
-FULL_RANK_AS = {"ab": "powersgd", "ab_local_nodes": "dense"}
+# The first of them that was measured on a model.
+FULL_RANK_AS = {"ab": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
 CUT_AT, STEPS_OF_CUT = 0.7, 12  # the latter by bench/cut_cost.py
 
 
@@ -81,8 +82,9 @@ def take_computing(rows):
     with open(HERE / "computing.tsv", newline="") as table:
         lines = {(line["config"], line["row"]): line for line in csv.DictReader(table, delimiter="\t")}
     for row in rows:
-        measured = FULL_RANK_AS.get(row.name, "dense" if ONLY_TRAIN.match(row.name) else row.name)
-        dense, own = lines.get((row.config, "dense")), lines.get((row.config, measured))
+        measured = FULL_RANK_AS.get(row.name, ["dense" if ONLY_TRAIN.match(row.name) else row.name])
+        dense = lines.get((row.config, "dense"))
+        own = next((lines[row.config, name] for name in measured if (row.config, name) in lines), None)
         if not dense:
             sys.exit(f"network_map.py: computing.tsv has no dense training of {row.config}; bench/computing.py measures it")
         if own:
