@@ -21,7 +21,7 @@ std::vector<double> shares_of(const CutWeight& w) {
   return shares;
 }
 
-/// The ranks of all weights where the cost of all that is dense is worth `mu`, for every mu.
+/// The ranks of all weights at a price: `mu` for a cost of 1, which is that of all weights dense.
 class RanksAtPrices {
  public:
   /// Of factors, no r is below max(least, n·least_share).
@@ -62,7 +62,7 @@ class RanksAtPrices {
   }
   double lost_by_rank(std::size_t weight, std::int64_t r) const {
     const std::vector<double>& shares = shares_[weight];
-    return r == weights_[weight].whole() ? 0 : std::accumulate(shares.begin() + r, shares.end(), 0.0);
+    return std::accumulate(shares.begin() + r, shares.end(), 0.0);
   }
 
   std::int64_t best_rank(std::size_t weight, double mu) const {
@@ -85,7 +85,7 @@ class RanksAtPrices {
 };
 
 /// Two neighbouring prices: up to `cheap` it is false, from `dear` on true. Shares and costs are at most 1, so prices that matter
-/// are near it.
+/// are well inside these bounds.
 struct Between {
   double cheap = 1e-30, dear = 1e30;
 };

@@ -32,14 +32,14 @@ struct RankRounding {
 /// What ranks cost, of all weights together as a share of what they cost dense:
 ///   ½ Σ elements / Σ dense elements + ½ Σ operations / Σ dense operations,
 ///   elements: r(O + K) or O·K,   operations: those times positions
-/// Against it stands what they lose, Σ_l Σ_{i > r_l} increase_{l,i} / Σ_i increase_{l,i}: every weight counts as one, because how far
-/// the expectation is from the loss's real rise differs between weights, by up to fifty times, and hardly within one
+/// Against it stands what they lose, Σ_l Σ_{i > r_l} increase_{l,i} / Σ_i increase_{l,i}: every weight counts as one, because
+/// the loss really rises by more than expected, by a factor that differs more between weights than within one
 /// (bench/cut_loss_bench.cpp). For a price μ of the cost, the least of loss + μ cost is where a direction is kept when it is
 /// worth at least μ times its cost, and a weight stays as it is when that is worth its cost. Such ranks, for all μ, are the lower
-/// convex hull of what can be had (Shoham and Gersho 1988): with what they lose nothing is cheaper, at their cost nothing loses
-/// less. μ by bisection, so what is chosen is the last corner of the hull within the limit.
+/// convex hull of what can be had (Shoham and Gersho 1988): but for rounding and the least r, with what they lose nothing is
+/// cheaper, at their cost nothing loses less. μ by bisection, so what is chosen is the last corner of the hull within the limit.
 
-/// They lose no more than 1 - `share` of all weights; no r of factors is below max(8, n/16), whatever is lost then.
+/// They lose no more than 1 - `share` in the mean over weights. No r of factors falls below max(8, n/16), even where less would do.
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding);
 

@@ -14,8 +14,8 @@ struct RankPolicy {
     ratio,         ///< ratio · n, rounded to the nearest
     energy,        ///< the fewest directions that hold this share of the sum of sigma_i²
     fixed,         ///< a number
-    loss_share,    ///< the cheapest of all weights that hold this share of what they are worth (loss_ranks.h)
-    loss_budget,   ///< those worth most, at a budget that all weights share (loss_ranks.h)
+    loss_share,    ///< the cheapest that hold this share of what each weight is worth, in the mean (loss_ranks.h)
+    loss_budget,   ///< those worth most for what they cost, within a budget of all weights (loss_ranks.h)
   };
   Kind kind = Kind::ratio;
   double cutoff = 0.15;       ///< in [0, 1)

@@ -5,6 +5,8 @@
 // statistics of training, is measured before and after, on other images than were observed. Prints a line for each weight.
 //   cut_loss_bench --model-file RUN --data-dir DIR [--rise 0.02] [--observed 80] [--measured 80]   batches of 32
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <numeric>
@@ -76,10 +78,10 @@ void measure(Layer& model, const Dataset& images, double rise, std::int64_t obse
     w.copy_from(kept);
     if (biases[i]) bias.copy_from(kept_bias);
     const double expected = std::accumulate(increases.begin() + r, increases.end(), 0.0);
-    std::printf("%-24s %10.0f %5lld %5lld %10.3g %10.4f %10.4f %8.2f\n", weights[i]->name().c_str(), positions[i],
+    std::printf("%-24s %10.0f %5lld %5lld %10.3g %10.4f %10.4f %8s\n", weights[i]->name().c_str(), positions[i],
                 static_cast<long long>(weights[i]->out()), static_cast<long long>(r),
                 std::accumulate(increases.begin(), increases.end(), 0.0), expected, after - before,
-                (after - before) / expected);
+                expected > 0 ? fmt::format("{:.2f}", (after - before) / expected).c_str() : "-");
   }
 }
 

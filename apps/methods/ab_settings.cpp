@@ -128,12 +128,13 @@ void declare_ab(std::vector<Setting>& settings) {
       "how r is chosen: of all layers together by what directions are worth to the loss (train both), or of each by "
       "singular values");
   policy
-      .number("loss_share", &RankPolicy::loss_share, 0, 1,
-              "keep the cheapest directions of all weights that hold this share of what they are worth to the loss")
+      .number(
+          "loss_share", &RankPolicy::loss_share, 0, 1,
+          "keep the cheapest directions that hold this share of what each weight is worth, in the mean over weights")
       .above_low = true;
   policy
       .number("budget", &RankPolicy::budget, 0, 1,
-              "keep the directions worth most, until all weights cost this share of their elements and operations")
+              "keep the directions worth most for what they cost, within this share of all elements and operations")
       .above_low = true;
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
   policy.number("ratio", &RankPolicy::ratio, 0, 1, "keep this share of all singular values").above_low = true;
