@@ -244,7 +244,7 @@ def place_labels(labels, points, frame):
     steps = [(dx, dy) for away in (0, 14, 28, 42, 56, 70, 84, 98, 112, 126) for dy in (away, -away)
              for dx in (10, -10, 24, -24, 44, -44)]
     for x, y, words, colour in sorted(labels, key=lambda label: (label[1], label[0])):
-        width = 6.5 * len(words)
+        width = 6.5 * len(words) + 4.5 * sum(map(str.isupper, words))
         for dx, dy in sorted(steps, key=lambda step: abs(step[0]) + 1.4 * abs(step[1])):
             end = x + dx + (width if dx > 0 else -width)
             box = (min(x + dx, end), y + dy - 7, max(x + dx, end), y + dy + 7)
