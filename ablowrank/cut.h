@@ -58,10 +58,11 @@ struct CutResult {
   LayerWorth worth{};
 };
 
-/// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `earlier_ranks`: of each
-/// weight, that of the factors that it is the product of, 0 where it has been dense; a policy that needs data chooses no larger one. `observers`: those
-/// of the same weights, needed if observes(options); they hold the sums over all ranks afterwards. `biases`: of each weight, or
-/// null. Throws Error(numerics) on all ranks when no step was observed whose numbers are finite.
+/// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `earlier_ranks`:
+/// of each weight, that of the factors that it is the product of, 0 where it has been dense; a policy that needs data
+/// chooses no larger one. `observers`: those of the same weights, needed if observes(options); they hold the sums
+/// over all ranks afterwards. `biases`: of each weight, or null. Throws Error(numerics) on all ranks when no step was
+/// observed whose numbers are finite.
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<std::int64_t>& earlier_ranks,
                                const std::vector<Param*>& biases, const CutObservers* observers,
                                const AbOptions& options, std::size_t index, Comm& world);

@@ -451,6 +451,10 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
     }
     const std::vector<Param*> biases{inventory.params[1], nullptr};
     const std::vector<CutResult> results = cut_all(inventory.weights, {0, 0}, biases, &observers, options, 0, world);
+    // Of factors that an earlier cut left, no more.
+    const std::vector<CutResult> later = cut_all(inventory.weights, {0, 9}, biases, &observers, options, 0, world);
+    EXPECT_EQ(later[0].parts.r(), 12);
+    EXPECT_EQ(later[1].parts.r(), 9);
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
     for (const CutResult& result : results) {
       ASSERT_EQ(result.parts.r(), 12);
