@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How far the model of time behind network_map.py is from runs: for some of its networks, a table in Markdown.
+"""How far the model of time behind network_map.py and published.py is from runs: tables in Markdown.
 
-    bench/network_replay.py [--build FOLDER] [--only REGEX]
+    bench/network_replay.py [--build FOLDER] [--only REGEX] [--artopk]
 
-Every cell is time by replay (replay_bench: four ranks that train on the virtual network and sleep while a rank would
-compute) over that by `abtrain plan`, for a whole run: of each phase the time of a step, by as many steps as a run has of
-it. What happens once (cuts, validations) is left out of both. All-reduce and buckets are those of the map.
+Every cell is time by replay (replay_bench: ranks that train on the virtual network and sleep while a rank would compute)
+over that by `abtrain plan`, for a whole run: of each phase the time of a step, by as many steps as a run has of it. What
+happens once (cuts, validations) is left out of both. All-reduce and buckets are those of the map.
+--artopk: instead of networks of the map, the steps of ResNet-50 that AR-Topk's authors publish, in milliseconds.
 """
 
 import argparse
@@ -16,8 +17,12 @@ import subprocess
 import sys
 
 import network_map
+import published
 
-ROWS = ["dense", "dense_bf16", "ab", "local_nodes", "ab_local_nodes"]
+# By their column in the table; the first of them that a configuration has is replayed.
+ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "ab": ["ab"], "local_nodes": ["local_nodes"],
+        "ab_local_nodes": ["ab_local_nodes"], "acpsgd": ["acpsgd_r32", "acpsgd_r16"], "artopk_5": ["artopk_5"],
+        "hitopk_5": ["hitopk_5"]}
 CELLS = {
     "resnet20_dense": [(0.1, "50us"), (1, "4ms")],
     "vgg16_cifar_dense": [(0.3, "50us"), (1, "50us")],
@@ -26,18 +31,13 @@ STEPS = 25  # so that local averaging, every 4 steps, is seen as often as it hap
 ONCE = ["setup", "split", "evaluation"]
 
 
-def replayed_steps(program, row, network, exchange):
-    """Milliseconds of a step, by phase."""
-    command = [program, "--config", f"{network_map.HERE.parent}/apps/configs/{row.config}.toml", "--step-ms",
-               str(1000 * row.computing / row.steps), "--network", network, "--ranks-per-node",
-               str(network_map.RANKS // network_map.NODES), "--steps", str(STEPS), "--dataset", "synthetic",
-               "--train-samples", str(network_map.RANKS * network_map.BATCH * STEPS), "--val-samples", "8",
-               "--eval-every", "0", *row.flags, *exchange]
-    if row.share:
-        command += ["--ab.rank-policy", "ratio", "--ab.ratio", str(row.share), "--ab.directions", "weight"]
-    done = subprocess.run(command, capture_output=True, text=True)
+def replayed_steps(build, computing, samples, *settings):
+    """Milliseconds of a step whose rank computes for so many seconds, by phase; `samples` are trained on in all."""
+    command = [f"{build}/bench/replay_bench", "--step-ms", 1000 * computing, "--dataset", "synthetic", "--train-samples", samples,
+               "--val-samples", 8, "--eval-every", 0, *settings]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"network_replay.py: {row.name}, {row.config}: {done.stderr.strip()}")
+        sys.exit(f"network_replay.py: {' '.join(map(str, command))}: {done.stderr.strip()}")
     lines = map(json.loads, done.stdout.splitlines())
     return {line["phase"]: line["ms_per_step"] for line in lines}
 
@@ -46,30 +46,56 @@ def replayed_over_planned(build, row, network):
     _, exchange = network_map.best_exchange(f"{build}/apps/abtrain", row, network)
     phases = network_map.plan(f"{build}/apps/abtrain", row, network, row.share, exchange)["plan"]["phases"]
     exposed = lambda phase: phases[phase]["communication_seconds"] - phases[phase]["hidden_seconds"]
-    replayed = replayed_steps(f"{build}/bench/replay_bench", row, network, exchange)
+    by_share = ["--ab.rank-policy", "ratio", "--ab.ratio", row.share, "--ab.directions", "weight"] if row.share else []
+    replayed = replayed_steps(build, row.computing / row.steps, network_map.RANKS * network_map.BATCH * STEPS, "--config",
+                              f"{network_map.HERE.parent}/apps/configs/{row.config}.toml", "--network", network,
+                              "--ranks-per-node", network_map.RANKS // network_map.NODES, "--steps", STEPS, *row.flags, *exchange,
+                              *by_share)
     planned = row.computing + sum(exposed(phase) for phase in phases if phase not in ONCE)
     times = {phase: phases[phase]["times"] for phase in replayed if phase in phases}
     times |= {phase: row.steps - sum(times.values()) for phase in replayed if phase not in phases}  # that sends nothing
     return sum(ms * times[phase] for phase, ms in replayed.items()) / 1000 / planned
 
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", default="build", help="folder of the build (default: build)")
-    options.add_argument("--only", default=".", help="networks and configurations that match")
-    given = options.parse_args()
+def networks_of_the_map(build, only):
     table = network_map.rows_of_table()
     network_map.take_computing(table)
-    rows = {(row.config, row.name): row for row in table}
+    rows = {(row.config, row.name): row for row in table if row.computing}
     print("| run | network between nodes | " + " | ".join(f"`{name}`" for name in ROWS) + " |")
     print("|---|---|" + "---|" * len(ROWS))
     for config, networks in CELLS.items():
         for gbps, latency in networks:
             network = f"latency={latency},bandwidth={gbps}Gbps"
-            if not re.search(given.only, f"{config} {network}"):
-                continue
-            ratios = [f"{replayed_over_planned(given.build, rows[config, name], network):.3f}" for name in ROWS]
-            print(f"| {config} | {gbps:g} Gbit/s, {latency} | {' | '.join(ratios)} |", flush=True)
+            cells = []
+            for names in ROWS.values():
+                row = next((rows[config, name] for name in names if (config, name) in rows), None)
+                wanted = row and re.search(only, f"{config} {network} {row.name}")
+                cells.append(f"{replayed_over_planned(build, row, network):.3f}" if wanted else "–")
+            print(f"| {config} | {gbps:g} Gbit/s, {latency} | {' | '.join(cells)} |", flush=True)
+
+
+def artopk(build):
+    """On a network slower by so much that what ranks really compute, all on the same cores, fits into what they sleep."""
+    published.PROGRAM = f"{build}/apps/abtrain"
+    steps, ranks = 6, 8
+    print("| ResNet-50, 8 nodes, 4 ms, 20 Gbit/s | published | planned | replayed |\n|---|---|---|---|")
+    for name, (figure, computing, settings) in published.ARTOPK.items():
+        run = ["--batch-size", 1, "--steps", steps, *published.ARTOPK_RUN, *settings]
+        planned = 1000 * published.seconds(computing, *run) / steps
+        replayed, = replayed_steps(build, computing, ranks * steps, "--image-size", 224, "--dilation", 100, *run).values()
+        print(f"| {name} | {figure} | {planned:.1f} | {replayed:.1f} |", flush=True)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    options.add_argument("--only", default=".", help="configurations, networks and rows that match")
+    options.add_argument("--artopk", action="store_true")
+    given = options.parse_args()
+    if given.artopk:
+        artopk(given.build)
+    else:
+        networks_of_the_map(given.build, given.only)
 
 
 if __name__ == "__main__":
