@@ -32,7 +32,7 @@ void BothStrategy::start(TrainState& state) {
 }
 
 double BothStrategy::learning_rate(double scheduled, std::int64_t step) const {
-  return now_->learning_rate(scheduled, step) * (schedule_.cuts_until(step) > 0 ? options_.cut.lr_factor : 1);
+  return now_->learning_rate(scheduled, step);
 }
 
 bool BothStrategy::has_transition(std::int64_t step) const {
@@ -92,7 +92,6 @@ void BothStrategy::train_factors(TrainState& state) {
   cuts_ = schedule_.cuts_until(state.step);
   const Inventory inventory = inventory_of(model_);
   state.optimizer.set_params(inventory.params);
-  state.optimizer.set_factor_decay(options_.cut.factor_decay);
   Replica replica{.params = inventory.params, .equal = true};
   for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
   if (options_.sync_bn != SyncBn::off) replica.batch_norms = inventory.batch_norms;

@@ -11,8 +11,7 @@ void AbOptions::validate() const {
   if (train == TrainedFactors::both) return validate_both();
   AB_CHECK(
       cut == CutOptions{},
-      "--ab.train groups does not cut for good: cut-at, cut-keep, gather-steps, directions, lr-factor and factor-decay are "
-      "for --ab.train both");
+      "--ab.train groups does not cut for good: cut-at, cut-keep, gather-steps and directions are for --ab.train both");
   AB_CHECK(
       !rank_policy.needs_data(),
       "--ab.rank-policy loss-share and loss-budget observe the training before a cut, which --ab.train groups has not; "

@@ -34,8 +34,6 @@ struct CutOptions {
   std::vector<double> keep{};      ///< what each cut keeps, in place of the rank policy's own number; empty: that
   std::int64_t gather_steps = 20;  ///< at most so many steps before a cut in which outputs and gradients are observed
   Directions directions = Directions::loss;
-  double lr_factor = 1;     ///< of the learning rate, from the first cut on
-  double factor_decay = 1;  ///< of the weight decay of factors; with ½, W = A·B shrinks as a dense weight does
 
   bool operator==(const CutOptions&) const = default;
 };

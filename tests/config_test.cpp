@@ -342,6 +342,13 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"default\"\n")).train, TrainedFactors::both) << "written by somebody";
 }
 
+TEST_F(ConfigTest, SettingsThatAreGoneAreReadWhereNothingChanges) {
+  const std::string saved = fmt::format("{}\nmethod = \"ab\"\n[ab]\ntrain = \"both\"\n", kSavedConfigBegins);
+  EXPECT_EQ(from_toml(saved + "lr_factor = 1.0\nfactor_decay = 1.0\n"), from_toml(saved));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { from_toml(saved + "lr_factor = 2.0\n"); }),
+                       "ab.lr_factor is no longer a setting; it is always 1"));
+}
+
 TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
   const TrainConfig hook = from_toml("method = \"powersgd\"\n[powersgd]\nmin_rate = 3\npreset = \"torch-hook\"\n");
   const std::string text = to_toml(hook);

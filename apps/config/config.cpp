@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "apps/config/run_device.h"
@@ -65,6 +66,9 @@ Value value_of(const toml::node& node, const std::string& where) {
   return names;
 }
 
+/// Settings that are gone. Configurations that were saved with what is always so now can still be read.
+const std::map<std::string, double> kGone{{"ab.lr_factor", 1}, {"ab.factor_decay", 1}};
+
 void collect(const toml::table& table, const std::string& prefix, const std::string& file,
              std::vector<GivenValue>& values) {
   for (const auto& [toml_key, node] : table) {
@@ -73,6 +77,10 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
     const toml::table* inner = node.as_table();
     if (inner && prefix.empty() && has_table(key)) {
       collect(*inner, key + ".", file, values);
+      continue;
+    }
+    if (const auto gone = kGone.find(key); gone != kGone.end()) {
+      AB_CHECK(node.value<double>() == gone->second, "{} is no longer a setting; it is always {}", where, gone->second);
       continue;
     }
     const Setting* setting = find_setting(key);

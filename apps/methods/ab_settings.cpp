@@ -47,10 +47,6 @@ void declare_both(const Section<AbSettings>& s) {
       "directions", &CutOptions::directions, {{"loss", Directions::loss}, {"weight", Directions::weight}},
       "directions that a cut keeps: those of the outputs that the loss depends on most, or of the largest singular "
       "values");
-  cut.number("lr_factor", &CutOptions::lr_factor, 0, 100, "of the learning rate, from the first cut on").above_low =
-      true;
-  cut.number("factor_decay", &CutOptions::factor_decay, 0, 100,
-             "of the weight decay of factors; 0.5 lets W = A*B shrink as a dense weight does");
   s.value("full_rank_method", &AbSettings::full_rank_method,
           "train both: the method that keeps ranks together until the first cut");
   s.value("low_rank_method", &AbSettings::low_rank_method, "train both: the one that keeps them together after it")

@@ -78,8 +78,7 @@ ParamSlice Optimizer::prepare(const Param& param) {
           .second_moment = moments > 1 ? moment(s.second_moment, param) : nullptr,
           .count = value.numel(),
           .updates = s.updates,
-          .weight_decay =
-              (decay_vectors_ || value.rank() > 1 ? weight_decay_ : 0.0f) * (param.is_factor() ? factor_decay_ : 1)};
+          .weight_decay = decay_vectors_ || value.rank() > 1 ? weight_decay_ : 0.0f};
 }
 
 void Optimizer::clear_grads() {

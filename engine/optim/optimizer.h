@@ -68,9 +68,6 @@ class Optimizer {
   /// Always measures the norm, and leaves an update out without an error when it is not finite: a scaled loss
   /// (loss_scale.h). Such an update counts, so that ranks that skip and ranks that do not stay comparable.
   void set_skip_overflow(bool on) { skip_overflow_ = on; }
-  /// What multiplies the weight decay of factors (Param::is_factor()); 1 by default. With ½, W = A·B shrinks as a dense
-  /// weight would.
-  void set_factor_decay(double factor) { factor_decay_ = static_cast<float>(factor); }
   /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.
   void set_decay_vectors(bool on) { decay_vectors_ = on; }
 
@@ -86,7 +83,7 @@ class Optimizer {
   std::unordered_map<const Param*, ParamState> states_;
   UpdateTable table_;
   HostRead unchecked_norm_;
-  float weight_decay_, factor_decay_ = 1;
+  float weight_decay_;
   double max_grad_norm_ = 0;
   bool skip_overflow_ = false, decay_vectors_ = true;
 };
