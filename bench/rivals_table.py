@@ -26,7 +26,8 @@ METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16"
            ("AB-training by groups, with our settings²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
            ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
            ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
-           ("DiLoCo", "diloco", "diloco"), ("ScaleCom, a tenth", "scalecom_10 scalecom", "scalecom_10 scalecom"),
+           ("DiLoCo, half of the learning rate", "diloco_half_lr diloco", "diloco_half_lr diloco"),
+           ("ScaleCom, a tenth", "scalecom_10 scalecom", "scalecom_10 scalecom"),
            ("MSTopK, 3 %", "mstopk_3 mstopk", "mstopk_3 mstopk"),
            ("HiTopKComm, 5 %", "hitopk_5 hitopk", "hitopk_5 hitopk"),
            ("AR-Topk, 5 %", "artopk_5 artopk", "artopk_5 artopk"), ("a narrower dense net", "narrow", "narrow")]

@@ -231,7 +231,7 @@ NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w")
          ("ab_local_nodes", "AB by nodes", "a"), ("ab_acpsgd", "AB by ACP-SGD", "a"), ("ab_local", "AB by local averaging", "a"),
          ("ab_groups", "AB by groups", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
          ("local", "local averaging", "muted"), ("local_nodes", "local averaging between nodes", "muted"), ("daso", "DASO", "muted"),
-         ("diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
+         ("diloco_half_lr diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
          ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
 HIDDEN = ("dense_bf16_e",)  # shorter runs, for the map of networks
 
