@@ -7,11 +7,12 @@
 
 #include <deque>
 #include <map>
+#include <numeric>
 
 #include "engine/comm/ledger.h"
 #include "engine/comm/message_rounds.h"
 #include "engine/comm/shared_reduce.h"
-#include "engine/comm/virtual_network.h"
+#include "engine/comm/virtual_traffic.h"
 #include "engine/core/random.h"
 
 namespace ab {
@@ -243,6 +244,26 @@ TEST(LinkModel, ChoosesRoundsForSmallPayloadsAndBytesForLargeOnes) {
   EXPECT_EQ(no_latency.fastest(nodes_of(16, 4), 10'000'000), AllReduce::ring);
 }
 
+/// Over ranks 0, 1, ... of the world.
+VirtualCollective all_reduce_of(std::int64_t bytes, AllReduce algorithm, const Layout& layout, const LinkModel& links) {
+  std::vector<int> world(static_cast<std::size_t>(layout.ranks()));
+  std::iota(world.begin(), world.end(), 0);
+  return {
+      Collective::all_reduce, route_of(Collective::all_reduce, algorithm, layout), layout, world, 0, {bytes}, links};
+}
+
+/// When each member of a collective has the result if it starts at `starts[member]`.
+std::vector<NetworkTime> arrival_times(VirtualTraffic& traffic, const VirtualCollective& collective,
+                                       const std::vector<NetworkTime>& starts) {
+  const std::int64_t number = traffic.add(collective);
+  for (std::size_t member = 0; member < starts.size(); ++member)
+    traffic.start(number, static_cast<int>(member), starts[member]);
+  std::vector<NetworkTime> over;
+  for (std::size_t member = 0; member < starts.size(); ++member)
+    over.push_back(traffic.over(number, static_cast<int>(member), 0));
+  return over;
+}
+
 /// A virtual network of its own.
 struct TestNetwork {
   explicit TestNetwork(const std::vector<int>& nodes)
@@ -272,36 +293,51 @@ TEST(VirtualNetwork, CardsAreBusyAndMessagesToOneNodeQueue) {
 }
 
 // Ranks that start together: what the model of link_model.h promises is what the network gives.
-TEST(VirtualNetwork, TakesTheTimeThatTheModelPromises) {
+TEST(VirtualTraffic, TakesTheTimeThatTheModelPromises) {
   const LinkModel links{{2e-3, 1e8}, {1e-4, 1e9}};
   for (const auto& [ranks, per_node] : {std::pair{4, 1}, {8, 1}, {8, 2}, {16, 4}})
     for (const AllReduce algorithm : kAlgorithms) {
-      const std::vector<int> nodes = consecutive_nodes(ranks, per_node);
-      const Layout layout(nodes);
-      TestNetwork own(nodes);
-      std::vector<int> world(static_cast<std::size_t>(ranks));
-      for (int rank = 0; rank < ranks; ++rank) world[static_cast<std::size_t>(rank)] = rank;
-      const Route route = route_of(Collective::all_reduce, algorithm, layout);
+      VirtualTraffic traffic(consecutive_nodes(ranks, per_node));
+      const VirtualCollective sum = all_reduce_of(1'600'000, algorithm, nodes_of(ranks, per_node), links);
       const std::vector<NetworkTime> over =
-          arrival_times({Collective::all_reduce, route, layout, world, 0, {1'600'000}},
-                        std::vector<NetworkTime>(static_cast<std::size_t>(ranks), 0), own.network, links);
+          arrival_times(traffic, sum, std::vector<NetworkTime>(sum.world_ranks.size()));
       const double longest = static_cast<double>(*std::max_element(over.begin(), over.end())) * 1e-9;
-      const double promised = links.seconds(Collective::all_reduce, route, 1, 1'600'000);
+      const double promised = links.seconds(Collective::all_reduce, sum.route, 1, 1'600'000);
       EXPECT_NEAR(longest, promised, 0.08 * promised) << name_of(algorithm) << " over " << ranks << ", " << per_node;
+      traffic.over(0, 0, 1'000'000'000);
       std::int64_t sent = 0;
-      for (int rank = 0; rank < ranks; rank += per_node) sent += own.network.card_of(rank).bytes_sent;
-      EXPECT_EQ(sent, route.inter_parts * (1'600'000 / ranks));
+      for (int rank = 0; rank < ranks; rank += per_node) sent += traffic.card_of(rank).bytes_sent;
+      EXPECT_EQ(sent, sum.route.inter_parts * (1'600'000 / ranks));
     }
 }
 
-TEST(VirtualNetwork, ALateRankHoldsTheOthersUp) {
-  TestNetwork own(consecutive_nodes(2, 1));
-  const Layout layout = nodes_of(2, 1);
-  const std::vector<int> world{0, 1};
+TEST(VirtualTraffic, ALateRankHoldsTheOthersUp) {
+  VirtualTraffic traffic(consecutive_nodes(2, 1));
   const auto over = arrival_times(
-      {Collective::all_reduce, route_of(Collective::all_reduce, AllReduce::direct, layout), layout, world, 0, {2000}},
-      {0, 5'000'000}, own.network, {{1e-3, 1e6}, {0, 1e9}});
+      traffic, all_reduce_of(2000, AllReduce::direct, nodes_of(2, 1), {{1e-3, 1e6}, {0, 1e9}}), {0, 5'000'000});
   EXPECT_EQ(over, (std::vector<NetworkTime>{9'000'000, 9'000'000}));
+}
+
+// Eight bytes take 14 latencies around the ring and a megabyte, started meanwhile, is not kept waiting: their messages
+// pass the cards as they come. One that is started later in time delays what has not yet been sent.
+TEST(VirtualTraffic, ACollectiveInFlightHoldsNoOtherUpThatStartsLater) {
+  const LinkModel links{{4e-3, 1e9}, {0, 1e12}};
+  const Layout layout = nodes_of(8, 1);
+  const std::vector<NetworkTime> at_once(8), later(8, 1'000'000);
+  const VirtualCollective question = all_reduce_of(8, AllReduce::ring, layout, links);
+  const VirtualCollective gradients = all_reduce_of(1'000'000, AllReduce::direct, layout, links);
+  VirtualTraffic alone(layout.node_of);
+  const NetworkTime undisturbed = arrival_times(alone, gradients, later).front();
+  VirtualTraffic traffic(layout.node_of);
+  const NetworkTime answered = arrival_times(traffic, question, at_once).front();
+  EXPECT_NEAR(static_cast<double>(answered), 14 * 4e6, 1e3);
+  EXPECT_NEAR(static_cast<double>(arrival_times(traffic, gradients, later).front()), static_cast<double>(undisturbed),
+              1e3);
+  // Its own messages queue behind those of the gradients, a millisecond's worth a round at most.
+  const NetworkTime delayed = traffic.over(0, 0, 2'000'000);
+  EXPECT_GE(delayed, answered);
+  EXPECT_LT(delayed, answered + 2'000'000);
+  EXPECT_EQ(traffic.over(0, 0, delayed), delayed);
 }
 
 TEST(NetworkWords, AreReadWithTheirUnits) {

@@ -5,8 +5,8 @@
 // memory or on the GPU that they share. On a GPU every rank has a stream of its own: a rank waits for its stream
 // before it arrives, and again before it says that it has finished, so nobody sees work that is under way.
 // Waits block, so there may be more ranks than cores.
-// Over a virtual network a rank leaves a collective when it would have had the last of its messages: they set out when
-// its ranks start the collective, whether they wait for it or compute meanwhile.
+// Over a virtual network a rank leaves a collective when it would have had the last of its messages (virtual_traffic.h):
+// they set out when its ranks start the collective, whether they wait for it or compute meanwhile.
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -17,7 +17,7 @@
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/shared_reduce.h"
-#include "engine/comm/virtual_network.h"
+#include "engine/comm/virtual_traffic.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 
@@ -36,9 +36,7 @@ struct Failure {
 struct ThreadWorld {
   ThreadWorld(const std::vector<int>& node_of_rank, const CommOptions& options)
       : timeout(options.timeout), ended(node_of_rank.size(), false) {
-    if (!options.wiring.network.shaped()) return;
-    cards = std::make_unique<VirtualCard[]>(VirtualNetwork::card_count(node_of_rank));
-    network.emplace(node_of_rank, cards.get());
+    if (options.wiring.network.shaped()) traffic.emplace(node_of_rank);
   }
 
   /// The first failure is the cause; what follows are consequences. Needs the mutex.
@@ -56,8 +54,7 @@ struct ThreadWorld {
   const std::chrono::seconds timeout;
   std::vector<bool> ended;  // whose body has returned
   std::optional<Failure> failure;
-  std::unique_ptr<VirtualCard[]> cards;
-  std::optional<VirtualNetwork> network;
+  std::optional<VirtualTraffic> traffic;  // over a virtual network; its calls need the mutex
 };
 
 enum class Progress : std::uint8_t { absent, arrived, finished };
@@ -66,7 +63,7 @@ enum class Progress : std::uint8_t { absent, arrived, finished };
 /// a rank that fails and unwinds cannot pull memory from under the others.
 struct Slot {
   Slot(const CollectiveCall& first_call, int rank, std::size_t ranks)
-      : call(first_call), first_rank(rank), tensors(ranks), progress(ranks, Progress::absent), over(ranks, 0) {}
+      : call(first_call), first_rank(rank), tensors(ranks), progress(ranks, Progress::absent) {}
 
   bool all_reached(Progress goal) const {
     return std::all_of(progress.begin(), progress.end(), [goal](Progress p) { return p >= goal; });
@@ -77,9 +74,7 @@ struct Slot {
   std::vector<Tensor> tensors;
   std::vector<Progress> progress;
   std::size_t departures = 0;
-  // Over a virtual network.
-  std::size_t starts = 0;
-  std::vector<NetworkTime> over;  // when each rank started; from the last start on, when its last message has arrived
+  std::optional<std::int64_t> in_traffic;  // its number there, over a virtual network
 };
 
 struct ThreadGroup {
@@ -102,7 +97,7 @@ class ThreadComm final : public Comm {
 
   bool takes_device_tensors() const override { return true; }
   const VirtualCard* card() const override {
-    return world_->network ? &world_->network->card_of(world_ranks()[me_]) : nullptr;
+    return world_->traffic ? &world_->traffic->card_of(world_ranks()[me_]) : nullptr;
   }
   void abort(const std::string& reason, int exit_code) noexcept override;
 
@@ -124,6 +119,7 @@ class ThreadComm final : public Comm {
     return Request([this, sequence, work = std::move(work)] { complete(sequence, work); });
   }
   void set_out(Slot& slot);
+  void wait_for_messages(Lock& lock, const Slot& slot);
   void check_one_device(const Slot& slot);
   void reach(Slot& slot, Progress progress);
   void wait_until_all(Lock& lock, const Slot& slot, Progress goal);
@@ -148,20 +144,32 @@ std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) 
     fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}", sequence,
                      name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
   slot.tensors[me_] = tensor;
-  if (world_->network) set_out(slot);
+  if (world_->traffic) set_out(slot);
   return sequence;
 }
 
-/// Notes that this rank starts a collective; the last one to do so knows how its messages travel. Needs the mutex.
+/// This rank's messages set out. Needs the mutex.
 void ThreadComm::set_out(Slot& slot) {
-  slot.over[me_] = network_now();
-  if (++slot.starts < slot.over.size()) return;
-  const std::int64_t size = static_cast<std::int64_t>(size_of(slot.call.dtype));
-  const Route way = route(slot.call.what, static_cast<std::size_t>(slot.call.elements * size));
-  std::vector<std::int64_t> segments;
-  for (const ElementRange& segment : segment_ranges(way, slot.call)) segments.push_back(segment.size() * size);
-  slot.over = arrival_times({slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments)},
-                            std::move(slot.over), *world_->network, ledger().links());
+  if (!slot.in_traffic) {
+    const std::int64_t size = static_cast<std::int64_t>(size_of(slot.call.dtype));
+    const Route way = route(slot.call.what, static_cast<std::size_t>(slot.call.elements * size));
+    std::vector<std::int64_t> segments;
+    for (const ElementRange& segment : segment_ranges(way, slot.call)) segments.push_back(segment.size() * size);
+    slot.in_traffic = world_->traffic->add(
+        {slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments), ledger().links()});
+  }
+  world_->traffic->start(*slot.in_traffic, rank(), network_now());
+}
+
+/// Until all messages that this rank waits for would have come.
+void ThreadComm::wait_for_messages(Lock& lock, const Slot& slot) {
+  while (true) {
+    const NetworkTime now = network_now(), over = world_->traffic->over(*slot.in_traffic, rank(), now);
+    if (over <= now) return;
+    lock.unlock();
+    std::this_thread::sleep_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(over)));
+    lock.lock();
+  }
 }
 
 /// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
@@ -187,11 +195,10 @@ void ThreadComm::complete(std::int64_t sequence, const Work& work) {
     wait_until_all(lock, slot, Progress::finished);
     slot.tensors[me_] = {};  // here, and not with the slot on another thread: a stream gives back its own memory
   }
-  if (world_->network) {
-    const std::chrono::steady_clock::time_point over{std::chrono::nanoseconds(slot.over[me_])};
-    unlocked([&] { std::this_thread::sleep_until(over); });
-  }
-  if (++slot.departures == slot.progress.size()) group_->slots.erase(sequence);
+  if (slot.in_traffic) wait_for_messages(lock, slot);
+  if (++slot.departures < slot.progress.size()) return;
+  if (slot.in_traffic) world_->traffic->forget(*slot.in_traffic);
+  group_->slots.erase(sequence);
 }
 
 /// Ranks read each other's memory, so it must be of one kind. Needs the mutex.

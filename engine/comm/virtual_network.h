@@ -60,17 +60,4 @@ class VirtualNetwork {
   VirtualCard* cards_;
 };
 
-/// A collective whose messages are not really sent.
-struct VirtualCollective {
-  Collective what;
-  Route route;
-  const Layout& layout;
-  const std::vector<int>& world_ranks;  ///< of the members
-  int root = 0;
-  std::vector<std::int64_t> segments;  ///< bytes of each
-};
-/// When each member has the result, if it starts at `starts[member]`.
-std::vector<NetworkTime> arrival_times(const VirtualCollective& collective, std::vector<NetworkTime> starts,
-                                       VirtualNetwork& network, const LinkModel& links);
-
 }  // namespace ab
