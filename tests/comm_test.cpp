@@ -252,6 +252,29 @@ TEST_P(CommTest, EveryAlgorithmHasTheSameBitsOnAllTransports) {
         {.ranks_per_node = 2, .timeout = 30s, .wiring = {.all_reduce = algorithm}});
 }
 
+// Eight bytes go around the ring in 2(P-1) latencies; a direct all-reduce of another group takes two of them meanwhile.
+TEST_P(CommTest, OverAVirtualNetworkWhatIsInFlightHoldsNothingElseUp) {
+  if (over_nccl()) GTEST_SKIP() << "NCCL's messages cannot be held back";
+  run(
+      [](Comm& comm) {
+        if (comm.size() < 4) return;
+        const auto group = comm.split(0, "question");
+        comm.barrier();
+        const auto start = std::chrono::steady_clock::now();
+        const Tensor flag = numbered<float>(2, comm.rank()), gradients = numbered<float>(100, comm.rank());
+        comm.ledger().use_all_reduce(AllReduce::ring);
+        Request question = group->all_reduce_async(flag, ReduceOp::max);
+        comm.ledger().use_all_reduce(AllReduce::direct);
+        comm.all_reduce(gradients, ReduceOp::sum);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+        question.wait();
+        const std::chrono::duration<double> asked = std::chrono::steady_clock::now() - start;
+        EXPECT_LT(took.count(), 0.1 * 2 * (comm.size() - 1) - 0.05);
+        EXPECT_GT(asked.count(), 0.1 * 2 * (comm.size() - 1) - 0.01);
+      },
+      {.ranks_per_node = 1, .timeout = 30s, .wiring = {.network = parse_network("latency=100ms")}});
+}
+
 TEST_P(CommTest, AVirtualNetworkHoldsCollectivesBackAndCountsTheirBytes) {
   if (over_nccl()) GTEST_SKIP() << "NCCL's messages cannot be held back";
   for (const AllReduce algorithm : {AllReduce::direct, AllReduce::ring, AllReduce::tree, AllReduce::two_level})

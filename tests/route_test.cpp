@@ -304,7 +304,7 @@ TEST(VirtualTraffic, TakesTheTimeThatTheModelPromises) {
       const double longest = static_cast<double>(*std::max_element(over.begin(), over.end())) * 1e-9;
       const double promised = links.seconds(Collective::all_reduce, sum.route, 1, 1'600'000);
       EXPECT_NEAR(longest, promised, 0.08 * promised) << name_of(algorithm) << " over " << ranks << ", " << per_node;
-      traffic.over(0, 0, 1'000'000'000);
+      traffic.over(0, 0, 1'000'000'000);  // cards count what has passed them
       std::int64_t sent = 0;
       for (int rank = 0; rank < ranks; rank += per_node) sent += traffic.card_of(rank).bytes_sent;
       EXPECT_EQ(sent, sum.route.inter_parts * (1'600'000 / ranks));
@@ -318,26 +318,70 @@ TEST(VirtualTraffic, ALateRankHoldsTheOthersUp) {
   EXPECT_EQ(over, (std::vector<NetworkTime>{9'000'000, 9'000'000}));
 }
 
-// Eight bytes take 14 latencies around the ring and a megabyte, started meanwhile, is not kept waiting: their messages
-// pass the cards as they come. One that is started later in time delays what has not yet been sent.
-TEST(VirtualTraffic, ACollectiveInFlightHoldsNoOtherUpThatStartsLater) {
+// Eight bytes take 14 latencies around the ring. A megabyte that sets out meanwhile is not kept waiting, as messages pass
+// the cards when they come; it delays the ring's messages that come meanwhile: one by what is left of its first half, the
+// next, which comes when the second half does, by all of that.
+TEST(VirtualTraffic, ACollectiveInFlightHoldsUpWhatIsDueNotWhatIsToCome) {
   const LinkModel links{{4e-3, 1e9}, {0, 1e12}};
   const Layout layout = nodes_of(8, 1);
-  const std::vector<NetworkTime> at_once(8), later(8, 1'000'000);
   const VirtualCollective question = all_reduce_of(8, AllReduce::ring, layout, links);
   const VirtualCollective gradients = all_reduce_of(1'000'000, AllReduce::direct, layout, links);
-  VirtualTraffic alone(layout.node_of);
+  const std::vector<NetworkTime> at_once(8), later(8, 3'500'000);  // they keep cards busy until 4.375 ms
+  VirtualTraffic alone(layout.node_of), traffic(layout.node_of);
   const NetworkTime undisturbed = arrival_times(alone, gradients, later).front();
-  VirtualTraffic traffic(layout.node_of);
   const NetworkTime answered = arrival_times(traffic, question, at_once).front();
   EXPECT_NEAR(static_cast<double>(answered), 14 * 4e6, 1e3);
   EXPECT_NEAR(static_cast<double>(arrival_times(traffic, gradients, later).front()), static_cast<double>(undisturbed),
               1e3);
-  // Its own messages queue behind those of the gradients, a millisecond's worth a round at most.
-  const NetworkTime delayed = traffic.over(0, 0, 2'000'000);
-  EXPECT_GE(delayed, answered);
-  EXPECT_LT(delayed, answered + 2'000'000);
+  const NetworkTime delayed = traffic.over(0, 0, undisturbed);
+  EXPECT_NEAR(static_cast<double>(delayed - answered), 0.375e6 + 0.875e6, 1e3);
   EXPECT_EQ(traffic.over(0, 0, delayed), delayed);
+}
+
+// What starts meanwhile may also be to somebody's advantage: it delays what was ahead of them.
+TEST(VirtualTraffic, WhatIsExpectedMayBecomeSooner) {
+  const LinkModel links{{10e-3, 1e6}, {0, 1e12}};
+  const Layout pair = nodes_of(2, 1);
+  const auto broadcast = [&](std::int64_t bytes, std::vector<int> ranks) {
+    return VirtualCollective{Collective::broadcast,
+                             route_of(Collective::broadcast, AllReduce::direct, pair),
+                             pair,
+                             std::move(ranks),
+                             0,
+                             {bytes},
+                             links};
+  };
+  VirtualTraffic traffic(nodes_of(4, 1).node_of);
+  const VirtualCollective sum = all_reduce_of(20'000, AllReduce::direct, pair, links);  // of ranks 0 and 1
+  arrival_times(traffic, sum, {0, 0});
+  const NetworkTime expected = arrival_times(traffic, broadcast(40'000, {2, 1}), {12'000'000, 12'000'000}).back();
+  arrival_times(traffic, broadcast(80'000, {0, 3}), {13'000'000, 13'000'000});  // delays the sum's second half
+  EXPECT_LT(traffic.over(1, 1, 13'000'000), expected);
+}
+
+// Groups of every kind come and go.
+TEST(VirtualTraffic, EverythingIsOverSomeDay) {
+  const LinkModel links{{1e-4, 1e8}, {1e-6, 1e9}};
+  VirtualTraffic traffic(consecutive_nodes(6, 2));
+  NetworkTime now = 0;
+  for (const Collective what : {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
+                                Collective::reduce_scatter, Collective::barrier})
+    for (const std::vector<int>& ranks : {std::vector{0, 1, 2, 3, 4, 5}, {1, 4, 5}, {3}}) {
+      std::vector<int> nodes;
+      for (const int rank : ranks) nodes.push_back(rank / 2);
+      const Layout layout(nodes);
+      for (const AllReduce algorithm : kAlgorithms) {
+        const Route route = route_of(what, algorithm, layout);
+        const std::int64_t number = traffic.add({what, route, layout, ranks, 0, {700, 0, 10'000}, links});
+        for (int member = 0; member < layout.ranks(); ++member) traffic.start(number, member, now + member);
+        NetworkTime last = now;
+        for (int member = 0; member < layout.ranks(); ++member)
+          last = std::max(last, traffic.over(number, member, now));
+        for (int member = 0; member < layout.ranks(); ++member) EXPECT_LE(traffic.over(number, member, last), last);
+        traffic.forget(number);
+        now = last;
+      }
+    }
 }
 
 TEST(NetworkWords, AreReadWithTheirUnits) {

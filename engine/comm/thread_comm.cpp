@@ -55,6 +55,7 @@ struct ThreadWorld {
   std::vector<bool> ended;  // whose body has returned
   std::optional<Failure> failure;
   std::optional<VirtualTraffic> traffic;  // over a virtual network; its calls need the mutex
+  int waiting_for_messages = 0;           // ranks, there
 };
 
 enum class Progress : std::uint8_t { absent, arrived, finished };
@@ -133,8 +134,9 @@ class ThreadComm final : public Comm {
   std::int64_t splits_ = 0;
 };
 
-/// Tells what this rank calls at its next slot; never blocks.
+/// Tells what this rank calls at its next slot; waits for no other rank.
 std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) {
+  if (world_->traffic) synchronize(tensor.device());  // nothing sets out before it is there
   const Lock lock(world_->mutex);
   world_->throw_if_failed();
   const std::int64_t sequence = next_sequence_++;
@@ -159,17 +161,19 @@ void ThreadComm::set_out(Slot& slot) {
         {slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments), ledger().links()});
   }
   world_->traffic->start(*slot.in_traffic, rank(), network_now());
+  if (world_->waiting_for_messages > 0) world_->changed.notify_all();  // what they expect may have changed
 }
 
 /// Until all messages that this rank waits for would have come.
 void ThreadComm::wait_for_messages(Lock& lock, const Slot& slot) {
-  while (true) {
+  ++world_->waiting_for_messages;
+  while (!world_->failure) {
     const NetworkTime now = network_now(), over = world_->traffic->over(*slot.in_traffic, rank(), now);
-    if (over <= now) return;
-    lock.unlock();
-    std::this_thread::sleep_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(over)));
-    lock.lock();
+    if (over <= now) break;
+    world_->changed.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(over)));
   }
+  --world_->waiting_for_messages;
+  world_->throw_if_failed();
 }
 
 /// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
@@ -218,7 +222,7 @@ void ThreadComm::reach(Slot& slot, Progress progress) {
 }
 
 void ThreadComm::wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
-  const auto deadline = std::chrono::steady_clock::now() + world_->timeout;
+  auto deadline = std::chrono::steady_clock::now() + world_->timeout;
   bool in_time = true;
   while (true) {
     world_->throw_if_failed();
@@ -236,6 +240,9 @@ void ThreadComm::wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
       fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
                        world_->timeout.count(), world_rank(me_), list_ranks(missing)));
     in_time = world_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    if (in_time || world_->waiting_for_messages == 0) continue;
+    deadline = std::chrono::steady_clock::now() + world_->timeout;  // messages may take their time
+    in_time = true;
   }
 }
 

@@ -26,18 +26,18 @@ VirtualTraffic::State::State(const std::vector<int>& node_of_rank)
       cards(std::make_unique<VirtualCard[]>(card_count)),
       network(node_of_rank, cards.get()) {}
 
-/// Of the same ranks. Each has cards of its own, and what they have counted.
-VirtualTraffic::State& VirtualTraffic::State::operator=(const State& other) {
+/// From a state of the same ranks all but what its cards have counted.
+void VirtualTraffic::State::take(const State& other) {
   flights = other.flights;
   events = other.events;
   for (std::size_t i = 0; i < card_count; ++i) {
     cards[i].sends_until = other.cards[i].sends_until.load();
     cards[i].receives_until = other.cards[i].receives_until.load();
   }
-  return *this;
 }
 
-VirtualTraffic::VirtualTraffic(const std::vector<int>& node_of_rank) : now_(node_of_rank), then_(node_of_rank) {}
+VirtualTraffic::VirtualTraffic(const std::vector<int>& node_of_rank)
+    : present_(node_of_rank), expected_(node_of_rank) {}
 
 std::int64_t VirtualTraffic::add(VirtualCollective collective) {
   std::vector<MessageRounds> rounds;
@@ -45,29 +45,30 @@ std::int64_t VirtualTraffic::add(VirtualCollective collective) {
     rounds.push_back(message_rounds(collective.what, collective.route, collective.layout, member, collective.root));
   std::vector<Member> members(rounds.size());
   auto plan = std::make_shared<const Plan>(std::move(collective), std::move(rounds));
-  now_.flights.emplace(next_number_, Flight{std::move(plan), std::move(members), {}});
+  present_.flights.emplace(next_number_, Flight{std::move(plan), std::move(members), {}});
   return next_number_++;
 }
 
 void VirtualTraffic::start(std::int64_t number, int member, NetworkTime now) {
-  now_.events.push({now, number, member, -1, 0});
-  then_is_known_ = false;
+  present_.events.push({now, number, member, -1, 0});
+  is_expected_ = false;
 }
 
 NetworkTime VirtualTraffic::over(std::int64_t number, int member, NetworkTime now) {
   const auto over_in = [&](const State& state) {
     return state.flights.at(number).members[static_cast<std::size_t>(member)].over;
   };
-  now_.run_until(now);
-  if (over_in(now_) >= 0) return over_in(now_);
-  if (!std::exchange(then_is_known_, true)) {
-    then_ = now_;
-    then_.run_until(std::numeric_limits<NetworkTime>::max());
+  present_.run_until(now);
+  if (over_in(present_) >= 0) return over_in(present_);
+  if (!std::exchange(is_expected_, true)) {
+    expected_.take(present_);
+    expected_.run_until(std::numeric_limits<NetworkTime>::max());
   }
-  return over_in(then_);
+  AB_ASSERT(over_in(expected_) >= now);  // all members have started
+  return over_in(expected_);
 }
 
-void VirtualTraffic::forget(std::int64_t number) { now_.flights.erase(number); }
+void VirtualTraffic::forget(std::int64_t number) { present_.flights.erase(number); }
 
 void VirtualTraffic::State::run_until(NetworkTime end) {
   while (!events.empty() && events.top().time <= end) {
@@ -120,11 +121,12 @@ void VirtualTraffic::State::end_round(std::int64_t number, int member) {
   const std::vector<Round>& rounds = flight.plan->rounds[static_cast<std::size_t>(member)].rounds;
   const std::vector<Transfer>& receives = rounds[waiting.round].receives;
   for (const Transfer& receive : receives)
-    if (flight.arrivals[{receive.peer, member}].empty()) return;
+    if (!flight.arrivals.contains({receive.peer, member})) return;
   for (const Transfer& receive : receives) {
-    std::queue<NetworkTime>& from_peer = flight.arrivals[{receive.peer, member}];
-    waiting.done = std::max(waiting.done, from_peer.front());
-    from_peer.pop();
+    const auto from_peer = flight.arrivals.find({receive.peer, member});
+    waiting.done = std::max(waiting.done, from_peer->second.front());
+    from_peer->second.pop();
+    if (from_peer->second.empty()) flight.arrivals.erase(from_peer);
   }
   waiting.inside_round = false;
   if (++waiting.round == rounds.size()) {

@@ -5,10 +5,13 @@
 // what is told is when they would have arrived. The messages of all collectives pass the cards in the order of time, as
 // they do between processes: a collective whose next messages are still to come holds no other up.
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/virtual_network.h"
@@ -25,20 +28,21 @@ struct VirtualCollective {
   LinkModel links;
 };
 
-/// One for all ranks; not thread-safe. Times that are passed in never decrease.
+/// One for all ranks; not thread-safe.
 class VirtualTraffic {
  public:
   /// `node_of_rank`: of the world.
   explicit VirtualTraffic(const std::vector<int>& node_of_rank);
-  /// The card of the node of `rank`.
-  const VirtualCard& card_of(int rank) const { return now_.network.card_of(rank); }
+  /// The card of the node of `rank`. It has counted what set out before the last over().
+  const VirtualCard& card_of(int rank) const { return present_.network.card_of(rank); }
 
   /// A collective that no member has started yet. Returns its number.
   std::int64_t add(VirtualCollective collective);
-  /// `member` sends its first messages `now`.
+  /// `member` sends its first messages at `now`, which is not before that of the last over().
   void start(std::int64_t number, int member, NetworkTime now);
-  /// When `member` has the result of a collective that all its members have started. If that is later than `now`, then
-  /// it is so only unless more is started meanwhile.
+  /// Goes on to `now`, which never decreases, and tells when `member` has the result of a collective that all its
+  /// members have started. A time after `now` is what is expected: what starts meanwhile may delay this collective, or
+  /// one that was ahead of it.
   NetworkTime over(std::int64_t number, int member, NetworkTime now);
   /// After it is over for all members.
   void forget(std::int64_t number);
@@ -59,7 +63,7 @@ class VirtualTraffic {
   struct Flight {
     std::shared_ptr<const Plan> plan;
     std::vector<Member> members;
-    std::map<std::pair<int, int>, std::queue<NetworkTime>> arrivals;  // by sender and receiver
+    std::map<std::pair<int, int>, std::queue<NetworkTime>> arrivals;  // by sender and receiver; none is empty
   };
   /// A member comes to its next round; or (to >= 0) a message of a member comes to the receiver's card.
   struct Event {
@@ -72,7 +76,7 @@ class VirtualTraffic {
   /// How far everything is.
   struct State {
     explicit State(const std::vector<int>& node_of_rank);
-    State& operator=(const State& other);
+    void take(const State& other);
     void run_until(NetworkTime end);
     void begin_round(const Event& event);
     void come_to_receiver(const Event& event);
@@ -85,9 +89,9 @@ class VirtualTraffic {
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events{};
   };
 
-  State now_;
-  State then_;  // when all that has been started will be over
-  bool then_is_known_ = false;
+  State present_;
+  State expected_;  // in the end, if nothing more is started
+  bool is_expected_ = false;
   std::int64_t next_number_ = 0;
 };
 
