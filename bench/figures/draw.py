@@ -230,7 +230,7 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
 NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("ab", "AB, late cut", "a"),
          ("ab_local_nodes", "AB by nodes", "a"), ("ab_acpsgd", "AB by ACP-SGD", "a"), ("ab_local", "AB by local averaging", "a"),
          ("ab_groups", "AB by groups", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
-         ("local", "local averaging", "muted"), ("local_nodes", "local averaging between nodes", "muted"), ("daso", "DASO", "muted"),
+         ("local", "local averaging", "muted"), ("local_nodes", "averaging between nodes", "muted"), ("daso", "DASO", "muted"),
          ("diloco_half_lr diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
          ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
 HIDDEN = ("dense_bf16_e",)  # shorter runs, for the map of networks
@@ -244,7 +244,7 @@ def place_labels(labels, points, frame):
     steps = [(dx, dy) for away in (0, 14, 28, 42, 56, 70, 84, 98, 112, 126) for dy in (away, -away)
              for dx in (10, -10, 24, -24, 44, -44)]
     for x, y, words, colour in sorted(labels, key=lambda label: (label[1], label[0])):
-        width = 6.5 * len(words) + 4.5 * sum(map(str.isupper, words))
+        width = 7.2 * len(words) + 3.5 * sum(map(str.isupper, words))
         for dx, dy in sorted(steps, key=lambda step: abs(step[0]) + 1.4 * abs(step[1])):
             end = x + dx + (width if dx > 0 else -width)
             box = (min(x + dx, end), y + dy - 7, max(x + dx, end), y + dy + 7)
@@ -290,7 +290,7 @@ def accuracy():
         at = {name: place(math.log(gigabytes), max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
         words = lambda name: named[name][0] + (f", {means[name][1]:.1f}" if means[name][1] < tops[0] else "")
         labels = [(*at[name], words(name), named[name][1]) for name in named]
-        placed = list(place_labels(labels, at.values(), (x - 20, y - 10, x + width + 20, y + height)))
+        placed = list(place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)))
         for (label_x, label_y, _, colour), (*_, lead) in zip(sorted(labels, key=lambda l: (l[1], l[0])), placed):
             if lead:
                 svg.line(label_x, label_y, *lead, colour, 0.7)
