@@ -421,21 +421,36 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
       }
 }
 
-TEST(TimePlan, BackwardHidesAllBucketsButTheLast) {
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .gradients = {.bucket_bytes = 1 << 12}};
-  const TrafficPlan plan = find_method(kBaseline).plan({}, *model, run).traffic;
-  const std::vector<std::int64_t>& buckets = plan.classes[0].steps.at(0).bucket_bytes;
-  ASSERT_GT(buckets.size(), 1u);
-  const LinkModel links{{0, 1e3}, {0, 1e6}};
-  double all = 0;
-  for (const std::int64_t bytes : buckets) all += static_cast<double>(bytes) / 1e6;
-  const double last = static_cast<double>(buckets.back()) / 1e6;
-  const auto at = [&](double step_seconds) { return plan_time(plan, links, step_seconds).at("full"); };
-  EXPECT_NEAR(at(0).communication, 100 * all, 1e-9);
-  EXPECT_EQ(at(0).hidden, 0);
-  EXPECT_NEAR(at(1e6).exposed(), 100 * last, 1e-9);
-  EXPECT_NEAR(at(1.5e-3).hidden, 100 * 1e-3, 1e-9);
+TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeHasArrived) {
+  TrafficPlan plan{.classes = {{.count = 2, .ledger = Ledger(consecutive_nodes(2, 2))}}, .class_of_rank = {0, 0}};
+  RankClass& ranks = plan.classes[0];
+  ranks.ledger.set_phase("full");
+  ranks.steps.push_back({.phase = "full",
+                         .steps = 10,
+                         .group = ranks.ledger.layout_of({0, 1}),
+                         .buckets = {{.bytes = 1000}, {.bytes = 4000}, {.bytes = 1000, .gradients = 2}}});
+  for (const PlannedBucket& bucket : ranks.steps[0].buckets)
+    ranks.ledger.count(Collective::all_reduce, "world", {0, 1}, bucket.bytes, 10);
+  const LinkModel links{{0, 1e3}, {0, 1e6}};  // 1, 4 and 1 ms
+  const auto exposed = [&](double backward_milliseconds) {
+    const PhaseTime time = plan_time(plan, links, 1.5e-3 * backward_milliseconds).at("full");
+    EXPECT_NEAR(time.communication, 10 * 6e-3, 1e-12);
+    return 1000 * time.exposed() / 10;
+  };
+  EXPECT_NEAR(exposed(0), 6, 1e-12) << "nothing is known";
+  EXPECT_NEAR(exposed(4), 3, 1e-12) << "full after 1, 2 and 4 ms, there after 2, 6 and 7";
+  EXPECT_NEAR(exposed(8), 1, 1e-12) << "full after 2, 4 and 8 ms, there after 3, 8 and 9";
+  EXPECT_NEAR(exposed(1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
+}
+
+TEST(TimePlan, APlanKnowsWhichGradientsFillItsBuckets) {
+  const PlannedRun run{.gradients = {.bucket_bytes = 400}};
+  const std::vector<PlannedBucket> buckets = planned_buckets({70, 30, 1, 90, 5}, run);  // backward: 5, 90, 1 | 30, 70
+  ASSERT_EQ(buckets.size(), 2u);
+  EXPECT_EQ(buckets[0].bytes, 4 * 96);
+  EXPECT_EQ(buckets[0].gradients, 3);
+  EXPECT_EQ(buckets[1].bytes, 4 * 100);
+  EXPECT_EQ(buckets[1].gradients, 2);
 }
 
 TEST(TimePlan, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {

@@ -58,8 +58,8 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   CompressedSteps compressed{.buckets = {{}, {}}};
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, options.wire(run.gradients.dtype).bucket_bytes)) {
-    std::int64_t p = 0, q = 0;
-    for (; begin < end; ++begin) p += p_bytes[begin], q += q_bytes[begin];
+    PlannedBucket p{.gradients = static_cast<std::int64_t>(end - begin)}, q = p;
+    for (; begin < end; ++begin) p.bytes += p_bytes[begin], q.bytes += q_bytes[begin];
     compressed.buckets[0].push_back(p);
     compressed.buckets[1].push_back(q);
   }

@@ -2,7 +2,6 @@
 #include "apps/methods/compressed.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace ab {
 namespace {
@@ -48,12 +47,11 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   for (std::int64_t k = 0; k < turns; ++k) {
     const std::int64_t turn =
         (std::max<std::int64_t>(dense - warmup, 0) + k) % turns;  // counted from the end of the warm-up
-    const std::vector<std::int64_t>& payloads = compressed.buckets[static_cast<std::size_t>(turn)];
-    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, k, turns, run), payloads,
-                             counter.world());
-    const std::int64_t elements =
-        std::accumulate(payloads.begin(), payloads.end(), std::int64_t{0}) / run.wire_bytes(1);
-    buckets += bucket_memory(4 * elements, run.gradients.dtype);
+    const std::vector<PlannedBucket>& of_turn = compressed.buckets[static_cast<std::size_t>(turn)];
+    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, k, turns, run), of_turn, counter.world());
+    std::int64_t bytes = 0;
+    for (const PlannedBucket& bucket : of_turn) bytes += bucket.bytes;
+    buckets += bucket_memory(4 * bytes / run.wire_bytes(1), run.gradients.dtype);
   }
   if (run.total_steps > dense && compressed.count) {
     counter.set_phase(kCompressed);

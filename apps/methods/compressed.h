@@ -36,8 +36,8 @@ CompressionStart compression_start(const TrainConfig& config, std::int64_t warmu
 
 /// What compressed steps exchange, and what the method holds for them.
 struct CompressedSteps {
-  /// Payloads of the buckets that leave during backward, by kind of step; compressed steps take turns.
-  std::vector<std::vector<std::int64_t>> buckets{};
+  /// The buckets that leave during backward, by kind of step; compressed steps take turns.
+  std::vector<std::vector<PlannedBucket>> buckets{};
   /// Counts the other collectives of `times` steps.
   std::function<void(TrafficCounter& counter, std::int64_t times)> count{};
   std::int64_t work_bytes = 0;  ///< flat copies beside buckets

@@ -58,7 +58,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     }
     p += r * n, q += r * m, whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
-  CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
+  CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
   compressed.count = [p, q, &run](TrafficCounter& counter, std::int64_t times) {
     counter.over_world(Collective::all_reduce, run.wire_bytes(p), times);
     counter.over_world(Collective::all_reduce, run.wire_bytes(q), times);

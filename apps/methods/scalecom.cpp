@@ -70,7 +70,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     }
     offsets += size.offset_bytes(), values += 4 * size.chunks(), whole += 4 * size.elements;
   }
-  CompressedSteps compressed{.buckets = {bucket_payloads(rest, run)}};
+  CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
   compressed.count = [offsets, chunks = values / 4, &run](TrafficCounter& counter, std::int64_t times) {
     counter.over_world(Collective::broadcast, offsets, times);
     counter.over_world(Collective::all_reduce, run.wire_bytes(chunks), times);

@@ -9,12 +9,18 @@ namespace {
 constexpr double kBackwardShare = 2.0 / 3;
 
 double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const LinkModel& links, double batch_seconds) {
-  double all_but_last = 0;
-  for (std::size_t i = 0; i + 1 < steps.bucket_bytes.size(); ++i) {
-    const Route route = ledger.route(Collective::all_reduce, steps.group, steps.bucket_bytes[i]);
-    all_but_last += links.seconds(Collective::all_reduce, route, 1, steps.bucket_bytes[i]);
+  const double backward = kBackwardShare * batch_seconds;
+  double gradients = 0;
+  for (const PlannedBucket& bucket : steps.buckets) gradients += static_cast<double>(bucket.gradients);
+  double there = 0, travelling = 0, free = 0;  // gradients; seconds of all buckets; when the one before has arrived
+  for (const PlannedBucket& bucket : steps.buckets) {
+    const Route route = ledger.route(Collective::all_reduce, steps.group, bucket.bytes);
+    const double seconds = links.seconds(Collective::all_reduce, route, 1, bucket.bytes);
+    there += static_cast<double>(bucket.gradients);
+    free = std::max(free, backward * there / gradients) + seconds;
+    travelling += seconds;
   }
-  return static_cast<double>(steps.steps) * std::min(kBackwardShare * batch_seconds, all_but_last);
+  return static_cast<double>(steps.steps) * (travelling - std::max(0.0, free - backward));
 }
 
 double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const LinkModel& links,

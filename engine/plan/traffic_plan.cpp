@@ -10,16 +10,18 @@ constexpr const char* kEvaluation = "evaluation";
 
 }  // namespace
 
-std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
-  std::vector<std::int64_t> bytes, payloads;
+std::vector<PlannedBucket> planned_buckets(const std::vector<std::int64_t>& elements, const PlannedRun& run) {
+  std::vector<std::int64_t> bytes;
+  std::vector<PlannedBucket> buckets;
   for (auto it = elements.rbegin(); it != elements.rend(); ++it) bytes.push_back(run.wire_bytes(*it));
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, run.gradients.bucket_bytes)) {
     const auto at = [&](std::size_t i) { return bytes.begin() + static_cast<std::ptrdiff_t>(i); };
-    payloads.push_back(std::accumulate(at(begin), at(end), std::int64_t{0}));
+    buckets.push_back({.bytes = std::accumulate(at(begin), at(end), std::int64_t{0}),
+                       .gradients = static_cast<std::int64_t>(end - begin)});
     begin = end;
   }
-  return payloads;
+  return buckets;
 }
 
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
@@ -104,17 +106,16 @@ void TrafficCounter::setup(const ModelSizes& sizes) {
 
 void TrafficCounter::steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
                            const RingMembers& members) {
-  steps_of_buckets(phase, done, bucket_payloads(gradients, run_), members);
+  steps_of_buckets(phase, done, planned_buckets(gradients, run_), members);
 }
 
 void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount& done,
-                                      std::vector<std::int64_t> bucket_bytes, const RingMembers& members) {
+                                      std::vector<PlannedBucket> buckets, const RingMembers& members) {
   if (done.steps == 0) return;
   set_phase(phase);
-  PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks),
-                       std::move(bucket_bytes)};
-  for (const std::int64_t bytes : planned.bucket_bytes)
-    count(Collective::all_reduce, members.label, members.ranks, bytes, done.steps);
+  PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks), std::move(buckets)};
+  for (const PlannedBucket& bucket : planned.buckets)
+    count(Collective::all_reduce, members.label, members.ranks, bucket.bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);
   count_extras(run_.every_micro_batch, members,
                run_.micro_batches * (done.steps - done.last_of_epoch) + run_.last_micro_batches * done.last_of_epoch);

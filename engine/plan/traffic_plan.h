@@ -17,12 +17,18 @@
 
 namespace ab {
 
+/// A bucket that leaves during backward, once its last gradient is there.
+struct PlannedBucket {
+  std::int64_t bytes = 0;      ///< payload
+  std::int64_t gradients = 1;  ///< tensors
+};
+
 /// The steps of a class of ranks that exchange the same gradients over the same group.
 struct PlannedSteps {
   std::string phase;
   std::int64_t steps = 0;
   Layout group{};
-  std::vector<std::int64_t> bucket_bytes{};  ///< in the order in which they leave
+  std::vector<PlannedBucket> buckets{};  ///< in the order in which they leave
 };
 
 /// All-reduces that travel while later steps are computed.
@@ -61,8 +67,8 @@ struct RingMembers {
   const char* label = "world";
 };
 
-/// The payloads of the buckets that gradients of these sizes (elements, in forward order) fill.
-std::vector<std::int64_t> bucket_payloads(const std::vector<std::int64_t>& elements, const PlannedRun& run);
+/// The buckets that gradients of these sizes (elements, in forward order) fill.
+std::vector<PlannedBucket> planned_buckets(const std::vector<std::int64_t>& elements, const PlannedRun& run);
 
 /// Counts what the ranks of one class do.
 class TrafficCounter {
@@ -90,8 +96,8 @@ class TrafficCounter {
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
              const RingMembers& members);
-  /// The same with the payloads of the buckets themselves, in bytes.
-  void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<std::int64_t> bucket_bytes,
+  /// The same with the buckets themselves.
+  void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<PlannedBucket> buckets,
                         const RingMembers& members);
   /// What every validation of the run exchanges, whatever the method.
   void evaluations();
