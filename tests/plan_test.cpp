@@ -421,8 +421,9 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
       }
 }
 
-TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeHasArrived) {
-  TrafficPlan plan{.classes = {{.count = 2, .ledger = Ledger(consecutive_nodes(2, 2))}}, .class_of_rank = {0, 0}};
+/// Of three buckets with 1, 4 and 1 kB of 1, 1 and 2 gradients, between two ranks, at 1 kB/ms.
+double exposed_milliseconds(const Wiring& wiring, double latency_milliseconds, double backward_milliseconds) {
+  TrafficPlan plan{.classes = {{.count = 2, .ledger = Ledger({0, 1}, wiring)}}, .class_of_rank = {0, 0}};
   RankClass& ranks = plan.classes[0];
   ranks.ledger.set_phase("full");
   ranks.steps.push_back({.phase = "full",
@@ -431,16 +432,24 @@ TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeHasArrived) {
                          .buckets = {{.bytes = 1000}, {.bytes = 4000}, {.bytes = 1000, .gradients = 2}}});
   for (const PlannedBucket& bucket : ranks.steps[0].buckets)
     ranks.ledger.count(Collective::all_reduce, "world", {0, 1}, bucket.bytes, 10);
-  const LinkModel links{{0, 1e3}, {0, 1e6}};  // 1, 4 and 1 ms
-  const auto exposed = [&](double backward_milliseconds) {
-    const PhaseTime time = plan_time(plan, links, 1.5e-3 * backward_milliseconds).at("full");
-    EXPECT_NEAR(time.communication, 10 * 6e-3, 1e-12);
-    return 1000 * time.exposed() / 10;
-  };
-  EXPECT_NEAR(exposed(0), 6, 1e-12) << "nothing is known";
-  EXPECT_NEAR(exposed(4), 3, 1e-12) << "full after 1, 2 and 4 ms, there after 2, 6 and 7";
-  EXPECT_NEAR(exposed(8), 1, 1e-12) << "full after 2, 4 and 8 ms, there after 3, 8 and 9";
-  EXPECT_NEAR(exposed(1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
+  const Link link{latency_milliseconds / 1000, 1e6};
+  const PhaseTime time = plan_time(plan, {link, link}, 1.5e-3 * backward_milliseconds).at("full");
+  EXPECT_NEAR(time.communication, 10 * (6e-3 + 3 * 2 * link.latency), 1e-12);
+  return 1000 * time.exposed() / 10;
+}
+
+TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
+  EXPECT_NEAR(exposed_milliseconds({}, 0, 0), 6, 1e-12) << "nothing is known";
+  EXPECT_NEAR(exposed_milliseconds({}, 0, 4), 3, 1e-12) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
+  EXPECT_NEAR(exposed_milliseconds({}, 0, 8), 1, 1e-12) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
+  EXPECT_NEAR(exposed_milliseconds({}, 0, 1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
+}
+
+TEST(TimePlan, LatenciesOfBucketsPassSideBySideExceptALibrarys) {
+  EXPECT_NEAR(exposed_milliseconds({}, 5, 0), 6 + 3 * 10, 1e-12) << "nothing is known";
+  EXPECT_NEAR(exposed_milliseconds({}, 5, 4), 3 + 10, 1e-12) << "there 10 ms after they are sent";
+  const Wiring nccl{.all_reduce = AllReduce::library};
+  EXPECT_NEAR(exposed_milliseconds(nccl, 5, 4), 37 - 4, 1e-12) << "there after 12, 26 and 37 ms";
 }
 
 TEST(TimePlan, APlanKnowsWhichGradientsFillItsBuckets) {

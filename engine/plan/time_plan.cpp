@@ -9,24 +9,30 @@ namespace {
 constexpr double kBackwardShare = 2.0 / 3;
 
 double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const LinkModel& links, double batch_seconds) {
+  if (batch_seconds == 0) return 0;
+  const LinkModel no_latencies{{0, links.inter_node.bandwidth}, {0, links.intra_node.bandwidth}};
   const double backward = kBackwardShare * batch_seconds;
   double gradients = 0;
   for (const PlannedBucket& bucket : steps.buckets) gradients += static_cast<double>(bucket.gradients);
-  double there = 0, travelling = 0, free = 0;  // gradients; seconds of all buckets; when the one before has arrived
+  double ready = 0, sent = 0, arrived = 0, all_by_themselves = 0;
   for (const PlannedBucket& bucket : steps.buckets) {
     const Route route = ledger.route(Collective::all_reduce, steps.group, bucket.bytes);
-    const double seconds = links.seconds(Collective::all_reduce, route, 1, bucket.bytes);
-    there += static_cast<double>(bucket.gradients);
-    free = std::max(free, backward * there / gradients) + seconds;
-    travelling += seconds;
+    const double alone = links.seconds(Collective::all_reduce, route, 1, bucket.bytes);
+    const double sending = route.algorithm == AllReduce::library
+                               ? alone  // the next collective waits for it (nccl_comm.h)
+                               : no_latencies.seconds(Collective::all_reduce, route, 1, bucket.bytes);
+    ready += backward * static_cast<double>(bucket.gradients) / gradients;
+    sent = std::max(sent, ready) + sending;
+    arrived = std::max(arrived, sent + alone - sending);
+    all_by_themselves += alone;
   }
-  return static_cast<double>(steps.steps) * (travelling - std::max(0.0, free - backward));
+  return static_cast<double>(steps.steps) * (all_by_themselves - std::max(0.0, arrived - backward));
 }
 
 double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const LinkModel& links,
                       double batch_seconds) {
   const Route route = ledger.route(Collective::all_reduce, flights.group, flights.bytes);
-  if (route.algorithm == AllReduce::library) return 0;  // the next collective waits for it (nccl_comm.h)
+  if (route.algorithm == AllReduce::library) return 0;
   return static_cast<double>(flights.times) * std::min(static_cast<double>(flights.batches) * batch_seconds,
                                                        links.seconds(Collective::all_reduce, route, 1, flights.bytes));
 }
