@@ -421,45 +421,84 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
       }
 }
 
-/// Of three buckets with 1, 4 and 1 kB of 1, 1 and 2 gradients, between two ranks, at 1 kB/ms.
-double exposed_milliseconds(const Wiring& wiring, double latency_milliseconds, double backward_milliseconds) {
-  TrafficPlan plan{.classes = {{.count = 2, .ledger = Ledger({0, 1}, wiring)}}, .class_of_rank = {0, 0}};
-  RankClass& ranks = plan.classes[0];
-  ranks.ledger.set_phase("full");
-  ranks.steps.push_back({.phase = "full",
-                         .steps = 10,
-                         .group = ranks.ledger.layout_of({0, 1}),
-                         .buckets = {{.bytes = 1000}, {.bytes = 4000}, {.bytes = 1000, .gradients = 2}}});
-  for (const PlannedBucket& bucket : ranks.steps[0].buckets)
-    ranks.ledger.count(Collective::all_reduce, "world", {0, 1}, bucket.bytes, 10);
-  const Link link{latency_milliseconds / 1000, 1e6};
-  const PhaseTime time = plan_time(plan, {link, link}, 1.5e-3 * backward_milliseconds).at("full");
-  EXPECT_NEAR(time.communication, 10 * (6e-3 + 3 * 2 * link.latency), 1e-12);
-  return 1000 * time.exposed() / 10;
-}
+/// Of the buckets of 1, 1 and 2 gradients between two nodes of one rank each, at 1 kB/ms, and of what comes after them.
+struct StepsOfBuckets {
+  std::vector<std::int64_t> bytes{1000, 4000, 1000};
+  double latency = 0, backward = 0;  ///< ms
+  Wiring wiring{};
+  std::vector<PlannedCollective> after_backward{};
+
+  double exposed_milliseconds() const {
+    PlannedRun run{.world_size = 2, .ranks_per_node = 1, .wiring = wiring};
+    TrafficPlan plan = plan_for_equal_ranks(run);
+    TrafficCounter counter(run, plan, plan.classes[0]);
+    counter.steps_of_buckets("full", {.steps = 10},
+                             {{.bytes = bytes[0]}, {.bytes = bytes[1]}, {.bytes = bytes[2], .gradients = 2}},
+                             counter.world(), after_backward);
+    const LinkModel links{.inter_node = {latency / 1000, 1e6}, .intra_node = {0, 1e12}};
+    return 1000 * plan_time(plan, links, 1.5e-3 * backward).at("full").exposed() / 10;
+  }
+};
 
 TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
-  EXPECT_NEAR(exposed_milliseconds({}, 0, 0), 6, 1e-12) << "nothing is known";
-  EXPECT_NEAR(exposed_milliseconds({}, 0, 4), 3, 1e-12) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
-  EXPECT_NEAR(exposed_milliseconds({}, 0, 8), 1, 1e-12) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
-  EXPECT_NEAR(exposed_milliseconds({}, 0, 1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
+  const auto exposed = [](double backward) { return StepsOfBuckets{.backward = backward}.exposed_milliseconds(); };
+  EXPECT_NEAR(exposed(0), 6, 1e-12) << "nothing is known";
+  EXPECT_NEAR(exposed(4), 3, 1e-12) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
+  EXPECT_NEAR(exposed(8), 1, 1e-12) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
+  EXPECT_NEAR(exposed(1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
 }
 
-TEST(TimePlan, LatenciesOfBucketsPassSideBySideExceptALibrarys) {
-  EXPECT_NEAR(exposed_milliseconds({}, 5, 0), 6 + 3 * 10, 1e-12) << "nothing is known";
-  EXPECT_NEAR(exposed_milliseconds({}, 5, 4), 3 + 10, 1e-12) << "there 10 ms after they are sent";
-  const Wiring nccl{.all_reduce = AllReduce::library};
-  EXPECT_NEAR(exposed_milliseconds(nccl, 5, 4), 37 - 4, 1e-12) << "there after 12, 26 and 37 ms";
+TEST(TimePlan, LatenciesPassSideBySideExceptALibrarys) {
+  StepsOfBuckets steps{.latency = 5};
+  EXPECT_NEAR(steps.exposed_milliseconds(), 6 + 3 * 10, 1e-12) << "nothing is known";
+  steps.backward = 4;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "there 10 ms after they are sent";
+  steps.wiring.all_reduce = AllReduce::library;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4, 1e-12) << "there after 12, 26 and 37 ms";
+  steps.wiring.all_reduce = AllReduce::direct;
+  steps.bytes = {40'000'000, 20'000'000, 1'000'000};  // in three, two and one piece
+  steps.latency = 1e6;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 1 + 40'000 + 6e6 - 4, 1e-3) << "the first of them is there last";
 }
 
-TEST(TimePlan, APlanKnowsWhichGradientsFillItsBuckets) {
-  const PlannedRun run{.gradients = {.bucket_bytes = 400}};
-  const std::vector<PlannedBucket> buckets = planned_buckets({70, 30, 1, 90, 5}, run);  // backward: 5, 90, 1 | 30, 70
+TEST(TimePlan, LatenciesPassBesideWhatIsWaitedForFirst) {
+  StepsOfBuckets steps{.latency = 5, .backward = 4};
+  steps.after_backward = {{.bytes = 2000}, {.bytes = 500}, {.bytes = 0}};
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 12 + 10.5, 1e-12) << "sent behind the buckets, which are there before";
+  steps.after_backward = {{.what = Collective::all_gather, .bytes = 2000}};
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "there after 6 ms: the last bucket is there after 10";
+  steps.wiring.all_reduce = AllReduce::library;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4 + 6, 1e-12);
+}
+
+TEST(TimePlan, APlanKnowsHowManyGradientsFillItsBuckets) {
+  const PlannedRun small{.gradients = {.bucket_bytes = 400}};
+  const std::vector<PlannedBucket> buckets = planned_buckets({70, 30, 1, 90, 5}, small);  // backward: 5, 90, 1 | 30, 70
   ASSERT_EQ(buckets.size(), 2u);
   EXPECT_EQ(buckets[0].bytes, 4 * 96);
   EXPECT_EQ(buckets[0].gradients, 3);
   EXPECT_EQ(buckets[1].bytes, 4 * 100);
   EXPECT_EQ(buckets[1].gradients, 2);
+
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .gradients = {.bucket_bytes = 1 << 12}};
+  const auto gradients = static_cast<std::int64_t>(inventory_of(*model).params.size());
+  for (const char* method : {kBaseline, "acpsgd"}) {
+    const TrainConfig config =
+        resolve_config_text({{"method", method}}, "[acpsgd]\nrank = 2\nwarmup_steps = 50\nbucket_mb = 0.005\n", "");
+    const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
+    for (const PlannedSteps& steps : plan.classes[0].steps) {
+      EXPECT_GT(steps.buckets.size(), 1u) << method;
+      std::int64_t all = 0;
+      for (const PlannedBucket& bucket : steps.buckets) all += bucket.gradients;
+      EXPECT_EQ(all, gradients) << method << ", " << steps.phase;
+    }
+    ASSERT_FALSE(plan.classes[0].steps.empty());
+    const PlannedSteps& first = plan.classes[0].steps[0];
+    const double last = static_cast<double>(first.buckets.back().bytes) / 1e6;
+    EXPECT_NEAR(plan_time(plan, {{0, 1e3}, {0, 1e6}}, 10).at(first.phase).exposed(),
+                static_cast<double>(first.steps) * last, 1e-9);
+  }
 }
 
 TEST(TimePlan, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {

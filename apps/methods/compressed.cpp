@@ -43,15 +43,16 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   counter.setup(sizes);
   counter.steps(kWarmup, steps_of_turn(first, dense, 0, 1, run), sizes.gradients(), counter.world());
   const auto turns = static_cast<std::int64_t>(compressed.buckets.size());
-  std::int64_t buckets = 0;  // those of all kinds are there all the time
+  std::int64_t held = 0;  // buckets of all kinds are there all the time
   for (std::int64_t k = 0; k < turns; ++k) {
     const std::int64_t turn =
         (std::max<std::int64_t>(dense - warmup, 0) + k) % turns;  // counted from the end of the warm-up
-    const std::vector<PlannedBucket>& of_turn = compressed.buckets[static_cast<std::size_t>(turn)];
-    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, k, turns, run), of_turn, counter.world());
+    const std::vector<PlannedBucket>& buckets = compressed.buckets[static_cast<std::size_t>(turn)];
+    counter.steps_of_buckets(kCompressed, steps_of_turn(dense, run.total_steps, k, turns, run), buckets,
+                             counter.world(), compressed.after_backward);
     std::int64_t bytes = 0;
-    for (const PlannedBucket& bucket : of_turn) bytes += bucket.bytes;
-    buckets += bucket_memory(4 * bytes / run.wire_bytes(1), run.gradients.dtype);
+    for (const PlannedBucket& bucket : buckets) bytes += bucket.bytes;
+    held += bucket_memory(4 * bytes / run.wire_bytes(1), run.gradients.dtype);
   }
   if (run.total_steps > dense && compressed.count) {
     counter.set_phase(kCompressed);
@@ -61,7 +62,7 @@ MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::
   counter.over_world(Collective::all_reduce, sizes.buffers_by_type, run.evaluations());
   const MemoryUse whole = memory_at_full_rank(sizes, run);
   MemoryUse use = whole;
-  use.buckets = buckets + compressed.work_bytes;
+  use.buckets = held + compressed.work_bytes;
   use.kept += compressed.kept_bytes;
   if (dense > first) plan.memory.push_back({kWarmup, whole});
   if (run.total_steps > dense) plan.memory.push_back({kCompressed, use});

@@ -38,6 +38,8 @@ CompressionStart compression_start(const TrainConfig& config, std::int64_t warmu
 struct CompressedSteps {
   /// The buckets that leave during backward, by kind of step; compressed steps take turns.
   std::vector<std::vector<PlannedBucket>> buckets{};
+  /// What such a step waits for, over the world, after backward and before its buckets.
+  std::vector<PlannedCollective> after_backward{};
   /// Counts the other collectives of `times` steps.
   std::function<void(TrafficCounter& counter, std::int64_t times)> count{};
   std::int64_t work_bytes = 0;  ///< flat copies beside buckets

@@ -35,9 +35,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const std::int64_t own = kSparseEntryBytes * elements_of_density(options.density, all),
                      gathered = run.world_size * own;
   CompressedSteps compressed{.buckets = {{}}};
-  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
-    counter.over_world(Collective::all_gather, gathered, times);
-  };
+  compressed.after_backward = {{Collective::all_gather, gathered}};
   compressed.work_bytes = 4 * all + own + gathered;
   compressed.kept_bytes = 4 * all;
   return plan_compressed(sizes, run, options.warmup_steps, compressed);

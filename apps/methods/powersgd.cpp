@@ -59,10 +59,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     p += r * n, q += r * m, whole += n * m, grams += 2 * (r + 1) * (r + 1);
   }
   CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
-  compressed.count = [p, q, &run](TrafficCounter& counter, std::int64_t times) {
-    counter.over_world(Collective::all_reduce, run.wire_bytes(p), times);
-    counter.over_world(Collective::all_reduce, run.wire_bytes(q), times);
-  };
+  compressed.after_backward = {{.bytes = run.wire_bytes(p)}, {.bytes = run.wire_bytes(q)}};
   compressed.work_bytes = 4 * whole;
   compressed.kept_bytes = 4 * (whole + 2 * (p + q) + std::max(p, q)) + 8 * grams;
   return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);

@@ -71,10 +71,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
     offsets += size.offset_bytes(), values += 4 * size.chunks(), whole += 4 * size.elements;
   }
   CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
-  compressed.count = [offsets, chunks = values / 4, &run](TrafficCounter& counter, std::int64_t times) {
-    counter.over_world(Collective::broadcast, offsets, times);
-    counter.over_world(Collective::all_reduce, run.wire_bytes(chunks), times);
-  };
+  compressed.after_backward = {{Collective::broadcast, offsets}, {Collective::all_reduce, run.wire_bytes(values / 4)}};
   compressed.work_bytes = whole + offsets + values;
   compressed.kept_bytes = whole;
   return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);

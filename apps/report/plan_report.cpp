@@ -140,8 +140,7 @@ std::string notes(const RunPlan& plan) {
       name_of(plan.all_reduce), link(plan.links.inter_node), link(plan.links.intra_node));
   if (plan.step_seconds > 0)
     text += fmt::format(
-        "exposed: comm. less what backward hides in a step: min(2/3 of the step's {}, all buckets but the "
-        "last).\n",
+        "exposed: what of it delays the run: buckets leave during backward, 2/3 of a step's {}, once they are full.\n",
         duration(plan.step_seconds));
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +

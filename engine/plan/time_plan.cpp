@@ -10,29 +10,35 @@ constexpr double kBackwardShare = 2.0 / 3;
 
 double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const LinkModel& links, double batch_seconds) {
   if (batch_seconds == 0) return 0;
+  const auto seconds = [&](const LinkModel& model, const PlannedCollective& c) {
+    return model.seconds(c.what, ledger.route(c.what, steps.group, c.bytes), 1, c.bytes);
+  };
+  // A library's collectives wait for each other (nccl_comm.h).
+  const bool in_turn = ledger.route(Collective::all_reduce, steps.group, 0).algorithm == AllReduce::library;
   const LinkModel no_latencies{{0, links.inter_node.bandwidth}, {0, links.intra_node.bandwidth}};
   const double backward = kBackwardShare * batch_seconds;
-  double gradients = 0;
+  double gradients = 0, full = 0;
   for (const PlannedBucket& bucket : steps.buckets) gradients += static_cast<double>(bucket.gradients);
-  double ready = 0, sent = 0, arrived = 0, all_by_themselves = 0;
+  double sent = 0, arrived = backward, all = 0;
   for (const PlannedBucket& bucket : steps.buckets) {
-    const Route route = ledger.route(Collective::all_reduce, steps.group, bucket.bytes);
-    const double alone = links.seconds(Collective::all_reduce, route, 1, bucket.bytes);
-    const double sending = route.algorithm == AllReduce::library
-                               ? alone  // the next collective waits for it (nccl_comm.h)
-                               : no_latencies.seconds(Collective::all_reduce, route, 1, bucket.bytes);
-    ready += backward * static_cast<double>(bucket.gradients) / gradients;
-    sent = std::max(sent, ready) + sending;
+    const PlannedCollective exchange{.bytes = bucket.bytes};
+    const double alone = seconds(links, exchange), sending = in_turn ? alone : seconds(no_latencies, exchange);
+    full += static_cast<double>(bucket.gradients);
+    sent = std::max(sent, backward * (full / gradients)) + sending;
     arrived = std::max(arrived, sent + alone - sending);
-    all_by_themselves += alone;
+    all += alone;
   }
-  return static_cast<double>(steps.steps) * (all_by_themselves - std::max(0.0, arrived - backward));
+  double meanwhile = 0;
+  if (!in_turn)
+    for (const PlannedCollective& exchange : steps.after_backward) meanwhile += seconds(links, exchange);
+  const double exposed = std::max({0.0, sent - backward, arrived - backward - meanwhile});
+  return static_cast<double>(steps.steps) * (all - exposed);
 }
 
 double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const LinkModel& links,
                       double batch_seconds) {
   const Route route = ledger.route(Collective::all_reduce, flights.group, flights.bytes);
-  if (route.algorithm == AllReduce::library) return 0;
+  if (route.algorithm == AllReduce::library) return 0;  // the next collective waits for it (nccl_comm.h)
   return static_cast<double>(flights.times) * std::min(static_cast<double>(flights.batches) * batch_seconds,
                                                        links.seconds(Collective::all_reduce, route, 1, flights.bytes));
 }

@@ -3,14 +3,16 @@
 //
 // How long a planned run communicates, and how much of that delays it. In a step, gradient buckets leave while backward still
 // computes: each once its last gradient is there, the last one when backward is done. (Among processes with --cuda-graph on
-// all of them wait for that, which is not planned.) One is sent after another; their latencies pass side by side, except
-// NCCL's, whose collectives wait for each other. With t the time of a bucket by itself (link_model.h), s the part of it that
-// is not latency, and c the compute time of a micro-batch (the last of a step), two thirds of which are backward, whose
-// gradients become ready evenly,
-//   ready_i = 2/3 · c · (gradients of buckets 1 … i) / (all)
-//   sent_i  = max(ready_i, sent_(i−1)) + s_i
-//   exposed = max over i of (sent_i + t_i − s_i) − 2/3 · c      hidden = communication − exposed
-// What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time).
+// all of them wait for that, which is not planned.) One is sent after another, their latencies pass side by side; NCCL's
+// collectives wait for each other in full. With t the time of a bucket by itself (link_model.h), b what bandwidth takes of it
+// (by NCCL all), and c the compute time of a micro-batch (the last of a step), two thirds of which are backward, whose
+// gradients become ready evenly, tensor by tensor,
+//   full_i    = 2/3 · c · (gradients of buckets 1 … i) / (all)
+//   sent_i    = max(full_i, sent_(i−1)) + b_i
+//   arrived_i = sent_i + t_i − b_i
+//   exposed   = max over i of arrived_i − 2/3 · c      hidden = sum of t − exposed
+// Where a step waits after backward for other collectives first, latencies of buckets pass beside those too.
+// What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time), except by NCCL.
 // Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed.
 // Groups wait for each other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.

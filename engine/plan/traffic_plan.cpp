@@ -110,12 +110,16 @@ void TrafficCounter::steps(const std::string& phase, const StepCount& done, cons
 }
 
 void TrafficCounter::steps_of_buckets(const std::string& phase, const StepCount& done,
-                                      std::vector<PlannedBucket> buckets, const RingMembers& members) {
+                                      std::vector<PlannedBucket> buckets, const RingMembers& members,
+                                      std::vector<PlannedCollective> after_backward) {
   if (done.steps == 0) return;
   set_phase(phase);
-  PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks), std::move(buckets)};
+  std::erase_if(after_backward, [](const PlannedCollective& empty) { return empty.bytes == 0; });
+  PlannedSteps planned{ranks_.ledger.phase(), done.steps, ranks_.ledger.layout_of(members.ranks), std::move(buckets),
+                       std::move(after_backward)};
   for (const PlannedBucket& bucket : planned.buckets)
     count(Collective::all_reduce, members.label, members.ranks, bucket.bytes, done.steps);
+  for (const auto& [what, bytes] : planned.after_backward) over(members, what, bytes, done.steps);
   count_extras(run_.every_step, members, done.steps);
   count_extras(run_.every_micro_batch, members,
                run_.micro_batches * (done.steps - done.last_of_epoch) + run_.last_micro_batches * done.last_of_epoch);

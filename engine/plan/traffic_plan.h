@@ -20,7 +20,12 @@ namespace ab {
 /// A bucket that leaves during backward, once its last gradient is there.
 struct PlannedBucket {
   std::int64_t bytes = 0;      ///< payload
-  std::int64_t gradients = 1;  ///< tensors
+  std::int64_t gradients = 1;  ///< how many tensors fill it
+};
+
+struct PlannedCollective {
+  Collective what = Collective::all_reduce;
+  std::int64_t bytes = 0;  ///< payload
 };
 
 /// The steps of a class of ranks that exchange the same gradients over the same group.
@@ -29,6 +34,8 @@ struct PlannedSteps {
   std::int64_t steps = 0;
   Layout group{};
   std::vector<PlannedBucket> buckets{};  ///< in the order in which they leave
+  /// Over the same group, after backward: a step waits for these one by one, and only then for its buckets.
+  std::vector<PlannedCollective> after_backward{};
 };
 
 /// All-reduces that travel while later steps are computed.
@@ -96,9 +103,9 @@ class TrafficCounter {
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
              const RingMembers& members);
-  /// The same with the buckets themselves.
+  /// The same with the buckets themselves, and what such steps wait for before them; an empty one does not take place.
   void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<PlannedBucket> buckets,
-                        const RingMembers& members);
+                        const RingMembers& members, std::vector<PlannedCollective> after_backward = {});
   /// What every validation of the run exchanges, whatever the method.
   void evaluations();
 
