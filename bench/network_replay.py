@@ -24,7 +24,7 @@ ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "ab": ["ab"], "local_n
         "ab_local_nodes": ["ab_local_nodes"], "acpsgd": ["acpsgd_r32", "acpsgd_r16"], "artopk_5": ["artopk_5"],
         "hitopk_5": ["hitopk_5"]}
 CELLS = {
-    "resnet20_dense": [(0.1, "50us"), (1, "4ms")],
+    "resnet20_dense": [(0.1, "50us"), (0.1, "4ms"), (1, "4ms")],
     "vgg16_cifar_dense": [(0.3, "50us"), (1, "50us")],
 }
 STEPS = 25  # so that local averaging, every 4 steps, is seen as often as it happens: a run's last step is not timed
