@@ -471,6 +471,18 @@ TEST(TimePlan, LatenciesPassBesideWhatIsWaitedForFirst) {
   EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4 + 6, 1e-12);
 }
 
+TEST(TimePlan, GroupsThatExchangeAtOnceShareACard) {
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
+  TrainConfig config = resolve_config_text({{"method", "hitopk"}}, "[hitopk]\nwarmup_steps = 0\n", "");
+  config.ranks_per_node = 2;
+  const PlannedRun run{.world_size = 4, .ranks_per_node = 2, .total_steps = 10, .steps_per_epoch = 10};
+  const TrafficPlan plan = find_method("hitopk").plan(config, *model, run).traffic;
+  const LedgerEntry of_a_rank = plan.classes[0].ledger.total_of_phase("compressed");
+  const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
+  EXPECT_NEAR(plan_time(plan, links, 0).at("compressed").communication, 2 * of_a_rank.inter_node_sent_bytes / 1e3, 1e-9)
+      << "ranks 0 and 1 send through one card";
+}
+
 TEST(TimePlan, APlanKnowsHowManyGradientsFillItsBuckets) {
   const PlannedRun small{.gradients = {.bucket_bytes = 400}};
   const std::vector<PlannedBucket> buckets = planned_buckets({70, 30, 1, 90, 5}, small);  // backward: 5, 90, 1 | 30, 70

@@ -66,7 +66,9 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const std::int64_t padded = run.wire_bytes(n * slice), gathered = m * kSparseEntryBytes * sent;
   CompressedSteps compressed{.buckets = {{}}};
   compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
-    const RingMembers node = every(1, n, HiTopkStrategy::kNode), across = every(n, m, HiTopkStrategy::kAcross);
+    const RingMembers node = every(1, n, HiTopkStrategy::kNode);
+    RingMembers across = every(n, m, HiTopkStrategy::kAcross);
+    across.at_once = n;
     counter.over(node, Collective::reduce_scatter, padded, times);
     counter.over(across, Collective::all_gather, gathered, times);
     counter.over(node, Collective::all_gather, padded, times);

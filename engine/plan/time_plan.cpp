@@ -45,8 +45,12 @@ double hidden_seconds(const PlannedFlights& flights, const Ledger& ledger, const
 
 std::map<std::string, PhaseTime> time_of_class(const RankClass& ranks, const LinkModel& links, double batch_seconds) {
   std::map<std::string, PhaseTime> times;
-  for (const auto& [key, entry] : ranks.ledger.entries())
-    times[key.phase].communication += links.seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
+  for (const auto& [key, entry] : ranks.ledger.entries()) {
+    LinkModel shared = links;
+    if (const auto at = ranks.at_once.find(key.group); at != ranks.at_once.end())
+      shared.inter_node.bandwidth /= at->second;
+    times[key.phase].communication += shared.seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
+  }
   for (const PlannedSteps& steps : ranks.steps)
     times[steps.phase].hidden += hidden_seconds(steps, ranks.ledger, links, batch_seconds);
   for (const PlannedFlights& flights : ranks.flights)

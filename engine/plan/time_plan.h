@@ -13,6 +13,7 @@
 //   exposed   = max over i of arrived_i − 2/3 · c      hidden = sum of t − exposed
 // Where a step waits after backward for other collectives first, latencies of buckets pass beside those too.
 // What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time), except by NCCL.
+// Where a method has several like groups exchange at once through the cards of the same nodes, each has its part of a card.
 // Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed.
 // Groups wait for each other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.

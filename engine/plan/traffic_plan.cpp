@@ -83,6 +83,7 @@ void TrafficCounter::all_reduce_by(AllReduce algorithm, std::int64_t bytes, std:
 }
 
 void TrafficCounter::over(const RingMembers& members, Collective what, std::int64_t bytes, std::int64_t times) {
+  if (members.at_once > 1) ranks_.at_once[members.label] = members.at_once;
   if (bytes > 0 && times > 0) count(what, members.label, members.ranks, bytes, times);
 }
 

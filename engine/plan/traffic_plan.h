@@ -55,6 +55,7 @@ struct RankClass {
   Ledger ledger;       ///< what each of them counts
   std::vector<PlannedSteps> steps{};
   std::vector<PlannedFlights> flights{};
+  std::map<std::string, int> at_once{};  ///< RingMembers::at_once, by label; 1 where there is none
 };
 
 struct TrafficPlan {
@@ -72,6 +73,7 @@ TrafficPlan plan_for_nodes(const PlannedRun& run, const NodeLayout& layout);
 struct RingMembers {
   std::vector<int> ranks;
   const char* label = "world";
+  int at_once = 1;  ///< so many such groups send through the cards of the same nodes at the same time
 };
 
 /// The buckets that gradients of these sizes (elements, in forward order) fill.
