@@ -69,22 +69,14 @@ class WithFactors {
   std::vector<Weight*> factored_;
 };
 
-template <class T> void append(std::vector<T>& all, const std::vector<T>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 /// `plan`, and then `next`.
 void go_on_with(const MethodPlan& next, MethodPlan& plan) {
   AB_CHECK(
       plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1,
       "--method ab: ranks that do not fill all nodes alike cannot be planned; give a --local.node-size that divides the "
       "number of ranks");
-  RankClass& ranks = plan.traffic.classes[0];
-  const RankClass& then = next.traffic.classes[0];
-  ranks.ledger.merge(then.ledger);
-  append(ranks.steps, then.steps);
-  append(ranks.flights, then.flights);
-  append(plan.memory, next.memory);
+  plan.traffic.classes[0].go_on_with(next.traffic.classes[0]);
+  plan.memory.insert(plan.memory.end(), next.memory.begin(), next.memory.end());
   plan.traffic.counted += next.traffic.counted;
 }
 

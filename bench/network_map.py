@@ -34,7 +34,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "4ms") for gbps in (0.03, 0.1, 0.3, 1, 10)]
-BUCKETS = (0.125, 0.25, 0.5, 1, 2, 4, 8)  # MiB
+BUCKETS = (0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8)  # MiB
 POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|diloco_half_lr|daso)$")  # compute nothing beside training
@@ -131,7 +131,8 @@ def seconds(program, row, network, flags):
 
 def best_exchange(program, row, network):
     """The seconds of a run and the flags, with the all-reduce and the size of buckets that suit it best."""
-    tried = [["--allreduce", "auto", "--bucket-mb", str(mib)] for mib in BUCKETS]
+    sizes = ["--bucket-mb", "--acpsgd.bucket-mb"] if "acpsgd" in row.flags else ["--bucket-mb"]
+    tried = [["--allreduce", "auto", *(text for size in sizes for text in (size, str(mib)))] for mib in BUCKETS]
     return min((seconds(program, row, network, flags), flags) for flags in tried)
 
 

@@ -466,21 +466,25 @@ TEST(TimePlan, LatenciesPassBesideWhatIsWaitedForFirst) {
   steps.after_backward = {{.bytes = 2000}, {.bytes = 500}, {.bytes = 0}};
   EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 12 + 10.5, 1e-12) << "sent behind the buckets, which are there before";
   steps.after_backward = {{.what = Collective::all_gather, .bytes = 2000}};
-  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "there after 6 ms: the last bucket is there after 10";
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "it takes 6 ms, and the last bucket is there after 13";
   steps.wiring.all_reduce = AllReduce::library;
   EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4 + 6, 1e-12);
 }
 
 TEST(TimePlan, GroupsThatExchangeAtOnceShareACard) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  TrainConfig config = resolve_config_text({{"method", "hitopk"}}, "[hitopk]\nwarmup_steps = 0\n", "");
-  config.ranks_per_node = 2;
   const PlannedRun run{.world_size = 4, .ranks_per_node = 2, .total_steps = 10, .steps_per_epoch = 10};
-  const TrafficPlan plan = find_method("hitopk").plan(config, *model, run).traffic;
-  const LedgerEntry of_a_rank = plan.classes[0].ledger.total_of_phase("compressed");
   const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
-  EXPECT_NEAR(plan_time(plan, links, 0).at("compressed").communication, 2 * of_a_rank.inter_node_sent_bytes / 1e3, 1e-9)
-      << "ranks 0 and 1 send through one card";
+  const std::string ab = "cut_at = [0.4]\nrank_policy = \"ratio\"\nratio = 0.25\nlow_rank_method = \"hitopk\"\n";
+  for (const auto& [method, phase] : {std::pair{"hitopk", "compressed"}, {"ab", "low-rank"}}) {
+    TrainConfig config = resolve_config_text({{"method", method}}, "[hitopk]\nwarmup_steps = 0\n[ab]\n" + ab, "");
+    config.ranks_per_node = 2;
+    const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
+    const double of_a_rank = plan.classes[0].ledger.total_of_phase(phase).inter_node_sent_bytes;
+    EXPECT_GT(of_a_rank, 0) << method;
+    EXPECT_NEAR(plan_time(plan, links, 0).at(phase).communication, 2 * of_a_rank / 1e3, 1e-9)
+        << method << ": ranks 0 and 1 send through one card";
+  }
 }
 
 TEST(TimePlan, APlanKnowsHowManyGradientsFillItsBuckets) {

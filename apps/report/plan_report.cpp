@@ -139,9 +139,8 @@ std::string notes(const RunPlan& plan) {
       "{} for a node, {} for a rank inside it (--network).\n",
       name_of(plan.all_reduce), link(plan.links.inter_node), link(plan.links.intra_node));
   if (plan.step_seconds > 0)
-    text += fmt::format(
-        "exposed: what of it delays the run: buckets leave during backward, 2/3 of a step's {}, once they are full.\n",
-        duration(plan.step_seconds));
+    text +=
+        "exposed: what of it delays the run: buckets leave during backward, 2/3 of what a batch computes, once full.\n";
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
          "memory: kept: by the method, such as the rest of a cut or residuals; average: --ema-decay; activations: of a\n"

@@ -19,7 +19,7 @@ double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const Lin
   const double backward = kBackwardShare * batch_seconds;
   double gradients = 0, full = 0;
   for (const PlannedBucket& bucket : steps.buckets) gradients += static_cast<double>(bucket.gradients);
-  double sent = 0, arrived = backward, all = 0;
+  double sent = 0, arrived = 0, all = 0;
   for (const PlannedBucket& bucket : steps.buckets) {
     const PlannedCollective exchange{.bytes = bucket.bytes};
     const double alone = seconds(links, exchange), sending = in_turn ? alone : seconds(no_latencies, exchange);
@@ -29,8 +29,7 @@ double hidden_seconds(const PlannedSteps& steps, const Ledger& ledger, const Lin
     all += alone;
   }
   double meanwhile = 0;
-  if (!in_turn)
-    for (const PlannedCollective& exchange : steps.after_backward) meanwhile += seconds(links, exchange);
+  for (const PlannedCollective& exchange : steps.after_backward) meanwhile += seconds(links, exchange);
   const double exposed = std::max({0.0, sent - backward, arrived - backward - meanwhile});
   return static_cast<double>(steps.steps) * (all - exposed);
 }

@@ -10,10 +10,11 @@
 //   full_i    = 2/3 · c · (gradients of buckets 1 … i) / (all)
 //   sent_i    = max(full_i, sent_(i−1)) + b_i
 //   arrived_i = sent_i + t_i − b_i
-//   exposed   = max over i of arrived_i − 2/3 · c      hidden = sum of t − exposed
-// Where a step waits after backward for other collectives first, latencies of buckets pass beside those too.
+//   exposed   = max(sent_last, max over i of arrived_i − w) − 2/3 · c      hidden = sum of t − exposed
+// w is what a step waits for after backward and before its buckets: latencies of these pass beside it too, but by NCCL.
 // What a method waits for only s steps of k micro-batches later hides min(s · k · c, its time), except by NCCL.
-// Where a method has several like groups exchange at once through the cards of the same nodes, each has its part of a card.
+// HiTopKComm's groups, which exchange at once through the cards of the same nodes, have each a part of a card; other groups
+// that share one are not told apart.
 // Everything else (splits, synchronisations, validations, extra collectives that are waited for at once) is exposed.
 // Groups wait for each other at the next synchronisation, so the slowest class of ranks counts in every phase. Computing is the
 // same in all phases: what thin factors save in a step, and what a decomposition costs, is left out.

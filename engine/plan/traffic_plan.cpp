@@ -24,6 +24,13 @@ std::vector<PlannedBucket> planned_buckets(const std::vector<std::int64_t>& elem
   return buckets;
 }
 
+void RankClass::go_on_with(const RankClass& then) {
+  ledger.merge(then.ledger);
+  steps.insert(steps.end(), then.steps.begin(), then.steps.end());
+  flights.insert(flights.end(), then.flights.begin(), then.flights.end());
+  at_once.insert(then.at_once.begin(), then.at_once.end());
+}
+
 TrafficPlan plan_for_equal_ranks(const PlannedRun& run) {
   TrafficPlan plan;
   const Ledger empty(consecutive_nodes(run.world_size, run.ranks_per_node), run.wiring);

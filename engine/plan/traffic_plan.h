@@ -56,6 +56,9 @@ struct RankClass {
   std::vector<PlannedSteps> steps{};
   std::vector<PlannedFlights> flights{};
   std::map<std::string, int> at_once{};  ///< RingMembers::at_once, by label; 1 where there is none
+
+  /// These ranks do what `then` says, afterwards.
+  void go_on_with(const RankClass& then);
 };
 
 struct TrafficPlan {
@@ -73,7 +76,9 @@ TrafficPlan plan_for_nodes(const PlannedRun& run, const NodeLayout& layout);
 struct RingMembers {
   std::vector<int> ranks;
   const char* label = "world";
-  int at_once = 1;  ///< so many such groups send through the cards of the same nodes at the same time
+  /// So many such groups send through the cards of the same nodes at the same time; not for gradients in buckets, nor
+  /// for what is waited for later.
+  int at_once = 1;
 };
 
 /// The buckets that gradients of these sizes (elements, in forward order) fill.
@@ -105,7 +110,8 @@ class TrafficCounter {
   /// Steps whose `gradients` (elements of each tensor, in forward order) are averaged over `members`.
   void steps(const std::string& phase, const StepCount& done, const std::vector<std::int64_t>& gradients,
              const RingMembers& members);
-  /// The same with the buckets themselves, and what such steps wait for before them; an empty one does not take place.
+  /// The same with the buckets themselves, and what such steps wait for before them: of that, an empty collective does
+  /// not take place.
   void steps_of_buckets(const std::string& phase, const StepCount& done, std::vector<PlannedBucket> buckets,
                         const RingMembers& members, std::vector<PlannedCollective> after_backward = {});
   /// What every validation of the run exchanges, whatever the method.
