@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 
+import build_folder
 import network_map
 
 STEPS, OF_DENSE, STARTING = 60, 20, 3
@@ -83,7 +84,7 @@ def measured(row):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data-dir", required=True)
-    options.add_argument("--build", default="build")
+    build_folder.add_option(options, "apps/abtrain")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--only", default=".", help="rows whose 'NAME CONFIG' this matches")
     given = options.parse_args()

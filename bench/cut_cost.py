@@ -13,7 +13,10 @@ import json
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
+
+import build_folder
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, OBSERVED = 150, 20
@@ -23,7 +26,9 @@ def seconds_of_steps(program, config, data, threads, flags, folder):
     command = [program, "train", "--config", HERE.parent / "apps/configs" / f"{config}.toml", "--data-dir", data, "--ranks", "1",
                "--threads", str(threads), "--ranks-per-node", "0", "--steps", str(STEPS), "--log-every", "1", "--val-samples",
                "100", "--eval-every", "0", "--out", folder, *flags]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"cut_cost.py: {done.stderr.strip()}")
     lines = [json.loads(line) for line in open(pathlib.Path(folder, "metrics.jsonl"))]
     batch = 32
     steps = [(line["phase"], batch / line["images_per_second"]) for line in lines if line["kind"] == "step"]
@@ -33,7 +38,7 @@ def seconds_of_steps(program, config, data, threads, flags, folder):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data-dir", required=True)
-    options.add_argument("--build", default="build")
+    build_folder.add_option(options, "apps/abtrain")
     options.add_argument("--config", default="vgg16_cifar_dense")
     options.add_argument("--ratio", type=float, default=0.25)
     options.add_argument("--rounds", type=int, default=5)

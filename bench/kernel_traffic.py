@@ -18,6 +18,8 @@ import re
 import subprocess
 import sys
 
+import build_folder
+
 MODELS = {"resnet50": "ResNet-50", "vgg16_bn": "VGG16-BN", "vit_b_16": "ViT-B/16"}
 GROUPS = [  # the first that fits
     ("optimizer", "Update"),
@@ -57,7 +59,7 @@ def scaled(build, model, images):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", default="build-emulated", help="folder of the build (default: build-emulated)")
+    build_folder.add_option(options, "bench/train_bench", default="build-emulated")
     options.add_argument("--images", type=int, default=256, help="of a step (default: 256)")
     options.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)} (default: all)")
     options.add_argument("--by-kernel", action="store_true", help="a line for every kernel in place of the table")

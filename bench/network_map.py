@@ -31,6 +31,8 @@ import subprocess
 import sys
 import tempfile
 
+import build_folder
+
 HERE = pathlib.Path(__file__).resolve().parent
 NODES, RANKS, BATCH = 2, 4, 32
 NETWORKS = [(gbps, latency) for latency in ("50us", "4ms") for gbps in (0.03, 0.1, 0.3, 1, 10)]
@@ -181,7 +183,7 @@ def markdown(cells):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    build_folder.add_option(options, "apps/abtrain")
     options.add_argument("--json", help="also write all times, in seconds")
     options.add_argument("--network", action="append", type=network_of, metavar="GBITS,LATENCY",
                          help="between nodes, in place of those of the table: 25,5us; may be given again")

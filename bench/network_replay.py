@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 
+import build_folder
 import network_map
 import published
 
@@ -88,7 +89,7 @@ def artopk(build):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    build_folder.add_option(options, "apps/abtrain", "bench/replay_bench")
     options.add_argument("--only", default=".", help="of the map: configurations, networks and rows that match")
     options.add_argument("--artopk", action="store_true")
     given = options.parse_args()

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import build_folder
+
 PROGRAM = "build/apps/abtrain"
 ONCE = ["setup", "split", "evaluation"]
 
@@ -135,7 +137,7 @@ def acpsgd():
 def main():
     global PROGRAM
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--build", default="build", help="folder of the build (default: build)")
+    build_folder.add_option(options, "apps/abtrain")
     PROGRAM = f"{options.parse_args().build}/apps/abtrain"
     print("| figure | published | planned here | |\n|---|---|---|---|")
     for figures in artopk, scalecom, daso, qsr, acpsgd:

@@ -26,9 +26,10 @@ done
 [ -n "$data" ] || { echo "rivals.sh: give --data-dir, the folder of the CIFAR-10 binaries" >&2; exit 2; }
 
 # A program of its own, so that a build meanwhile changes no run.
-mkdir -p "$runs"
 program=$runs/abtrain
 if [ ! -x "$program" ]; then
+  [ -x "$build/apps/abtrain" ] || { echo "rivals.sh: no $build/apps/abtrain: build it first, or give --build, the folder of a build" >&2; exit 2; }
+  mkdir -p "$runs"
   git rev-parse --short HEAD >"$program.commit"
   cp "$build/apps/abtrain" "$program"
 fi
