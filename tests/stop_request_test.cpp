@@ -40,7 +40,7 @@ class StopSignalTest : public ::testing::Test {
 };
 
 TEST_F(StopSignalTest, EachOfThemIsHeard) {
-  for (const int signal : {SIGTERM, SIGUSR1})
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT})
     EXPECT_EXIT(
         {
           listen_for_stop_signals();
@@ -65,6 +65,53 @@ TEST_F(StopSignalTest, CopiesAreOneRequestAndALaterOneEndsTheProcess) {
       ::testing::KilledBySignal(SIGTERM), "alive");
 }
 
+TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
+  EXPECT_EXIT(
+      {
+        listen_for_stop_signals();
+        for (int i = 0; i < 3; ++i) signal_this_process(SIGINT);  // one press, and what launchers pass on
+        std::this_thread::sleep_for(700ms);
+        std::fputs("alive", stderr);
+        signal_this_process(SIGINT);
+        std::this_thread::sleep_for(5s);
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGINT), "alive");
+}
+
+TEST_F(StopSignalTest, CtrlCThatIsIgnoredStaysSo) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGINT, SIG_IGN);
+        listen_for_stop_signals();
+        signal_this_process(SIGINT);
+        std::this_thread::sleep_for(200ms);
+        const bool ignored = !stop_requested();
+        signal_this_process(SIGTERM);
+        std::_Exit(ignored && wait_for_request() ? 75 : 1);
+      },
+      ::testing::ExitedWithCode(75), "");
+}
+
+TEST_F(StopSignalTest, ARunThatCtrlCStoppedEndsAsByCtrlC) {
+  EXPECT_EXIT(
+      {
+        listen_for_stop_signals();
+        signal_this_process(SIGINT);
+        if (wait_for_request()) end_if_interrupted();
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(
+      {
+        listen_for_stop_signals();
+        signal_this_process(SIGTERM);
+        if (wait_for_request()) end_if_interrupted();
+        std::_Exit(75);
+      },
+      ::testing::ExitedWithCode(75), "");
+}
+
 /// Sends SIGUSR1 all the time while this thread computes; whether every result was the right one.
 bool compute_under_signals() {
   const Tensor x = random_matrix(2, 3072, 1), w = random_matrix(512, 3072, 2);
@@ -84,7 +131,8 @@ bool compute_under_signals() {
 bool are_blocked_here() {
   sigset_t blocked;
   pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
-  return sigismember(&blocked, SIGUSR1) == 1 && sigismember(&blocked, SIGTERM) == 1;
+  return sigismember(&blocked, SIGUSR1) == 1 && sigismember(&blocked, SIGTERM) == 1 &&
+         sigismember(&blocked, SIGINT) == 1;
 }
 
 // engine/backend/cpu/gemm.h says what a handler would do there.

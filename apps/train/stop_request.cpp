@@ -2,31 +2,56 @@
 #include "apps/train/stop_request.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <thread>
 
+#include "engine/core/say.h"
+
 namespace ab {
 namespace {
 
-constexpr std::chrono::seconds kImpatience{5};
+constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGINT};
+constexpr std::chrono::milliseconds kImpatience{5000}, kImpatienceAtTheKeyboard{500};
 constexpr std::int64_t kSave = 1, kStop = 2;  // what a flag says; the largest of all ranks counts
 
-std::atomic<bool> stop_flag{false};  // of the process, as signals are
+std::atomic<bool> stop_flag{false}, interrupt_flag{false};  // of the process, as signals are
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+[[noreturn]] void end_by(int signal) {
+  sigset_t alone;
+  sigemptyset(&alone);
+  sigaddset(&alone, signal);
+  std::signal(signal, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &alone, nullptr);
+  std::raise(signal);
+  std::_Exit(128 + signal);
+}
 
 void wait_for_signals(sigset_t signals) {
   using Clock = std::chrono::steady_clock;
   int signal = 0;
   if (sigwait(&signals, &signal) != 0) return;
+  interrupt_flag = signal == SIGINT;
   request_stop();
   const auto first = Clock::now();
-  while (sigwait(&signals, &signal) == 0 && Clock::now() - first <= kImpatience) continue;
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  std::raise(signal);
+  if (signal == SIGINT && ::isatty(STDERR_FILENO) == 1)
+    say(stderr, "\nstopping at one of the next steps, with a checkpoint; press Ctrl-C again to end at once\n");
+  while (sigwait(&signals, &signal) == 0 &&
+         Clock::now() - first <= (signal == SIGINT ? kImpatienceAtTheKeyboard : kImpatience))
+    continue;
+  end_by(signal);
 }
 
 }  // namespace
@@ -36,9 +61,14 @@ void listen_for_stop_signals() {
   if (listening.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : kSignals)
+    if (!is_ignored(signal)) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread(wait_for_signals, signals).detach();  // ends with the process
+}
+
+void end_if_interrupted() {
+  if (interrupt_flag) end_by(SIGINT);
 }
 
 void request_stop() { stop_flag = true; }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Stopping at a step that all ranks agree on. Batch systems announce the end of a job by a signal (Slurm: SIGTERM,
-// or SIGUSR1 by --signal), which may reach one rank only and at any moment. A thread that does nothing else waits for
-// it and raises a flag; in every step the ranks start to exchange their flags, and a few steps later they all read the
-// same answer.
+// or SIGUSR1 by --signal), which may reach one rank only and at any moment; a person presses Ctrl-C. A thread that does
+// nothing else waits for it and raises a flag; in every step the ranks start to exchange their flags, and a few steps
+// later they all read the same answer.
 
 #include <deque>
 #include <functional>
@@ -18,11 +18,14 @@ namespace ab {
 /// The exit code of a run that saved a checkpoint because it was told to stop, and can be resumed.
 inline constexpr int kStoppedExitCode = 75;
 
-/// From here on SIGTERM and SIGUSR1 call request_stop(). A signal that comes more than five seconds after the first
-/// ends the process at once; sooner ones are copies of it, which launchers are known to deliver.
-/// First called before other threads start: both signals are blocked in this thread and in those that it starts.
+/// From here on SIGTERM, SIGUSR1 and SIGINT (Ctrl-C; unless it is ignored, as in the background of a script) call
+/// request_stop(). A signal that comes more than five seconds after the first, or SIGINT half a second after it, ends
+/// the process at once; sooner ones are copies of it, which launchers are known to deliver.
+/// First called before other threads start: the signals are blocked in this thread and in those that it starts.
 /// A handler must not run in a thread that computes (engine/backend/cpu/gemm.h).
 void listen_for_stop_signals();
+/// Ends the process as SIGINT does if that was what asked it to stop: a shell's loop around it ends as well then.
+void end_if_interrupted();
 
 /// The flag of this process, shared by its ranks.
 void request_stop();
