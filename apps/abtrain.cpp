@@ -271,7 +271,7 @@ int dispatch(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(
       "Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication "
-      "or device, 75 stopped as told, resume with train --resume.");
+      "or device, 75 stopped as told, resume with train --resume (130 by Ctrl-C).");
   app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;

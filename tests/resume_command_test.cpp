@@ -30,7 +30,8 @@ class ResumeCommandTest : public testing::ProgramTest {
   /// Sends `signal` as soon as the first step is logged. (What sh starts in the background ignores SIGINT.)
   testing::Outcome run_and_signal(const std::string& arguments, const std::string& out, const char* signal) const {
     const std::string launcher = fmt::format(
-        "sh -c 'env --default-signal=INT \"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -{} $p; wait $p' sh",
+        "sh -c 'env --default-signal=INT \"$@\" & p=$!; while kill -0 $p && ! test -s {}/metrics.jsonl; do sleep 0.01; done; "
+        "kill -{} $p; wait $p' sh",
         path(out), signal);
     return run(arguments + " --out " + path(out), launcher);
   }

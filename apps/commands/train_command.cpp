@@ -118,9 +118,9 @@ int run_train(const TrainConfig& config) {
                             .share_gpu = config.share_gpu,
                             .wiring = run_wiring(config),
                             .deterministic = config.deterministic};
-  const int exit_code = transport == Transport::threads ? train_on_threads(config, options)
-                                                        : train_as_process(config, transport, options);
-  if (exit_code == kStoppedExitCode) end_if_interrupted();
+  if (transport != Transport::threads) return train_as_process(config, transport, options);
+  const int exit_code = train_on_threads(config, options);
+  end_if_interrupted();
   return exit_code;
 }
 

@@ -158,10 +158,9 @@ void declare_run(std::vector<Setting>& all) {
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl").may_change = true;
-  s.number(
-       "save_every", &T::save_every, 0, kMany,
-       "steps between checkpoints; 0: only when the run is told to stop (Ctrl-C, SIGTERM, SIGUSR1), and before the last "
-       "validation until the model is written")
+  s.number("save_every", &T::save_every, 0, kMany,
+           "steps between checkpoints; 0: only when the run is told to stop (Ctrl-C, SIGTERM, SIGUSR1), and before the "
+           "last validation until the model is written")
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -18,7 +17,6 @@
 namespace ab {
 namespace {
 
-constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGINT};
 constexpr std::chrono::milliseconds kImpatience{5000}, kImpatienceAtTheKeyboard{500};
 constexpr std::int64_t kSave = 1, kStop = 2;  // what a flag says; the largest of all ranks counts
 
@@ -43,11 +41,11 @@ void wait_for_signals(sigset_t signals) {
   using Clock = std::chrono::steady_clock;
   int signal = 0;
   if (sigwait(&signals, &signal) != 0) return;
+  const auto first = Clock::now();
   interrupt_flag = signal == SIGINT;
   request_stop();
-  const auto first = Clock::now();
   if (signal == SIGINT && ::isatty(STDERR_FILENO) == 1)
-    say(stderr, "\nstopping at one of the next steps, with a checkpoint; press Ctrl-C again to end at once\n");
+    say(stderr, "\nwill stop after a step, with a checkpoint; press Ctrl-C again to end at once\n");
   while (sigwait(&signals, &signal) == 0 &&
          Clock::now() - first <= (signal == SIGINT ? kImpatienceAtTheKeyboard : kImpatience))
     continue;
@@ -61,8 +59,8 @@ void listen_for_stop_signals() {
   if (listening.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : kSignals)
-    if (!is_ignored(signal)) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
+  if (!is_ignored(SIGINT)) sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread(wait_for_signals, signals).detach();  // ends with the process
 }
@@ -73,7 +71,7 @@ void end_if_interrupted() {
 
 void request_stop() { stop_flag = true; }
 bool stop_requested() { return stop_flag; }
-void clear_stop_request() { stop_flag = false; }
+void clear_stop_request() { stop_flag = interrupt_flag = false; }
 
 StopAgreement::StopAgreement(Comm& world) : control_(world.split(0, kLabel)) {}
 

@@ -19,12 +19,13 @@ namespace ab {
 inline constexpr int kStoppedExitCode = 75;
 
 /// From here on SIGTERM, SIGUSR1 and SIGINT (Ctrl-C; unless it is ignored, as in the background of a script) call
-/// request_stop(). A signal that comes more than five seconds after the first, or SIGINT half a second after it, ends
+/// request_stop(). A signal that comes more than five seconds after the first, or SIGINT more than half a second after it, ends
 /// the process at once; sooner ones are copies of it, which launchers are known to deliver.
 /// First called before other threads start: the signals are blocked in this thread and in those that it starts.
 /// A handler must not run in a thread that computes (engine/backend/cpu/gemm.h).
 void listen_for_stop_signals();
-/// Ends the process as SIGINT does if that was what asked it to stop: a shell's loop around it ends as well then.
+/// Ends the process as SIGINT does if that was what asked it to stop: a shell's loop around it ends as well then. Not
+/// for processes of a job: which of them the signal reached is chance, and MPI is finalized by a normal exit.
 void end_if_interrupted();
 
 /// The flag of this process, shared by its ranks.
