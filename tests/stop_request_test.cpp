@@ -77,7 +77,10 @@ TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
         signal_this_process(SIGINT);  // what a launcher passes on
         std::this_thread::sleep_for(20ms);
         std::fputs("alive", stderr);
-        for (int i = 0; i < 40; ++i) std::this_thread::sleep_for(100ms), signal_this_process(SIGINT);
+        for (int i = 0; i < 40; ++i) {
+          std::this_thread::sleep_for(100ms);
+          signal_this_process(SIGINT);
+        }
         std::_Exit(0);
       },
       ::testing::KilledBySignal(SIGINT), "alive");
@@ -86,7 +89,8 @@ TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
 TEST_F(StopSignalTest, CtrlCThatIsIgnoredStaysSoAndOtherSignalsDoNot) {
   EXPECT_EXIT(
       {
-        for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_IGN);
+        std::signal(SIGINT, SIG_IGN);
+        std::signal(SIGTERM, SIG_IGN);
         listen_for_stop_signals();
         signal_this_process(SIGINT);
         std::this_thread::sleep_for(200ms);
