@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws the figures of the README files: method.svg, accuracy.svg and spectrum.svg, from the tables beside this file
-and ../rivals.tsv.
+"""Draws the figures of the README files: method.svg, accuracy.svg, size.svg and spectrum.svg, from the tables beside
+this file, ../rivals.tsv and ../epochs20.tsv.
 
     bench/figures/draw.py            writes them beside this file
     bench/figures/draw.py FOLDER     writes them to FOLDER; the tests compare these with the ones in the repository
@@ -305,6 +305,55 @@ def accuracy():
     return svg
 
 
+# ---- Measured: accuracy against the size of the model ---------------------------------------------------------------
+
+
+# Beginnings of the names of rows of epochs20.tsv: those of a kind are joined, from dense training on.
+KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("ab", "AB-training", "a"), ("narrow", "dense, narrower", "muted")]
+
+
+def size():
+    """What runs of twenty epochs leave: each setting a point, the mean of its seeds."""
+    svg = Svg(960, 426, "Measured on CIFAR-10, twenty epochs: accuracy against the number of weights that are left, for dense data "
+              "parallel, PowerSGD, AB-training and narrower dense nets")
+    low, high = 85, 91
+    panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.5, 4.5), [0.5, 1, 2, 4]),
+              ("resnet20_dense", "ResNet-20", (0.09, 0.3), [0.1, 0.15, 0.2, 0.3])]
+    for i, (config, title, (least, most), ticks) in enumerate(panels):
+        x, y, width, height = 62 + 480 * i, 96, 390, 268
+        svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
+        place = axes(svg, x, y, width, height, (math.log(least), math.log(most)), (low, high), [], range(low, high + 1),
+                     "weights of the model that is left, million", "top-1, %")
+        for tick in ticks:
+            at, _ = place(math.log(tick), low)
+            svg.line(at, y + height, at, y + height + 5, "line")
+            svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
+        runs = {}
+        for row in table("../epochs20"):
+            if row["config"] == config:
+                runs.setdefault(row["row"], []).append(row)
+        mean = lambda name, column: sum(float(row[column]) for row in runs[name]) / len(runs[name])
+        means = {name: (mean(name, "parameters_final"), mean(name, "top1")) for name in runs}
+        at = {name: place(math.log(weights / 1e6), top1) for name, (weights, top1) in means.items()}
+        of_kind = lambda kind: sorted((name for name in runs if name.startswith(kind)), key=lambda name: -means[name][0])
+        labels = []
+        for kind, words, colour in reversed(KINDS):
+            names = of_kind(kind)
+            if kind in ("ab", "narrow"):
+                svg.path([at["dense"], *(at[name] for name in names)], colour, 1.2, stroke_dasharray="3 4")
+            for name in names:
+                svg.circle(*at[name], 5, colour)
+            labels += [(*at[name], words, colour) for name in names[-1:]]
+        for label_x, label_y, words, colour, anchor, _ in place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)):
+            svg.label(label_x, label_y, words, colour, anchor, 12)
+        narrow = of_kind("narrow")[-1]
+        ab = min(of_kind("ab"), key=lambda name: (-len(runs[name]), abs(means[name][0] - means[narrow][0])))
+        below = lambda name: f"{means['dense'][1] - means[name][1]:.1f}"
+        svg.text(x - 36, 50, f"at {means['dense'][0] / means[ab][0]:.1f} : 1 AB-training is {below(ab)} points below dense, "
+                 f"a narrower net {below(narrow)}", "muted", size=13)
+    return svg
+
+
 # ---- Measured: the spectrum of a trained weight ---------------------------------------------------------------------
 
 
@@ -342,7 +391,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("folder", nargs="?", type=pathlib.Path, default=HERE)
     folder = options.parse_args().folder
-    for figure in (method, accuracy, spectrum):
+    for figure in (method, accuracy, size, spectrum):
         (folder / f"{figure.__name__}.svg").write_text(str(figure()), encoding="utf-8")
 
 
