@@ -188,7 +188,7 @@ TEST_F(ReadmeTest, FiguresAreWhatTheirScriptDraws) {
         << file.path().filename() << ": run bench/figures/draw.py";
     ++figures;
   }
-  EXPECT_EQ(figures, 3);
+  EXPECT_EQ(figures, 4);
 }
 
 TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
