@@ -225,6 +225,29 @@ def axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, 
     return place
 
 
+def log_axes(svg, x, y, width, height, x_range, y_range, x_ticks, y_ticks, x_label, y_label):
+    """The same with x to a logarithmic scale."""
+    place = axes(svg, x, y, width, height, tuple(map(math.log, x_range)), y_range, [], y_ticks, x_label, y_label)
+    for tick in x_ticks:
+        at, _ = place(math.log(tick), y_range[0])
+        svg.line(at, y + height, at, y + height + 5, "line")
+        svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
+    return lambda u, v: place(math.log(u), v)
+
+
+def runs_of(rows, config):
+    """The runs of one network, as lists by the name of their row; one run is one seed."""
+    runs = {}
+    for row in rows:
+        if row["config"] == config:
+            runs.setdefault(row["row"], []).append(row)
+    return runs
+
+
+def mean(runs, value):
+    return sum(map(value, runs)) / len(runs)
+
+
 # Rows of rivals.tsv that have a name in the picture, which is that of the first that was trained, as in README.md's table; the
 # others are settings that were tried on the way.
 NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("ab", "AB, late cut", "a"),
@@ -267,27 +290,20 @@ def accuracy():
     for i, (config, title, (least, most), ticks, tops) in enumerate(panels):
         x, y, width, height = 62 + 480 * i, 96, 390, 332
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
-        place = axes(svg, x, y, width, height, (math.log(least), math.log(most)), tops, [],
-                     range(tops[0], tops[1] + 1, 2), "sent between nodes, per rank over the whole run, GB", "top-1, %")
-        for tick in ticks:
-            at, _ = place(math.log(tick), tops[0])
-            svg.line(at, y + height, at, y + height + 5, "line")
-            svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
-        runs = {}
-        for row in rows:
-            if row["config"] == config:
-                runs.setdefault(row["row"], []).append(row)
-        mean = lambda name, column: sum(float(row[column]) for row in runs[name]) / len(runs[name])
-        means = {name: (mean(name, "inter_node_bytes") / 1e9, mean(name, "top1")) for name in runs}
+        place = log_axes(svg, x, y, width, height, (least, most), tops, ticks, range(tops[0], tops[1] + 1, 2),
+                         "sent between nodes, per rank over the whole run, GB", "top-1, %")
+        runs = runs_of(rows, config)
+        means = {name: (mean(runs[name], lambda run: float(run["inter_node_bytes"])) / 1e9,
+                        mean(runs[name], lambda run: float(run["top1"]))) for name in runs}
         frontier = sorted(point for point in means.values()
                           if not any(other[0] <= point[0] and other[1] >= point[1] and other != point for other in means.values()))
         line = []
         for (gigabytes, top1), after in zip(frontier, [*frontier[1:], (most, 0)]):
-            line += [place(math.log(sent), max(top1, tops[0])) for sent in (gigabytes, after[0])]
+            line += [place(sent, max(top1, tops[0])) for sent in (gigabytes, after[0])]
         svg.path(line, "line", 1.5)
         first = [(next((name for name in names.split() if name in runs), None), *label) for names, *label in NAMED]
         named = {name: label for name, *label in first if name}
-        at = {name: place(math.log(gigabytes), max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
+        at = {name: place(gigabytes, max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
         words = lambda name: named[name][0] + (f", {means[name][1]:.1f}" if means[name][1] < tops[0] else "")
         labels = [(*at[name], words(name), named[name][1]) for name in named]
         placed = list(place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)))
@@ -299,7 +315,7 @@ def accuracy():
         for label_x, label_y, words, colour, anchor, _ in placed:
             svg.label(label_x, label_y, words, colour, anchor, 12)
         dense, ab = means["dense"], means["ab"]
-        smaller = sum(int(row["parameters_full"]) / int(row["parameters_final"]) for row in runs["ab"]) / len(runs["ab"])
+        smaller = mean(runs["ab"], lambda run: int(run["parameters_full"]) / int(run["parameters_final"]))
         svg.text(x - 36, 50, f"AB, late cut: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
                  f"{dense[1] - ab[1]:.1f} points lower", "muted", size=13)
     return svg
@@ -313,28 +329,22 @@ KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("ab", "AB-
 
 
 def size():
-    """What runs of twenty epochs leave: each setting a point, the mean of its seeds."""
-    svg = Svg(960, 426, "Measured on CIFAR-10, twenty epochs: accuracy against the number of weights that are left, for dense data "
-              "parallel, PowerSGD, AB-training and narrower dense nets")
-    low, high = 85, 91
+    """What runs of twenty epochs leave: each setting a point, the mean over its seeds of how far it ends from dense training."""
+    svg = Svg(960, 426, "Measured on CIFAR-10, twenty epochs: accuracy, less that of dense training with the same seed, against the "
+              "number of weights that are left, for PowerSGD, AB-training and narrower dense nets")
+    low, high = -4, 1
     panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.5, 4.5), [0.5, 1, 2, 4]),
               ("resnet20_dense", "ResNet-20", (0.09, 0.3), [0.1, 0.15, 0.2, 0.3])]
-    for i, (config, title, (least, most), ticks) in enumerate(panels):
+    for i, (config, title, weights, ticks) in enumerate(panels):
         x, y, width, height = 62 + 480 * i, 96, 390, 268
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
-        place = axes(svg, x, y, width, height, (math.log(least), math.log(most)), (low, high), [], range(low, high + 1),
-                     "weights of the model that is left, million", "top-1, %")
-        for tick in ticks:
-            at, _ = place(math.log(tick), low)
-            svg.line(at, y + height, at, y + height + 5, "line")
-            svg.text(at, y + height + 20, f"{tick:g}", "muted", "middle", 12)
-        runs = {}
-        for row in table("../epochs20"):
-            if row["config"] == config:
-                runs.setdefault(row["row"], []).append(row)
-        mean = lambda name, column: sum(float(row[column]) for row in runs[name]) / len(runs[name])
-        means = {name: (mean(name, "parameters_final"), mean(name, "top1")) for name in runs}
-        at = {name: place(math.log(weights / 1e6), top1) for name, (weights, top1) in means.items()}
+        place = log_axes(svg, x, y, width, height, weights, (low, high), ticks, range(low, high + 1),
+                         "weights of the model that is left, million", "top-1, points from dense training with the same seed")
+        runs = runs_of(table("../epochs20"), config)
+        dense = {run["seed"]: float(run["top1"]) for run in runs["dense"]}
+        means = {name: (mean(runs[name], lambda run: int(run["parameters_final"])) / 1e6,
+                        mean(runs[name], lambda run: float(run["top1"]) - dense[run["seed"]])) for name in runs}
+        at = {name: place(*means[name]) for name in means}
         of_kind = lambda kind: sorted((name for name in runs if name.startswith(kind)), key=lambda name: -means[name][0])
         labels = []
         for kind, words, colour in reversed(KINDS):
@@ -348,9 +358,8 @@ def size():
             svg.label(label_x, label_y, words, colour, anchor, 12)
         narrow = of_kind("narrow")[-1]
         ab = min(of_kind("ab"), key=lambda name: (-len(runs[name]), abs(means[name][0] - means[narrow][0])))
-        below = lambda name: f"{means['dense'][1] - means[name][1]:.1f}"
-        svg.text(x - 36, 50, f"at {means['dense'][0] / means[ab][0]:.1f} : 1 AB-training is {below(ab)} points below dense, "
-                 f"a narrower net {below(narrow)}", "muted", size=13)
+        svg.text(x - 36, 50, f"at {means['dense'][0] / means[ab][0]:.1f} : 1 AB-training is {-means[ab][1]:.1f} points below dense, "
+                 f"a narrower net {-means[narrow][1]:.1f}", "muted", size=13)
     return svg
 
 
