@@ -16,7 +16,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
   const int group = group_of(groups_, world.rank());
   group_ = world.split(group, "group");
   batch_norms_ = std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
-  keep_at_full_rank(options_.always_sync, model_);
+  prepare_weights(options_, model_);
   std::vector<Tensor> values = shared_values();
   for (Weight* w : eligible_weights(model_)) {
     w->set_execution(options.execution);
@@ -66,7 +66,7 @@ void AbStrategy::split(TrainState& state, bool cut) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     Weight& weight = *weights[i];
     FactorPair pair = apply_gauge(parts[i], options_.gauge, weight.trains_outer(mode));
-    const Tensor rest = options_.rest == Rest::keep ? rest_of(weight.dense().value.value(), parts[i]) : Tensor();
+    const Tensor rest = options_.rest == Rest::keep ? rest_of(weight.matrix(), parts[i]) : Tensor();
     weight.factorise(std::move(pair.outer), std::move(pair.inner), mode, rest);
     carry_moments_to_factors(weight, options_.moments, state.optimizer);
     splits_.push_back({&weight, options_.sync == SyncMode::tangent ? std::move(parts[i]) : LowRank{}});

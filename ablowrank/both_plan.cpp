@@ -17,8 +17,8 @@ bool is_factored(const Weight& weight, std::int64_t r) { return r < weight.n() &
 
 /// The largest rank whose factors are smaller than the weight.
 std::int64_t largest_rank(const Weight& weight) {
-  const std::int64_t both = weight.out() + weight.in();
-  return std::min(weight.n() - 1, (weight.out() * weight.in() + both - 1) / both - 1);
+  const std::int64_t both = weight.rows() + weight.columns();
+  return std::min(weight.n() - 1, (weight.rows() * weight.columns() + both - 1) / both - 1);
 }
 
 /// `at_most`: weights that stay dense are counted as if they were sent as large as factors can be.
@@ -33,11 +33,11 @@ void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun&
     const Weight& weight = *weights[i];
     worth += worth_elements(weight);
     if (observes(options))
-      counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.out()), 1);
+      counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.rows()), 1);
     const bool factored = is_factored(weight, sizes.cut.at_the_end[i]);
     if (factored || at_most || !options.rank_policy.needs_data()) ++ranks_agreed;
     if (!factored && !at_most) continue;
-    cut_outputs += weight.out();
+    cut_outputs += weight.outputs();
     of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut.at_the_end[i] : largest_rank(weight));
   }
   if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
@@ -55,7 +55,7 @@ class WithFactors {
       Weight& weight = *sizes.eligible[i];
       const std::int64_t r = sizes.cut.at_the_end[i];
       if (!is_factored(weight, r)) continue;
-      weight.factorise(Tensor({weight.out(), r}), Tensor({r, weight.in()}), Weight::Mode::train_both);
+      weight.factorise(Tensor({weight.rows(), r}), Tensor({r, weight.columns()}), Weight::Mode::train_both);
       factored_.push_back(&weight);
     }
   }
@@ -110,7 +110,7 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
   if (observes(options)) {
     MemoryRow row{"observed", plan.memory.back().use};
     for (const Weight* weight : eligible_weights(model))
-      row.use.kept += kFloatBytes * OutputMoments::elements(weight->out());
+      row.use.kept += kFloatBytes * OutputMoments::elements(weight->rows());
     plan.memory.push_back(row);
   }
   for (std::size_t k = 0; k < cuts; ++k) {

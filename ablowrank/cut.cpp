@@ -38,7 +38,7 @@ std::vector<double> held_shares(std::span<const double> values, std::int64_t n) 
 }
 
 std::vector<double> squared_singular_values(Weight& weight, SvdMethod method) {
-  std::vector<double> sigma = decompose(weight.dense().value.value(), nullptr, method).sigma.to_doubles();
+  std::vector<double> sigma = decompose(weight.matrix(), nullptr, method).sigma.to_doubles();
   for (double& s : sigma) s *= s;
   return sigma;
 }
@@ -68,7 +68,7 @@ std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
   std::vector<Worth> worth;
   at = all.data<double>();
   for (const Weight* weight : weights) {
-    double *increases = at + 1, *by_sigma = increases + weight->out(), *end = at + worth_elements(*weight);
+    double *increases = at + 1, *by_sigma = increases + weight->rows(), *end = at + worth_elements(*weight);
     worth.push_back({at[0], {increases, by_sigma}, {by_sigma, end}});
     at = end;
   }
@@ -80,7 +80,8 @@ std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights,
                                          const std::vector<Worth>& worth, const RankPolicy& policy) {
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
-    cut.push_back({weights[i]->out(), weights[i]->in(), worth[i].positions, worth[i].increases, earlier_ranks[i]});
+    cut.push_back(
+        {weights[i]->rows(), weights[i]->columns(), worth[i].positions, worth[i].increases, earlier_ranks[i]});
   const RankRounding rounding{policy.multiple};
   return policy.kind == RankPolicy::Kind::loss_share ? ranks_by_share(cut, policy.loss_share, rounding)
                                                      : ranks_by_budget(cut, policy.budget, rounding);
@@ -91,15 +92,15 @@ void share_bias_changes(std::vector<CutResult>& results, Comm& world) {
   std::vector<CutResult*> cut;
   std::int64_t total = 0;
   for (CutResult& result : results)
-    if (result.parts.sigma.defined()) cut.push_back(&result), total += result.weight->out();
+    if (result.parts.sigma.defined()) cut.push_back(&result), total += result.weight->outputs();
   if (total == 0) return;
   const Tensor all = Tensor::zeros({total}, DType::float32);
   std::int64_t begin = 0;
   for (CutResult* result : cut) {
-    const Tensor place = all.slice(begin, begin + result->weight->out());
+    const Tensor place = all.slice(begin, begin + result->weight->outputs());
     if (result->bias_change.defined()) place.copy_from(result->bias_change);
     result->bias_change = place;
-    begin += result->weight->out();
+    begin += result->weight->outputs();
   }
   world.all_reduce(all, ReduceOp::sum);
 }
@@ -109,7 +110,7 @@ void share_bias_changes(std::vector<CutResult>& results, Comm& world) {
 CutObservers::CutObservers(const std::vector<Weight*>& weights) : weights_(weights) {
   for (Weight* weight : weights_) {
     const Device device = (weight->factored() ? weight->outer() : weight->dense()).value.value().device();
-    moments_.push_back(std::make_unique<OutputMoments>(weight->out(), device));
+    moments_.push_back(std::make_unique<OutputMoments>(weight->rows(), device));
     weight->set_observer(moments_.back().get());
   }
 }
@@ -176,7 +177,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
   }
   const auto decompose_owned = [&](std::size_t k) {
     const std::size_t i = of_cut[k];
-    const Tensor w = weights[i]->dense().value.value();
+    const Tensor w = weights[i]->matrix();
     RankPolicy fixed{.kind = RankPolicy::Kind::fixed, .fixed = ranks[i]};
     if (ranks[i] == 0) fixed.fixed = decompose(w, &policy, options.svd).r();
     if (options.cut.directions == Directions::weight) return decompose(w, &fixed, options.svd);

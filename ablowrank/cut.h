@@ -41,7 +41,7 @@ class CutObservers {
 };
 
 /// Positions a sample, the increase without each direction, and shares of the sum of squared singular values.
-inline std::int64_t worth_elements(const Weight& weight) { return 1 + weight.out() + kWorthIntervals + 1; }
+inline std::int64_t worth_elements(const Weight& weight) { return 1 + weight.rows() + kWorthIntervals + 1; }
 
 /// Whether a cut with these options has to be told what directions are worth.
 inline bool observes(const AbOptions& options) {

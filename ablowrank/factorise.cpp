@@ -7,10 +7,9 @@
 
 namespace ab {
 
-LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod method) {
-  const Tensor w2 = weight.view({weight.dim(0), -1});
+LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method) {
   const bool transposed = w2.dim(0) < w2.dim(1);
-  const Svd svd = backend(weight.device()).svd(transposed ? transpose(w2) : w2, method);
+  const Svd svd = backend(w2.device()).svd(transposed ? transpose(w2) : w2, method);
   const std::int64_t r = policy ? policy->choose(svd.s.to_doubles()) : svd.s.numel();
 
   // Leading columns of U are leading rows of its transpose, which is what the transposed orientation stores.
@@ -39,9 +38,9 @@ FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer)
   return pair;
 }
 
-Tensor rest_of(const Tensor& weight, const LowRank& low_rank) {
+Tensor rest_of(const Tensor& w2, const LowRank& low_rank) {
   const FactorPair pair = apply_gauge(low_rank, Gauge::orthonormal, true);
-  const Tensor rest = weight.view({weight.dim(0), -1}).clone();
+  const Tensor rest = w2.clone();
   axpy(-1.0, product(pair.outer, pair.inner), rest);
   return rest;
 }

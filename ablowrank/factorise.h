@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// From a weight to its factors and back. A weight [O, ...] is seen as a matrix O × K; the decomposition works
-// on the tall orientation (layers/weight.h), and everything here is expressed in the stored form
+// From a weight to its factors and back. A weight is seen as a matrix W2, O × K, where O stands for its rows and K for its
+// columns (layers/weight.h); the decomposition works on the tall orientation, and everything here is expressed in the stored form
 //   W2 = outer · diag(sigma) · inner      outer: [O, r]   inner: [r, K]
 
 #include "ablowrank/options.h"
@@ -19,8 +19,8 @@ struct LowRank {
   std::int64_t r() const { return sigma.numel(); }
 };
 
-/// The decomposition of a dense weight [O, ...], cut to the rank that `policy` chooses (no cut: nullptr).
-LowRank decompose(const Tensor& weight, const RankPolicy* policy, SvdMethod method);
+/// The decomposition of W2 [O, K], cut to the rank that `policy` chooses (no cut: nullptr).
+LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method);
 
 /// The two tensors that a rank holds, of which it trains one.
 struct FactorPair {
@@ -32,7 +32,7 @@ struct FactorPair {
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer);
 
 /// What the cut left over: W2 − outer · diag(sigma) · inner   [O, K]
-Tensor rest_of(const Tensor& weight, const LowRank& low_rank);
+Tensor rest_of(const Tensor& w2, const LowRank& low_rank);
 
 /// op(a) · op(b), row-major matrices; of the factors outer [O, r] and inner [r, K]: W2.
 Tensor product(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);

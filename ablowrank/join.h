@@ -29,7 +29,8 @@ struct Trainers {
 struct JoinTerms {
   bool dense = false, outer = false, inner = false;
   std::int64_t elements(const Weight& weight, std::int64_t r) const {
-    return (dense ? weight.out() * weight.in() : 0) + (outer ? weight.out() * r : 0) + (inner ? r * weight.in() : 0);
+    return (dense ? weight.rows() * weight.columns() : 0) + (outer ? weight.rows() * r : 0) +
+           (inner ? r * weight.columns() : 0);
   }
 };
 JoinTerms join_terms(SyncMode mode, const Trainers& trainers, bool transposed);

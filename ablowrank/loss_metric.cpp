@@ -85,16 +85,18 @@ Tensor LossMetric::project(const Tensor& m, std::int64_t r) const {
   return product(to_outputs_.slice(0, r), product(to_directions_.slice(0, r), m), true, false);
 }
 
-Tensor LossMetric::projected(const Tensor& weight, std::int64_t r) const {
-  const Tensor w2 = in_float64(weight.view({weight.dim(0), -1}));
-  return cast(project(w2, r), DType::float32).to(weight.device());
+Tensor LossMetric::projected(const Tensor& w2, std::int64_t r) const {
+  return cast(project(in_float64(w2), r), DType::float32).to(w2.device());
 }
 
 Tensor LossMetric::bias_change(const Tensor& bias, std::int64_t r) const {
   const Tensor change = mean_.clone();
-  axpy(-1.0, in_float64(bias).view({-1, 1}), change);
+  const std::int64_t outputs = bias.numel(), of_each = change.numel() / outputs;
+  if (of_each == 1) axpy(-1.0, in_float64(bias).view({-1, 1}), change);
   axpy(-1.0, project(change.clone(), r), change);
-  return cast(change, DType::float32).view({-1});
+  const Tensor ones({of_each, 1}, DType::float64);
+  fill(ones, 1);
+  return cast(product(change.view({outputs, of_each}), ones), DType::float32).view({-1});
 }
 
 double positions_per_sample(const OutputMoments& moments) {

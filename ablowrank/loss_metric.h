@@ -31,9 +31,10 @@ class LossMetric {
 
   /// ½ λ_i, descending, [O]: by how much the loss of a sample rises without direction i.
   const std::vector<double>& increases() const { return increases_; }
-  /// P·W2 for the first r directions.   weight: [O, …] float32; the result [O, K] on its device
-  Tensor projected(const Tensor& weight, std::int64_t r) const;
-  /// (I − P)(ȳ − b): what a bias has to take over.   bias: [O] float32; the result [O] float32 on the host
+  /// P·W2 for the first r directions.   w2: [O, K] float32; the result on its device
+  Tensor projected(const Tensor& w2, std::int64_t r) const;
+  /// (I − P)(ȳ − b): what a bias has to take over. With fewer biases than y has elements they belong to sums of as many of
+  /// those each, and are not in y (spatial factors, layers/weight.h).   bias: [outputs] float32; the result too, on the host
   Tensor bias_change(const Tensor& bias, std::int64_t r) const;
 
  private:

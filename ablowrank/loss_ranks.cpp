@@ -10,7 +10,7 @@ namespace {
 
 /// r, or that of the weight as it is where factors of rank r would not be smaller.
 std::int64_t r_or_whole(const CutWeight& w, std::int64_t r) {
-  return r < w.whole() && r * (w.out + w.in) < w.out * w.in ? r : w.whole();
+  return r < w.whole() && r * (w.rows + w.columns) < w.rows * w.columns ? r : w.whole();
 }
 
 /// What each direction that the weight has is worth, as a share of what all of them are.
@@ -29,7 +29,7 @@ class RanksAtPrices {
                 double least_share)
       : weights_(weights), rounding_(rounding), least_(least), least_share_(least_share) {
     for (const CutWeight& w : weights) {
-      const double elements = static_cast<double>(w.out * w.in);
+      const double elements = static_cast<double>(w.rows * w.columns);
       elements_ += elements, operations_ += elements * w.positions;
       shares_.push_back(shares_of(w));
     }
@@ -58,7 +58,7 @@ class RanksAtPrices {
     return static_cast<double>(elements) * 0.5 * (1 / elements_ + w.positions / operations_);
   }
   double cost_of_rank(const CutWeight& w, std::int64_t r) const {
-    return cost_of_elements(w, std::min(r * (w.out + w.in), w.out * w.in));
+    return cost_of_elements(w, std::min(r * (w.rows + w.columns), w.rows * w.columns));
   }
   double lost_by_rank(std::size_t weight, std::int64_t r) const {
     const std::vector<double>& shares = shares_[weight];
@@ -68,7 +68,7 @@ class RanksAtPrices {
   std::int64_t best_rank(std::size_t weight, double mu) const {
     const CutWeight& w = weights_[weight];
     const std::vector<double>& shares = shares_[weight];
-    const double price = mu * cost_of_elements(w, w.out + w.in);
+    const double price = mu * cost_of_elements(w, w.rows + w.columns);
     const auto kept = std::find_if(shares.begin(), shares.end(), [&](double share) { return share < price; });
     const std::int64_t least = std::max(least_, static_cast<std::int64_t>(least_share_ * static_cast<double>(w.n())));
     const std::int64_t r = r_or_whole(w, rounding_.apply(std::max(kept - shares.begin(), least), w.n()));

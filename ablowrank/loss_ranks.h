@@ -10,14 +10,14 @@
 
 namespace ab {
 
-/// What is known of a weight O × K at a cut.
+/// What is known at a cut of a weight W2, O × K (layers/weight.h).
 struct CutWeight {
-  std::int64_t out = 0, in = 0;
+  std::int64_t rows = 0, columns = 0;
   double positions = 1;                 ///< how often it is applied to each sample
-  std::span<const double> increases{};  ///< of the loss, without direction i, descending; [out]
+  std::span<const double> increases{};  ///< of the loss, without direction i, descending; [rows]
   std::int64_t rank = 0;  ///< of the factors that it is the product of, after an earlier cut; 0: it is dense
 
-  std::int64_t n() const { return out < in ? out : in; }
+  std::int64_t n() const { return rows < columns ? rows : columns; }
   /// The r with which nothing is lost.
   std::int64_t whole() const { return rank > 0 ? rank : n(); }
 };

@@ -39,7 +39,7 @@ void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& opti
     for (Param* factor : {&weight.outer(), &weight.inner()}) {
       if (!factor->trainable()) continue;
       const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
-        return project(moment.view({weight.out(), weight.in()}), o, i, factor == &weight.outer())
+        return project(moment.view({weight.rows(), weight.columns()}), o, i, factor == &weight.outer())
             .view(factor->value.shape());
       };
       ParamState& state = optimizer.state(*factor);

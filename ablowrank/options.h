@@ -86,6 +86,7 @@ struct AbOptions {
   Rest rest = Rest::drop;
   MomentCarry moments = MomentCarry::project;
   FinalModel final_model = FinalModel::factors;
+  ConvFactors conv_factors = ConvFactors::channel;
   Execution execution = Execution::automatic;
   SvdMethod svd = SvdMethod::gram;
   int group_size = -1;                     ///< ranks per group; -1: two halves of the world

@@ -9,15 +9,15 @@ namespace {
 
 /// The three tensors of a decomposition as consecutive pieces of one flat buffer.
 LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight, std::int64_t r) {
-  const std::int64_t outer = weight.out() * r, inner = r * weight.in();
+  const std::int64_t outer = weight.rows() * r, inner = r * weight.columns();
   const auto piece = [&](std::int64_t begin, std::int64_t count) { return flat.slice(begin, begin + count); };
-  return {piece(offset, outer).view({weight.out(), r}), piece(offset + outer, r),
-          piece(offset + outer + r, inner).view({r, weight.in()})};
+  return {piece(offset, outer).view({weight.rows(), r}), piece(offset + outer, r),
+          piece(offset + outer + r, inner).view({r, weight.columns()})};
 }
 
 LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod method) {
   try {
-    return decompose(weight.dense().value.value(), policy, method);
+    return decompose(weight.matrix(), policy, method);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", weight.name(), error.what()));
   }
@@ -43,6 +43,11 @@ void keep_at_full_rank(const std::vector<std::string>& names, Layer& model) {
   }
 }
 
+void prepare_weights(const AbOptions& options, Layer& model) {
+  keep_at_full_rank(options.always_sync, model);
+  for (Weight* w : eligible_weights(model)) w->set_conv_factors(options.conv_factors);
+}
+
 std::vector<Weight*> eligible_weights(Layer& model) {
   std::vector<Weight*> weights;
   for (Weight* w : inventory_of(model).weights)
@@ -51,18 +56,18 @@ std::vector<Weight*> eligible_weights(Layer& model) {
 }
 
 std::int64_t decomposition_elements(const Weight& weight, std::int64_t r) {
-  return r * (weight.out() + weight.in() + 1);
+  return r * (weight.rows() + weight.columns() + 1);
 }
 
 bool factors_are_smaller(const Weight& weight, std::int64_t r) {
-  return r * (weight.out() + weight.in()) < weight.out() * weight.in();
+  return r * (weight.rows() + weight.columns()) < weight.rows() * weight.columns();
 }
 
 std::vector<int> assign_owners(const std::vector<Weight*>& weights, bool by_loss, int world_size) {
   std::vector<double> cost;
   for (const Weight* w : weights) {
-    const auto m = static_cast<double>(w->m()), n = static_cast<double>(w->n()), out = static_cast<double>(w->out());
-    cost.push_back(m * n * n + (by_loss ? 5 * out * out * out : 0));
+    const auto m = static_cast<double>(w->m()), n = static_cast<double>(w->n()), rows = static_cast<double>(w->rows());
+    cost.push_back(m * n * n + (by_loss ? 5 * rows * rows * rows : 0));
   }
   std::vector<std::size_t> by_cost(weights.size());
   std::iota(by_cost.begin(), by_cost.end(), 0);

@@ -24,9 +24,14 @@ def read_model(path: str) -> dict:
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         tensors[name] = np.frombuffer(data[begin:end], DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
+    spatial = json.loads(metadata.get("spatial", "[]"))
     for name, shape in json.loads(metadata.get("factored", "{}")).items():
+        rows = shape[0] * shape[2] if name in spatial else shape[0]
         w = tensors.pop(name + ".a") @ tensors.pop(name + ".b")  # the tall orientation: more rows than columns
-        w = w if len(w) == shape[0] else w.T
+        w = w if len(w) == rows else w.T
+        if name in spatial:  # rows and columns: output and row of the kernel, input and column of it
+            outputs, inputs, height, width = shape
+            w = w.reshape(outputs, height, inputs, width).transpose(0, 2, 1, 3)
         tensors[name] = w.reshape(shape) + tensors.pop(name + ".rest", np.float32(0))
     return tensors
 

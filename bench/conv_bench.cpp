@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
         const bool chosen = cpu::select_conv(s, direction) == algorithm;
         const std::string name =
             fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels, s.out_channels, s.height,
-                        s.kernel_h, s.stride, direction_name, name_of(algorithm), chosen ? "*" : "");
+                        s.kernel_h, s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
         benchmark::RegisterBenchmark(
             name.c_str(), [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
             ->Unit(benchmark::kMillisecond)

@@ -69,7 +69,7 @@ void measure(Layer& model, const Dataset& images, double rise, std::int64_t obse
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const std::vector<double>& increases = metrics[i].increases();
     const std::int64_t r = rank_for(increases, rise);
-    const Tensor w = weights[i]->dense().value.value(), kept = w.clone();
+    const Tensor w = weights[i]->matrix(), kept = w.clone();
     const Tensor bias = biases[i] ? biases[i]->value.value() : Tensor();
     const Tensor kept_bias = biases[i] ? bias.clone() : Tensor();
     w.copy_from(metrics[i].projected(kept, r));
@@ -79,7 +79,7 @@ void measure(Layer& model, const Dataset& images, double rise, std::int64_t obse
     if (biases[i]) bias.copy_from(kept_bias);
     const double expected = std::accumulate(increases.begin() + r, increases.end(), 0.0);
     std::printf("%-24s %10.0f %5lld %5lld %10.3g %10.4f %10.4f %8s\n", weights[i]->name().c_str(), positions[i],
-                static_cast<long long>(weights[i]->out()), static_cast<long long>(r),
+                static_cast<long long>(weights[i]->rows()), static_cast<long long>(r),
                 std::accumulate(increases.begin(), increases.end(), 0.0), expected, after - before,
                 expected > 0 ? fmt::format("{:.2f}", (after - before) / expected).c_str() : "-");
   }

@@ -76,14 +76,14 @@ class StepTimer {
     const RankPolicy policy{.kind = RankPolicy::Kind::ratio, .ratio = setting.ratio};
     for (const Param* p : optimizer_->params()) optimizer_->reset(*p);
     for (Weight* w : weights_) {
-      const double deviation = std::sqrt(2.0 / static_cast<double>(w->in() + w->out()));
+      const double deviation = std::sqrt(2.0 / static_cast<double>(w->columns() + w->rows()));
       if (setting.mode == Weight::Mode::full) {
         w->restore(normal(w->shape(), deviation, 2, device_));
         continue;
       }
       const std::int64_t r = policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0));
       const double of_factor = std::sqrt(deviation / std::sqrt(static_cast<double>(r)));
-      w->factorise(normal({w->out(), r}, of_factor, 2, device_), normal({r, w->in()}, of_factor, 3, device_),
+      w->factorise(normal({w->rows(), r}, of_factor, 2, device_), normal({r, w->columns()}, of_factor, 3, device_),
                    setting.mode);
       w->set_execution(setting.execution);
     }

@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     synchronize(device);
     const auto start = std::chrono::steady_clock::now();
-    for (Weight* weight : weights) decompose(weight->dense().value.value(), nullptr, method);
+    for (Weight* weight : weights) decompose(weight->matrix(), nullptr, method);
     synchronize(device);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

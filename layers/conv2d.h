@@ -13,7 +13,7 @@ struct SummedVar {
 };
 
 /// y = x ⋆ W [+ b]      x: [N, H, W, in], W: [out, k, k, in / groups] (or its factors)
-/// A factored convolution is a k×k convolution to r channels and a 1×1 convolution to the output.
+/// A factored convolution is two: k×k to r channels and 1×1 to the output, or 1×k and k×1 (ConvFactors).
 class Conv2d final : public Layer {
  public:
   /// `init` of the weight: He et al.'s, kaiming_normal_fan_out(), when not given. The bias starts at zero.
@@ -32,6 +32,12 @@ class Conv2d final : public Layer {
          ParamRole role, const std::optional<Distribution>& init);
 
   Var apply(const Var& x, Activation activation, Tensor* sums);
+  /// As two convolutions: x ⋆ inner, `first`, and then ⋆ outer + b, `second`.
+  Var apply_factors(const Var& x, const Var& bias, Activation activation, Tensor* sums);
+  /// The same of dense W2 · x, which is observed before the rows of a kernel that belong to an output are summed up.
+  Var apply_observing_rows(const Var& x, const Var& bias, Activation activation, Tensor* sums);
+  Var rows_to_outputs(const Var& matrix) const;
+  bool is_spatial() const { return weight_.conv_factors() == ConvFactors::spatial; }
 
   Weight weight_;
   Param bias_;  // its value is undefined without a bias

@@ -12,7 +12,8 @@ Var affine(const Var& x, const Weight& weight, const Var& bias, Activation activ
   const DType dtype = x.value().dtype();
   const Var b = cast(bias, dtype);
   const auto product = [&](Activation fused, const Var& added) {
-    if (!run_factors(weight, x.value().numel() / weight.in())) return linear(x, weight.formed(dtype), b, fused, added);
+    if (!run_factors(weight, x.value().numel() / weight.columns()))
+      return linear(x, weight.formed(dtype), b, fused, added);
     const Var thin = linear(x, cast(weight.inner().value, dtype), {});
     return linear(thin, cast(weight.outer().value, dtype), b, fused, added);
   };

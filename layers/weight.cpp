@@ -7,19 +7,28 @@
 
 namespace ab {
 
-Weight::Weight(const std::string& name, Tensor value, ParamRole role)
+Weight::Weight(const std::string& name, Tensor value, ParamRole role, bool spatial)
     : shape_(value.shape()),
+      has_spatial_factors_(spatial),
       dense_{name, Var(std::move(value), true), role},
       a_{name + ".a", Var(Tensor()), ParamRole::factor_a},
       b_{name + ".b", Var(Tensor()), ParamRole::factor_b} {}
 
+void Weight::set_conv_factors(ConvFactors factors) {
+  AB_ASSERT(!factored());
+  kernel_rows_ = factors == ConvFactors::spatial && has_spatial_factors_ ? shape_[1] : 1;
+}
+
 void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode, const Tensor& rest) {
-  AB_CHECK(mode != Mode::full && outer_value.rank() == 2 && outer_value.dim(0) == out() &&
-               inner_value.numel() == outer_value.dim(1) * in(),
+  AB_CHECK(mode != Mode::full && outer_value.rank() == 2, "{}: {} is no factor", name(), outer_value.shape().str());
+  const bool is_spatial = has_spatial_factors_ && outer_value.dim(0) == outputs() * shape_[1];
+  kernel_rows_ = is_spatial ? shape_[1] : 1;
+  AB_CHECK(outer_value.dim(0) == rows() && inner_value.numel() == outer_value.dim(1) * columns(),
            "{}: factors {} and {} do not make up a weight {}", name(), outer_value.shape().str(),
            inner_value.shape().str(), shape_.str());
   Shape inner_shape = shape_;
   inner_shape[0] = outer_value.dim(1);
+  if (kernel_rows_ > 1) inner_shape[1] = 1;
   outer().value.set_value(std::move(outer_value));
   inner().value.set_value(inner_value.view(inner_shape));
   a_.value.set_requires_grad(mode != Mode::train_b);
@@ -43,7 +52,7 @@ void Weight::restore(Tensor dense) {
 
 Var Weight::formed(DType dtype) const {
   if (!factored()) return cast(dense_.value, dtype);
-  const Var product = matmul(cast(outer().value, dtype), reshape(cast(inner().value, dtype), {r(), in()}));
+  const Var product = matmul(cast(outer().value, dtype), reshape(cast(inner().value, dtype), {r(), columns()}));
   const Var w = reshape(product, shape_);
   return rest_.defined() ? add(w, cast(Var(rest_), dtype)) : w;
 }

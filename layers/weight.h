@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MIT
 //
 // The weight of a linear or convolution layer: one dense tensor, or the two factors of AB-training
-// (arXiv 2405.01067). The 2-D view of a weight [O, ...] is O × K with K = the product of the rest; the
-// decomposition works on the tall orientation of that view, m × n with m >= n:
-//   O >= K: W2 = A·B    A: [O, r]   B: [r, K]
-//   O <  K: W2ᵀ = A·B   A: [K, r]   B: [r, O], so W2 = Bᵀ·Aᵀ
-// In both orientations W2 = (O × r) · (r × K): r thin filters over the input, then a 1×1 map to the output.
-// The factors are stored in that form, ready to run: `outer()` [O, r] and `inner()` [r, ...].
+// (arXiv 2405.01067). The elements of a weight [O, ...], in their order, are a matrix W2 of rows × columns (ConvFactors):
+//   O × K with K = the product of the rest; of a convolution [O, kh, kw, I] also (O·kh) × (kw·I)
+// The decomposition works on the tall orientation of that view, m × n with m >= n:
+//   rows >= columns: W2 = A·B    A: [rows, r]      B: [r, columns]
+//   rows <  columns: W2ᵀ = A·B   A: [columns, r]   B: [r, rows], so W2 = Bᵀ·Aᵀ
+// In both orientations W2 = (rows × r) · (r × columns): r thin filters over the input, then a map to the output.
+// The factors are stored in that form, ready to run: `outer()` [rows, r] and `inner()` [r, ...].
 // On request the rest that the cut left over stays in the model as a frozen dense tensor: W2 = outer·inner + rest.
 
 #include <algorithm>
@@ -21,25 +22,39 @@ namespace ab {
 /// whichever of the two costs less (execution_cost.h).
 enum class Execution { automatic, factors, form_w };
 
+/// How the factors of a convolution [O, kh, kw, I] share its kernel.
+enum class ConvFactors {
+  channel,  ///< kh×kw to r channels, then 1×1: W2 is O × (kh·kw·I)   (Denton et al. 2014, arXiv 1404.0736)
+  spatial,  ///< 1×kw to r channels, then kh×1: W2 is (O·kh) × (kw·I)   (Jaderberg et al. 2014, arXiv 1405.3866)
+};
+
 class Weight {
  public:
   /// Which tensors exist and are trained. While factored, the dense parameter and its gradient are freed (a
   /// rest, if kept, is a frozen tensor of the same size), and a frozen factor has no gradient.
   enum class Mode { full, train_a, train_b, train_both };
 
-  /// `value`: [O, ...]. Only `role` weight is ever factorised.
-  Weight(const std::string& name, Tensor value, ParamRole role);
+  /// `value`: [O, ...]. Only `role` weight is ever factorised. `spatial`: whether it can have spatial factors, that is, is the
+  /// kernel of a convolution that moves over its input.
+  Weight(const std::string& name, Tensor value, ParamRole role, bool spatial = false);
   Weight(const Weight&) = delete;
   Weight& operator=(const Weight&) = delete;
 
   const std::string& name() const { return dense_.name; }
   ParamRole role() const { return dense_.role; }
   const Shape& shape() const { return shape_; }
-  std::int64_t out() const { return shape_[0]; }
-  std::int64_t in() const { return shape_.numel() / shape_[0]; }
-  bool transposed() const { return out() < in(); }
-  std::int64_t m() const { return std::max(out(), in()); }
-  std::int64_t n() const { return std::min(out(), in()); }
+  /// O
+  std::int64_t outputs() const { return shape_[0]; }
+  /// Of W2. Rows belong to an output, and with spatial factors to a row of the kernel: row o·kh + i.
+  std::int64_t rows() const { return outputs() * kernel_rows_; }
+  std::int64_t columns() const { return shape_.numel() / rows(); }
+  bool transposed() const { return rows() < columns(); }
+  std::int64_t m() const { return std::max(rows(), columns()); }
+  std::int64_t n() const { return std::min(rows(), columns()); }
+
+  /// Which factors a dense weight is to have; those that it cannot have are channel factors.
+  void set_conv_factors(ConvFactors factors);
+  ConvFactors conv_factors() const { return kernel_rows_ == 1 ? ConvFactors::channel : ConvFactors::spatial; }
 
   Mode mode() const { return mode_; }
   bool factored() const { return mode_ != Mode::full; }
@@ -51,7 +66,7 @@ class Weight {
   Param& b() { return b_; }
   const Param& a() const { return a_; }
   const Param& b() const { return b_; }
-  /// [O, r] and [r, ...]: A and B, or B and A, by orientation.
+  /// [rows, r] and [r, ...]: A and B, or B and A, by orientation. Spatial factors: [O·kh, r] and [r, 1, kw, I]
   Param& outer() { return transposed() ? b_ : a_; }
   Param& inner() { return transposed() ? a_ : b_; }
   const Param& outer() const { return transposed() ? b_ : a_; }
@@ -59,14 +74,16 @@ class Weight {
   /// Whether `mode`, which trains one factor, trains the outer one.
   bool trains_outer(Mode mode) const { return (mode == Mode::train_a) != transposed(); }
 
-  /// The factors as matrices, [O, r] and [r, K].
+  /// W2 while dense, [rows, columns].
+  Tensor matrix() const { return dense_.value.value().view({rows(), columns()}); }
+  /// The factors as matrices, [rows, r] and [r, columns].
   Tensor outer_matrix() const { return outer().value.value(); }
-  Tensor inner_matrix() const { return inner().value.value().view({r(), in()}); }
+  Tensor inner_matrix() const { return inner().value.value().view({r(), columns()}); }
   /// The frozen part of a factored weight, of shape(); undefined when there is none.
   const Tensor& rest() const { return rest_; }
 
-  /// Replaces the dense tensor by factors in their stored form, outer [O, r] and inner [r, K] or [r, ...], and
-  /// a rest of O·K elements, which may be undefined.
+  /// Replaces the dense tensor by factors in their stored form, outer [rows, r] and inner [r, columns] or [r, ...], and
+  /// a rest of as many elements as W, which may be undefined. How many rows `outer` has tells which factors they are.
   void factorise(Tensor outer, Tensor inner, Mode mode, const Tensor& rest = {});
   /// Replaces the factors by a dense tensor of shape().
   void restore(Tensor dense);
@@ -90,6 +107,8 @@ class Weight {
 
  private:
   Shape shape_;
+  bool has_spatial_factors_;
+  std::int64_t kernel_rows_ = 1;  ///< that W2 has rows for: 1, or kh
   Mode mode_ = Mode::full;
   Execution execution_ = Execution::automatic;
   Param dense_, a_, b_;

@@ -188,7 +188,7 @@ TEST_F(CliTest, BrokenModelFilesAreExitFour) {
   expect_failure("export --model-file " + path("foreign"), 4, "lacks \"format\"");
   TensorFile content{{{"format", "abtrain"}, {"format_version", "99"}}, {}};
   write_safetensors(path("newer"), content);
-  expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads version 2");
+  expect_failure("eval --model-file " + path("newer"), 4, "format version 99, this program reads versions 2 and 3");
   content.metadata = {{"format", "abtrain"}, {"format_version", "2"},  {"names", "torchvision"},
                       {"model", "mlp"},      {"dataset", "synthetic"}, {"classes", "10"},
                       {"image_size", "32"},  {"width", "1"},           {"qkv_bias", "true"}};
@@ -265,15 +265,19 @@ TEST_F(CliTest, PythonReadsAModelWithItsFactorsMultiplied) {
   const std::string train = tiny_train(
       "ab",
       "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
-  ASSERT_EQ(run(replaced(train, "--model mlp", "--model resnet20")).exit_code, 0);
-  ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged")).exit_code, 0);
-  const std::string script = fmt::format(
-      "import sys; sys.path.insert(0, '{}/apps'); import numpy as np; from read_model import read_model; "
-      "a, b = read_model('{}/model.safetensors'), read_model('{}'); "
-      "assert a.keys() == b.keys() and len(a) > 90; "
-      "assert all(a[n].shape == b[n].shape and np.allclose(a[n], b[n], 1e-5, 1e-6) for n in a)",
-      AB_SOURCE_DIR, path("ab"), path("merged"));
-  EXPECT_EQ(std::system(fmt::format("python3 -B -c \"{}\"", script).c_str()), 0);
+  for (const char* factors : {"channel", "spatial"}) {
+    const std::string of_resnet =
+        replaced(train, "--model mlp", "--model resnet20 --ab.conv-factors " + std::string(factors));
+    ASSERT_EQ(run(of_resnet + " --overwrite").exit_code, 0);
+    ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged")).exit_code, 0);
+    const std::string script = fmt::format(
+        "import sys; sys.path.insert(0, '{}/apps'); import numpy as np; from read_model import read_model; "
+        "a, b = read_model('{}/model.safetensors'), read_model('{}'); "
+        "assert a.keys() == b.keys() and len(a) > 90; "
+        "assert all(a[n].shape == b[n].shape and np.allclose(a[n], b[n], 1e-5, 1e-6) for n in a)",
+        AB_SOURCE_DIR, path("ab"), path("merged"));
+    EXPECT_EQ(std::system(fmt::format("python3 -B -c \"{}\"", script).c_str()), 0) << factors;
+  }
 }
 
 TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {

@@ -75,6 +75,11 @@ Specs factored() {
     specs.push_back(same(128, 16, r, 128, 3));
     specs.push_back(same(128, 16, r, 128, 1, 2));
     specs.push_back(same(256, 56, 64, r, 3, 2));
+    // Spatial factors, of a convolution at stride 1 and of one at stride 2.
+    for (const std::int64_t stride : {1, 2}) {
+      specs.push_back({128, 16, 16, 128, r, 1, 3, {1, stride}, {0, 1}});
+      specs.push_back({128, 16, 16 / stride, r, 128, 3, 1, {stride, 1}, {1, 0}});
+    }
   }
   return specs;
 }
@@ -98,9 +103,9 @@ constexpr ConvDirection kDirections[] = {ConvDirection::forward, ConvDirection::
 
 std::string describe_key(const CudnnConvKey& key) {
   const Conv2dSpec& s = key.spec;
-  return fmt::format("{} {} batch {} {}×{} channels {}→{} kernel {} stride {} groups {} alignment {}",
+  return fmt::format("{} {} batch {} {}×{} channels {}→{} kernel {}×{} stride {} groups {} alignment {}",
                      name_of(key.direction), key.tf32 ? "tf32" : ab::name_of(key.dtype), s.batch, s.height, s.width,
-                     s.in_channels, s.out_channels, s.kernel_h, s.stride, s.groups, key.alignment);
+                     s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride.str(), s.groups, key.alignment);
 }
 
 class CudnnPlan : public testing::TestWithParam<Specs> {};

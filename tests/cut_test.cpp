@@ -19,6 +19,7 @@
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/activation.h"
+#include "layers/conv2d.h"
 #include "layers/linear.h"
 #include "layers/models/models.h"
 #include "tests/tensor_values.h"
@@ -88,6 +89,16 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& expe
     EXPECT_NEAR(got[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
 }
 
+/// Matrices in double, plainly.
+struct Matrix {
+  std::int64_t rows, columns;
+  std::vector<double> values;
+  Matrix(std::int64_t rows, std::int64_t columns)
+      : rows(rows), columns(columns), values(static_cast<std::size_t>(rows * columns)) {}
+  double& at(std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * columns + j)]; }
+  double at(std::int64_t i, std::int64_t j) const { return values[static_cast<std::size_t>(i * columns + j)]; }
+};
+
 std::vector<Device> devices() {
   std::vector<Device> all{Device{}};
   if (cuda_device_count() > 0) all.push_back({DeviceKind::cuda, 0});
@@ -137,17 +148,75 @@ TEST(OutputMomentsTest, AWeightIsSeenBeforeItsActivationAndComputesTheSame) {
   EXPECT_EQ(moments.positions().item(), kSamples * kPlaces) << "an evaluation is not observed";
 }
 
+TEST(OutputMomentsTest, AConvolutionForSpatialFactorsIsSeenByRowsOfItsKernel) {
+  constexpr std::int64_t kBatch = 2, kHeight = 5, kWidth = 6, kStride = 2, kRows = 3 * kOut;
+  Conv2d conv("conv", kIn, kOut, 3, {.stride = kStride, .padding = 1}, true, Build{});
+  Weight& weight = *inventory_of(conv).weights[0];
+  Param& bias = *inventory_of(conv).params[1];
+  fill(bias.value.value(), 0.5);
+  const Tensor input = normal_values({kBatch, kHeight, kWidth, kIn}, 9);
+  const Tensor dy = normal_values({kBatch, 3, 3, kOut}, 10);
+  const auto step = [&](Var& x) {
+    x = Var(input, true);
+    weight.dense().value.clear_grad(), bias.value.clear_grad();
+    const Var y = conv.forward(x);
+    backward(weighted(y, dy));
+    return y.value();
+  };
+  Var plain_x, observed_x;
+  const Tensor plain = step(plain_x);
+  const std::vector<double> dw = weight.dense().value.grad().to_doubles(), db = bias.value.grad().to_doubles();
+  weight.set_conv_factors(ConvFactors::spatial);
+  OutputMoments moments(weight.rows(), {});
+  weight.set_observer(&moments);
+  expect_near(step(observed_x).to_doubles(), plain.to_doubles(), 1e-5);
+  expect_near(observed_x.grad().to_doubles(), plain_x.grad().to_doubles(), 1e-5);
+  expect_near(weight.dense().value.grad().to_doubles(), dw, 1e-4);
+  expect_near(bias.value.grad().to_doubles(), db, 1e-4);
+
+  // What each row of the kernel adds to an output, at every row of the padded image, and its gradient.
+  constexpr std::int64_t kPlacesSeen = kBatch * (kHeight + 2) * 3;
+  Matrix z(kPlacesSeen, kRows), dz(kPlacesSeen, kRows);
+  const float *w = weight.dense().value.value().data<float>(), *in = input.data<float>();
+  for (std::int64_t n = 0, place = 0; n < kBatch; ++n)
+    for (std::int64_t h = 0; h < kHeight + 2; ++h)
+      for (std::int64_t q = 0; q < 3; ++q, ++place)
+        for (std::int64_t o = 0; o < kOut; ++o)
+          for (std::int64_t a = 0; a < 3; ++a) {
+            const std::int64_t row = h - 1, p = (h - a) / kStride;
+            for (std::int64_t b = 0; b < 3; ++b) {
+              const std::int64_t column = q * kStride + b - 1;
+              if (row < 0 || row >= kHeight || column < 0 || column >= kWidth) continue;
+              for (std::int64_t i = 0; i < kIn; ++i)
+                z.at(place, o * 3 + a) += static_cast<double>(w[((o * 3 + a) * 3 + b) * kIn + i]) *
+                                          in[((n * kHeight + row) * kWidth + column) * kIn + i];
+            }
+            if (h >= a && (h - a) % kStride == 0 && p < 3)
+              dz.at(place, o * 3 + a) = dy.data<float>()[((n * 3 + p) * 3 + q) * kOut + o];
+          }
+  EXPECT_EQ(moments.positions().item(), kPlacesSeen);
+  EXPECT_EQ(moments.samples().item(), kBatch);
+  std::vector<double> sum, scatter, gradients;
+  for (std::int64_t k = 0; k < kRows; ++k) {
+    sum.push_back(0);
+    for (std::int64_t place = 0; place < kPlacesSeen; ++place) sum.back() += z.at(place, k);
+  }
+  for (std::size_t k = 0; k < sum.size(); ++k)
+    for (std::size_t l = 0; l < sum.size(); ++l) {
+      scatter.push_back(-sum[k] * sum[l] / kPlacesSeen), gradients.push_back(0);
+      for (std::int64_t place = 0; place < kPlacesSeen; ++place) {
+        const auto i = static_cast<std::int64_t>(k), j = static_cast<std::int64_t>(l);
+        scatter.back() += z.at(place, i) * z.at(place, j);
+        gradients.back() += kBatch * kBatch * dz.at(place, i) * dz.at(place, j);
+      }
+    }
+  expect_near(moments.output_sum().to_doubles(), sum, 1e-4);
+  expect_near(moments.outputs().to_doubles(), scatter, 1e-3);
+  expect_near(moments.gradients().to_doubles(), gradients, 1e-3);
+}
+
 // --- What a direction is worth.
 
-/// Matrices in double, plainly.
-struct Matrix {
-  std::int64_t rows, columns;
-  std::vector<double> values;
-  Matrix(std::int64_t rows, std::int64_t columns)
-      : rows(rows), columns(columns), values(static_cast<std::size_t>(rows * columns)) {}
-  double& at(std::int64_t i, std::int64_t j) { return values[static_cast<std::size_t>(i * columns + j)]; }
-  double at(std::int64_t i, std::int64_t j) const { return values[static_cast<std::size_t>(i * columns + j)]; }
-};
 Matrix times(const Matrix& a, const Matrix& b, bool transpose_b = false) {
   Matrix c(a.rows, transpose_b ? b.rows : b.columns);
   for (std::int64_t i = 0; i < c.rows; ++i)
@@ -258,6 +327,16 @@ TEST(LossMetricTest, ABiasTakesTheMeanOver) {
   }
 }
 
+TEST(LossMetricTest, ABiasOfSumsTakesOverWhatAllOfTheirPartsLose) {
+  OutputMoments moments(kOut, {});
+  show(moments, Step(33));
+  const LossMetric metric(moments);
+  const std::vector<double> parts = metric.bias_change(Tensor::zeros({kOut}, DType::float32), 2).to_doubles();
+  const std::vector<double> sums = metric.bias_change(normal_values({kOut / 2}, 34), 2).to_doubles();
+  ASSERT_EQ(sums.size(), parts.size() / 2);
+  for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], parts[2 * i] + parts[2 * i + 1], 1e-5);
+}
+
 TEST(LossMetricTest, IsTheSameWhateverMultipliedTheLossInWhichStep) {
   OutputMoments moments(kOut, {}), scaled(kOut, {}), of_other_rank(kOut, {});
   show(moments, Step(1));
@@ -291,8 +370,8 @@ double cost(const std::vector<CutWeight>& weights, const std::vector<std::int64_
   double elements = 0, operations = 0, dense_elements = 0, dense_operations = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const CutWeight& w = weights[i];
-    const auto dense = static_cast<double>(w.out * w.in);
-    const double own = ranks[i] == w.n() ? dense : static_cast<double>(ranks[i] * (w.out + w.in));
+    const auto dense = static_cast<double>(w.rows * w.columns);
+    const double own = ranks[i] == w.n() ? dense : static_cast<double>(ranks[i] * (w.rows + w.columns));
     elements += own, operations += own * w.positions;
     dense_elements += dense, dense_operations += dense * w.positions;
   }
@@ -490,7 +569,7 @@ TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
     const Tensor momentum = normal_values(shape, 81);
     const auto cut_to = [&](std::int64_t r) {
       const RankPolicy policy{.kind = RankPolicy::Kind::fixed, .fixed = r};
-      const LowRank parts = decompose(weight.dense().value.value(), &policy, SvdMethod::direct);
+      const LowRank parts = decompose(weight.matrix(), &policy, SvdMethod::direct);
       FactorPair pair = apply_gauge(parts, Gauge::split_sigma, true);
       weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
     };

@@ -33,11 +33,10 @@ double difference(const Tensor& a, const Tensor& b) {
 Tensor product_of(const FactorPair& pair) { return product(pair.outer, pair.inner); }
 
 TEST(Factorise, FoldGivesTheWeightBack) {
-  for (const Shape& shape : {Shape{40, 12}, Shape{12, 40}, Shape{16, 3, 3, 8}, Shape{64, 1, 1, 16}, Shape{9, 9}}) {
-    const Tensor w = random_tensor(shape, 1);
-    const Tensor w2 = w.view({shape[0], -1});
+  for (const Shape& shape : {Shape{40, 12}, Shape{12, 40}, Shape{16, 72}, Shape{64, 16}, Shape{9, 9}}) {
+    const Tensor w2 = random_tensor(shape, 1);
     for (SvdMethod method : {SvdMethod::gram, SvdMethod::direct}) {
-      const LowRank low_rank = decompose(w, nullptr, method);
+      const LowRank low_rank = decompose(w2, nullptr, method);
       EXPECT_EQ(low_rank.r(), std::min(w2.dim(0), w2.dim(1)));
       for (Gauge gauge : {Gauge::split_sigma, Gauge::orthonormal})
         for (bool trained_outer : {false, true})
@@ -93,8 +92,8 @@ TEST(Factorise, TangentLiftIsExactOnTheTangentSpace) {
 Tensor split_in_place(Layer& layer, Weight::Mode mode, Execution execution) {
   Weight& weight = *inventory_of(layer).weights[0];
   RankPolicy policy;
-  FactorPair pair = apply_gauge(decompose(weight.dense().value.value(), &policy, SvdMethod::gram), Gauge::split_sigma,
-                                weight.trains_outer(mode));
+  FactorPair pair =
+      apply_gauge(decompose(weight.matrix(), &policy, SvdMethod::gram), Gauge::split_sigma, weight.trains_outer(mode));
   const Tensor w = product_of(pair);
   weight.factorise(pair.outer, pair.inner, mode);
   weight.set_execution(execution);
@@ -128,7 +127,7 @@ class FactoredLayer : public ::testing::TestWithParam<Case> {
     backward(weighted_sum(yf, dy));
     backward(weighted_sum(yd, dy));
     EXPECT_LT(difference(xf.grad(), xd.grad()), 1e-5);
-    const Tensor dw = whole.dense().value.grad().view({weight.out(), weight.in()});
+    const Tensor dw = whole.dense().value.grad().view({weight.rows(), weight.columns()});
     const Tensor outer = weight.outer().value.value(), inner = weight.inner().value.value().view({weight.r(), -1});
     const bool train_outer = weight.outer().trainable();
     const Tensor expected = train_outer ? product(dw, inner, false, true) : product(outer, dw, true, false);
@@ -158,6 +157,40 @@ TEST_P(FactoredLayer, Conv2d) {
   const Conv2dOptions options{.stride = 2, .padding = 1};
   Conv2d factored("conv", in, out, 3, options, true, {}), dense("conv", in, out, 3, options, true, {});
   compare(factored, dense, random_tensor({2, 7, 7, in}, 11));
+}
+
+TEST_P(FactoredLayer, Conv2dBySpatialFactors) {
+  const std::int64_t in = GetParam().transposed ? 8 : 2, out = GetParam().transposed ? 6 : 24;
+  const Conv2dOptions options{.stride = 2, .padding = 1};
+  Conv2d factored("conv", in, out, 3, options, true, {}), dense("conv", in, out, 3, options, true, {});
+  Weight& weight = *inventory_of(factored).weights[0];
+  weight.set_conv_factors(ConvFactors::spatial);
+  ASSERT_EQ(weight.rows(), 3 * out);
+  compare(factored, dense, random_tensor({2, 7, 10, in}, 11));
+  EXPECT_EQ(weight.inner().value.shape(), (Shape{weight.r(), 1, 3, in}));
+}
+
+TEST(SpatialFactors, AreOfConvolutionsThatMoveOverTheirInput) {
+  const auto rows = [](std::int64_t kernel, const Conv2dOptions& options) {
+    Conv2d conv("conv", 4, 8, kernel, options, true, {});
+    Weight& weight = *inventory_of(conv).weights[0];
+    weight.set_conv_factors(ConvFactors::spatial);
+    return weight.rows();
+  };
+  EXPECT_EQ(rows(3, {.padding = 1}), 24);
+  EXPECT_EQ(rows(5, {.stride = 2, .padding = 2}), 40);
+  EXPECT_EQ(rows(1, {}), 8);
+  EXPECT_EQ(rows(7, {}), 8) << "it may see an image as a whole";
+}
+
+TEST(SpatialFactors, AreToldByTheRowsOfTheOuterOne) {
+  Conv2d conv("conv", 4, 8, 3, {.padding = 1}, true, {});
+  Weight& weight = *inventory_of(conv).weights[0];
+  weight.factorise(random_tensor({24, 2}, 1), random_tensor({2, 12}, 2), Weight::Mode::train_both);
+  EXPECT_EQ(weight.conv_factors(), ConvFactors::spatial);
+  weight.factorise(random_tensor({8, 2}, 1), random_tensor({2, 36}, 2), Weight::Mode::train_both);
+  EXPECT_EQ(weight.conv_factors(), ConvFactors::channel);
+  EXPECT_THROW(weight.factorise(random_tensor({16, 2}, 1), random_tensor({2, 18}, 2), Weight::Mode::train_both), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Orientations, FactoredLayer, ::testing::ValuesIn([] {

@@ -301,7 +301,7 @@ TEST_F(GpuGraph, AStepIsCapturedAgainWhenItRefersToOtherTensors) {
     return t;
   };
   const auto split = [&](Weight::Mode mode, std::int64_t r) {
-    change([&](Weight& w) { w.factorise(factor({w.out(), r}), factor({r, w.in()}), mode); });
+    change([&](Weight& w) { w.factorise(factor({w.rows(), r}), factor({r, w.columns()}), mode); });
   };
   expect_equal_updates(1);
   split(Weight::Mode::train_a, 3);

@@ -36,7 +36,7 @@ std::vector<Weight*> weights_of(Layer& model) {
 Weight& first_weight(Layer& model) { return *weights_of(model).front(); }
 
 void factorise(Weight& weight, std::int64_t r, bool with_rest) {
-  weight.factorise(noise({weight.out(), r}, 1), noise({r, weight.in()}, 2), Weight::Mode::train_b,
+  weight.factorise(noise({weight.rows(), r}, 1), noise({r, weight.columns()}, 2), Weight::Mode::train_b,
                    with_rest ? noise(weight.shape(), 3) : Tensor());
 }
 
@@ -65,13 +65,16 @@ const ModelSpec kSpecs[] = {
 
 class ModelFile : public ::testing::TestWithParam<ModelSpec> {};
 
-TEST_P(ModelFile, ComesBackUnderEitherNamesDenseFactoredAndWithARest) {
+TEST_P(ModelFile, ComesBackUnderEitherNamesDenseFactoredWithARestAndWithSpatialFactors) {
   const ModelSpec& spec = GetParam();
   for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm})
-    for (const int form : {0, 1, 2}) {
+    for (const int form : {0, 1, 2, 3}) {
       const auto model = make_model(spec);
       for (Weight* w : weights_of(*model))
-        if (form > 0) factorise(*w, std::min<std::int64_t>(3, w->n()), form == 2);
+        if (form > 0) {
+          if (form == 3) w->set_conv_factors(ConvFactors::spatial);
+          factorise(*w, std::min<std::int64_t>(3, w->n()), form == 2);
+        }
       const LoadedModel loaded = model_from_file(model_to_file(*model, {spec, "cifar10"}, names), "f");
       EXPECT_EQ(loaded.info.dataset, "cifar10");
       EXPECT_EQ(loaded.info.spec.name, spec.name);
@@ -120,21 +123,24 @@ TEST_P(ModelFile, WithoutItsMetadataIsReadByItsNames) {
 
 INSTANTIATE_TEST_SUITE_P(All, ModelFile, ::testing::ValuesIn(kSpecs), [](const auto& spec) { return spec.param.name; });
 
+/// A layer of one weight is enough of a model to be written.
+struct OneWeight final : Layer {
+  explicit OneWeight(const Shape& shape, bool spatial = false)
+      : weight("w", noise(shape, 9), ParamRole::weight, spatial) {}
+  Var forward(const Var& x) override { return x; }
+  void list(Inventory& inventory) override {
+    weight.list(inventory.params);
+    inventory.weights.push_back(&weight);
+  }
+  Weight weight;
+};
+
 TEST(StoredFactors, MultiplyToTheWeightInPyTorchsOrder) {
   for (const Shape& shape : {Shape{4, 3, 3, 2}, Shape{40, 3, 3, 2}, Shape{5, 5}, Shape{3, 7}, Shape{7, 3}}) {
-    // A layer of one weight is enough of a model to be written.
-    struct OneWeight final : Layer {
-      explicit OneWeight(const Shape& s) : weight("w", noise(s, 9), ParamRole::weight) {}
-      Var forward(const Var& x) override { return x; }
-      void list(Inventory& inventory) override {
-        weight.list(inventory.params);
-        inventory.weights.push_back(&weight);
-      }
-      Weight weight;
-    } layer(shape);
+    OneWeight layer(shape);
     factorise(layer.weight, 2, true);
     const TensorFile content = model_to_file(layer, {kMlp, "synthetic"});
-    const Shape stored_shape = factored_weights(content, "f").at("w");
+    const Shape stored_shape = factored_weights(content, "f").at("w").shape;
     const std::int64_t out = stored_shape[0], in = stored_shape.numel() / out;
     const Tensor &a = *content.find("w.a"), &b = *content.find("w.b"), &rest = *content.find("w.rest");
     ASSERT_EQ(a.shape(), (Shape{std::max(out, in), 2}));
@@ -151,6 +157,61 @@ TEST(StoredFactors, MultiplyToTheWeightInPyTorchsOrder) {
         EXPECT_NEAR(product, w.data<float>()[o * in + k], 1e-6);
       }
   }
+}
+
+TEST(StoredFactors, SpatialOnesMultiplyToTheConvolutionInPyTorchsOrder) {
+  for (const Shape& shape : {Shape{4, 3, 3, 6}, Shape{9, 3, 5, 2}}) {
+    OneWeight layer(shape, true);
+    layer.weight.set_conv_factors(ConvFactors::spatial);
+    factorise(layer.weight, 2, false);
+    const TensorFile content = model_to_file(layer, {kMlp, "synthetic"});
+    EXPECT_EQ(content.metadata.at("format_version"), "3");
+    const FactoredShape stored = factored_weights(content, "f").at("w");
+    ASSERT_TRUE(stored.spatial);
+    const Tensor &a = *content.find("w.a"), &b = *content.find("w.b");
+    const bool tall = stored.rows() >= stored.columns();
+    const NoGradScope no_grad;
+    const Tensor w = layer.weight.formed().value();  // [O, kh, kw, I]
+    for (std::int64_t k = 0; k < w.numel(); ++k) {
+      const std::int64_t i = k % shape[3], x = k / shape[3] % shape[2], y = k / (shape[3] * shape[2]) % shape[1];
+      const std::int64_t o = k / (shape[3] * shape[2] * shape[1]);
+      const std::int64_t of_w2[] = {o * shape[1] + y, i * shape[2] + x};
+      double product = 0;
+      for (std::int64_t r = 0; r < 2; ++r)
+        product += a.data<float>()[of_w2[tall ? 0 : 1] * 2 + r] * b.data<float>()[r * b.dim(1) + of_w2[tall ? 1 : 0]];
+      EXPECT_NEAR(product, w.data<float>()[k], 1e-6);
+    }
+  }
+}
+
+TEST(StoredFactors, SpatialOnesAreRefusedUnlessTheyAreOfConvolutions) {
+  const ModelSpec resnet{.name = "resnet20", .seed = 5};
+  const auto model = make_model(resnet);
+  Weight& weight = first_weight(*model);
+  weight.set_conv_factors(ConvFactors::spatial);
+  factorise(weight, 4, false);
+  const TensorFile good = model_to_file(*model, {resnet, "cifar10"});
+  const auto refusal = [&](const std::string& spatial) {
+    TensorFile content = good;
+    content.metadata["spatial"] = spatial;
+    return message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); });
+  };
+  EXPECT_TRUE(contains(refusal("[]"), "factors of " + weight.name() + " are missing or do not fit its shape"));
+  for (const char* text : {"", "{}", "3", "["}) EXPECT_TRUE(contains(refusal(text), "is not a JSON list")) << text;
+  for (const char* text : {"[3]", "[\"conv1.weight\"]", "[null]"})
+    EXPECT_TRUE(contains(refusal(text), "which is no convolution that it holds factors of")) << text;
+
+  // A whole-image convolution has none, whatever a file says.
+  const ModelSpec vgg{.name = "vgg11_bn", .image_size = 32, .width = 0.03125, .seed = 5};
+  const auto classifier = make_model(vgg);
+  Weight* whole = nullptr;
+  for (Weight* w : weights_of(*classifier))
+    if (w->name() == "classifier.0.weight") whole = w;
+  ASSERT_NE(whole, nullptr);
+  factorise(*whole, 2, false);
+  TensorFile content = model_to_file(*classifier, {vgg, "cifar10"}, TensorNames::timm);
+  content.metadata["spatial"] = R"(["pre_logits.fc1.weight"])";
+  EXPECT_FALSE(message_of(ErrorKind::checkpoint, [&] { model_from_file(content, "f"); }).empty());
 }
 
 TEST(StoredFactors, AreRefusedUnlessTheyFit) {
@@ -242,8 +303,10 @@ TEST(ModelFileErrors, TellWhatIsWrongWithTheMetadata) {
   };
   EXPECT_TRUE(contains(refusal("format", nullptr), "lacks \"format\""));
   EXPECT_TRUE(contains(refusal("format", "pt"), "its format is 'pt'"));
-  EXPECT_TRUE(contains(refusal("format_version", "3"), "format version 3, this program reads version 2; use a newer"));
-  EXPECT_TRUE(contains(refusal("format_version", "1"), "format version 1, this program reads version 2; load it with"));
+  EXPECT_TRUE(
+      contains(refusal("format_version", "4"), "format version 4, this program reads versions 2 and 3; use a newer"));
+  EXPECT_TRUE(
+      contains(refusal("format_version", "1"), "format version 1, this program reads versions 2 and 3; load it with"));
   EXPECT_TRUE(contains(refusal("model", "lenet"), "'lenet'"));
   EXPECT_TRUE(contains(refusal("names", "keras"), "names are 'keras'"));
   EXPECT_TRUE(contains(refusal("qkv_bias", "false"), "mlp has no qkv_bias"));

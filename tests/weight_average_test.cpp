@@ -53,7 +53,7 @@ TEST(WeightAverage, AFactoredWeightCountsAsItsProduct) {
   set_all(*trained, 2);
   WeightAverage average(small_model(), *trained, 0.0);
   Weight& weight = *inventory_of(*trained).weights[1];
-  const Tensor outer({weight.out(), 1}), inner({1, weight.in()});
+  const Tensor outer({weight.rows(), 1}), inner({1, weight.columns()});
   fill(outer, 2), fill(inner, 3);
   weight.factorise(outer, inner, Weight::Mode::train_a);
   average.update(*trained);

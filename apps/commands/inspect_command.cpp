@@ -13,6 +13,7 @@
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
 #include "engine/io/safetensors.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 namespace {
@@ -22,25 +23,38 @@ constexpr int kSpectrumBars = 12;
 /// A matrix or convolution of the file: one tensor, or two factors and perhaps a rest (stored_factors.h).
 struct StoredLayer {
   std::string name;
-  Shape shape;  ///< of W
+  FactoredShape of;
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
   Tensor outer, inner;            ///< factored: W2 = outer · inner + dense, matrices of float32
-  Tensor dense;                   ///< the weight itself, or the rest beside its factors; undefined when there is none
-
-  std::int64_t rows() const { return shape[0]; }
-  std::int64_t columns() const { return shape.numel() / std::max<std::int64_t>(1, shape[0]); }
+  Tensor dense;  ///< W2 of the weight itself, or of the rest beside its factors; undefined when there is none
 };
 
+/// W [O, I, kh, kw] as (O·kh) × (I·kw).
+Tensor spatial_matrix(const Tensor& w) {
+  const std::int64_t inputs = w.dim(1), height = w.dim(2), width = w.dim(3);
+  const Tensor matrix({w.dim(0) * height, inputs * width}, DType::float32);
+  const Tensor from = in_float32(w);
+  for (std::int64_t i = 0; i < w.numel(); ++i) {
+    const std::int64_t x = i % width, y = i / width % height, in = i / (width * height) % inputs;
+    const std::int64_t out = i / (width * height * inputs);
+    matrix.data<float>()[((out * height + y) * inputs + in) * width + x] = from.data<float>()[i];
+  }
+  return matrix;
+}
+
+Tensor matrix_of(const Tensor& w, const FactoredShape& of) {
+  return of.spatial ? spatial_matrix(w) : in_float32(w).view({of.rows(), of.columns()});
+}
+
 /// The layer that the factors of a weight and its rest make up.
-StoredLayer factored_layer(const TensorFile& content, const std::string& name, const Shape& shape) {
+StoredLayer factored_layer(const TensorFile& content, const std::string& name, const FactoredShape& of) {
   const Tensor a = in_float32(*content.find(name + ".a")), b = in_float32(*content.find(name + ".b"));
-  const bool tall = shape[0] >= shape.numel() / shape[0];
-  StoredLayer layer{name, shape, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a),
-                    {}};
+  const bool tall = of.rows() >= of.columns();
+  StoredLayer layer{name, of, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a), {}};
   const Tensor* rest = content.find(name + ".rest");
-  if (rest && rest->shape() == shape) {
-    layer.dense = *rest;
+  if (rest && rest->shape() == of.shape) {
+    layer.dense = matrix_of(*rest, of);
     layer.parameters += rest->numel();
   }
   return layer;
@@ -58,7 +72,8 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
     if (weight != factored.end() && (last == ".a" || last == ".b" || last == ".rest")) {
       if (last == ".a") layers.push_back(factored_layer(content, weight->first, weight->second));
     } else if (value.rank() >= 2 && value.numel() > 0) {
-      layers.push_back({name, value.shape(), value.numel(), {}, {}, {}, value});
+      const FactoredShape of{value.shape()};
+      layers.push_back({name, of, value.numel(), {}, {}, {}, matrix_of(value, of)});
     } else if (!name.ends_with(".num_batches_tracked")) {
       other_parameters += value.numel();
     }
@@ -66,18 +81,13 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
   return layers;
 }
 
-/// W as a matrix.
 Tensor matrix_of(const StoredLayer& layer) {
-  if (!layer.r) return in_float32(layer.dense);
-  const Tensor w = product(layer.outer, layer.inner);
-  if (layer.dense.defined()) {
-    const Tensor rest = in_float32(layer.dense);
-    for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] += rest.data<float>()[i];
-  }
-  return w;
+  if (!layer.r) return layer.dense;
+  const Tensor w2 = product(layer.outer, layer.inner);
+  return layer.dense.defined() ? add(w2, layer.dense) : w2;
 }
 
-/// The singular values of the 2-D view, or nothing when it holds NaN or infinity.
+/// The singular values of W2, or nothing when it holds NaN or infinity.
 std::vector<double> singular_values(const StoredLayer& layer) {
   try {
     return decompose(matrix_of(layer), nullptr, SvdMethod::gram).sigma.to_doubles();
@@ -117,13 +127,13 @@ std::string inspect_text(const std::string& file, int width) {
   std::int64_t stored = other, full = other, largest = 1;
   for (const StoredLayer& layer : layers) {
     stored += layer.parameters;
-    full += layer.shape.numel();
+    full += layer.of.shape.numel();
     largest = std::max(largest, layer.parameters);
   }
 
   std::string text = shorten(without_controls(file), width) + "\n";
   for (const auto& [key, value] : content.metadata)
-    if (!value.empty() && key != "factored")
+    if (!value.empty() && key != "factored" && key != "spatial")
       text += fmt::format("{}{} {}", text.ends_with('\n') ? "" : " · ", without_controls(key), without_controls(value));
   if (!text.ends_with('\n')) text += '\n';
   text += '\n';
@@ -132,8 +142,8 @@ std::string inspect_text(const std::string& file, int width) {
   TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"}, {1, 5, 6});
   for (const StoredLayer& layer : layers) {
     const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
-    const std::int64_t n = std::min(layer.rows(), layer.columns());
-    table.add({shorten(without_controls(short_name(layer.name)), name_width), shape_text(layer.shape),
+    const std::int64_t n = std::min(layer.of.rows(), layer.of.columns());
+    table.add({shorten(without_controls(short_name(layer.name)), name_width), shape_text(layer.of.shape),
                layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
                human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
                bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5),

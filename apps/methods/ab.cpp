@@ -71,7 +71,7 @@ void settle(TrainConfig& config, const TrainConfig& began) {
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
   const AbOptions options = ab_options(config);
   if (options.train == TrainedFactors::groups) return std::make_unique<AbStrategy>(model, world, options, schedule);
-  keep_at_full_rank(options.always_sync, model);
+  prepare_weights(options, model);
   const PlannedRun length{.total_steps = schedule.total_steps,
                           .steps_per_epoch = schedule.steps_per_epoch,
                           .eval_every = config.eval_every};

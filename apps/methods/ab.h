@@ -27,6 +27,7 @@ struct AbSettings : AbOptions {
     rank_policy.kind = RankPolicy::Kind::loss_share;
     rank_policy.loss_share = 0.995;
     rank_policy.multiple = 0;  // what suits the device: rank_multiple()
+    conv_factors = ConvFactors::spatial;
   }
 
   std::string preset = "default";

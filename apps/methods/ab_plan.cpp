@@ -107,7 +107,7 @@ MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& option
 
 MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   AbOptions options = ab_options(config);
-  keep_at_full_rank(options.always_sync, model);
+  prepare_weights(options, model);
   if (options.train == TrainedFactors::both) return plan_training_both(config, options, model, run);
   if (run.assumed.ratio > 0)
     options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;

@@ -146,6 +146,12 @@ void declare_ab(std::vector<Setting>& settings) {
   s.choice("moments", &AbSettings::moments,
            {{"project", MomentCarry::project}, {"reset", MomentCarry::reset}, {"truncate", MomentCarry::truncate}},
            "optimizer state at a split: project onto the new factors, forget, or cut and pad");
+  s.choice(
+       "conv_factors", &AbSettings::conv_factors,
+       {{"spatial", ConvFactors::spatial}, {"channel", ConvFactors::channel}},
+       "what a convolution of k*k becomes: 1*k to r channels and k*1 to the output, or k*k to r channels and 1*1 (the "
+       "paper)")
+      .before = std::string("channel");
   s.choice("execution", &AbSettings::execution,
            {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}},
            "compute with two thin operations, with W = A*B, or with the cheaper of them");
@@ -177,6 +183,7 @@ AbSettings ab_preset(const std::string& name) {
   ab.full_rank_method = ab.low_rank_method = kBaseline;
   ab.cut = {};
   ab.rank_policy.kind = RankPolicy::Kind::ratio;
+  ab.conv_factors = ConvFactors::channel;
   for (const ReleasedExperiment& experiment : kReleased) {
     if (name != experiment.name) continue;
     ab.schedule = {experiment.warmup,       experiment.cycle,      experiment.full_rank, experiment.rebound,

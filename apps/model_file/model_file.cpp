@@ -12,7 +12,8 @@ namespace ab {
 namespace {
 
 constexpr const char* kFormat = "abtrain";
-constexpr int kFormatVersion = 2;  // version 1 held convolutions as [O, kh, kw, I]
+// Version 1 held convolutions as [O, kh, kw, I]; 3 has spatial factors, and is written where there are some.
+constexpr int kOldestFormat = 2, kFormatVersion = 3;
 
 /// A tensor of a model, and the name and shape it has in a file.
 struct Slot {
@@ -135,8 +136,9 @@ void check_format(const TensorFile& content, const std::string& file) {
   AB_CHECK_KIND(checkpoint, metadata_value(content, "format", file) == kFormat, "{}: its format is '{}', expected '{}'",
                 file, content.metadata.at("format"), kFormat);
   const int version = metadata_number(content, "format_version", 65535, file);
-  AB_CHECK_KIND(checkpoint, version == kFormatVersion,
-                "{}: it has format version {}, this program reads version {}; {}", file, version, kFormatVersion,
+  AB_CHECK_KIND(checkpoint, version >= kOldestFormat && version <= kFormatVersion,
+                "{}: it has format version {}, this program reads versions {} and {}; {}", file, version, kOldestFormat,
+                kFormatVersion,
                 version > kFormatVersion ? "use a newer abtrain" : "load it with the abtrain that wrote it");
 }
 
@@ -157,12 +159,14 @@ void shape_factors(Layer& model, const TensorFile& content, TensorNames names, c
     const auto at = factored.find(name);
     if (at == factored.end()) continue;
     const Shape expected = torch_shape(weight->name(), weight->shape(), names);
-    AB_CHECK_KIND(checkpoint, at->second == expected, "{}: the factors of {} make up {}, expected {}", file, name,
-                  at->second.str(), expected.str());
+    AB_CHECK_KIND(checkpoint, at->second.shape == expected, "{}: the factors of {} make up {}, expected {}", file, name,
+                  at->second.shape.str(), expected.str());
+    weight->set_conv_factors(at->second.spatial ? ConvFactors::spatial : ConvFactors::channel);
+    AB_CHECK_KIND(checkpoint, weight->rows() == at->second.rows(), "{}: {} cannot have spatial factors", file, name);
     const std::int64_t r = content.find(name + ".a")->dim(1);
     const bool has_rest = content.find(name + ".rest") != nullptr;
-    weight->factorise(Tensor({weight->out(), r}, DType::float32, device),
-                      Tensor({r, weight->in()}, DType::float32, device), Weight::Mode::train_a,
+    weight->factorise(Tensor({weight->rows(), r}, DType::float32, device),
+                      Tensor({r, weight->columns()}, DType::float32, device), Weight::Mode::train_a,
                       has_rest ? Tensor(weight->shape(), DType::float32, device) : Tensor());
     factored.erase(at);
   }
@@ -215,18 +219,19 @@ TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names)
   FactoredWeights factored;
   for (const Weight* weight : inventory_of(model).weights)
     if (weight->factored())
-      factored[torch_name(weight->name(), names)] = torch_shape(weight->name(), weight->shape(), names);
+      factored[torch_name(weight->name(), names)] = {torch_shape(weight->name(), weight->shape(), names),
+                                                     weight->conv_factors() == ConvFactors::spatial};
   TensorFile content;
   content.metadata = {{"format", kFormat},
-                      {"format_version", std::to_string(kFormatVersion)},
                       {"names", word_of(names)},
                       {"model", info.spec.name},
                       {"dataset", info.dataset},
                       {"classes", std::to_string(info.spec.classes)},
                       {"image_size", std::to_string(info.spec.image_size)},
                       {"width", fmt::format("{}", info.spec.width)},
-                      {"qkv_bias", info.spec.qkv_bias ? "true" : "false"},
-                      {"factored", to_json(factored)}};
+                      {"qkv_bias", info.spec.qkv_bias ? "true" : "false"}};
+  const bool has_spatial = describe(factored, content.metadata);
+  content.metadata["format_version"] = std::to_string(has_spatial ? kFormatVersion : kOldestFormat);
   for (const Slot& slot : slots_of(model, names)) content.tensors.push_back({slot.name, to_file(slot)});
   return content;
 }

@@ -4,7 +4,7 @@
 // Models as safetensors files that PyTorch can read: parameters and running statistics under torchvision's
 // names (or timm's) and in PyTorch's layout (torch_layout.h), and in __metadata__ what builds them again:
 //   format "abtrain" · format_version · names (torchvision, timm) · model · dataset · classes · image_size ·
-//   width · qkv_bias · factored (stored_factors.h)
+//   width · qkv_bias · factored · spatial (stored_factors.h)
 
 #include <memory>
 #include <string>

@@ -42,16 +42,28 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+/// A number for each axis of images; of one number for both.
+struct PerAxis {
+  constexpr PerAxis(std::int64_t both) : h(both), w(both) {}
+  constexpr PerAxis(std::int64_t h, std::int64_t w) : h(h), w(w) {}
+  bool operator==(const PerAxis&) const = default;
+  /// "2", or "2×1" where they differ.
+  std::string str() const { return h == w ? fmt::format("{}", h) : fmt::format("{}×{}", h, w); }
+
+  std::int64_t h, w;
+};
+
 /// A 2-D convolution (cross-correlation, as everywhere in deep learning).
 /// x: [batch, height, width, in_channels], w: [out_channels, kernel_h, kernel_w, in_channels / groups],
 /// y: [batch, out_height(), out_width(), out_channels].
 struct Conv2dSpec {
   std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
   std::int64_t kernel_h = 1, kernel_w = 1;
-  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  PerAxis stride = 1, padding = 0;
+  std::int64_t dilation = 1, groups = 1;
 
-  std::int64_t out_height() const { return (height + 2 * padding - dilation * (kernel_h - 1) - 1) / stride + 1; }
-  std::int64_t out_width() const { return (width + 2 * padding - dilation * (kernel_w - 1) - 1) / stride + 1; }
+  std::int64_t out_height() const { return (height + 2 * padding.h - dilation * (kernel_h - 1) - 1) / stride.h + 1; }
+  std::int64_t out_width() const { return (width + 2 * padding.w - dilation * (kernel_w - 1) - 1) / stride.w + 1; }
   /// A plain matrix product over channels.
   bool is_pointwise() const { return kernel_h == 1 && kernel_w == 1 && stride == 1 && padding == 0 && groups == 1; }
   /// One output position that sees all of an image without padding: a matrix product over its pixels' channels.

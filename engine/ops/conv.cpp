@@ -28,9 +28,11 @@ bool sums_may_pay(DType dtype) { return plan_choice() == PlanChoice::timed && si
 Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& options) {
   AB_CHECK(x.rank() == 4 && w.rank() == 4, "conv2d: expected x [N, H, W, I] and w [O, kh, kw, I/groups], got {} and {}",
            x.str(), w.str());
-  AB_CHECK(options.stride > 0 && options.dilation > 0 && options.padding >= 0 && options.groups > 0,
-           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative", options.stride,
-           options.dilation, options.groups, options.padding);
+  const PerAxis stride = options.stride, padding = options.padding;
+  AB_CHECK(stride.h > 0 && stride.w > 0 && options.dilation > 0 && padding.h >= 0 && padding.w >= 0 &&
+               options.groups > 0,
+           "conv2d: stride {}, dilation {} and groups {} must be positive and padding {} not negative", stride.str(),
+           options.dilation, options.groups, padding.str());
   AB_CHECK(w[3] * options.groups == x[3] && w[0] % options.groups == 0,
            "conv2d: w {} with {} groups does not fit the {} channels of x {}", w.str(), options.groups, x[3], x.str());
   const Conv2dSpec spec{.batch = x[0],
@@ -40,12 +42,12 @@ Conv2dSpec conv2d_spec(const Shape& x, const Shape& w, const Conv2dOptions& opti
                         .out_channels = w[0],
                         .kernel_h = w[1],
                         .kernel_w = w[2],
-                        .stride = options.stride,
-                        .padding = options.padding,
+                        .stride = stride,
+                        .padding = padding,
                         .dilation = options.dilation,
                         .groups = options.groups};
   const auto reach = [&](std::int64_t kernel) { return options.dilation * (kernel - 1) + 1; };
-  AB_CHECK(x[1] + 2 * options.padding >= reach(w[1]) && x[2] + 2 * options.padding >= reach(w[2]),
+  AB_CHECK(x[1] + 2 * padding.h >= reach(w[1]) && x[2] + 2 * padding.w >= reach(w[2]),
            "conv2d: the kernel of w {} is larger than the padded image of x {}; pad more or drop the layer", w.str(),
            x.str());
   return spec;

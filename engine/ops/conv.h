@@ -9,7 +9,8 @@
 namespace ab {
 
 struct Conv2dOptions {
-  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  PerAxis stride = 1, padding = 0;
+  std::int64_t dilation = 1, groups = 1;
 };
 struct Conv2dGrads {
   Tensor dw, db;

@@ -23,8 +23,8 @@ inline Values conv2d(const Conv2dSpec& s, const Values& x, const Values& w, cons
           double sum = b.empty() ? 0 : b[o];
           for (std::int64_t ky = 0; ky < s.kernel_h; ++ky)
             for (std::int64_t kx = 0; kx < s.kernel_w; ++kx) {
-              const std::int64_t iy = oy * s.stride - s.padding + ky * s.dilation;
-              const std::int64_t ix = ox * s.stride - s.padding + kx * s.dilation;
+              const std::int64_t iy = oy * s.stride.h - s.padding.h + ky * s.dilation;
+              const std::int64_t ix = ox * s.stride.w - s.padding.w + kx * s.dilation;
               if (iy < 0 || iy >= s.height || ix < 0 || ix >= s.width) continue;
               for (std::int64_t i = 0; i < in_group; ++i)
                 sum += x[((n * s.height + iy) * s.width + ix) * s.in_channels + o / out_group * in_group + i] *

@@ -20,32 +20,37 @@ float start_output(std::int64_t rows, std::int64_t k, const float* bias, float* 
   return 1.0f;
 }
 
-/// The input row (or column) under output position p and kernel position r; outside the image when in
-/// padding.
-std::int64_t input_position(const Conv2dSpec& s, std::int64_t p, std::int64_t r) {
-  return p * s.stride + r * s.dilation - s.padding;
-}
+/// Rows of an image, or columns.
+struct Axis {
+  std::int64_t stride, padding, dilation, outputs;
 
-/// The output position that sees input position h through kernel position r, or -1.
-std::int64_t output_position(const Conv2dSpec& s, std::int64_t h, std::int64_t r, std::int64_t limit) {
-  const std::int64_t scaled = h + s.padding - r * s.dilation;
-  if (scaled < 0 || scaled % s.stride != 0 || scaled / s.stride >= limit) return -1;
-  return scaled / s.stride;
-}
+  /// The input position under output position p and kernel position r; outside the image when in padding.
+  std::int64_t input(std::int64_t p, std::int64_t r) const { return p * stride + r * dilation - padding; }
+  /// The output position that sees input position h through kernel position r, or -1.
+  std::int64_t output(std::int64_t h, std::int64_t r) const {
+    const std::int64_t scaled = h + padding - r * dilation;
+    if (scaled < 0 || scaled % stride != 0 || scaled / stride >= outputs) return -1;
+    return scaled / stride;
+  }
+};
+
+Axis rows_of(const Conv2dSpec& s) { return {s.stride.h, s.padding.h, s.dilation, s.out_height()}; }
+Axis columns_of(const Conv2dSpec& s) { return {s.stride.w, s.padding.w, s.dilation, s.out_width()}; }
 
 /// patches[n·H'·W', kh·kw·C] = im2col(x) of `images` images
 void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, float* patches) {
   const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+  const Axis down = rows_of(s), across = columns_of(s);
   const std::int64_t length = s.kernel_h * s.kernel_w * c;
   for_each_row(Device{}, images * out_h, out_w * length, [=, &s](auto&, std::int64_t row) {
     const std::int64_t n = row / out_h, p = row % out_h;
     float* to = patches + row * out_w * length;
     for (std::int64_t q = 0; q < out_w; ++q)
       for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-        const std::int64_t h = input_position(s, p, r);
+        const std::int64_t h = down.input(p, r);
         const bool row_inside = h >= 0 && h < s.height;
         for (std::int64_t t = 0; t < s.kernel_w; ++t, to += c) {
-          const std::int64_t v = input_position(s, q, t);
+          const std::int64_t v = across.input(q, t);
           if (row_inside && v >= 0 && v < s.width) std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
           else std::fill_n(to, c, 0.0f);
         }
@@ -56,6 +61,7 @@ void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, fl
 /// dx = the transpose of gather_patches, applied to `patches`
 void scatter_patches(const Conv2dSpec& s, std::int64_t images, const float* patches, float* dx) {
   const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+  const Axis down = rows_of(s), across = columns_of(s);
   const std::int64_t taps = s.kernel_h * s.kernel_w;
   for_each_row(Device{}, images * s.height, s.width * taps * c, [=, &s](auto&, std::int64_t row) {
     const std::int64_t n = row / s.height, h = row % s.height;
@@ -63,10 +69,10 @@ void scatter_patches(const Conv2dSpec& s, std::int64_t images, const float* patc
       float* to = dx + (row * s.width + v) * c;
       std::fill_n(to, c, 0.0f);
       for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-        const std::int64_t p = output_position(s, h, r, out_h);
+        const std::int64_t p = down.output(h, r);
         if (p < 0) continue;
         for (std::int64_t t = 0; t < s.kernel_w; ++t) {
-          const std::int64_t q = output_position(s, v, t, out_w);
+          const std::int64_t q = across.output(v, t);
           if (q < 0) continue;
           const float* from = patches + (((n * out_h + p) * out_w + q) * taps + r * s.kernel_w + t) * c;
           for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
@@ -78,11 +84,12 @@ void scatter_patches(const Conv2dSpec& s, std::int64_t images, const float* patc
 
 /// Calls f(output pixel, input pixel, kernel tap) for all pairs that the kernel connects.
 template <class F> void for_each_connection(const Conv2dSpec& s, const F& f) {
+  const Axis down = rows_of(s), across = columns_of(s);
   for (std::int64_t p = 0; p < s.out_height(); ++p)
     for (std::int64_t q = 0; q < s.out_width(); ++q)
       for (std::int64_t r = 0; r < s.kernel_h; ++r)
         for (std::int64_t t = 0; t < s.kernel_w; ++t) {
-          const std::int64_t h = input_position(s, p, r), v = input_position(s, q, t);
+          const std::int64_t h = down.input(p, r), v = across.input(q, t);
           if (h >= 0 && h < s.height && v >= 0 && v < s.width)
             f(p * s.out_width() + q, h * s.width + v, r * s.kernel_w + t);
         }

@@ -17,8 +17,8 @@ template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::i
       const std::int64_t y_offset = ((n * s.out_height() + p) * s.out_width() + q) * s.out_channels + k;
       for (std::int64_t r = 0; r < s.kernel_h; ++r)
         for (std::int64_t t = 0; t < s.kernel_w; ++t) {
-          const std::int64_t h = p * s.stride + r * s.dilation - s.padding;
-          const std::int64_t v = q * s.stride + t * s.dilation - s.padding;
+          const std::int64_t h = p * s.stride.h + r * s.dilation - s.padding.h;
+          const std::int64_t v = q * s.stride.w + t * s.dilation - s.padding.w;
           if (h < 0 || h >= s.height || v < 0 || v >= s.width) continue;
           f(((n * s.height + h) * s.width + v) * s.in_channels + group * channels,
             ((k * s.kernel_h + r) * s.kernel_w + t) * channels, y_offset, channels);

@@ -140,7 +140,7 @@ struct Transformed {
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
 /// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
-void transform_input(const Tiling& g, std::int64_t padding, const float* x, std::int64_t first, std::int64_t count,
+void transform_input(const Tiling& g, PerAxis padding, const float* x, std::int64_t first, std::int64_t count,
                      const Transformed& v) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
@@ -148,7 +148,7 @@ void transform_input(const Tiling& g, std::int64_t padding, const float* x, std:
       Vector d[6][6], out[6][6];
       for (std::int64_t i = 0; i < 6; ++i)
         for (std::int64_t j = 0; j < 6; ++j) {
-          const std::int64_t h = row + i - padding, w = column + j - padding;
+          const std::int64_t h = row + i - padding.h, w = column + j - padding.w;
           const bool inside = h >= 0 && h < g.height && w >= 0 && w < g.width;
           d[i][j] = inside ? load(x + g.offset(image, h, w) + c) : Vector{};
         }
@@ -328,8 +328,8 @@ struct Workspace {
 
 /// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward
 /// one.
-void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, std::int64_t padding,
-              const float* in, const float* w, const float* bias, float* out) {
+void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const float* in,
+              const float* w, const float* bias, float* out) {
   const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
   const Workspace work(chunk, from.channels, from.channels, to.channels, to.channels);
   if (turned) transform_turned_weights(s, w, work.u);
@@ -358,8 +358,8 @@ void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y
 }  // namespace
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding > 2 ||
-      s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
+  if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding.h > 2 ||
+      s.padding.w > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
     return false;
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
@@ -367,7 +367,7 @@ bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTenso
   const Tiling x{s.batch, s.height, s.width, s.in_channels, down, across};
   const Tiling y{s.batch, s.out_height(), s.out_width(), s.out_channels, down, across};
   if (direction == ConvDirection::forward) convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
-  else if (data) convolve(s, true, y, x, 2 - s.padding, t.y, t.w, nullptr, t.x);
+  else if (data) convolve(s, true, y, x, {2 - s.padding.h, 2 - s.padding.w}, t.y, t.w, nullptr, t.x);
   else backward_weight(s, x, y, t);
   return true;
 }

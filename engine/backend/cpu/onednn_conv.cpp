@@ -31,9 +31,10 @@ struct OneDnnConvKeyHash {
   std::size_t operator()(const OneDnnConvKey& key) const {
     const Conv2dSpec& s = key.spec;
     std::uint64_t hash = 0;
-    for (const std::int64_t v : {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-                                 s.stride, s.padding, s.dilation, s.groups, std::int64_t{key.threads},
-                                 std::int64_t{key.bias}, static_cast<std::int64_t>(key.direction)})
+    for (const std::int64_t v :
+         {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride.h, s.stride.w,
+          s.padding.h, s.padding.w, s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
+          static_cast<std::int64_t>(key.direction)})
       hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
     return hash;
   }
@@ -46,9 +47,9 @@ OneDnnConvDesc describe(const OneDnnConvKey& key) {
   d.src = Desc({s.batch, s.in_channels, s.height, s.width}, kFloat, Tag::nhwc);
   d.dst = Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, kFloat, Tag::nhwc);
   if (key.bias) d.bias = Desc({s.out_channels}, kFloat, Tag::a);
-  d.strides = {s.stride, s.stride};
+  d.strides = {s.stride.h, s.stride.w};
   d.dilations = {s.dilation - 1, s.dilation - 1};
-  d.padding = {s.padding, s.padding};
+  d.padding = {s.padding.h, s.padding.w};
   const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
   d.weights = s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any)
                             : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any);

@@ -92,9 +92,9 @@ CudnnDescriptor conv_geometry(const CudnnConvKey& key) {
   geometry.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
       .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, compute_type(key.dtype))
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
-      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {s.padding, s.padding})
-      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {s.padding, s.padding})
-      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.stride, s.stride})
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, {s.padding.h, s.padding.w})
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, {s.padding.h, s.padding.w})
+      .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, {s.stride.h, s.stride.w})
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, {s.dilation, s.dilation})
       .finalize();
   return geometry;
@@ -176,8 +176,10 @@ std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
                          s.out_channels,
                          s.kernel_h,
                          s.kernel_w,
-                         s.stride,
-                         s.padding,
+                         s.stride.h,
+                         s.stride.w,
+                         s.padding.h,
+                         s.padding.w,
                          s.dilation,
                          s.groups,
                          static_cast<std::int64_t>(key.direction),
@@ -228,7 +230,7 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target) : out_c
                   "stride {}, padding {}, dilation {}, groups {}); try a different batch size or element type{}",
                   cudnnGetVersion(), repeats ? " that repeats bit for bit" : "", name_of(key.direction),
                   ab::name_of(key.dtype), s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h,
-                  s.kernel_w, s.stride, s.padding, s.dilation, s.groups,
+                  s.kernel_w, s.stride.str(), s.padding.str(), s.dilation, s.groups,
                   repeats ? ", or leave out --deterministic" : ""));
 }
 
