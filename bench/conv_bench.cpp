@@ -33,6 +33,13 @@ Case square(const char* model, std::int64_t batch, std::int64_t size, std::int64
   return {model, {batch, size, size, in, out, kernel, kernel, stride, kernel / 2, 1, 1}};
 }
 
+/// The two convolutions of spatial factors.
+void add_spatial(const char* model, std::int64_t batch, std::int64_t size, std::int64_t channels, std::int64_t r,
+                 std::vector<Case>& list) {
+  list.push_back({model, {batch, size, size, channels, r, 1, 3, 1, {0, 1}, 1, 1}});
+  list.push_back({model, {batch, size, size, r, channels, 3, 1, 1, {1, 0}, 1, 1}});
+}
+
 std::vector<Case> cases() {
   std::vector<Case> list = {
       square("vgg16", 128, 32, 3, 64, 3),         square("vgg16", 128, 32, 64, 64, 3),
@@ -62,6 +69,12 @@ std::vector<Case> cases() {
                         square("factored_resnet20", 32, 8, 64, 16, 3), square("factored_resnet20", 32, 8, 16, 64, 1),
                         square("factored_resnet20", 32, 8, 64, 32, 3), square("factored_resnet20", 32, 8, 32, 64, 1)})
     list.push_back(c);
+  for (const auto& [size, channels] : {std::pair{32, 32}, {16, 64}, {8, 128}, {4, 256}, {2, 256}})
+    for (const std::int64_t r : {channels / 4, channels / 2 + 3})
+      add_spatial("spatial_vgg16", 32, size, channels, r, list);
+  for (const auto& [size, channels] : {std::pair{32, 16}, {16, 32}, {8, 64}})
+    for (const std::int64_t r : {channels / 2, channels / 2 + 3})
+      add_spatial("spatial_resnet20", 32, size, channels, r, list);
   return list;
 }
 
@@ -107,7 +120,7 @@ int main(int argc, char** argv) {
         const bool chosen = cpu::select_conv(s, direction) == algorithm;
         const std::string name =
             fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels, s.out_channels, s.height,
-                        s.kernel_h, s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
+                        PerAxis(s.kernel_h, s.kernel_w).str(), s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
         benchmark::RegisterBenchmark(
             name.c_str(), [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
             ->Unit(benchmark::kMillisecond)

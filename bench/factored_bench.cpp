@@ -49,7 +49,8 @@ Tensor normal(const Shape& shape, double deviation, std::uint64_t stream, Device
 
 class StepTimer {
  public:
-  StepTimer(const ModelSpec& spec, std::int64_t batch, Precision precision, Device device, GraphUse graph_use)
+  StepTimer(const ModelSpec& spec, ConvFactors factors, std::int64_t batch, Precision precision, Device device,
+            GraphUse graph_use)
       : device_(device),
         precision_(precision),
         model_(make_model(spec, device)),
@@ -57,6 +58,7 @@ class StepTimer {
         optimizer_(make_adamw(inventory_of(*model_).params, {})),
         images_(
             cast(normal({batch, spec.image_size, spec.image_size, 3}, 1.0, 1, device), activation_type(precision))) {
+    for (Weight* w : weights_) w->set_conv_factors(factors);
     std::vector<std::int64_t> labels;
     for (std::int64_t i = 0; i < batch; ++i) labels.push_back(i % spec.classes);
     labels_ = Tensor::from(labels, {batch}, device);
@@ -151,7 +153,7 @@ void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& p
 int main(int argc, char** argv) {
   using namespace ab;
   ModelSpec spec{.name = "vgg16"};
-  std::string device = "cpu", precision = "fp32", graph = "auto";
+  std::string device = "cpu", precision = "fp32", graph = "auto", conv_factors = "channel";
   std::int64_t batch = 32;
   int threads = 0, rounds = 3;
   std::vector<double> ratios{0.5, 0.25, 0.125, 0.0625};
@@ -162,6 +164,9 @@ int main(int argc, char** argv) {
   app.add_option("--batch", batch, "images per step")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of the images")->capture_default_str();
   app.add_option("--ratios", ratios, "r / n")->capture_default_str();
+  app.add_option("--conv-factors", conv_factors, "of convolutions: channel (k*k and 1*1) or spatial (1*k and k*1)")
+      ->check(CLI::IsMember({"channel", "spatial"}))
+      ->capture_default_str();
   app.add_option("--precision", precision, "what is computed in")
       ->check(CLI::IsMember(precision_names()))
       ->capture_default_str();
@@ -175,7 +180,8 @@ int main(int argc, char** argv) {
 
   set_compute_threads(threads);
   const Device computes = bench_device(device);
-  StepTimer timer(spec, batch, precision_named(precision), computes, bench_graph_use(graph, computes));
+  StepTimer timer(spec, conv_factors == "spatial" ? ConvFactors::spatial : ConvFactors::channel, batch,
+                  precision_named(precision), computes, bench_graph_use(graph, computes));
   const std::vector<Setting> settings = settings_of(ratios);
   std::map<Setting, std::vector<double>> times;
   for (int round = 0; round < rounds; ++round)

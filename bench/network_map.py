@@ -41,7 +41,7 @@ POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|diloco_half_lr|daso)$")  # compute nothing beside training
 # The first of them that was measured on a model.
-FULL_RANK_AS = {"ab": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
+FULL_RANK_AS = {"ab": ["powersgd"], "ab_channel": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
 CUT_AT, STEPS_OF_CUT = 0.7, 12  # the latter by bench/cut_cost.py
 
 
