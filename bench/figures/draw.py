@@ -325,7 +325,8 @@ def accuracy():
 
 
 # Beginnings of the names of rows of epochs20.tsv: those of a kind are joined, from dense training on.
-KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("ab", "AB-training", "a"), ("narrow", "dense, narrower", "muted")]
+KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("ab", "AB-training", "a"),
+         ("channel", "channel factors", "b"), ("narrow", "dense, narrower", "muted")]
 
 
 def size():
@@ -349,7 +350,7 @@ def size():
         labels = []
         for kind, words, colour in reversed(KINDS):
             names = of_kind(kind)
-            if kind in ("ab", "narrow"):
+            if kind in ("ab", "channel", "narrow"):
                 svg.path([at["dense"], *(at[name] for name in names)], colour, 1.2, stroke_dasharray="3 4")
             for name in names:
                 svg.circle(*at[name], 5, colour)
