@@ -34,7 +34,8 @@ class LossMetric {
   /// P·W2 for the first r directions.   w2: [O, K] float32; the result on its device
   Tensor projected(const Tensor& w2, std::int64_t r) const;
   /// (I − P)(ȳ − b): what a bias has to take over. With fewer biases than y has elements they belong to sums of as many of
-  /// those each, and are not in y (spatial factors, layers/weight.h).   bias: [outputs] float32; the result too, on the host
+  /// those each, and are not in y (spatial factors, layers/weight.h; as if each row of a kernel met every row of an image, so that
+  /// rows at its edge get a little too much).   bias: [outputs] float32; the result too, on the host
   Tensor bias_change(const Tensor& bias, std::int64_t r) const;
 
  private:

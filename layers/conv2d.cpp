@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "layers/conv2d.h"
 
-#include "engine/kernels/elementwise.h"
+#include "engine/kernels/kernel_rows.h"
 #include "engine/ops/activation.h"
 #include "engine/ops/shape.h"
 #include "layers/execution_cost.h"
 
 namespace ab {
-namespace {
-
-/// [n, n], on the device: n rows of n + 1 numbers, a one and n zeros, as far as they are needed.
-Tensor identity(std::int64_t n, Device device) {
-  const Tensor rows = filled({n, n + 1}, 1.0f, device), first = filled({n + 1}, 0.0f, device);
-  fill(first.slice(0, 1), 1);
-  scale_columns(rows, first);
-  return rows.view({n * (n + 1)}).slice(0, n * n).view({n, n});
-}
-
-}  // namespace
-
 Conv2d::Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel,
                const Conv2dOptions& options, bool with_bias, const Build& build, ParamRole role,
                const std::optional<Distribution>& init)
@@ -44,42 +32,40 @@ SummedVar Conv2d::forward_summed(const Var& x) {
 Var Conv2d::apply(const Var& x, Activation activation, Tensor* sums) {
   const DType dtype = x.value().dtype();
   const Var bias = cast(bias_.value, dtype);
-  if (weight_.observed() && is_spatial()) return apply_observing_rows(x, bias, activation, sums);
   const Activation fused = weight_.observed() ? Activation::none : activation;
-  const Var y = run_factors(weight_, conv2d_spec(x.shape(), weight_.shape(), options_))
-                    ? apply_factors(x, bias, fused, sums)
-                    : conv2d(x, weight_.formed(dtype), bias, options_, fused, sums);
-  return weight_.observed() ? activate(weight_.observe(y), activation) : y;
+  const Conv2dSpec spec = conv2d_spec(x.shape(), weight_.shape(), options_);
+  const Var y = run_factors(weight_, spec) ? apply_factors(x, bias, fused, sums)
+                                           : conv2d(x, weight_.formed(dtype), bias, options_, fused, sums);
+  return weight_.observed() ? activate(observe(x, y, spec), activation) : y;
 }
 
 Var Conv2d::apply_factors(const Var& x, const Var& bias, Activation activation, Tensor* sums) {
   const DType dtype = x.value().dtype();
   Conv2dOptions inner = options_, outer{};
   if (is_spatial()) {
-    const PerAxis s = options_.stride, p = options_.padding;
-    inner.stride = {1, s.w}, inner.padding = {0, p.w};
-    outer = {.stride = {s.h, 1}, .padding = {p.h, 0}, .dilation = options_.dilation};
+    inner = of_kernel_rows();
+    outer = {.stride = {options_.stride.h, 1}, .padding = {options_.padding.h, 0}, .dilation = options_.dilation};
   }
+  const std::int64_t o = weight_.outputs(), kernel_rows = weight_.rows() / o;
   const Var thin = conv2d(x, cast(weight_.inner().value, dtype), {}, inner);
-  return conv2d(thin, rows_to_outputs(cast(weight_.outer().value, dtype)), bias, outer, activation, sums);
+  const Var to_outputs = reshape(cast(weight_.outer().value, dtype), {o, kernel_rows, 1, weight_.r()});
+  return conv2d(thin, to_outputs, bias, outer, activation, sums);
 }
 
-Var Conv2d::apply_observing_rows(const Var& x, const Var& bias, Activation activation, Tensor* sums) {
-  const DType dtype = x.value().dtype();
-  const Shape& w = weight_.shape();
-  // Rows in padding are observed too, as the sums contain them.
-  Conv2dOptions of_rows = options_;
-  of_rows.stride.h = 1;
-  const Var rows =
-      weight_.observe(conv2d(x, reshape(weight_.formed(dtype), {weight_.rows(), 1, w[2], w[3]}), {}, of_rows));
-  const Conv2dOptions of_sums{.stride = {options_.stride.h, 1}, .dilation = options_.dilation};
-  const Tensor each_to_its_output = identity(weight_.rows(), x.value().device());
-  return conv2d(rows, rows_to_outputs(cast(Var(each_to_its_output), dtype)), bias, of_sums, activation, sums);
+Var Conv2d::observe(const Var& x, const Var& y, const Conv2dSpec& spec) {
+  if (!is_spatial()) return weight_.observe(y);
+  const Tensor rows = [&] {
+    const NoGradScope no_grad;
+    const Shape& w = weight_.shape();
+    const Var w2 = reshape(weight_.formed(x.value().dtype()), {weight_.rows(), 1, w[2], w[3]});
+    return conv2d_forward(x.value(), w2.value(), {}, of_kernel_rows());
+  }();
+  return weight_.observe(y, rows, [spec](const Tensor& dy) { return gradient_of_kernel_rows(dy, spec); });
 }
 
-/// [O·kh, c] as the kernel of a convolution from c channels, [O, kh, 1, c]; [O, c] as [O, 1, 1, c].
-Var Conv2d::rows_to_outputs(const Var& matrix) const {
-  return reshape(matrix, {weight_.outputs(), weight_.rows() / weight_.outputs(), 1, matrix.shape()[1]});
+/// How a 1×kw convolution moves over the rows of an image.
+Conv2dOptions Conv2d::of_kernel_rows() const {
+  return {.stride = {1, options_.stride.w}, .padding = {0, options_.padding.w}, .dilation = options_.dilation};
 }
 
 void Conv2d::list(Inventory& inventory) {

@@ -32,11 +32,11 @@ class Conv2d final : public Layer {
          ParamRole role, const std::optional<Distribution>& init);
 
   Var apply(const Var& x, Activation activation, Tensor* sums);
-  /// As two convolutions: x ⋆ inner, `first`, and then ⋆ outer + b, `second`.
+  /// As two convolutions, x ⋆ inner and then ⋆ outer + b.
   Var apply_factors(const Var& x, const Var& bias, Activation activation, Tensor* sums);
-  /// The same of dense W2 · x, which is observed before the rows of a kernel that belong to an output are summed up.
-  Var apply_observing_rows(const Var& x, const Var& bias, Activation activation, Tensor* sums);
-  Var rows_to_outputs(const Var& matrix) const;
+  /// y, seen by the observer of the weight: for spatial factors what each row of the kernel adds to it.
+  Var observe(const Var& x, const Var& y, const Conv2dSpec& spec);
+  Conv2dOptions of_kernel_rows() const;
   bool is_spatial() const { return weight_.conv_factors() == ConvFactors::spatial; }
 
   Weight weight_;

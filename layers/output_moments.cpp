@@ -26,9 +26,13 @@ OutputMoments::OutputMoments(std::int64_t channels, Device device)
     : channels_(channels), sums_(Tensor::zeros({elements(channels)}, DType::float32, device)) {}
 
 Var OutputMoments::observe(const Var& y) {
-  add_outputs(y.value());
-  return record("observe", y.value(), {y}, [this](const Tensor& dy) {
-    add_gradients(dy);
+  return observe(y, y.value(), [](const Tensor& dy) { return dy; });
+}
+
+Var OutputMoments::observe(const Var& y, const Tensor& parts, const GradientOf& gradient_of_parts) {
+  add_outputs(parts);
+  return record("observe", y.value(), {y}, [this, gradient_of_parts](const Tensor& dy) {
+    add_gradients(gradient_of_parts(dy));
     return Gradients{dy};
   });
 }

@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Second moments of what leaves a weight: of y = W2·x [+ b] at every position, before an activation or a norm, and of
+// Second moments of what leaves a weight: of y = W2·x [+ b] at every position, before an activation or a norm (for spatial
+// factors without b, before the rows of the kernel are summed up), and of
 // the gradient g = dL/dy of the loss. They tell what a cut of W costs (ablowrank/loss_metric.h). While a weight is
 // observed, each training step adds its own:
 //   Σ (y − ȳ)(y − ȳ)ᵀ   about the mean ȳ of the step, which is what a batch norm behind it sees
@@ -11,6 +12,8 @@
 // float16). Of the last two sums the quotient is the mean over samples, whatever s was in which step, and on which rank.
 // A step whose numbers are not finite adds nothing. The sums are float32, also where products in steps are not; a mean that
 // is k standard deviations large costs them k² · 1e-7 of their accuracy.
+
+#include <functional>
 
 #include "engine/autograd/var.h"
 
@@ -22,6 +25,9 @@ class OutputMoments {
 
   /// y, recorded so that its gradient passes by.   y: [N, …, channels]
   Var observe(const Var& y);
+  using GradientOf = std::function<Tensor(const Tensor& dy)>;
+  /// The same where what leaves the weight are `parts` [N, …, channels] that y is made of; their gradient, of y's.
+  Var observe(const Var& y, const Tensor& parts, const GradientOf& gradient_of_parts);
 
   std::int64_t channels() const { return channels_; }
   /// All sums, flat, to be added up over ranks: elements(channels) float32. The views below share its storage.

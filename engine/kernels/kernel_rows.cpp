@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#include "engine/kernels/kernel_rows.h"
+
+namespace ab {
+
+Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec) {
+  const std::int64_t length = spec.out_width() * spec.out_channels;
+  const Tensor dz({spec.batch, spec.height, spec.out_width(), spec.out_channels * spec.kernel_h}, dy.dtype(),
+                  dy.device());
+  dispatch_float(dy.dtype(), "gradient_of_kernel_rows", [&]<class T>() {
+    for_each_row(dy.device(), spec.batch * spec.height, length * spec.kernel_h,
+                 kernels::GradientOfKernelRows<T>{dy.data<T>(), dz.data<T>(), spec.height, spec.out_height(), length,
+                                                  spec.kernel_h, spec.stride.h, spec.padding.h, spec.dilation});
+  });
+  return dz;
+}
+
+}  // namespace ab

@@ -1,0 +1,38 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// A convolution, seen by rows of its kernel: y[p] = Σ_i z_i[p·stride + i·dilation − padding] over the rows i of the kernel,
+// where z_i is what row i makes of each row of the image, a 1×kw convolution.
+
+#include "engine/backend/backend.h"
+#include "engine/kernels/lanes.h"
+
+namespace ab {
+
+/// The gradient of every z_i, of y's: zero where no output sees a row of the image through row i.
+/// dy: [N, H', W', O] of a convolution `spec` -> [N, H, W', O · kh], channel o·kh + i for output o
+Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec);
+
+namespace kernels {
+
+/// One row of one image per team.
+template <class T> struct GradientOfKernelRows {
+  const T* dy;
+  T* dz;
+  std::int64_t height, out_height, length;  ///< length: W' · O
+  std::int64_t kernel, stride, padding, dilation;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t n = row / height, h = row % height;
+    for (std::int64_t i = 0; i < kernel; ++i) {
+      const std::int64_t scaled = h + padding - i * dilation, p = scaled / stride;
+      const bool seen = scaled >= 0 && scaled % stride == 0 && p < out_height;
+      const T* from = dy + (n * out_height + (seen ? p : 0)) * length;
+      T* to = dz + row * length * kernel + i;
+      for (std::int64_t k = team.lane(); k < length; k += team.size()) to[k * kernel] = seen ? from[k] : T{};
+    }
+  }
+};
+
+}  // namespace kernels
+}  // namespace ab
