@@ -13,7 +13,7 @@ namespace ab {
 /// What is known at a cut of a weight W2, O × K (layers/weight.h).
 struct CutWeight {
   std::int64_t rows = 0, columns = 0;
-  double positions = 1;                 ///< how often it is applied to each sample
+  double positions = 1;                 ///< how often it is applied to each sample; of spatial factors the inner one
   std::span<const double> increases{};  ///< of the loss, without direction i, descending; [rows]
   std::int64_t rank = 0;  ///< of the factors that it is the product of, after an earlier cut; 0: it is dense
 

@@ -118,9 +118,9 @@ int main(int argc, char** argv) {
       for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) {
         if (!worth_measuring(algorithm, s)) continue;
         const bool chosen = cpu::select_conv(s, direction) == algorithm;
-        const std::string name =
-            fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels, s.out_channels, s.height,
-                        PerAxis(s.kernel_h, s.kernel_w).str(), s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
+        const std::string name = fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels,
+                                             s.out_channels, s.height, PerAxis(s.kernel_h, s.kernel_w).str(),
+                                             s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
         benchmark::RegisterBenchmark(
             name.c_str(), [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
             ->Unit(benchmark::kMillisecond)

@@ -3,7 +3,8 @@
 // How far what a cut is expected to cost (ablowrank/loss_metric.h) is from what it costs: each weight of a dense model is cut
 // by itself, to the least r whose expected rise of the loss is at most --rise, and the loss of training images, with the batch
 // statistics of training, is measured before and after, on other images than were observed. Prints a line for each weight.
-//   cut_loss_bench --model-file RUN --data-dir DIR [--rise 0.02] [--observed 80] [--measured 80]   batches of 32
+//   cut_loss_bench --model-file RUN --data-dir DIR [--conv-factors spatial] [--rise 0.02] [--observed 80] [--measured 80]
+// --observed, --measured: batches of 32
 
 #include <fmt/format.h>
 
@@ -90,7 +91,7 @@ void measure(Layer& model, const Dataset& images, double rise, std::int64_t obse
 
 int main(int argc, char** argv) {
   CLI::App app("How far what a cut is expected to cost is from what it costs");
-  std::string model_file, data_dir;
+  std::string model_file, data_dir, conv_factors = "spatial";
   double rise = 0.02;
   std::int64_t observed = 80, measured = 80;
   app.add_option("--model-file", model_file, "a run folder or a file of a dense model")->required();
@@ -98,10 +99,16 @@ int main(int argc, char** argv) {
   app.add_option("--rise", rise, "of the loss, expected");
   app.add_option("--observed", observed, "batches of 32 whose outputs and gradients are observed");
   app.add_option("--measured", measured, "batches of 32 whose loss is measured");
+  app.add_option("--conv-factors", conv_factors, "of convolutions: spatial (1*k and k*1) or channel (k*k and 1*1)")
+      ->check(CLI::IsMember({"channel", "spatial"}))
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   ab::set_compute_threads(2, 1);
   const std::string file = ab::model_path(model_file);
   const ab::LoadedModel loaded = ab::model_from_file(ab::read_safetensors(file), file);
+  ab::AbOptions options;
+  if (conv_factors == "spatial") options.conv_factors = ab::ConvFactors::spatial;
+  ab::prepare_weights(options, *loaded.model);
   const ab::DatasetEntry& entry = ab::find_dataset(loaded.info.dataset);
   ab::measure(*loaded.model, *entry.load(ab::folder_of(entry, data_dir), 0, 0).train, rise, observed, measured);
 }

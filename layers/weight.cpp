@@ -20,10 +20,8 @@ void Weight::set_conv_factors(ConvFactors factors) {
 }
 
 void Weight::factorise(Tensor outer_value, Tensor inner_value, Mode mode, const Tensor& rest) {
-  AB_CHECK(mode != Mode::full && outer_value.rank() == 2, "{}: {} is no factor", name(), outer_value.shape().str());
-  const bool is_spatial = has_spatial_factors_ && outer_value.dim(0) == outputs() * shape_[1];
-  kernel_rows_ = is_spatial ? shape_[1] : 1;
-  AB_CHECK(outer_value.dim(0) == rows() && inner_value.numel() == outer_value.dim(1) * columns(),
+  AB_CHECK(mode != Mode::full && outer_value.rank() == 2 && outer_value.dim(0) == rows() &&
+               inner_value.numel() == outer_value.dim(1) * columns(),
            "{}: factors {} and {} do not make up a weight {}", name(), outer_value.shape().str(),
            inner_value.shape().str(), shape_.str());
   Shape inner_shape = shape_;

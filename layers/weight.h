@@ -52,7 +52,7 @@ class Weight {
   std::int64_t m() const { return std::max(rows(), columns()); }
   std::int64_t n() const { return std::min(rows(), columns()); }
 
-  /// Which factors a dense weight is to have; those that it cannot have are channel factors.
+  /// Which factors a dense weight is to have, channel factors at first; one that cannot have spatial ones keeps them.
   void set_conv_factors(ConvFactors factors);
   ConvFactors conv_factors() const { return kernel_rows_ == 1 ? ConvFactors::channel : ConvFactors::spatial; }
 
@@ -83,7 +83,7 @@ class Weight {
   const Tensor& rest() const { return rest_; }
 
   /// Replaces the dense tensor by factors in their stored form, outer [rows, r] and inner [r, columns] or [r, ...], and
-  /// a rest of as many elements as W, which may be undefined. How many rows `outer` has tells which factors they are.
+  /// a rest of as many elements as W, which may be undefined. Throws Error(config) unless they are of conv_factors().
   void factorise(Tensor outer, Tensor inner, Mode mode, const Tensor& rest = {});
   /// Replaces the factors by a dense tensor of shape().
   void restore(Tensor dense);

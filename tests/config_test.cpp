@@ -336,6 +336,9 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(powersgd_settings(then), PowerSgdSettings{});
   EXPECT_NO_THROW(ab_options(then).validate());
   EXPECT_EQ(ab_settings(then).low_rank_method, kBaseline);
+  EXPECT_EQ(ab_settings(then).conv_factors, ConvFactors::channel);
+  EXPECT_EQ(ab_settings(from_toml("method = \"ab\"\n")).conv_factors, ConvFactors::spatial);
+  EXPECT_EQ(ab_settings(from_toml("method = \"ab\"\n[ab]\ntrain = \"groups\"\n")).conv_factors, ConvFactors::channel);
   // Saved when there were groups alone.
   EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
             TrainedFactors::groups);

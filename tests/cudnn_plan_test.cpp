@@ -81,6 +81,7 @@ Specs factored() {
       specs.push_back({128, 16, 16 / stride, r, 128, 3, 1, {stride, 1}, {1, 0}});
     }
   }
+  specs.push_back({128, 16, 16, 128, 3 * 128, 1, 3, 1, {0, 1}});  // what a cut observes
   return specs;
 }
 

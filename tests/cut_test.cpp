@@ -148,71 +148,81 @@ TEST(OutputMomentsTest, AWeightIsSeenBeforeItsActivationAndComputesTheSame) {
   EXPECT_EQ(moments.positions().item(), kSamples * kPlaces) << "an evaluation is not observed";
 }
 
-TEST(OutputMomentsTest, AConvolutionForSpatialFactorsIsSeenByRowsOfItsKernel) {
-  constexpr std::int64_t kBatch = 2, kHeight = 5, kWidth = 6, kStride = 2, kRows = 3 * kOut;
-  Conv2d conv("conv", kIn, kOut, 3, {.stride = kStride, .padding = 1}, true, Build{});
+/// A convolution of `kernel`×`kernel` that is observed for spatial factors, against what each row of its kernel makes of every row
+/// of the image, and the gradient of that.
+void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& options) {
+  constexpr std::int64_t kBatch = 2, kHeight = 7, kWidth = 9;
+  Conv2d conv("conv", kIn, kOut, kernel, options, true, Build{});
   Weight& weight = *inventory_of(conv).weights[0];
   Param& bias = *inventory_of(conv).params[1];
   fill(bias.value.value(), 0.5);
   const Tensor input = normal_values({kBatch, kHeight, kWidth, kIn}, 9);
-  const Tensor dy = normal_values({kBatch, 3, 3, kOut}, 10);
-  const auto step = [&](Var& x) {
-    x = Var(input, true);
+  const Conv2dSpec spec = conv2d_spec(input.shape(), weight.shape(), options);
+  const std::int64_t out_h = spec.out_height(), out_w = spec.out_width(), channels = kernel * kOut;
+  const Tensor dy = normal_values({kBatch, out_h, out_w, kOut}, 10);
+  struct Seen {
+    std::vector<double> y, dx, dw, db;
+    bool operator==(const Seen&) const = default;
+  };
+  const auto step = [&] {
+    const Var x(input, true);
     weight.dense().value.clear_grad(), bias.value.clear_grad();
     const Var y = conv.forward(x);
     backward(weighted(y, dy));
-    return y.value();
+    return Seen{y.value().to_doubles(), x.grad().to_doubles(), weight.dense().value.grad().to_doubles(),
+                bias.value.grad().to_doubles()};
   };
-  Var plain_x, observed_x;
-  const Tensor plain = step(plain_x);
-  const std::vector<double> dw = weight.dense().value.grad().to_doubles(), db = bias.value.grad().to_doubles();
+  const Seen plain = step();
   weight.set_conv_factors(ConvFactors::spatial);
+  ASSERT_EQ(weight.rows(), channels);
   OutputMoments moments(weight.rows(), {});
   weight.set_observer(&moments);
-  EXPECT_EQ(step(observed_x).to_doubles(), plain.to_doubles());
-  EXPECT_EQ(observed_x.grad().to_doubles(), plain_x.grad().to_doubles());
-  EXPECT_EQ(weight.dense().value.grad().to_doubles(), dw);
-  EXPECT_EQ(bias.value.grad().to_doubles(), db);
+  EXPECT_TRUE(step() == plain) << "observing changed the step";
 
-  // What each row of the kernel makes of every row of the image, and its gradient.
-  constexpr std::int64_t kPlacesSeen = kBatch * kHeight * 3;
-  Matrix z(kPlacesSeen, kRows), dz(kPlacesSeen, kRows);
+  const std::int64_t places = kBatch * kHeight * out_w;
+  Matrix z(places, channels), dz(places, channels);
   const float *w = weight.dense().value.value().data<float>(), *in = input.data<float>();
   for (std::int64_t n = 0, place = 0; n < kBatch; ++n)
     for (std::int64_t h = 0; h < kHeight; ++h)
-      for (std::int64_t q = 0; q < 3; ++q, ++place)
-        for (std::int64_t o = 0; o < kOut; ++o)
-          for (std::int64_t a = 0; a < 3; ++a) {
-            const std::int64_t p = (h + 1 - a) / kStride;
-            for (std::int64_t b = 0; b < 3; ++b) {
-              const std::int64_t column = q * kStride + b - 1;
-              if (column < 0 || column >= kWidth) continue;
-              for (std::int64_t i = 0; i < kIn; ++i)
-                z.at(place, o * 3 + a) += static_cast<double>(w[((o * 3 + a) * 3 + b) * kIn + i]) *
-                                          in[((n * kHeight + h) * kWidth + column) * kIn + i];
-            }
-            if (h + 1 >= a && (h + 1 - a) % kStride == 0 && p < 3)
-              dz.at(place, o * 3 + a) = dy.data<float>()[((n * 3 + p) * 3 + q) * kOut + o];
+      for (std::int64_t q = 0; q < out_w; ++q, ++place)
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const std::int64_t o = c / kernel, a = c % kernel;
+          for (std::int64_t b = 0; b < kernel; ++b) {
+            const std::int64_t v = q * options.stride.w + b * options.dilation - options.padding.w;
+            if (v < 0 || v >= kWidth) continue;
+            for (std::int64_t i = 0; i < kIn; ++i)
+              z.at(place, c) +=
+                  static_cast<double>(w[(c * kernel + b) * kIn + i]) * in[((n * kHeight + h) * kWidth + v) * kIn + i];
           }
-  EXPECT_EQ(moments.positions().item(), kPlacesSeen);
+          for (std::int64_t p = 0; p < out_h; ++p)
+            if (p * options.stride.h + a * options.dilation - options.padding.h == h)
+              dz.at(place, c) = dy.data<float>()[((n * out_h + p) * out_w + q) * kOut + o];
+        }
+  EXPECT_EQ(moments.positions().item(), places);
   EXPECT_EQ(moments.samples().item(), kBatch);
-  std::vector<double> sum, scatter, gradients;
-  for (std::int64_t k = 0; k < kRows; ++k) {
-    sum.push_back(0);
-    for (std::int64_t place = 0; place < kPlacesSeen; ++place) sum.back() += z.at(place, k);
-  }
-  for (std::size_t k = 0; k < sum.size(); ++k)
-    for (std::size_t l = 0; l < sum.size(); ++l) {
-      scatter.push_back(-sum[k] * sum[l] / kPlacesSeen), gradients.push_back(0);
-      for (std::int64_t place = 0; place < kPlacesSeen; ++place) {
-        const auto i = static_cast<std::int64_t>(k), j = static_cast<std::int64_t>(l);
-        scatter.back() += z.at(place, i) * z.at(place, j);
-        gradients.back() += kBatch * kBatch * dz.at(place, i) * dz.at(place, j);
+  std::vector<double> sum(static_cast<std::size_t>(channels)), scatter, gradients;
+  for (std::int64_t k = 0; k < places * channels; ++k)
+    sum[static_cast<std::size_t>(k % channels)] += z.values[static_cast<std::size_t>(k)];
+  for (std::int64_t k = 0; k < channels; ++k)
+    for (std::int64_t l = 0; l < channels; ++l) {
+      scatter.push_back(-sum[static_cast<std::size_t>(k)] * sum[static_cast<std::size_t>(l)] /
+                        static_cast<double>(places));
+      gradients.push_back(0);
+      for (std::int64_t place = 0; place < places; ++place) {
+        scatter.back() += z.at(place, k) * z.at(place, l);
+        gradients.back() += kBatch * kBatch * dz.at(place, k) * dz.at(place, l);
       }
     }
   expect_near(moments.output_sum().to_doubles(), sum, 1e-4);
   expect_near(moments.outputs().to_doubles(), scatter, 1e-3);
   expect_near(moments.gradients().to_doubles(), gradients, 1e-3);
+}
+
+TEST(OutputMomentsTest, AConvolutionForSpatialFactorsIsSeenByRowsOfItsKernel) {
+  expect_seen_by_kernel_rows(3, {.padding = 1});
+  expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 1});
+  expect_seen_by_kernel_rows(5, {.padding = 1});
+  expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 2, .dilation = 2});
 }
 
 // --- What a direction is worth.

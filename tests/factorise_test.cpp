@@ -183,14 +183,17 @@ TEST(SpatialFactors, AreOfConvolutionsThatMoveOverTheirInput) {
   EXPECT_EQ(rows(7, {}), 8) << "it may see an image as a whole";
 }
 
-TEST(SpatialFactors, AreToldByTheRowsOfTheOuterOne) {
+TEST(SpatialFactors, AreTakenWhereTheyAreExpectedAlone) {
   Conv2d conv("conv", 4, 8, 3, {.padding = 1}, true, {});
   Weight& weight = *inventory_of(conv).weights[0];
-  weight.factorise(random_tensor({24, 2}, 1), random_tensor({2, 12}, 2), Weight::Mode::train_both);
-  EXPECT_EQ(weight.conv_factors(), ConvFactors::spatial);
-  weight.factorise(random_tensor({8, 2}, 1), random_tensor({2, 36}, 2), Weight::Mode::train_both);
-  EXPECT_EQ(weight.conv_factors(), ConvFactors::channel);
-  EXPECT_THROW(weight.factorise(random_tensor({16, 2}, 1), random_tensor({2, 18}, 2), Weight::Mode::train_both), Error);
+  const auto take = [&](std::int64_t rows) {
+    weight.factorise(random_tensor({rows, 2}, 1), random_tensor({2, 288 / rows}, 2), Weight::Mode::train_both);
+  };
+  EXPECT_THROW(take(24), Error);
+  weight.set_conv_factors(ConvFactors::spatial);
+  EXPECT_THROW(take(8), Error);
+  take(24);
+  EXPECT_EQ(weight.inner().value.shape(), (Shape{2, 1, 3, 4}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Orientations, FactoredLayer, ::testing::ValuesIn([] {

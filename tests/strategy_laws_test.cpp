@@ -23,6 +23,7 @@
 #include "engine/sync/dense.h"
 #include "engine/sync/replica_check.h"
 #include "layers/model_state.h"
+#include "layers/weight.h"
 #include "tests/method_steps.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
@@ -336,6 +337,28 @@ TEST(AbTraining, ByLocalAveragingOfNodesPlansWhatItSends) {
   EXPECT_EQ(plan.wire_bytes_per_rank_by_phase, outcome.summary.wire_bytes_per_rank_by_phase);
   EXPECT_EQ(plan.inter_node_bytes_per_rank_total, outcome.summary.inter_node_bytes_per_rank_total);
   EXPECT_LT(outcome.summary.inter_node_bytes_per_rank_total, 0.5 * outcome.summary.wire_bytes_per_rank_total);
+}
+
+// --- What a cut leaves.
+
+TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
+  const Method& ab = find_method("ab");
+  std::map<std::string, ConvFactors> left;
+  for (const MethodLaws& laws : ab.laws) {
+    if (!std::string(laws.variant).starts_with("both")) continue;
+    const TrainConfig config = small_run(ab, laws.small);
+    run_thread_ranks(1, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)}, [&](Comm& world) {
+      set_compute_threads(1);
+      const TrainResult result = train(config, world, images(), {});
+      for (const Weight* weight : inventory_of(*result.model).weights)
+        if (weight->factored() && weight->shape()[1] > 1) left[laws.variant] = weight->conv_factors();
+    });
+    fs::remove_all(config.out);
+  }
+  EXPECT_EQ(left, (std::map<std::string, ConvFactors>{{"both", ConvFactors::spatial},
+                                                      {"both_sparse", ConvFactors::spatial},
+                                                      {"both_local", ConvFactors::channel}}))
+      << "both_by_weight leaves a dense model";
 }
 
 // --- A replica that drifts.

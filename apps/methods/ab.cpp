@@ -126,17 +126,18 @@ Method ab_method() {
            .lossless = "train = \"groups\"\nwarmup_steps = 1000000",
            .unusable_by_three = "train = \"groups\"\ngroup_size = 4"},
           {.variant = "both",
-           .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\n"
+           .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.4, 0.2]\nrank_policy = \"ratio\"\n"
                     "gather_steps = 2\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"",
            .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
            .lossless = "cut_at = []\nfull_rank_method = \"dense\""},
           {.variant = "both_sparse",
-           .small = "cut_at = [0.4]\nrank_policy = \"ratio\"\ngather_steps = 3\nfull_rank_method = \"dense\"\n"
-                    "low_rank_method = \"scalecom\"",
+           .small =
+               "cut_at = [0.4]\nrank_policy = \"ratio\"\nratio = 0.3\ngather_steps = 3\nfull_rank_method = \"dense\"\n"
+               "low_rank_method = \"scalecom\"",
            .phases = {"full", "split", "low-rank"}},
           {.variant = "both_local",
            .small = "cut_at = [0.4, 0.7]\ncut_keep = [0.75, 0.5]\nrank_policy = \"ratio\"\ngather_steps = 3\n"
-                    "full_rank_method = \"local\"\nlow_rank_method = \"local\"",
+                    "conv_factors = \"channel\"\nfull_rank_method = \"local\"\nlow_rank_method = \"local\"",
            .phases = {"local", "average", "split", "low-rank-1", "low-rank-2"}},
           {.variant = "both_by_weight",
            .small = "cut_at = [0.4]\nrank_policy = \"fixed\"\nfixed_rank = 4\n"

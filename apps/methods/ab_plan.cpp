@@ -22,9 +22,10 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
   for (const Weight* weight : weights) {
     const auto at =
         std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
-    AB_CHECK(at != split.end() && at->m == weight->m() && at->n == weight->n(),
-             "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model", assumed.run, weight->name(),
-             weight->m(), weight->n());
+    AB_CHECK(
+        at != split.end() && at->m == weight->m() && at->n == weight->n(),
+        "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --ab.conv-factors",
+        assumed.run, weight->name(), weight->m(), weight->n());
     ranks.push_back(at->r);
     any_cut |= at->r < at->n;
   }

@@ -133,7 +133,12 @@ void declare_ab(std::vector<Setting>& settings) {
               "keep the directions worth most for what they cost, within this share of all elements and operations")
       .above_low = true;
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
-  policy.number("ratio", &RankPolicy::ratio, 0, 1, "keep this share of all singular values").above_low = true;
+  policy
+      .number(
+          "ratio", &RankPolicy::ratio, 0, 1,
+          "keep this share of all singular values; what would not be smaller stays dense: a 3*3 convolution of as many "
+          "inputs as outputs from 0.5 on with spatial factors, from 0.9 on with channel factors")
+      .above_low = true;
   policy.number("energy", &RankPolicy::energy, 0, 1, "keep this share of the sum of squared singular values")
       .above_low = true;
   policy.number("fixed_rank", &RankPolicy::fixed, 1, 65536, "keep so many singular values");
