@@ -169,7 +169,7 @@ def cell_of(program, rows, gbps, latency):
 
 
 def markdown(cells):
-    shown = ["dense_late", "dense", "ab", "powersgd", "local_nodes", "ab_local_nodes"]
+    shown = ["dense_late", "dense", "ab", "ab_channel", "powersgd", "local_nodes", "ab_local_nodes"]
     print(f"| network between nodes | κ | {' | '.join(f'within {points:g}' for points in POINTS)} | "
           f"time of {', '.join(f'`{name}`' for name in shown)} | below: dense in the time of `ab` |")
     print("|---|---|" + "---|" * (len(POINTS) + 2))

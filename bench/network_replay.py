@@ -21,7 +21,7 @@ import network_map
 import published
 
 # By their column in the table; the first of them that a configuration has is replayed.
-ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "ab": ["ab"], "local_nodes": ["local_nodes"],
+ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "ab_channel": ["ab_channel"], "local_nodes": ["local_nodes"],
         "ab_local_nodes": ["ab_local_nodes"], "acpsgd": ["acpsgd_r32", "acpsgd_r16"], "artopk_5": ["artopk_5"],
         "hitopk_5": ["hitopk_5"]}
 CELLS = {

@@ -19,10 +19,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet-20")]
 # Of README.md: the words, and the rows of both models, of which the first that has been trained is shown.
 METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training, late cut**", "ab", "ab"),
-           ("the same, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "ab_ratio50", "ab_ratio50"),
-           ("AB-training by ACP-SGD", "ab_acpsgd", "ab_acpsgd"),
-           ("AB-training by local averaging", "ab_local", "ab_local"),
-           ("AB-training by nodes (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),
+           ("the same, channel factors³", "ab_channel", "ab_channel"),
+           ("the same³, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "ab_ratio50", "ab_ratio50"),
+           ("AB-training by ACP-SGD³", "ab_acpsgd", "ab_acpsgd"),
+           ("AB-training by local averaging³", "ab_local", "ab_local"),
+           ("AB-training by nodes³ (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),
            ("AB-training by groups, with our settings²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
            ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
            ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
