@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """What AB-training with both factors costs on a CPU: a step before the cut, one that is observed, the cut, a step after it.
 
-    bench/cut_cost.py --data-dir CIFAR10 [--build FOLDER] [--config NAME] [--ratio R] [--rounds N] [--threads N]
+    bench/cut_cost.py --data-dir CIFAR10 [--build FOLDER] [--config NAME] [--conv-factors spatial] [--ratio R] [--rounds N]
+                      [--threads N]
 
 Short runs of one rank, dense until the cut, in turn with runs that are never cut; medians of steps, as ratios of one
 round. Ranks r are a share of all (--ratio), as what data choose after so few steps is not what they choose later.
@@ -40,13 +41,14 @@ def main():
     options.add_argument("--data-dir", required=True)
     build_folder.add_option(options, "apps/abtrain")
     options.add_argument("--config", default="vgg16_cifar_dense")
+    options.add_argument("--conv-factors", choices=("spatial", "channel"), default="spatial")
     options.add_argument("--ratio", type=float, default=0.25)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--threads", type=int, default=2)
     given = options.parse_args()
     program = f"{given.build}/apps/abtrain"
     ab = ["--method", "ab", "--ab.full-rank-method", "dense", "--ab.low-rank-method", "dense", "--ab.cut-at", "0.5",
-          "--ab.rank-policy", "ratio", "--ab.ratio", str(given.ratio)]
+          "--ab.rank-policy", "ratio", "--ab.ratio", str(given.ratio), "--ab.conv-factors", given.conv_factors]
     rows, compression = [], 0
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory() as folder:

@@ -42,7 +42,8 @@ AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|diloco_half_lr|daso)$")  # compute nothing beside training
 # The first of them that was measured on a model.
 FULL_RANK_AS = {"ab": ["powersgd"], "ab_channel": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
-CUT_AT, STEPS_OF_CUT = 0.7, 12  # the latter by bench/cut_cost.py
+CUT_AT = 0.7
+STEPS_OF_CUT = {"channel": 12, "spatial": 90}  # by bench/cut_cost.py: with what observing adds, on one rank
 
 
 class Row:
@@ -94,7 +95,8 @@ def take_computing(rows):
             if row.name in FULL_RANK_AS:
                 if not row.low_rank_step:
                     sys.exit(f"network_map.py: no line of {row.name}, {row.config}, has its low_rank_step")
-                row.computing *= CUT_AT + (1 - CUT_AT) * row.low_rank_step + STEPS_OF_CUT / row.steps
+                factors = "channel" if "channel" in row.flags else "spatial"
+                row.computing *= CUT_AT + (1 - CUT_AT) * row.low_rank_step + STEPS_OF_CUT[factors] / row.steps
 
 
 def plan(program, row, network=None, share=None, flags=()):
