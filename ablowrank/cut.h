@@ -4,7 +4,7 @@
 // The cut: all weights of a model become factors of ranks that are chosen together, and stay factors. What decides is
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
 // Traffic, where data decides:
-//   an all-reduce of OutputMoments::elements(O) floats for each weight
+//   an all-reduce of OutputMoments::elements(rows) floats for each weight
 //   an all-reduce of worth_elements() float64 for each weight: what directions are worth, beside singular values
 //   an all-reduce of a float for each output of the weights that are cut: what biases take over (Directions::loss)
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.

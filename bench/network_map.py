@@ -5,7 +5,7 @@
     bench/network_map.py [--build FOLDER] [--json FILE] [--network GBITS,LATENCY]...
 
 The time of a run is what one rank computes, as bench/computing.py measured it (methods that only train, and dense, compute
-alike; rows of FULL_RANK_AS as their full-rank method up to the cut, which itself takes 12 steps, and from there the part of
+alike; rows of FULL_RANK_AS as their full-rank method up to the cut, which itself takes STEPS_OF_CUT, and from there the part of
 it that `low_rank_step` in rivals.tsv or equal_time.tsv has), and the communication that delays it, as `abtrain plan --network`
 has it for that method, bytes and overlap: no run was made on such a network. Dense training and its rivals alike have the
 all-reduce (`--allreduce auto`) and, of BUCKETS, the size that suit them best on that network. Rows that have not been measured

@@ -150,9 +150,9 @@ TEST(OutputMomentsTest, AWeightIsSeenBeforeItsActivationAndComputesTheSame) {
 
 /// A convolution of `kernel`×`kernel` that is observed for spatial factors, against what each row of its kernel makes of every row
 /// of the image, and the gradient of that.
-void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& options) {
+void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& options, Device device) {
   constexpr std::int64_t kBatch = 2, kHeight = 7, kWidth = 9;
-  Conv2d conv("conv", kIn, kOut, kernel, options, true, Build{});
+  Conv2d conv("conv", kIn, kOut, kernel, options, true, Build{.device = device});
   Weight& weight = *inventory_of(conv).weights[0];
   Param& bias = *inventory_of(conv).params[1];
   fill(bias.value.value(), 0.5);
@@ -165,23 +165,24 @@ void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& option
     bool operator==(const Seen&) const = default;
   };
   const auto step = [&] {
-    const Var x(input, true);
+    const Var x(input.to(device), true);
     weight.dense().value.clear_grad(), bias.value.clear_grad();
     const Var y = conv.forward(x);
-    backward(weighted(y, dy));
+    backward(weighted(y, dy.to(device)));
     return Seen{y.value().to_doubles(), x.grad().to_doubles(), weight.dense().value.grad().to_doubles(),
                 bias.value.grad().to_doubles()};
   };
   const Seen plain = step();
   weight.set_conv_factors(ConvFactors::spatial);
   ASSERT_EQ(weight.rows(), channels);
-  OutputMoments moments(weight.rows(), {});
+  OutputMoments moments(weight.rows(), device);
   weight.set_observer(&moments);
   EXPECT_TRUE(step() == plain) << "observing changed the step";
 
   const std::int64_t places = kBatch * kHeight * out_w;
   Matrix z(places, channels), dz(places, channels);
-  const float *w = weight.dense().value.value().data<float>(), *in = input.data<float>();
+  const Tensor weights = weight.dense().value.value().to(Device{});
+  const float *w = weights.data<float>(), *in = input.data<float>();
   for (std::int64_t n = 0, place = 0; n < kBatch; ++n)
     for (std::int64_t h = 0; h < kHeight; ++h)
       for (std::int64_t q = 0; q < out_w; ++q, ++place)
@@ -219,10 +220,12 @@ void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& option
 }
 
 TEST(OutputMomentsTest, AConvolutionForSpatialFactorsIsSeenByRowsOfItsKernel) {
-  expect_seen_by_kernel_rows(3, {.padding = 1});
-  expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 1});
-  expect_seen_by_kernel_rows(5, {.padding = 1});
-  expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 2, .dilation = 2});
+  for (const Device device : devices()) {
+    expect_seen_by_kernel_rows(3, {.padding = 1}, device);
+    expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 1}, device);
+    expect_seen_by_kernel_rows(5, {.padding = 1}, device);
+    expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 2, .dilation = 2}, device);
+  }
 }
 
 // --- What a direction is worth.

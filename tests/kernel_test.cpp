@@ -15,6 +15,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/epilogue_functors.h"
+#include "engine/kernels/kernel_rows.h"
 #include "engine/kernels/layer_norm_functors.h"
 #include "engine/kernels/loss.h"
 #include "engine/kernels/pool.h"
@@ -286,6 +287,14 @@ TEST(RowKernels, Pooling) {
   });
   expect_teams_agree({x}, fixed(2 * regular.rows.in), [&](const std::vector<Tensor>& out) {
     return MaxPoolBackward<float>{regular, dy.data<float>(), result.winner.data<std::uint8_t>(), out[0].data<float>()};
+  });
+}
+
+TEST(RowKernels, GradientOfKernelRows) {
+  // 7 rows of 6 outputs, seen through 3 rows of a kernel at stride 2.
+  const Tensor dy = normal({2 * 4 * 6}, 1);
+  expect_teams_agree({Tensor({2 * 7 * 6 * 3})}, fixed(2 * 7), [&](const std::vector<Tensor>& out) {
+    return GradientOfKernelRows<float>{dy.data<float>(), out[0].data<float>(), 7, 4, 6, 3, 2, 1, 1};
   });
 }
 

@@ -155,7 +155,7 @@ void declare_ab(std::vector<Setting>& settings) {
        "conv_factors", &AbSettings::conv_factors,
        {{"spatial", ConvFactors::spatial}, {"channel", ConvFactors::channel}},
        "what a convolution of k*k becomes: 1*k to r channels and k*1 to the output, or k*k to r channels and 1*1 (the "
-       "paper)")
+       "paper); without padding always the latter")
       .before = std::string("channel");
   s.choice("execution", &AbSettings::execution,
            {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}},

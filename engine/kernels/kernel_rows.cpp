@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/kernel_rows.h"
 
+#include "engine/backend/backend.h"
+#include "engine/device/exec.h"
+
 namespace ab {
 
 Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec) {

@@ -4,10 +4,12 @@
 // A convolution, seen by rows of its kernel: y[p] = Σ_i z_i[p·stride + i·dilation − padding] over the rows i of the kernel,
 // where z_i is what row i makes of each row of the image, a 1×kw convolution.
 
-#include "engine/backend/backend.h"
-#include "engine/kernels/lanes.h"
+#include "engine/core/host_device.h"
+#include "engine/core/tensor.h"
 
 namespace ab {
+
+struct Conv2dSpec;
 
 /// The gradient of every z_i, of y's: zero where no output sees a row of the image through row i.
 /// dy: [N, H', W', O] of a convolution `spec` -> [N, H, W', O · kh], channel o·kh + i for output o
