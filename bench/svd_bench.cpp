@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
 
   double error = 0;
   for (Weight* weight : weights) {
-    const Tensor& w = weight->dense().value.value();
+    const Tensor w = weight->matrix();
     error = std::max(error, reconstruction_error(w, decompose(w, nullptr, method)));
   }
   std::vector<double> seconds;
