@@ -6,9 +6,9 @@
 //   C = E[(y − ȳ)(y − ȳ)ᵀ]          over positions
 //   G = E[Σ g gᵀ] + damping          over samples, Σ over positions: the Gauss–Newton curvature of the loss in y
 // replacing y by ȳ + P(y − ȳ) raises the loss by ½ tr(G (I − P) C (I − P)ᵀ) to second order, where y and g at the positions of
-// an image are taken to know nothing of each other. They do, and it rises by 1 to 55 times as much (channel factors), by a factor that differs more
-// between weights than within one (bench/cut_loss_bench.cpp). The P of rank r that raises
-// it least comes from the eigenvectors of
+// an image are taken to know nothing of each other. They do, and it rises by 1 to 55 times as much (channel factors), by a factor
+// that differs more between weights than within one (bench/cut_loss_bench.cpp). The P of rank r that raises it least comes from
+// the eigenvectors of
 //   S = G^½ C G^½ = V Λ Vᵀ:         P = G^-½ V_r V_rᵀ G^½, and the loss rises by ½ Σ_{i>r} λ_i
 // W2 becomes P·W2, and a bias b + (I − P)(ȳ − b), so that the mean output stays. S does not change when rows of W are
 // rescaled, which a batch norm behind it undoes anyway; so the damping is relative to each channel too: ε diag(G), not ε I.

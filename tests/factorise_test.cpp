@@ -9,6 +9,7 @@
 #include "engine/autograd/var.h"
 #include "engine/kernels/random.h"
 #include "layers/conv2d.h"
+#include "layers/execution_cost.h"
 #include "layers/linear.h"
 
 namespace ab {
@@ -181,6 +182,20 @@ TEST(SpatialFactors, AreOfConvolutionsThatMoveOverTheirInput) {
   EXPECT_EQ(rows(5, {.stride = 2, .padding = 2}), 40);
   EXPECT_EQ(rows(1, {}), 8);
   EXPECT_EQ(rows(7, {}), 8) << "it may see an image as a whole";
+}
+
+// At stride 2 the inner factor is applied to twice as many positions as the outer one:
+// (512 + 256) · 3 · 96 r <= 256 · 3 · 9216 + 3 · 9216 r, that is r <= 36.6.
+TEST(SpatialFactors, RunWhereTheyAreCheaperThanW) {
+  const auto run = [](std::int64_t r) {
+    Conv2d conv("conv", 32, 32, 3, {.stride = 2, .padding = 1}, true, {});
+    Weight& weight = *inventory_of(conv).weights[0];
+    weight.set_conv_factors(ConvFactors::spatial);
+    weight.factorise(random_tensor({96, r}, 1), random_tensor({r, 96}, 2), Weight::Mode::train_both);
+    return run_factors(weight, conv2d_spec({4, 16, 16, 32}, weight.shape(), {.stride = 2, .padding = 1}));
+  };
+  EXPECT_TRUE(run(36));
+  EXPECT_FALSE(run(37));
 }
 
 TEST(SpatialFactors, AreTakenWhereTheyAreExpectedAlone) {
