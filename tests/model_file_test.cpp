@@ -200,6 +200,9 @@ TEST(StoredFactors, SpatialOnesAreRefusedUnlessTheyAreOfConvolutions) {
   for (const char* text : {"", "{}", "3", "["}) EXPECT_TRUE(contains(refusal(text), "is not a JSON list")) << text;
   for (const char* text : {"[3]", "[\"conv1.weight\"]", "[null]"})
     EXPECT_TRUE(contains(refusal(text), "which is no convolution that it holds factors of")) << text;
+  const std::string deep(1'000'000, '['), closed = deep + std::string(deep.size(), ']');
+  EXPECT_TRUE(contains(refusal(deep), "is not a JSON list"));
+  EXPECT_TRUE(contains(refusal(closed), "lists an entry that is no name, which is no convolution"));
 
   // A whole-image convolution has none, whatever a file says.
   const ModelSpec vgg{.name = "vgg11_bn", .image_size = 32, .width = 0.03125, .seed = 5};

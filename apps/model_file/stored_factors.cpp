@@ -38,7 +38,7 @@ void mark_spatial(const TensorFile& content, const std::string& file, FactoredWe
     const auto weight = name.is_string() ? weights.find(name.get<std::string>()) : weights.end();
     AB_CHECK_KIND(checkpoint, weight != weights.end() && weight->second.shape.rank() == 4,
                   "{}: \"{}\" in its __metadata__ lists {}, which is no convolution that it holds factors of", file,
-                  kSpatialKey, name.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+                  kSpatialKey, name.is_string() ? name.get<std::string>() : "an entry that is no name");
     weight->second.spatial = true;
   }
 }
