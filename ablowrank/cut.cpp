@@ -7,6 +7,7 @@
 
 #include "ablowrank/loss_metric.h"
 #include "ablowrank/loss_ranks.h"
+#include "engine/backend/symmetric_eigen.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 
@@ -37,10 +38,15 @@ std::vector<double> held_shares(std::span<const double> values, std::int64_t n) 
   return shares;
 }
 
-std::vector<double> squared_singular_values(Weight& weight, SvdMethod method) {
-  std::vector<double> sigma = decompose(weight.matrix(), nullptr, method).sigma.to_doubles();
-  for (double& s : sigma) s *= s;
-  return sigma;
+/// σ² of a weight, descending: the eigenvalues of the smaller of WᵀW and WWᵀ.
+std::vector<double> squared_singular_values(const Weight& weight) {
+  const Tensor w = in_float64(weight.matrix());
+  AB_CHECK_KIND(numerics, all_finite(w),
+                "{} holds NaN or infinity; lower the learning rate or look for the first bad step", weight.name());
+  const bool tall = w.dim(0) >= w.dim(1);
+  std::vector<double> values = symmetric_eigenvalues(product(w, w, tall, !tall));
+  for (double& value : values) value = std::max(value, 0.0);
+  return values;
 }
 
 /// What all directions of a weight are worth, on every rank.
@@ -52,7 +58,7 @@ struct Worth {
 /// From the metrics of this rank's weights.
 std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
                                const std::vector<std::unique_ptr<LossMetric>>& metrics, const CutObservers& observers,
-                               SvdMethod method, Comm& world) {
+                               Comm& world) {
   std::int64_t total = 0;
   for (const Weight* weight : weights) total += worth_elements(*weight);
   const Tensor all = Tensor::zeros({total}, DType::float64);
@@ -61,7 +67,7 @@ std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
     if (!metrics[i]) continue;
     at[0] = positions_per_sample(observers.of(i));
     const std::vector<double>& increases = metrics[i]->increases();
-    const std::vector<double> by_sigma = held_shares(squared_singular_values(*weights[i], method), weights[i]->n());
+    const std::vector<double> by_sigma = held_shares(squared_singular_values(*weights[i]), weights[i]->n());
     std::copy(by_sigma.begin(), by_sigma.end(), std::copy(increases.begin(), increases.end(), at + 1));
   }
   if (total > 0) world.all_reduce(all, ReduceOp::sum);
@@ -160,7 +166,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
       check_observed(observers->of(i), weights[i]->name());
       if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i));
     }
-    worth = share_worth(weights, metrics, *observers, options.svd, world);
+    worth = share_worth(weights, metrics, *observers, world);
   }
 
   // Which weights become factors, of which rank; a policy that looks at singular values finds out on the owner.
@@ -182,7 +188,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     if (ranks[i] == 0) fixed.fixed = decompose(w, &policy, options.svd).r();
     if (options.cut.directions == Directions::weight) return decompose(w, &fixed, options.svd);
     if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), fixed.fixed);
-    return decompose(metrics[i]->projected(w, fixed.fixed), &fixed, options.svd);
+    return metrics[i]->cut(w, fixed.fixed, options.svd);
   };
   std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world, factors_are_smaller);
   for (std::size_t k = 0; k < cut.size(); ++k) {

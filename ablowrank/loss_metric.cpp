@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ablowrank/factorise.h"
+#include "engine/backend/cholesky.h"
+#include "engine/backend/orthonormal_columns.h"
 #include "engine/backend/symmetric_eigen.h"
 #include "engine/core/check.h"
 #include "engine/kernels/elementwise.h"
@@ -47,18 +48,6 @@ void scale_columns_of(const Tensor& m, const std::vector<double>& scale) {
     for (const double s : scale) *at++ *= s;
 }
 
-/// A^power for a symmetric positive definite A, given by its eigenvectors.
-Tensor power_of(const SymmetricEigen& a, double power) {
-  const Tensor scaled = a.vectors.clone();
-  const std::int64_t n = scaled.dim(0);
-  const double least = 1e-14 * std::max(a.values.front(), 1e-300);  // what rounding makes of zero
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double factor = std::pow(std::max(a.values[static_cast<std::size_t>(i)], least), power);
-    std::for_each(scaled.data<double>() + i * n, scaled.data<double>() + (i + 1) * n, [&](double& v) { v *= factor; });
-  }
-  return product(a.vectors, scaled, true, false);
-}
-
 }  // namespace
 
 LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.output_sum()).clone().view({-1, 1})) {
@@ -71,29 +60,31 @@ LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.
   const Tensor g = scaled(moments.gradients(), factor, inverse_scales);
   const Tensor c = scaled(moments.outputs(), 1 / positions, scales);
   for (std::int64_t i = 0; i < g.dim(0); ++i) g.data<double>()[i * g.dim(0) + i] += kDamping;
-  const SymmetricEigen curvature = symmetric_eigen(g);
-  const Tensor root = power_of(curvature, 0.5), inverse_root = power_of(curvature, -0.5);
-  const SymmetricEigen s = symmetric_eigen(product(product(root, c), root));
+  const Cholesky root = cholesky(g);
+  const SymmetricEigen s = symmetric_eigen(product(product(root.lower, c, true, false), root.lower));
   for (const double value : s.values) increases_.push_back(0.5 * std::max(value, 0.0));
-  to_directions_ = product(s.vectors, root);
-  to_outputs_ = product(s.vectors, inverse_root);  // both roots are symmetric
+  to_directions_ = product(s.vectors, root.lower, false, true);
+  to_outputs_ = product(s.vectors, root.inverse);
   scale_columns_of(to_directions_, scales);
   scale_columns_of(to_outputs_, inverse_scales);
 }
 
-Tensor LossMetric::project(const Tensor& m, std::int64_t r) const {
-  return product(to_outputs_.slice(0, r), product(to_directions_.slice(0, r), m), true, false);
-}
-
-Tensor LossMetric::projected(const Tensor& w2, std::int64_t r) const {
-  return cast(project(in_float64(w2), r), DType::float32).to(w2.device());
+// With Q an orthonormal basis of P's image, P·W2 = Q·core, and the decomposition of the thin core is that of P·W2.
+LowRank LossMetric::cut(const Tensor& w2, std::int64_t r, SvdMethod method) const {
+  const Tensor outputs = transpose(to_outputs_.slice(0, r)), basis = orthonormal_columns(outputs);
+  const Tensor inner = product(to_directions_.slice(0, r), in_float64(w2));
+  const Tensor core = product(product(basis, outputs, true, false), inner);
+  LowRank parts = decompose(cast(core, DType::float32).to(w2.device()), nullptr, method);
+  parts.outer = product(cast(basis, DType::float32).to(w2.device()), parts.outer);
+  return parts;
 }
 
 Tensor LossMetric::bias_change(const Tensor& bias, std::int64_t r) const {
   const Tensor change = mean_.clone();
   const std::int64_t outputs = bias.numel(), of_each = change.numel() / outputs;
   if (of_each == 1) axpy(-1.0, in_float64(bias).view({-1, 1}), change);
-  axpy(-1.0, project(change.clone(), r), change);
+  const Tensor kept = product(to_directions_.slice(0, r), change);
+  axpy(-1.0, product(to_outputs_.slice(0, r), kept, true, false), change);
   const Tensor ones({of_each, 1}, DType::float64);
   fill(ones, 1);
   return cast(product(change.view({outputs, of_each}), ones), DType::float32).view({-1});

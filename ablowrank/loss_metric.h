@@ -9,7 +9,8 @@
 // an image are taken to know nothing of each other. They do, and it rises by 1 to 55 times as much (channel factors), by a factor
 // that differs more between weights than within one (bench/cut_loss_bench.cpp). The P of rank r that raises it least comes from
 // the eigenvectors of
-//   S = G^½ C G^½ = V Λ Vᵀ:         P = G^-½ V_r V_rᵀ G^½, and the loss rises by ½ Σ_{i>r} λ_i
+//   S = Lᵀ C L = V Λ Vᵀ  with  G = L Lᵀ:         P = L⁻ᵀ V_r V_rᵀ Lᵀ, and the loss rises by ½ Σ_{i>r} λ_i
+// (L is Cholesky's; with G^½ in its place P and Λ are the same.)
 // W2 becomes P·W2, and a bias b + (I − P)(ȳ − b), so that the mean output stays. S does not change when rows of W are
 // rescaled, which a batch norm behind it undoes anyway; so the damping is relative to each channel too: ε diag(G), not ε I.
 // With G = I this is the principal component analysis of outputs (Zhang et al. 2015, arXiv 1505.06798); the metric is that
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ablowrank/factorise.h"
 #include "layers/output_moments.h"
 
 namespace ab {
@@ -26,25 +28,22 @@ namespace ab {
 class LossMetric {
  public:
   /// Of sums over all ranks, on any device; they are finite and of at least one sample. Work in float64 on the host, about
-  /// 30 O³ operations.
+  /// 20 O³ operations.
   explicit LossMetric(const OutputMoments& moments);
 
   /// ½ λ_i, descending, [O]: by how much the loss of a sample rises without direction i.
   const std::vector<double>& increases() const { return increases_; }
-  /// P·W2 for the first r directions.   w2: [O, K] float32; the result on its device
-  Tensor projected(const Tensor& w2, std::int64_t r) const;
+  /// P·W2 for the first r directions, r <= K, in about (O + K) r² operations.   w2: [O, K] float32; the result on its device
+  LowRank cut(const Tensor& w2, std::int64_t r, SvdMethod method) const;
   /// (I − P)(ȳ − b): what a bias has to take over. With fewer biases than y has elements they belong to sums of as many of
   /// those each, and are not in y (spatial factors, layers/weight.h; as if each row of a kernel met every row of an image, so that
   /// rows at its edge get a little too much).   bias: [outputs] float32; the result too, on the host
   Tensor bias_change(const Tensor& bias, std::int64_t r) const;
 
  private:
-  /// G^-½ V_r (V_rᵀ G^½ m)   m: [O, columns] float64
-  Tensor project(const Tensor& m, std::int64_t r) const;
-
   std::vector<double> increases_;
-  Tensor to_outputs_;     ///< G^-½ V, as rows: row i belongs to direction i   [O, O]
-  Tensor to_directions_;  ///< Vᵀ G^½   [O, O]
+  Tensor to_outputs_;     ///< L⁻ᵀ V, as rows: row i belongs to direction i   [O, O]
+  Tensor to_directions_;  ///< Vᵀ Lᵀ   [O, O]
   Tensor mean_;           ///< ȳ [O, 1]
 };
 

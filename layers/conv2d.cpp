@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: MIT
 #include "layers/conv2d.h"
 
+#include <numeric>
+
 #include "engine/kernels/kernel_rows.h"
 #include "engine/ops/activation.h"
 #include "engine/ops/shape.h"
 #include "layers/execution_cost.h"
 
 namespace ab {
+namespace {
+
+/// Neighbours tell the same, so of the rows of images that a kernel's rows are observed at, one in four or a few more is enough:
+/// the least distance that shares no divisor with the height, so that from image to image others are looked at.
+std::int64_t observed_rows_apart(std::int64_t height) {
+  std::int64_t apart = 4;
+  while (std::gcd(apart, height) != 1) ++apart;
+  return apart;
+}
+
+}  // namespace
+
 Conv2d::Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel,
                const Conv2dOptions& options, bool with_bias, const Build& build, ParamRole role,
                const std::optional<Distribution>& init)
@@ -54,13 +68,20 @@ Var Conv2d::apply_factors(const Var& x, const Var& bias, Activation activation, 
 
 Var Conv2d::observe(const Var& x, const Var& y, const Conv2dSpec& spec) {
   if (!is_spatial()) return weight_.observe(y);
-  const Tensor rows = [&] {
+  // All rows of all images as one high image, of which a stride leaves out rows.
+  const std::int64_t apart = observed_rows_apart(spec.height), height = spec.batch * spec.height;
+  Conv2dOptions options = of_kernel_rows();
+  options.stride.h = apart;
+  const Tensor parts = [&] {
     const NoGradScope no_grad;
     const Shape& w = weight_.shape();
     const Var w2 = reshape(weight_.formed(x.value().dtype()), {weight_.rows(), 1, w[2], w[3]});
-    return conv2d_forward(x.value(), w2.value(), {}, of_kernel_rows());
+    return conv2d_forward(x.value().view({1, height, spec.width, spec.in_channels}), w2.value(), {}, options);
   }();
-  return weight_.observe(y, rows, [spec](const Tensor& dy) { return gradient_of_kernel_rows(dy, spec); });
+  return weight_.observe(
+      y, {.values = parts,
+          .gradient = [spec, apart](const Tensor& dy) { return gradient_of_kernel_rows(dy, spec, apart); },
+          .share = static_cast<double>(parts.dim(1)) / static_cast<double>(height)});
 }
 
 /// How a 1×kw convolution moves over the rows of an image.

@@ -24,9 +24,13 @@ class OutputMoments {
 
   /// y, recorded so that its gradient passes by.   y: [N, …, channels]
   Var observe(const Var& y);
-  using GradientOf = std::function<Tensor(const Tensor& dy)>;
-  /// The same where what leaves the weight are `parts` [N, …, channels] that y is made of; their gradient, of y's.
-  Var observe(const Var& y, const Tensor& parts, const GradientOf& gradient_of_parts);
+  /// What leaves a weight where that is not y but what y is made of.
+  struct Parts {
+    Tensor values;                                     ///< [positions, channels] or of more dimensions
+    std::function<Tensor(const Tensor& dy)> gradient;  ///< of y's that of `values`
+    double share = 1;                                  ///< of all of its positions, those that are looked at
+  };
+  Var observe(const Var& y, const Parts& parts);
 
   std::int64_t channels() const { return channels_; }
   /// All sums, flat, to be added up over ranks: elements(channels) float32. The views below share its storage.
@@ -45,8 +49,8 @@ class OutputMoments {
   std::int64_t output_part() const { return square() + channels_ + 2; }
   Tensor part(std::int64_t begin, std::int64_t count) const { return sums_.slice(begin, begin + count); }
   Tensor matrix_at(std::int64_t begin) const { return part(begin, square()).view({channels_, channels_}); }
-  void add_outputs(const Tensor& y) const;
-  void add_gradients(const Tensor& dy) const;
+  void add_outputs(const Tensor& values, double samples) const;
+  void add_gradients(const Tensor& gradient, double batch, double samples) const;
 
   std::int64_t channels_;
   Tensor sums_;

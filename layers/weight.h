@@ -100,9 +100,7 @@ class Weight {
   /// Whether the layer shall pass what leaves this weight to observe(), before an activation.
   bool observed() const { return observer_ && recording(); }
   Var observe(const Var& y) const { return observer_->observe(y); }
-  Var observe(const Var& y, const Tensor& rows, const OutputMoments::GradientOf& gradient_of_rows) const {
-    return observer_->observe(y, rows, gradient_of_rows);
-  }
+  Var observe(const Var& y, const OutputMoments::Parts& parts) const { return observer_->observe(y, parts); }
   const OutputMoments* observer() const { return observer_; }
 
   /// The parameters that exist now: the dense one, or A and B.

@@ -148,10 +148,10 @@ TEST(OutputMomentsTest, AWeightIsSeenBeforeItsActivationAndComputesTheSame) {
   EXPECT_EQ(moments.positions().item(), kSamples * kPlaces) << "an evaluation is not observed";
 }
 
-/// A convolution of `kernel`×`kernel` that is observed for spatial factors, against what each row of its kernel makes of every row
-/// of the image, and the gradient of that.
+/// A convolution of `kernel`×`kernel` that is observed for spatial factors, against what each row of its kernel makes of every
+/// fourth row of images, one image behind the other, and the gradient of that.
 void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& options, Device device) {
-  constexpr std::int64_t kBatch = 2, kHeight = 7, kWidth = 9;
+  constexpr std::int64_t kBatch = 3, kHeight = 7, kWidth = 9, kApart = 4, kRows = 6;
   Conv2d conv("conv", kIn, kOut, kernel, options, true, Build{.device = device});
   Weight& weight = *inventory_of(conv).weights[0];
   Param& bias = *inventory_of(conv).params[1];
@@ -179,28 +179,28 @@ void expect_seen_by_kernel_rows(std::int64_t kernel, const Conv2dOptions& option
   weight.set_observer(&moments);
   EXPECT_TRUE(step() == plain) << "observing changed the step";
 
-  const std::int64_t places = kBatch * kHeight * out_w;
+  const std::int64_t places = kRows * out_w;
   Matrix z(places, channels), dz(places, channels);
   const Tensor weights = weight.dense().value.value().to(Device{});
   const float *w = weights.data<float>(), *in = input.data<float>();
-  for (std::int64_t n = 0, place = 0; n < kBatch; ++n)
-    for (std::int64_t h = 0; h < kHeight; ++h)
-      for (std::int64_t q = 0; q < out_w; ++q, ++place)
-        for (std::int64_t c = 0; c < channels; ++c) {
-          const std::int64_t o = c / kernel, a = c % kernel;
-          for (std::int64_t b = 0; b < kernel; ++b) {
-            const std::int64_t v = q * options.stride.w + b * options.dilation - options.padding.w;
-            if (v < 0 || v >= kWidth) continue;
-            for (std::int64_t i = 0; i < kIn; ++i)
-              z.at(place, c) +=
-                  static_cast<double>(w[(c * kernel + b) * kIn + i]) * in[((n * kHeight + h) * kWidth + v) * kIn + i];
-          }
-          for (std::int64_t p = 0; p < out_h; ++p)
-            if (p * options.stride.h + a * options.dilation - options.padding.h == h)
-              dz.at(place, c) = dy.data<float>()[((n * out_h + p) * out_w + q) * kOut + o];
+  for (std::int64_t row = 0, place = 0; row < kBatch * kHeight; row += kApart)
+    for (std::int64_t q = 0; q < out_w; ++q, ++place)
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t n = row / kHeight, h = row % kHeight, o = c / kernel, a = c % kernel;
+        for (std::int64_t b = 0; b < kernel; ++b) {
+          const std::int64_t v = q * options.stride.w + b * options.dilation - options.padding.w;
+          if (v < 0 || v >= kWidth) continue;
+          for (std::int64_t i = 0; i < kIn; ++i)
+            z.at(place, c) += static_cast<double>(w[(c * kernel + b) * kIn + i]) * in[(row * kWidth + v) * kIn + i];
         }
+        for (std::int64_t p = 0; p < out_h; ++p)
+          if (p * options.stride.h + a * options.dilation - options.padding.h == h)
+            dz.at(place, c) = dy.data<float>()[((n * out_h + p) * out_w + q) * kOut + o];
+      }
   EXPECT_EQ(moments.positions().item(), places);
-  EXPECT_EQ(moments.samples().item(), kBatch);
+  const double samples = static_cast<double>(kRows) / kHeight;
+  EXPECT_NEAR(moments.samples().item(), samples, 1e-6);
+  EXPECT_NEAR(moments.gradient_weight().item(), samples, 1e-6);
   std::vector<double> sum(static_cast<std::size_t>(channels)), scatter, gradients;
   for (std::int64_t k = 0; k < places * channels; ++k)
     sum[static_cast<std::size_t>(k % channels)] += z.values[static_cast<std::size_t>(k)];
@@ -225,6 +225,28 @@ TEST(OutputMomentsTest, AConvolutionForSpatialFactorsIsSeenByRowsOfItsKernel) {
     expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 1}, device);
     expect_seen_by_kernel_rows(5, {.padding = 1}, device);
     expect_seen_by_kernel_rows(3, {.stride = 2, .padding = 2, .dilation = 2}, device);
+  }
+}
+
+TEST(OutputMomentsTest, AllRowsOfImagesGetTheirTurn) {
+  // Every row of the kernel passes the pixel in its middle on, and that is the number of its row of the image.
+  for (const std::int64_t height : {1, 2, 4, 7, 10, 15, 60}) {
+    constexpr std::int64_t kImages = 4 * 5 * 7, kWidth = 3;
+    Conv2d conv("conv", 1, 1, 3, {.padding = 1}, false, Build{});
+    Weight& weight = *inventory_of(conv).weights[0];
+    weight.set_conv_factors(ConvFactors::spatial);
+    for (int i = 0; i < 9; ++i) weight.dense().value.value().data<float>()[i] = i % 3 == 1 ? 1 : 0;
+    const Tensor images({kImages, height, kWidth, 1});
+    for (std::int64_t i = 0; i < images.numel(); ++i) images.data<float>()[i] = static_cast<float>(i / kWidth % height);
+    OutputMoments moments(3, {});
+    weight.set_observer(&moments);
+    conv.forward(Var(images, true));
+    const double positions = moments.positions().item();
+    EXPECT_LE(positions, kImages * height * kWidth / 4) << height;
+    EXPECT_GE(positions, kImages * height * kWidth / 7) << height;
+    EXPECT_NEAR(positions_per_sample(moments), static_cast<double>(height * kWidth), 1e-4) << height;
+    for (const double sum : moments.output_sum().to_doubles())
+      EXPECT_NEAR(sum / positions, static_cast<double>(height - 1) / 2, 1e-5) << height;
   }
 }
 
@@ -259,6 +281,12 @@ double expected_increase(const OutputMoments& moments, const Matrix& p) {
   return trace / 2;
 }
 
+Tensor cut_to(const LossMetric& metric, const Tensor& w, std::int64_t r) {
+  const FactorPair parts = apply_gauge(metric.cut(w, r, SvdMethod::gram), Gauge::split_sigma, true);
+  EXPECT_EQ(parts.inner.dim(0), r);
+  return product(parts.outer, parts.inner);
+}
+
 Tensor identity(std::int64_t n) {
   const Tensor eye = Tensor::zeros({n, n}, DType::float32);
   for (std::int64_t i = 0; i < n; ++i) eye.data<float>()[i * n + i] = 1;
@@ -271,7 +299,7 @@ TEST(LossMetricTest, SaysHowMuchTheLossRisesAndNoOtherProjectionRaisesItLess) {
   show(moments, Step(2));
   const LossMetric metric(moments);
   for (std::int64_t r = 0; r <= kOut; ++r) {
-    const Matrix p = r == 0 ? Matrix(kOut, kOut) : matrix_of(metric.projected(identity(kOut), r));
+    const Matrix p = r == 0 ? Matrix(kOut, kOut) : matrix_of(cut_to(metric, identity(kOut), r));
     double left_out = 0;
     for (std::int64_t i = r; i < kOut; ++i) left_out += metric.increases()[static_cast<std::size_t>(i)];
     const double increase = expected_increase(moments, p);
@@ -306,7 +334,7 @@ TEST(LossMetricTest, DoesNotDependOnTheScaleOfRows) {
   const LossMetric metric(moments), other(rescaled);
   for (std::size_t i = 0; i < kOut; ++i)
     EXPECT_NEAR(other.increases()[i], metric.increases()[i], 1e-4 * metric.increases()[0]) << i;
-  const Tensor cut = metric.projected(w, 3), cut_of_scaled = other.projected(scaled_w, 3);
+  const Tensor cut = cut_to(metric, w, 3), cut_of_scaled = cut_to(other, scaled_w, 3);
   for (std::int64_t i = 0; i < w.numel(); ++i) {
     const float d = std::pow(10.0f, static_cast<float>(i / kIn) - 3);
     EXPECT_NEAR(cut_of_scaled.data<float>()[i] / d, cut.data<float>()[i], 2e-3) << i;
@@ -329,7 +357,7 @@ TEST(LossMetricTest, ABiasTakesTheMeanOver) {
   OutputMoments moments(kOut, {});
   show(moments, step);
   const LossMetric metric(moments);
-  const Tensor cut = metric.projected(w, 2), new_bias = add(b, metric.bias_change(b, 2));
+  const Tensor cut = cut_to(metric, w, 2), new_bias = add(b, metric.bias_change(b, 2));
   for (std::int64_t c = 0; c < kOut; ++c) {
     double before = 0, after = 0, uncorrected = 0;
     for (std::int64_t row = 0; row < kSamples * kPlaces; ++row) {

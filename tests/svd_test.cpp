@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/cholesky.h"
+#include "engine/backend/symmetric_eigen.h"
 #include "engine/core/threads.h"
 #include "tests/tensor_values.h"
 
@@ -196,6 +198,59 @@ TEST(Svd, IsTheSameInEveryThread) {
     EXPECT_EQ(result.u.to_doubles(), here.u.to_doubles());
     EXPECT_EQ(result.s.to_doubles(), here.s.to_doubles());
     EXPECT_EQ(result.vt.to_doubles(), here.vt.to_doubles());
+  }
+}
+
+// --- What ranks are chosen with: float64 on the host.
+
+/// WᵀW [n, n] in float64.
+Tensor gram_of(const Tensor& w) {
+  const Tensor w64 = cast(w, DType::float64), gram({w.dim(1), w.dim(1)}, DType::float64);
+  cpu_backend().gemm({.transpose_a = true}, w64, w64, gram);
+  return gram;
+}
+
+Tensor product64(const Tensor& a, const Tensor& b, bool transpose_b) {
+  const Tensor c({a.dim(0), transpose_b ? b.dim(0) : b.dim(1)}, DType::float64);
+  cpu_backend().gemm({.transpose_b = transpose_b}, a, b, c);
+  return c;
+}
+
+TEST(SymmetricMatrices, EigenvaluesAreThoseThatComeWithVectors) {
+  for (const Matrix& matrix : kMatrices) {
+    const Tensor gram = gram_of(matrix.make());
+    const SymmetricEigen both = symmetric_eigen(gram);
+    const std::vector<double> values = symmetric_eigenvalues(gram);
+    ASSERT_EQ(values.size(), both.values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(values[i], both.values[i], 1e-12 * both.values[0]) << matrix.name;
+  }
+}
+
+TEST(SymmetricMatrices, CholeskyIsATriangleWhoseSquareIsTheMatrix) {
+  const Tensor a = gram_of(normal_values({40, 17}, 5));
+  const Cholesky parts = cholesky(a);
+  EXPECT_LT(relative_error(product64(parts.lower, parts.lower, true), a), 1e-14);
+  const Tensor one = product64(parts.lower, parts.inverse, false);
+  for (std::int64_t i = 0; i < 17; ++i)
+    for (std::int64_t j = 0; j < 17; ++j) {
+      EXPECT_NEAR(one.data<double>()[i * 17 + j], i == j, 1e-12);
+      if (j <= i) continue;
+      EXPECT_EQ(parts.lower.data<double>()[i * 17 + j], 0);
+      EXPECT_EQ(parts.inverse.data<double>()[i * 17 + j], 0);
+    }
+}
+
+TEST(SymmetricMatrices, CholeskyRefusesWhatIsNotPositiveDefinite) {
+  for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    const Tensor a = gram_of(normal_values({40, 5}, 5));
+    a.data<double>()[12] = bad;  // on the diagonal
+    try {
+      cholesky(a);
+      ADD_FAILURE() << "accepted " << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::numerics);
+    }
   }
 }
 

@@ -18,5 +18,7 @@ struct SymmetricEigen {
 /// `a`: [n, n] float64 on the host. It must be finite.
 /// Throws Error(numerics) when the iteration does not converge.
 SymmetricEigen symmetric_eigen(const Tensor& a);
+/// The same without vectors, in less than half of the time.
+std::vector<double> symmetric_eigenvalues(const Tensor& a);
 
 }  // namespace ab

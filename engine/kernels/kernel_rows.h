@@ -11,21 +11,22 @@ namespace ab {
 
 struct Conv2dSpec;
 
-/// The gradient of every z_i, of y's: zero where no output sees a row of the image through row i.
-/// dy: [N, H', W', O] of a convolution `spec` -> [N, H, W', O · kh], channel o·kh + i for output o
-Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec);
+/// The gradient of every z_i, of y's, at every `apart`-th row of images, one image behind the other: zero where no output sees
+/// a row of the image through row i.
+/// dy: [N, H', W', O] of a convolution `spec` -> [ceil(N · H / apart), W', O · kh], channel o·kh + i for output o
+Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec, std::int64_t apart);
 
 namespace kernels {
 
-/// One row of one image per team.
+/// One row of an image per team, every `apart`-th.
 template <class T> struct GradientOfKernelRows {
   const T* dy;
   T* dz;
   std::int64_t height, out_height, length;  ///< length: W' · O
-  std::int64_t kernel, stride, padding, dilation;
+  std::int64_t kernel, stride, padding, dilation, apart;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t n = row / height, h = row % height;
+    const std::int64_t n = row * apart / height, h = row * apart % height;
     for (std::int64_t i = 0; i < kernel; ++i) {
       const std::int64_t scaled = h + padding - i * dilation, p = scaled / stride;
       const bool seen = scaled >= 0 && scaled % stride == 0 && p < out_height;

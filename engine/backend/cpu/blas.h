@@ -17,6 +17,9 @@ void dsyrk_(const char* uplo, const char* trans, const int* n, const int* k, con
 /// Eigenvalues (ascending) and eigenvectors of a symmetric matrix, by divide and conquer
 void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda, double* w, double* work,
              const int* lwork, int* iwork, const int* liwork, int* info);
+/// The Cholesky decomposition, and the inverse of a triangular matrix, each in place
+void dpotrf_(const char* uplo, const int* n, double* a, const int* lda, int* info);
+void dtrtri_(const char* uplo, const char* diag, const int* n, double* a, const int* lda, int* info);
 /// Householder QR, and the explicit Q
 void dgeqrf_(const int* m, const int* n, double* a, const int* lda, double* tau, double* work, const int* lwork,
              int* info);

@@ -6,6 +6,7 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
+#include "engine/backend/orthonormal_columns.h"
 #include "engine/backend/symmetric_eigen.h"
 #include "engine/device/exec.h"
 
@@ -55,35 +56,10 @@ SymmetricEigen gram_eigen(const Tensor& w64) {
   return symmetric_eigen(gram);
 }
 
-/// Replaces the columns of y[m,n] by an orthonormal basis whose j-th vector points along column j as far as
-/// that is independent of the columns before it (Householder QR, which completes the basis where it is not).
-void orthonormalise_columns(const Tensor& y) {
-  const int m = static_cast<int>(y.dim(0)), n = static_cast<int>(y.dim(1));
-  std::vector<double> a(static_cast<std::size_t>(y.numel()));  // column-major
-  double* rows = y.data<double>();
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j) a[static_cast<std::size_t>(j * m + i)] = rows[i * n + j];
-
-  std::vector<double> tau(static_cast<std::size_t>(n)), r_signs(static_cast<std::size_t>(n));
-  int info = 0, work_size = -1;
-  double query_qr = 0, query_q = 0;
-  dgeqrf_(&m, &n, a.data(), &m, tau.data(), &query_qr, &work_size, &info);
-  dorgqr_(&m, &n, &n, a.data(), &m, tau.data(), &query_q, &work_size, &info);
-  work_size = static_cast<int>(std::max(query_qr, query_q));
-  std::vector<double> work(static_cast<std::size_t>(work_size));
-  dgeqrf_(&m, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
-  AB_ASSERT(info == 0);
-  for (std::size_t j = 0; j < r_signs.size(); ++j) r_signs[j] = a[j * static_cast<std::size_t>(m) + j] < 0 ? -1 : 1;
-  dorgqr_(&m, &n, &n, a.data(), &m, tau.data(), work.data(), &work_size, &info);
-  AB_ASSERT(info == 0);
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
-      rows[i * n + j] = a[static_cast<std::size_t>(j * m + i)] * r_signs[static_cast<std::size_t>(j)];
-}
-
 Svd svd_gram(const Tensor& w) {
   const std::int64_t m = w.dim(0), n = w.dim(1);
-  const Tensor w64({m, n}, DType::float64), y({m, n}, DType::float64);
+  const Tensor w64({m, n}, DType::float64);
+  Tensor y({m, n}, DType::float64);
   for_each_index(Device{}, m * n, [in = w.data<float>(), out = w64.data<double>()](std::int64_t i) { out[i] = in[i]; });
   const SymmetricEigen eigen = gram_eigen(w64);
 
@@ -94,7 +70,7 @@ Svd svd_gram(const Tensor& w) {
   std::vector<double> scale(sigma.size(), 1.0);
   if (sigma.back() > kSafeRatio * sigma.front())
     std::transform(sigma.begin(), sigma.end(), scale.begin(), [](double s) { return 1.0 / s; });
-  else orthonormalise_columns(y);
+  else y = orthonormal_columns(y);
 
   Svd result{Tensor({m, n}), Tensor({n}), Tensor({n, n})};
   for_each_row(Device{}, m, n, [&](auto&, std::int64_t i) {
