@@ -33,7 +33,8 @@ class LossMetric {
 
   /// ½ λ_i, descending, [O]: by how much the loss of a sample rises without direction i.
   const std::vector<double>& increases() const { return increases_; }
-  /// P·W2 for the first r directions, r <= K, in about (O + K) r² operations.   w2: [O, K] float32; the result on its device
+  /// P·W2 for the first r directions, of min(r, K) factors, in about 4 O K r operations.   w2: [O, K] float32; the result on its
+  /// device
   LowRank cut(const Tensor& w2, std::int64_t r, SvdMethod method) const;
   /// (I − P)(ȳ − b): what a bias has to take over. With fewer biases than y has elements they belong to sums of as many of
   /// those each, and are not in y (spatial factors, layers/weight.h; as if each row of a kernel met every row of an image, so that

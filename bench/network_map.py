@@ -43,7 +43,7 @@ ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|diloco_half_
 # The first of them that was measured on a model.
 FULL_RANK_AS = {"ab": ["powersgd"], "ab_channel": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
 CUT_AT = 0.7
-STEPS_OF_CUT = {"channel": 12, "spatial": 90}  # by bench/cut_cost.py: with what observing adds, on one rank
+STEPS_OF_CUT = {"channel": 12, "spatial": 33}  # by bench/cut_cost.py: with what observing adds, on one rank
 
 
 class Row:

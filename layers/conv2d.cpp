@@ -12,11 +12,12 @@ namespace ab {
 namespace {
 
 /// Neighbours tell the same, so of the rows of images that a kernel's rows are observed at, one in four or a few more is enough:
-/// the least distance that shares no divisor with the height, so that from image to image others are looked at.
-std::int64_t observed_rows_apart(std::int64_t height) {
+/// the least distance that shares no divisor with the height, so that from image to image others are looked at. All of them where
+/// images are too few for that, or have so few rows that none is a neighbour's like.
+std::int64_t observed_rows_apart(const Conv2dSpec& spec) {
   std::int64_t apart = 4;
-  while (std::gcd(apart, height) != 1) ++apart;
-  return apart;
+  while (std::gcd(apart, spec.height) != 1) ++apart;
+  return spec.height < 4 || spec.batch < 2 * apart ? 1 : apart;
 }
 
 }  // namespace
@@ -69,7 +70,7 @@ Var Conv2d::apply_factors(const Var& x, const Var& bias, Activation activation, 
 Var Conv2d::observe(const Var& x, const Var& y, const Conv2dSpec& spec) {
   if (!is_spatial()) return weight_.observe(y);
   // All rows of all images as one high image, of which a stride leaves out rows.
-  const std::int64_t apart = observed_rows_apart(spec.height), height = spec.batch * spec.height;
+  const std::int64_t apart = observed_rows_apart(spec), height = spec.batch * spec.height;
   Conv2dOptions options = of_kernel_rows();
   options.stride.h = apart;
   const Tensor parts = [&] {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Second moments of what leaves a weight: of y = W2·x [+ b] at every position, before an activation or a norm, and of the
-// gradient g = dL/dy of the loss; for spatial factors of what each row of the kernel adds to an output, without b. They tell
+// gradient g = dL/dy of the loss; for spatial factors of what each row of the kernel adds to an output, without b, at a share
+// of the positions, which then count as that share of the samples. They tell
 // what a cut of W costs (ablowrank/loss_metric.h). While a weight is observed, each training step adds its own:
 //   Σ (y − ȳ)(y − ȳ)ᵀ   about the mean ȳ of the step, which is what a batch norm behind it sees
 //   Σ y, and the numbers of positions and of samples

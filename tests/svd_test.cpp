@@ -242,7 +242,7 @@ TEST(SymmetricMatrices, CholeskyIsATriangleWhoseSquareIsTheMatrix) {
 }
 
 TEST(SymmetricMatrices, CholeskyRefusesWhatIsNotPositiveDefinite) {
-  for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const Tensor a = gram_of(normal_values({40, 5}, 5));
     a.data<double>()[12] = bad;  // on the diagonal
     try {

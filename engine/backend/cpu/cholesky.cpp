@@ -20,9 +20,10 @@ Cholesky cholesky(const Tensor& a) {
   int info = 0;
   dpotrf_("U", &n, l, &n, &info);
   AB_ASSERT(info >= 0);
-  // NaN in a row spreads to all diagonal elements from there on, and is no error to LAPACK.
-  AB_CHECK_KIND(numerics, info == 0 && std::isfinite(l[lower.numel() - 1]),
-                "a {} matrix is not positive definite; it may hold NaN or infinity", a.shape().str());
+  bool finite = true;  // what is not is no error to LAPACK, but reaches the diagonal
+  for (int i = 0; i < n; ++i) finite = finite && std::isfinite(l[static_cast<std::int64_t>(i) * n + i]);
+  AB_CHECK_KIND(numerics, info == 0 && finite, "a {} matrix is not positive definite; it may hold NaN or infinity",
+                a.shape().str());
   const Tensor inverse = lower.clone();
   dtrtri_("U", "N", &n, inverse.data<double>(), &n, &info);
   AB_ASSERT(info == 0);
