@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "engine/backend/cpu/conv_direct.h"
+#include "engine/backend/cpu/conv_gemm.h"
 #include "engine/backend/cpu/onednn.h"
 #include "engine/backend/cpu/scratch.h"
 #include "engine/core/threads.h"
@@ -132,9 +133,21 @@ struct ThreadConvs {
   std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;
 };
 
+/// Weight gradients that oneDNN writes beyond its scratchpad, up to a crash, an endless loop or wrong numbers: of strided 1×1
+/// convolutions with fewer channels than its vectors hold (github.com/uxlfoundation/oneDNN, issue 6035, open in 2026).
+bool onednn_overruns(const Conv2dSpec& s, ConvDirection direction) {
+  constexpr std::int64_t kWidestVector = 16;
+  return direction == ConvDirection::backward_weight && s.kernel_h == 1 && s.kernel_w == 1 && s.stride != 1 &&
+         s.groups == 1 && s.in_channels < kWidestVector;
+}
+
 }  // namespace
 
 void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
+  if (onednn_overruns(spec, direction)) {
+    conv_im2col(spec, direction, t);
+    return;
+  }
   thread_local ThreadConvs thread;
   const OneDnnConvKey key{spec, direction, t.bias != nullptr, compute_threads()};
   thread.convs.try_emplace(key, process_engine(), key).first->second.run(thread.stream, t);
