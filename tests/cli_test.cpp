@@ -307,6 +307,23 @@ TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
   EXPECT_EQ(fresh.err.find("warning"), fresh.err.rfind("warning")) << fresh.err;
 }
 
+#if defined(__x86_64__)
+// An OpenBLAS that is older than the processor, as if by OPENBLAS_CORETYPE.
+TEST_F(CliTest, KernelsOfOpenBlasThatAreOlderThanTheProcessorAreTold) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    GTEST_SKIP() << "this processor is older itself";
+  const auto warnings_of = [&](const std::string& kernels, const std::string& method) {
+    const std::string arguments = tiny_train(kernels + method, "--method " + method);
+    return run_command(fmt::format("env OMP_NUM_THREADS=1 OPENBLAS_CORETYPE={} {} {}", kernels, ab::testing::program(),
+                                   arguments))
+        .err;
+  };
+  EXPECT_TRUE(contains(warnings_of("Prescott", "ab"), "kernels for Prescott; with OPENBLAS_CORETYPE="));
+  EXPECT_FALSE(contains(warnings_of("Haswell", "ab"), "OpenBLAS"));
+  EXPECT_FALSE(contains(warnings_of("Prescott", "dense"), "OpenBLAS"));
+}
+#endif
+
 TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
   expect_failure("compare " + path("none"), 3, "there is no run folder " + path("none"));
   fs::create_directories(path("empty"));
