@@ -169,7 +169,12 @@ TEST_F(ResumeCommandTest, OtherPixelsUnderTheSameLabelsAreRefused) {
   expect_failure("train --resume " + path("part"), 3, "saved with other images");
 }
 
-// An automatic multiple is a number as soon as a run has begun.
+TEST_F(ResumeCommandTest, CheckpointsWithoutTheirConfigAreRefused) {
+  ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
+  std::filesystem::remove(path("part/config.toml"));
+  expect_failure(train("--resume auto --out " + path("part")), 4, "no config.toml that says how they were trained");
+}
+
 TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
   for (const char* file : {"model.safetensors", "model_average.safetensors", "config.toml"}) {
     const std::string out = path(std::string("mine_") + file), mine = out + "/" + file;
@@ -183,6 +188,7 @@ TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
   }
 }
 
+// An automatic multiple is a number as soon as a run has begun.
 TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   ASSERT_EQ(run(tiny_train("on_cpu") + " --method ab").exit_code, 0);
   TrainConfig config = resolve_train_config({{"method", "ab"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");

@@ -122,7 +122,12 @@ Start start_of(const TrainConfig& config) {
   if (holds(kConfigFile))
     check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
   if (holds(kSummaryFile)) return Start::finished;
-  if (holds(kCheckpointFolder)) return Start::from_checkpoint;
+  if (holds(kCheckpointFolder)) {
+    AB_CHECK_KIND(checkpoint, holds(kConfigFile),
+                  "--resume {}: it has checkpoints, but no {} that says how they were trained; copy it from their run",
+                  config.out, kConfigFile);
+    return Start::from_checkpoint;
+  }
   AB_CHECK_KIND(checkpoint, config.resume == "auto" && config.resume_step == 0,
                 "--resume {}: the run has no checkpoint; save some with --save-every", config.out);
   return Start::anew;
