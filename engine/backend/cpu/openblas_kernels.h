@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Which kernels OpenBLAS runs, that has all decompositions on the host. A release that is older than the processor falls back to
-// the oldest ones ("Prescott": 0.3.21 on Xeons of 2023), which decompose two to three times as slowly.
+// the oldest ones ("Prescott": 0.3.21 on Xeons of 2023), which decompose two to three times as slowly
+// (bench/svd_bench.cpp).
 
 #include <string>
 
@@ -10,8 +11,7 @@ namespace ab::cpu {
 
 struct OpenBlasKernels {
   std::string running;  ///< OPENBLAS_CORETYPE, or what OpenBLAS found
-  std::string
-      better;  ///< another OPENBLAS_CORETYPE that this processor runs too, and faster; empty where there is none
+  std::string better;   ///< a newer OPENBLAS_CORETYPE that this processor can run; empty where there is none
 };
 OpenBlasKernels openblas_kernels();
 
