@@ -15,6 +15,7 @@
 #include "apps/train/train_loop.h"
 #include "engine/core/random.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/loss.h"
 #include "tests/striped_images.h"
@@ -53,14 +54,18 @@ struct Normed {
   Tensor y, dx, dresidual, dgamma, dbeta;
   Tensor running_mean, running_var;
 };
-Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ranks, const Tensor& sums = {}) {
+Normed norm(const Tensor& x, const Tensor& residual, const Tensor& dy, Comm* ranks, const Tensor& sums = {},
+            double loss_scale = 1) {
   const DType type = x.dtype();
   const Var input(x, true), other(residual, true);
   const Var gamma(normal({kChannels}, type, 8), true), beta(normal({kChannels}, type, 9), true);
   BatchNormStats stats{Tensor::zeros({kChannels}, type), Tensor::zeros({kChannels}, type)};
   stats.sum_over_ranks = sum_over(ranks);
   const Var y = batch_norm(input, gamma, beta, stats, true, Activation::relu, other, sums);
-  backward(record("probe", Tensor::zeros({1}, type), {y}, [=](const Tensor&) { return Gradients{dy}; }));
+  const Tensor scaled = dy.clone();
+  scale_in_place(scaled, loss_scale);
+  backward(record("probe", Tensor::zeros({1}, type), {y}, [=](const Tensor&) { return Gradients{scaled}; }), 1,
+           loss_scale);
   return {y.value(), input.grad(), other.grad(), gamma.grad(), beta.grad(), stats.running_mean, stats.running_var};
 }
 
@@ -98,6 +103,18 @@ TEST(SyncBatchNorm, RanksNormaliseAsOneOverAllTheirPixels) {
 
 TEST(SyncBatchNorm, RanksMayHaveDifferentlyManyPixelsOrOne) {
   expect_ranks_equal_the_whole(DType::float64, 0.3, {{0, 1}, {1, 30}, {30, 37}}, 1e-12);
+}
+
+TEST(SyncBatchNorm, EveryRankMayHaveALossScaleOfItsOwn) {
+  const Shape shape{24, 1, kChannels};
+  const Tensor x = normal(shape, DType::float32, 1), dy = normal(shape, DType::float32, 2);
+  on_ranks(2, [&](Comm& comm) {
+    const auto mine = [&](const Tensor& t) { return t.slice(comm.rank() * 12, comm.rank() * 12 + 12); };
+    const Normed plain = norm(mine(x), mine(x), mine(dy), &comm);
+    const Normed scaled = norm(mine(x), mine(x), mine(dy), &comm, {}, comm.rank() == 0 ? 1024 : 256);
+    for (const auto& [a, b] : {std::pair{plain.dx, scaled.dx}, {plain.dgamma, scaled.dgamma}})
+      EXPECT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0) << "powers of two change no bit";
+  });
 }
 
 TEST(SyncBatchNorm, SurvivesALargeMean) {

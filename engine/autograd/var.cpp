@@ -26,11 +26,11 @@ namespace {
 
 thread_local bool recording_on = true;
 thread_local PostponedHooks* postponed_hooks = nullptr;
-thread_local const Tensor* scale_of_pass = nullptr;
+thread_local const Tensor *scale_of_pass = nullptr, *unscale_of_pass = nullptr;
 
 struct ScaleScope {
-  explicit ScaleScope(const Tensor& dloss) { scale_of_pass = &dloss; }
-  ~ScaleScope() { scale_of_pass = nullptr; }
+  ScaleScope(const Tensor& dloss, const Tensor& unscale) { scale_of_pass = &dloss, unscale_of_pass = &unscale; }
+  ~ScaleScope() { scale_of_pass = unscale_of_pass = nullptr; }
 };
 
 const Tensor kUndefined;
@@ -144,7 +144,7 @@ void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale) {
       if (input && input->requires_grad && !input->backward) ++pending_uses[input.get()];
 
   loss.node_->grad = dloss.view(loss.shape());
-  const ScaleScope scope(dloss);
+  const ScaleScope scope(dloss, unscale);
   for (auto& node : order) {
     if (!node->backward) continue;
     Tensor incoming = incoming_gradient(*node);
@@ -177,6 +177,7 @@ PostponedHooks::PostponedHooks() : before_(postponed_hooks) { postponed_hooks = 
 PostponedHooks::~PostponedHooks() { postponed_hooks = before_; }
 
 const Tensor& backward_scale() { return scale_of_pass ? *scale_of_pass : kUndefined; }
+const Tensor& backward_unscale() { return unscale_of_pass ? *unscale_of_pass : kUndefined; }
 
 bool recording() { return recording_on; }
 NoGradScope::NoGradScope() : before_(recording_on) { recording_on = false; }

@@ -100,6 +100,8 @@ void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale = {});
 
 /// Inside backward(): its dloss, by which all gradients of the pass are larger than those of the loss; undefined outside.
 const Tensor& backward_scale();
+/// Inside backward(): its unscale, of the loss scale of this rank alone; undefined where there is none, and outside.
+const Tensor& backward_unscale();
 
 /// Whether this thread records (default: yes).
 bool recording();

@@ -49,6 +49,14 @@ void scale_in_place(const Tensor& t, const Tensor& factor) {
   });
 }
 
+void divide_in_place(const Tensor& t, const Tensor& divisor) {
+  AB_CHECK(divisor.numel() == 1 && divisor.device() == t.device(),
+           "divide_in_place: the divisor {} must be one number on the device of t", divisor.shape().str());
+  dispatch_float(t.dtype(), "divide_in_place", [&]<class T>() {
+    map(t.device(), t.numel(), t.data<T>(), kernels::DivideBy<compute_t<T>>{divisor.data<float>()}, t.data<T>());
+  });
+}
+
 Tensor squared(const Tensor& t) {
   Tensor y(t.shape(), t.dtype(), t.device());
   dispatch_float(t.dtype(), "squared", [&]<class T>() {

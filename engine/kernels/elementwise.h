@@ -18,6 +18,8 @@ void axpy(double alpha, const Tensor& x, const Tensor& y);
 void scale_in_place(const Tensor& t, double factor);
 /// The same with a factor, [1] float32, that lies on the device of t.
 void scale_in_place(const Tensor& t, const Tensor& factor);
+/// t /= divisor, [1] float32, on the device of t.
+void divide_in_place(const Tensor& t, const Tensor& divisor);
 /// y_i = t_i², fresh.
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.

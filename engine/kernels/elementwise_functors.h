@@ -28,6 +28,11 @@ template <class C> struct ScaleBy {
   AB_HD C operator()(C t) const { return static_cast<C>(*factor) * t; }
 };
 
+template <class C> struct DivideBy {
+  const float* divisor;
+  AB_HD C operator()(C t) const { return t / static_cast<C>(*divisor); }
+};
+
 template <class C> struct Square {
   AB_HD C operator()(C x) const { return x * x; }
 };

@@ -39,6 +39,17 @@ void check_batch_norm(const Tensor& x, const BatchNormStats& stats, bool trainin
   check_alike("batch_norm", x, "the residual", residual);
 }
 
+/// Inside backward(): ranks have loss scales of their own, so what they add up there is without them.
+SumOverRanks without_loss_scale(const SumOverRanks& sum_over_ranks) {
+  const Tensor& unscale = backward_unscale();
+  if (!sum_over_ranks || !unscale.defined()) return sum_over_ranks;
+  return [=](const Tensor& sums) {
+    scale_in_place(sums, unscale);
+    sum_over_ranks(sums);
+    divide_in_place(sums, unscale);
+  };
+}
+
 }  // namespace
 
 Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& stats, bool training,
@@ -59,7 +70,8 @@ Var batch_norm(const Var& x, const Var& gamma, const Var& beta, BatchNormStats& 
   const BatchNormNeeds needs{x.requires_grad(), residual.requires_grad()};
   const DType gamma_type = gamma.value().dtype(), beta_type = beta.value().dtype();
   return record("batch_norm", result.y, {x, gamma, beta, residual}, [=, relu = result.relu](const Tensor& dy) {
-    const BatchNormGrads grads = batch_norm_backward(dy, input, relu, moments, weight, needs, sum_over_ranks);
+    const BatchNormGrads grads =
+        batch_norm_backward(dy, input, relu, moments, weight, needs, without_loss_scale(sum_over_ranks));
     return Gradients{grads.dx, cast(grads.dgamma, gamma_type), cast(grads.dbeta, beta_type), grads.dresidual};
   });
 }
