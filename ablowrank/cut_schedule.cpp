@@ -13,8 +13,9 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
     : gather_steps_(observes ? options.gather_steps : 0) {
   std::int64_t before = 0;
   for (const double share : options.at) {
-    std::int64_t cut = std::min<std::int64_t>(std::llround(share * static_cast<double>(total_steps)), total_steps - 1);
-    if (cut % evaluation_period == 0) cut += cut + 1 < total_steps ? 1 : -1;
+    const std::int64_t asked = std::llround(share * static_cast<double>(total_steps));
+    std::int64_t cut = std::min(std::max<std::int64_t>(asked, 1), total_steps - 1);
+    if (evaluation_period > 1 && cut % evaluation_period == 0) cut += cut + 1 < total_steps ? 1 : -1;
     AB_CHECK(
         cut > before,
         "--ab.cut-at {}: there has to be a step before the first cut, between two, and after the last, and a run of {} "

@@ -87,6 +87,20 @@ TEST_F(CliTest, BadValuesAreRefusedBeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(path("o")));
 }
 
+TEST_F(CliTest, ARunThatIsTooShortLeavesWhatItWouldReplace) {
+  ASSERT_EQ(run(tiny_train("kept")).exit_code, 0);
+  const std::string model = read_file(path("kept/model.safetensors"), ErrorKind::data);
+  for (const char* out : {"kept", "new"}) {
+    const std::string train =
+        fmt::format("train --model mlp --dataset cifar10 --data-dir {} --overwrite --out {} ", path("data"), path(out));
+    expect_failure(train + "--batch-size 2 --method ab --steps 1", 2, "there has to be a step before the first cut");
+    expect_failure(train + "--batch-size 512 --steps 1", 2, "fewer than one batch of 512");
+  }
+  EXPECT_EQ(read_file(path("kept/model.safetensors"), ErrorKind::data), model);
+  EXPECT_TRUE(fs::exists(path("kept/summary.json")));
+  EXPECT_FALSE(fs::exists(path("new")));
+}
+
 TEST_F(CliTest, BrokenDataIsExitThree) {
   const std::string train =
       "train --model mlp --dataset cifar10 --steps 1 --batch-size 2 --out " + path("o") + " --data-dir ";
@@ -145,6 +159,11 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_EQ(inspect.exit_code, 0) << inspect.err;
   EXPECT_TRUE(contains(inspect.out, "/512"));  // r of a factored 512-wide layer
   EXPECT_EQ(inspect.out.find('\x1b'), std::string::npos) << "colours without a terminal";
+
+  fs::create_directories(path("alone"));
+  fs::copy_file(path("ab/model.safetensors"), path("alone/model.safetensors"));
+  const auto table = [](const std::string& text) { return text.substr(text.find('\n')); };
+  EXPECT_EQ(table(run("inspect " + path("alone")).out), table(inspect.out)) << "a folder without a summary";
 
   const Outcome compare = run(fmt::format("compare {} {} --out {}", path("dense"), path("ab"), path("report.html")));
   EXPECT_EQ(compare.exit_code, 0) << compare.err;
@@ -342,7 +361,8 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
 }
 
 TEST_F(CliTest, AFolderThatCannotBeMadeIsExitTwo) {
-  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --steps 1 --out /proc/abtrain/run", small_cifar()),
+  expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --steps 1 --batch-size 2 --out /proc/abtrain/run",
+                             small_cifar()),
                  2, "--out /proc/abtrain/run cannot be");
 }
 

@@ -188,6 +188,8 @@ TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
   EXPECT_TRUE(contains(refused("epochs", "0"), "--epochs cannot be 0"));
   EXPECT_TRUE(contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
   EXPECT_TRUE(contains(refused("ab.group_size", "-2"), "an integer, -1 to 65536"));
+  for (const char* beta : {"beta1", "beta2"})
+    EXPECT_TRUE(contains(refused(beta, "1"), "cannot be 1; allowed is")) << beta;
   EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
   EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
   EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
@@ -196,11 +198,15 @@ TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
 TEST_F(ConfigTest, ValuesMustHaveTheRightType) {
   EXPECT_TRUE(contains(refused_toml("lr = \"0.1\"\n"), "lr cannot be '0.1'"));
   EXPECT_TRUE(contains(refused_toml("batch_size = 1.5\n"), "batch_size cannot be 1.5"));
+  EXPECT_TRUE(contains(refused_toml("batch_size = 2.0\n"), "batch_size cannot be 2.0; allowed is an integer"));
   EXPECT_TRUE(contains(refused_toml("augment = 1\n"), "augment cannot be 1; allowed is true or false"));
   EXPECT_TRUE(contains(refused_toml("model = 3\n"), "model cannot be 3"));
   EXPECT_TRUE(contains(refused_toml("lr = [0.1]\n"), "lr cannot be [0.1]"));
   EXPECT_TRUE(contains(refused_toml("lr = [0.1, \"a\"]\n"), "something else than either texts or numbers"));
   EXPECT_TRUE(contains(refused_toml("lr = [true]\n"), "something else than either texts or numbers"));
+  for (const char* element : {"[0.7]", "2024-01-01", "{x = 1}"})
+    EXPECT_TRUE(
+        contains(refused_toml(fmt::format("[ab]\ncut_at = [0.5, {}]\n", element)), "something else than either"));
   EXPECT_TRUE(contains(refused_toml("[ab]\ncut_at = [0.5, 1.5]\n"), "each above 0, up to 1"));
   EXPECT_TRUE(contains(refused("ab.cut_at", "0.5,x"), "--ab.cut-at cannot be 'x'"));
   EXPECT_TRUE(contains(refused_toml("lr = 1979-05-27\n"), "neither"));
@@ -343,6 +349,24 @@ TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
   EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
             TrainedFactors::groups);
   EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"default\"\n")).train, TrainedFactors::both) << "written by somebody";
+}
+
+TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
+  const std::string dense = to_toml(from_toml("")), ab = to_toml(from_toml("method = \"ab\"\n"));
+  EXPECT_EQ(powersgd_settings(from_toml(dense, {{"method", "ab"}})).ratio, 0.25);
+  const std::vector<FlagValue> hook{{"method", "powersgd"}, {"powersgd.preset", "torch-hook"}};
+  EXPECT_EQ(powersgd_settings(from_toml(dense, hook)), powersgd_settings(from_toml("", hook)));
+  const std::vector<FlagValue> nodes{{"method", "ab"}, {"ab.preset", "nodes"}};
+  EXPECT_EQ(ab_settings(from_toml(dense, nodes)).low_rank_method, "local");
+  EXPECT_EQ(local_settings(from_toml(dense, nodes)).node_size, 0);
+  // The run's own says nothing new; another would change nothing.
+  EXPECT_EQ(from_toml(ab, {{"method", "ab"}, {"ab.preset", "default"}, {"ab.train", "both"}}), from_toml(ab));
+  for (const auto& [key, word] : {std::pair{"ab.preset", "nodes"}, {"ab.train", "groups"}})
+    EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                    [&] {
+                                      from_toml(ab, {{key, word}});
+                                    }),
+                         "is a start for other settings of ab, and " + file_ + " is of a run and says them all"));
 }
 
 TEST_F(ConfigTest, SettingsThatAreGoneAreReadWhereNothingChanges) {

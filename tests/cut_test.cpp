@@ -549,6 +549,9 @@ TEST(CutScheduleTest, CutsAtSharesOfTheRunButNeverRightBeforeAValidation) {
       << "3 is validated, 4 the end";
   EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 1000).cuts(), (std::vector<std::int64_t>{99}));
   EXPECT_THROW(CutSchedule({.at = {0.7}}, true, 1, 1), Error);
+  EXPECT_EQ(CutSchedule({.at = {0.7}}, true, 2, 1).cuts(), (std::vector<std::int64_t>{1})) << "all steps are validated";
+  EXPECT_EQ(CutSchedule({.at = {0.3, 0.6}}, true, 3, 1).cuts(), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(CutSchedule({.at = {0.001}}, true, 100, 50).cuts(), (std::vector<std::int64_t>{1}));
   EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, true, 100, 50), Error);
   EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 50).cuts(), (std::vector<std::int64_t>{99}));
 }

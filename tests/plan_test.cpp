@@ -592,6 +592,8 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
   }
   expect_failure("plan --model mlp --dataset cifar10 --ranks-from " + path("run"), 2,
                  "is a run by ab, and this is a plan of dense");
+  expect_failure("plan --method ab --model resnet20 --dataset cifar10 --ranks-from " + path("run"), 2,
+                 "is a run of mlp, and this is a plan of resnet20");
 }
 
 TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
@@ -673,7 +675,7 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --method ab --ab.train groups --ab.rank-policy sigma-cutoff", 2,
                  "give --ratio, or --ranks-from");
   expect_failure("plan --method ab --ab.train groups --ranks 2 --ab.group-size 3", 2, "group");
-  expect_failure("plan --world 60000 --batch-size 128", 2, "less than one batch");
+  expect_failure("plan --world 60000 --batch-size 128", 2, "fewer than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");
   expect_failure("plan --method ab --ranks-from " + path("none"), 3, "none");

@@ -122,6 +122,12 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
   expect_failure(train("--out " + path("part")), 2, "already holds a run");
   fs::remove_all(path("part") + "/checkpoints");
   expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
+  // As of a run that was killed while it saved its first one.
+  fs::create_directories(path("part") + "/checkpoints/.saving_step_000000000001.7");
+  const std::string log = read_file(path("part/metrics.jsonl"), ErrorKind::data);
+  expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
+  EXPECT_EQ(read_file(path("part/metrics.jsonl"), ErrorKind::data), log);
+  EXPECT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
 }
 
 TEST_F(ResumeCommandTest, APathThatConfigTomlCannotKeepIsRefusedAtTheStart) {

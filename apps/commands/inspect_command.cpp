@@ -186,10 +186,11 @@ std::string cut_text(const SplitMetrics& cut, int width) {
 }
 
 int run_inspect(const std::string& file_or_folder) {
-  std::string text = inspect_text(model_path(file_or_folder), terminal_width());
-  if (std::filesystem::is_directory(file_or_folder))
-    for (const SplitMetrics& cut : read_run(file_or_folder).splits) text += cut_text(cut, terminal_width());
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  const auto print = [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); };
+  print(inspect_text(model_path(file_or_folder), terminal_width()));
+  std::error_code ignored;
+  if (std::filesystem::exists(in_folder(file_or_folder, kSummaryFile), ignored))
+    for (const SplitMetrics& cut : read_run(file_or_folder).splits) print(cut_text(cut, terminal_width()));
   return 0;
 }
 

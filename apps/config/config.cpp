@@ -59,7 +59,7 @@ Value value_of(const toml::node& node, const std::string& where) {
   for (const toml::node& element : *array) {
     if (element.is_string()) names.push_back(element.as_string()->get());
     else if (element.is_number()) numbers.push_back(*element.value<double>());
-    AB_CHECK(names.size() + numbers.size() > 0 && (names.empty() || numbers.empty()) && !element.is_boolean(),
+    AB_CHECK((element.is_string() || element.is_number()) && (names.empty() || numbers.empty()),
              "{} is a list of something else than either texts or numbers", where);
   }
   if (!numbers.empty()) return numbers;
@@ -96,30 +96,6 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
   }
 }
 
-/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default, and settings that were not
-/// there yet. A method brings nothing to it.
-void add_what_was_not_saved(const std::string& name, std::vector<GivenValue>& values) {
-  const TrainConfig defaults;
-  std::set<std::string> tables, given;
-  for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
-  for (const Setting& setting : train_settings()) {
-    if (setting.table().empty() || given.contains(setting.key)) continue;
-    if (!tables.contains(setting.table())) values.push_back({&setting, setting.get(defaults), name});
-    else if (setting.before) values.push_back({&setting, *setting.before, name});
-  }
-}
-
-std::vector<GivenValue> parse_config(const std::string& text, const std::string& file) {
-  std::vector<GivenValue> values;
-  try {
-    collect(toml::parse(text, file), "", file, values);
-  } catch (const toml::parse_error& problem) {
-    throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
-  }
-  if (text.starts_with(kSavedConfigBegins)) add_what_was_not_saved(file, values);
-  return values;
-}
-
 std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
   std::vector<GivenValue> values;
   for (const auto& [key, text] : flags) {
@@ -134,6 +110,45 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
   const auto at =
       std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
   return at == values.end() ? nullptr : &*at;
+}
+
+/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default, and settings that were not
+/// there yet. Its method brings nothing to it; what flags put in its place does, but no preset to a table that it has.
+void add_what_was_not_saved(const std::string& name, const std::vector<GivenValue>& flags,
+                            std::vector<GivenValue>& values) {
+  const TrainConfig defaults;
+  std::set<std::string> tables, given;
+  for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
+  bool begins_anew = false;
+  for (const GivenValue& flag : flags) {
+    const GivenValue* saved = find_value(values, flag.setting->key);
+    if (!flag.setting->brings_defaults || (saved && saved->value == flag.value)) continue;
+    const std::string table = flag.setting->table();
+    AB_CHECK(
+        table.empty() || !tables.contains(table),
+        "{} is a start for other settings of {}, and {} is of a run and says them all; give those that shall differ, "
+        "or a file of your own",
+        flag.where, table, name);
+    begins_anew = true;
+  }
+  for (const Setting& setting : train_settings()) {
+    const std::string table = setting.table();
+    if (table.empty() || given.contains(setting.key)) continue;
+    if (!tables.contains(table) && !begins_anew) values.push_back({&setting, setting.get(defaults), name});
+    else if (tables.contains(table) && setting.before) values.push_back({&setting, *setting.before, name});
+  }
+}
+
+std::vector<GivenValue> parse_config(const std::string& text, const std::string& file,
+                                     const std::vector<GivenValue>& flags) {
+  std::vector<GivenValue> values;
+  try {
+    collect(toml::parse(text, file), "", file, values);
+  } catch (const toml::parse_error& problem) {
+    throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
+  }
+  if (text.starts_with(kSavedConfigBegins)) add_what_was_not_saved(file, flags, values);
+  return values;
 }
 
 /// Stores one layer of values, less those that bring defaults. Of two settings that exclude each other, giving one in
@@ -229,7 +244,7 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
                                 ConfigUse use) {
   const std::vector<GivenValue> from_flags = read_flags(flags);
-  const std::vector<GivenValue> from_file = parse_config(text, name);
+  const std::vector<GivenValue> from_file = parse_config(text, name, from_flags);
   TrainConfig config;
   std::set<std::string> begun_by_flag;  // tables; what a file says later about where they start does not count
   for (const Setting& setting : train_settings()) {

@@ -188,8 +188,8 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.value("lars_share_rates", &T::lars_share_rates,
           "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
           "average gradients in every step");
-  s.number("beta1", &T::beta1, 0, 1, "decay of adamw's first moment");
-  s.number("beta2", &T::beta2, 0, 1, "decay of adamw's second moment");
+  s.number("beta1", &T::beta1, 0, 0.9999999, "decay of adamw's first moment");
+  s.number("beta2", &T::beta2, 0, 0.9999999, "decay of adamw's second moment");
   s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;
   s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");

@@ -68,19 +68,28 @@ void settle(TrainConfig& config, const TrainConfig& began) {
   if (multiple == 0) multiple = rank_multiple(began);
 }
 
+CutSchedule cut_schedule(const TrainConfig& config, const LrSchedule& schedule) {
+  const AbOptions options = ab_options(config);
+  const PlannedRun length{.total_steps = schedule.total_steps,
+                          .steps_per_epoch = schedule.steps_per_epoch,
+                          .eval_every = config.eval_every};
+  return CutSchedule(options.cut, observes(options), length.total_steps, length.evaluation_period());
+}
+
+void check_length(const TrainConfig& config, const LrSchedule& schedule) {
+  if (ab_settings(config).train == TrainedFactors::both) cut_schedule(config, schedule);
+}
+
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
   const AbOptions options = ab_options(config);
   if (options.train == TrainedFactors::groups) return std::make_unique<AbStrategy>(model, world, options, schedule);
   prepare_weights(options, model);
-  const PlannedRun length{.total_steps = schedule.total_steps,
-                          .steps_per_epoch = schedule.steps_per_epoch,
-                          .eval_every = config.eval_every};
-  CutSchedule cuts(options.cut, observes(options), length.total_steps, length.evaluation_period());
-  return std::make_unique<BothStrategy>(
-      model, world, options, std::move(cuts), make_strategy(full_rank_method(config), config, model, world, schedule),
-      [&config, &world, schedule](Replica factors) {
-        return low_rank_method(config).average(config, std::move(factors), world, schedule);
-      });
+  return std::make_unique<BothStrategy>(model, world, options, cut_schedule(config, schedule),
+                                        make_strategy(full_rank_method(config), config, model, world, schedule),
+                                        [&config, &world, schedule](Replica factors) {
+                                          return low_rank_method(config).average(config, std::move(factors), world,
+                                                                                 schedule);
+                                        });
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -116,6 +125,7 @@ Method ab_method() {
       .uses = methods_used,
       .settle = settle,
       .check = check,
+      .check_length = check_length,
       .make = make,
       .plan = plan,
       .has_ranks = true,

@@ -51,6 +51,8 @@ struct Method {
   /// Throws Error(config) when settings of the run exclude each other, or do not fit the model (dense, of which only
   /// names and shapes count) or the number of ranks. Asked before anything is loaded or written.
   void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
+  /// Throws Error(config) when the run is too short for its settings. Asked before anything is written.
+  void (*check_length)(const TrainConfig& config, const LrSchedule& schedule) = nullptr;
   /// Collective. Parameters get their final roles here. `config`, `model` and `world` outlive the strategy.
   std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
                                         const LrSchedule& schedule) = nullptr;

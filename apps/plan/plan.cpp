@@ -84,9 +84,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.world_size = world_size;
   run.ranks_per_node = config.ranks_per_node;
   run.wiring = planned_wiring(config);
-  run.steps_per_epoch = updates_per_epoch(config, sampler.batches_per_epoch());
-  AB_CHECK(run.steps_per_epoch >= 1, "{} images are less than one batch of {} for each of {} ranks", data.train,
-           config.batch_size, world_size);
+  run.steps_per_epoch = steps_per_epoch(config, data.train, world_size);
   run.total_steps = total_steps(config, run.steps_per_epoch);
   run.schedule = make_schedule(config, run.steps_per_epoch);
   run.eval_every = config.eval_every;
@@ -257,6 +255,9 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   AB_CHECK(!trained || method.has_ranks || !find_method(trained->summary.method).has_ranks,
            "--ranks-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
            options.ranks_from, trained ? trained->summary.method : "", method.name);
+  AB_CHECK(!trained || trained->summary.model == config.model,
+           "--ranks-from {} is a run of {}, and this is a plan of {}", options.ranks_from,
+           trained ? trained->summary.model : "", config.model);
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();

@@ -48,7 +48,9 @@ std::string shown(const Value& value) {
 }
 
 [[noreturn]] void reject(const Setting& setting, const Value& value, const std::string& where) {
-  throw Error(ErrorKind::config, fmt::format("{} cannot be {}; allowed is {}", where, shown(value), setting.allowed()));
+  const double* real = std::get_if<double>(&value);
+  const std::string given = real && setting.type == SettingType::integer ? real_text(*real) : shown(value);
+  throw Error(ErrorKind::config, fmt::format("{} cannot be {}; allowed is {}", where, given, setting.allowed()));
 }
 
 bool in_range(const Setting& setting, double number) {

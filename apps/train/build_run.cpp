@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "data/datasets.h"
+#include "data/sampler.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 
@@ -50,6 +51,15 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
 
 std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
   return (batches_per_epoch + config.accumulate - 1) / config.accumulate;
+}
+
+std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size) {
+  const Sampler sampler{.count = images, .batch_size = config.batch_size, .world_size = world_size};
+  AB_CHECK(
+      sampler.batches_per_epoch() >= 1,
+      "{} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch or fewer ranks",
+      images, config.batch_size, world_size);
+  return updates_per_epoch(config, sampler.batches_per_epoch());
 }
 
 std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch) {
@@ -113,6 +123,11 @@ void check_run(const TrainConfig& config, const Method& method, int world_size) 
   spec.draw = false;  // for its names and shapes alone
   const std::unique_ptr<Layer> model = make_model(spec);
   if (method.check) method.check(config, *model, world_size);
+}
+
+void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size) {
+  const LrSchedule schedule = make_schedule(config, steps_per_epoch(config, images, world_size));
+  if (method.check_length) method.check_length(config, schedule);
 }
 
 }  // namespace ab

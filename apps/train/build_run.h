@@ -29,6 +29,8 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
 
 /// Updates in a pass over the data: one for every `accumulate` batches, and one for what is left of them.
 std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch);
+/// Updates in a pass over so many images. Throws Error(config) when they are less than one batch for each rank.
+std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size);
 /// How long a run is.
 std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
 
@@ -38,5 +40,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
 /// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked
 /// before anything is loaded or written.
 void check_run(const TrainConfig& config, const Method& method, int world_size);
+/// The same for what the number of its images makes impossible.
+void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size);
 
 }  // namespace ab

@@ -123,9 +123,13 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
 }
 
 /// The newest checkpoint, or that of --resume-step; then those after it are out of the way.
-std::optional<Checkpoint> load_start_checkpoint(const TrainConfig& config, Comm& world) {
+Checkpoint load_start_checkpoint(const TrainConfig& config, Comm& world) {
   const std::string folder = in_folder(config.out, kCheckpointFolder);
-  if (config.resume_step == 0) return load_newest_checkpoint(folder, world);
+  if (config.resume_step == 0) {
+    std::optional<Checkpoint> newest = load_newest_checkpoint(folder, world);
+    AB_CHECK_KIND(checkpoint, newest, "--resume: the checkpoints in {} are gone", folder);
+    return std::move(*newest);
+  }
   Checkpoint checkpoint = load_checkpoint_of(config.resume_step, folder, world);
   if (world.rank() == 0)
     for (const std::string& path : set_later_checkpoints_aside(folder, config.resume_step))
@@ -183,6 +187,7 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
   check_same_config(config, start, world);
   check_same_data(data, world);
   if (start == Start::finished) return std::nullopt;
+  check_length(config, find_method(config.method), data.train->count, world.size());
   const bool keeps_folder = world.rank() == 0;
   // Read before the folder is touched: a file that does not fit leaves no trace, and --out may replace its run.
   std::unique_ptr<Layer> model = keeps_folder && start == Start::anew ? load_start(config, data) : nullptr;
@@ -198,7 +203,6 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
   check_sees_folder(config, world.rank());
   std::optional<Checkpoint> checkpoint;
   if (start == Start::from_checkpoint) checkpoint = load_start_checkpoint(config, world);
-  if (start == Start::from_checkpoint && !checkpoint && keeps_folder) model = load_start(config, data);
 
   std::optional<MetricsLog> log;
   if (keeps_folder) {
