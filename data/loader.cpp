@@ -40,10 +40,7 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
            o.augmentation.rand_augment_magnitude);
   AB_CHECK(o.stall_timeout_seconds > 0, "loader: the stall timeout must be above 0 s, got {}", o.stall_timeout_seconds);
   const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training};
-  AB_CHECK(!o.training || sampler.batches_per_epoch() > 0,
-           "loader: {} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch "
-           "or fewer ranks",
-           set.count, o.batch_size, o.world_size);
+  sampler.check();
   return sampler;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/core/check.h"
 #include "engine/core/random.h"
 
 namespace ab {
@@ -22,6 +23,13 @@ std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed,
   std::iota(order.begin(), order.end(), std::int64_t{0});
   for (std::size_t i = order.size(); i-- > 1;) std::swap(order[i], order[random.below(i, i + 1)]);
   return order;
+}
+
+void Sampler::check() const {
+  AB_CHECK(
+      !training || batches_per_epoch() > 0,
+      "{} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch or fewer ranks",
+      count, batch_size, world_size);
 }
 
 std::int64_t Sampler::batches_per_epoch() const {

@@ -23,6 +23,8 @@ struct Sampler {
   /// none.
   bool training = true;
 
+  /// Throws Error(config) when training has not one batch for each rank.
+  void check() const;
   /// Batches of this rank in a pass.
   std::int64_t batches_per_epoch() const;
   /// This rank's samples of a pass: batch b is [b · batch_size, (b + 1) · batch_size), cut at the end.

@@ -366,7 +366,9 @@ TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
                                     [&] {
                                       from_toml(ab, {{key, word}});
                                     }),
-                         "is a start for other settings of ab, and " + file_ + " is of a run and says them all"));
+                         "would change nothing: " + file_ + " is of a run and gives every setting of ab already"));
+  const std::string of_groups = fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\n", kSavedConfigBegins);
+  EXPECT_EQ(from_toml(of_groups, {{"ab.train", "groups"}}), from_toml(of_groups)) << "as all were then";
 }
 
 TEST_F(ConfigTest, SettingsThatAreGoneAreReadWhereNothingChanges) {

@@ -127,6 +127,11 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
   const std::string log = read_file(path("part/metrics.jsonl"), ErrorKind::data);
   expect_failure("train --resume " + path("part"), 4, "has no checkpoint");
   EXPECT_EQ(read_file(path("part/metrics.jsonl"), ErrorKind::data), log);
+  // One that was about to be replaced is put back first; this one cannot be read.
+  fs::create_directories(path("part") + "/checkpoints/.saving_step_000000000005.7.replaced");
+  EXPECT_EQ(run("train --resume " + path("part")).exit_code, 4);
+  EXPECT_TRUE(fs::exists(path("part") + "/checkpoints/step_000000000005"));
+  fs::remove_all(path("part") + "/checkpoints/step_000000000005");
   EXPECT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
 }
 

@@ -113,7 +113,8 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
 }
 
 /// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default, and settings that were not
-/// there yet. Its method brings nothing to it; what flags put in its place does, but no preset to a table that it has.
+/// there yet. Its method brings nothing to it. One that flags put in its place brings the tables that it lacks, but neither
+/// does that change settings of all runs, as what gradients travel in, nor a preset those of a table that it has.
 void add_what_was_not_saved(const std::string& name, const std::vector<GivenValue>& flags,
                             std::vector<GivenValue>& values) {
   const TrainConfig defaults;
@@ -121,14 +122,14 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
   for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
   bool begins_anew = false;
   for (const GivenValue& flag : flags) {
-    const GivenValue* saved = find_value(values, flag.setting->key);
-    if (!flag.setting->brings_defaults || (saved && saved->value == flag.value)) continue;
     const std::string table = flag.setting->table();
-    AB_CHECK(
-        table.empty() || !tables.contains(table),
-        "{} is a start for other settings of {}, and {} is of a run and says them all; give those that shall differ, "
-        "or a file of your own",
-        flag.where, table, name);
+    const GivenValue* saved = find_value(values, flag.setting->key);
+    std::optional<Value> was;
+    if (saved) was = saved->value;
+    else if (tables.contains(table)) was = flag.setting->before;
+    if (!flag.setting->brings_defaults || was == flag.value) continue;
+    AB_CHECK(table.empty() || !tables.contains(table),
+             "{} would change nothing: {} is of a run and gives every setting of {} already", flag.where, name, table);
     begins_anew = true;
   }
   for (const Setting& setting : train_settings()) {

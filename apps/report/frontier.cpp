@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
@@ -46,13 +45,6 @@ void describe(RunGroup& group) {
     group.lowest_top1 = std::min(group.lowest_top1, top1);
     group.highest_top1 = std::max(group.highest_top1, top1);
   }
-}
-
-/// Runs of one seed, or a run that was named twice, count once.
-std::size_t seeds_of(const RunGroup& group) {
-  std::set<std::uint64_t> seeds;
-  for (const Run* run : group.runs) seeds.insert(run->summary.seed);
-  return seeds.size();
 }
 
 /// That of its first run in the other charts.
@@ -144,12 +136,12 @@ std::string frontier_text(const std::vector<Run>& runs) {
   for (const Contest& contest : contests_of(runs)) {
     if (contest.groups.size() < 2) continue;
     const std::vector<const Cost*> measured = contest.costs();
-    std::vector<std::string> headings{"mean over seeds", "seeds", "top-1", "from", "to"};
+    std::vector<std::string> headings{"mean over runs", "runs", "top-1", "from", "to"};
     for (const Cost* cost : measured) headings.push_back(cost->name);
     headings.push_back("dominated by");
     TextTable table(headings, {headings.size() - 1});
     for (const RunGroup& group : contest.groups) {
-      std::vector<std::string> cells{shorten(group.label, 30), std::to_string(seeds_of(group)), percent(group.top1),
+      std::vector<std::string> cells{shorten(group.label, 30), std::to_string(group.runs.size()), percent(group.top1),
                                      percent(group.lowest_top1), percent(group.highest_top1)};
       for (const Cost* cost : measured) cells.push_back(cost_text(cost_of(group, *cost), *cost));
       const RunGroup* dominator = dominator_of(group, contest.groups, measured);

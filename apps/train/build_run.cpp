@@ -55,10 +55,7 @@ std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_p
 
 std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size) {
   const Sampler sampler{.count = images, .batch_size = config.batch_size, .world_size = world_size};
-  AB_CHECK(
-      sampler.batches_per_epoch() >= 1,
-      "{} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch or fewer ranks",
-      images, config.batch_size, world_size);
+  sampler.check();
   return updates_per_epoch(config, sampler.batches_per_epoch());
 }
 

@@ -122,7 +122,7 @@ Start start_of(const TrainConfig& config) {
   if (holds(kConfigFile))
     check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
   if (holds(kSummaryFile)) return Start::finished;
-  if (!checkpoints_in(in_folder(config.out, kCheckpointFolder)).empty()) {
+  if (holds_checkpoints(in_folder(config.out, kCheckpointFolder))) {
     AB_CHECK_KIND(checkpoint, holds(kConfigFile),
                   "--resume {}: it has checkpoints, but no {} that says how they were trained; copy it from their run",
                   config.out, kConfigFile);

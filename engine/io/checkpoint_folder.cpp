@@ -30,6 +30,13 @@ std::int64_t step_named(const std::string& name) {
   return step >= 0 && name_of_step(step) == name ? step : -1;
 }
 
+/// The name that a checkpoint had before it was about to be replaced; empty for what is none.
+std::string replaced_name(const std::string& name) {
+  if (!name.starts_with(kSaving) || !name.ends_with(kReplaced)) return "";
+  const std::string final_name = name.substr(kSaving.size(), name_of_step(0).size());
+  return step_named(final_name) >= 0 ? final_name : "";
+}
+
 /// Names of what lies in `folder`; none when there is no such folder.
 std::vector<std::string> names_in(const std::string& folder) {
   std::error_code problem;
@@ -68,12 +75,17 @@ std::vector<std::int64_t> checkpoints_in(const std::string& folder) {
   return steps;
 }
 
+bool holds_checkpoints(const std::string& folder) {
+  const std::vector<std::string> names = names_in(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return step_named(name) >= 0 || !replaced_name(name).empty(); });
+}
+
 void restore_replaced(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
-    if (!name.starts_with(kSaving) || !name.ends_with(kReplaced)) continue;
-    const std::string final_name = name.substr(kSaving.size(), name_of_step(0).size());
+    const std::string final_name = replaced_name(name);
     std::error_code problem;
-    if (step_named(final_name) >= 0 && !fs::exists(folder + "/" + final_name, problem))
+    if (!final_name.empty() && !fs::exists(folder + "/" + final_name, problem))
       rename_folder(folder + "/" + name, folder + "/" + final_name);
   }
 }

@@ -24,6 +24,9 @@ std::string shard_path(const std::string& checkpoint, int rank);
 /// Steps of the checkpoints in `folder`, newest first; none when there is no such folder.
 std::vector<std::int64_t> checkpoints_in(const std::string& folder);
 
+/// Whether there are some, or one that restore_replaced() would put back.
+bool holds_checkpoints(const std::string& folder);
+
 /// Puts a checkpoint back that a job was about to replace when it died, where the disk cannot swap two folders.
 void restore_replaced(const std::string& folder);
 
