@@ -358,9 +358,9 @@ def size():
         for label_x, label_y, words, colour, anchor, _ in place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)):
             svg.label(label_x, label_y, words, colour, anchor, 12)
         narrow = of_kind("narrow")[-1]
-        ab = next(name for name in of_kind("ab") + of_kind("channel") if abs(means[name][0] / means[narrow][0] - 1) < 0.05)
+        ab = next(name for name in of_kind("ab") + of_kind("channel") if abs(means[name][0] / means[narrow][0] - 1) < 0.1)
         svg.text(x - 36, 50, f"at {means['dense'][0] / means[ab][0]:.1f} : 1 AB-training is {-means[ab][1]:.1f} points below dense, "
-                 f"a narrower net {-means[narrow][1]:.1f}", "muted", size=13)
+                 f"a narrower net, about as small, {-means[narrow][1]:.1f}", "muted", size=13)
     return svg
 
 
