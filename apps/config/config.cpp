@@ -129,7 +129,8 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
     else if (tables.contains(table)) was = flag.setting->before;
     if (!flag.setting->brings_defaults || was == flag.value) continue;
     AB_CHECK(table.empty() || !tables.contains(table),
-             "{} would change nothing: {} is of a run and gives every setting of {} already", flag.where, name, table);
+             "{} would change nothing: {} is of a run and gives every setting of {} already; leave it out", flag.where,
+             name, table);
     begins_anew = true;
   }
   for (const Setting& setting : train_settings()) {

@@ -256,8 +256,8 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
            "--ranks-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
            options.ranks_from, trained ? trained->summary.method : "", method.name);
   AB_CHECK(!trained || trained->summary.model == config.model,
-           "--ranks-from {} is a run of {}, and this is a plan of {}", options.ranks_from,
-           trained ? trained->summary.model : "", config.model);
+           "--ranks-from {} is a run of {}, and this is a plan of {}; give the run's config.toml as --config",
+           options.ranks_from, trained ? trained->summary.model : "", config.model);
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();
