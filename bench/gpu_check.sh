@@ -4,7 +4,7 @@
 #   bench/gpu_check.sh correctness    tests, training beside the CPU, ranks that share the GPU, stop and resume, sanitizer
 #   bench/gpu_check.sh speed-224      ResNet-50, VGG16-BN and ViT-B/16 at 224 pixels beside PyTorch
 #   bench/gpu_check.sh speed-rest     networks for 32 pixels beside PyTorch, steps with factors, the SVD of ResNet-50
-# --out DIR gets table_PART.txt, a line as soon as it is known, and logs_PART.tar.xz (DIR: gpu_check when not given).
+# --out DIR gets table_PART.txt, a line as soon as it is known, and logs_PART.tar.gz (DIR: gpu_check when not given).
 # Flags: --build DIR   runs the programs of a build (build-cuda when not given) where none are installed beside this
 #        --only NAMES  picks checks by a pattern, 'train*'; --dry-run lists them with their limits and runs nothing
 #        --data DIR    trains on CIFAR-10's binary files, of any number of records; synthetic images when not given
@@ -84,7 +84,7 @@ if [[ -z $check_dry_run ]]; then
 fi
 # The logs come along even where the part is ended from outside.
 pack() {
-  [[ -n $check_dry_run ]] || tar -C "$scratch" -cJf "$out/logs_$part.tar.xz" logs
+  [[ -n $check_dry_run ]] || tar -C "$scratch" -czf "$out/logs_$part.tar.gz" logs
   rm -rf "$scratch"
 }
 trap pack EXIT

@@ -189,7 +189,8 @@ void replay(const Given& given) {
                       .timeout = std::chrono::seconds(config.timeout_s),
                       .wiring = run_wiring(config)};
   for (NetworkShape::From& part : options.wiring.network.parts)
-    for (Link* const link : {&part.links.inter_node, &part.links.intra_node})
+    for (Link* const link :
+         {&part.links.inter_node, &part.links.intra_node, &part.assumed.inter_node, &part.assumed.intra_node})
       *link = {link->latency * given.dilation, link->bandwidth / given.dilation};
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(1, world.size());

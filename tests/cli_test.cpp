@@ -129,6 +129,7 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
     EXPECT_TRUE(fs::exists(path("dense/") + file)) << file;
 
   expect_failure(tiny_train("dense", "--ranks 2"), 2, "already holds a run");
+  expect_failure("train --resume-step 2 --resume " + path("dense"), 2, "is complete and does not go on from step 2");
 
   // The saved configuration gives the same run again, byte for byte in the model.
   const Outcome again = run(fmt::format("train --config {} --out {}", path("dense/config.toml"), path("again")));
@@ -376,6 +377,33 @@ TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
                                                     tiny_train(out, "--save-every 2"), where));
     EXPECT_EQ(outcome.exit_code, 0) << where << "\n" << outcome.err;
     EXPECT_TRUE(fs::exists(path(out) + "/model.safetensors")) << where;
+  }
+}
+
+TEST_F(CliTest, AResultThatCannotBeWrittenIsAFailure) {
+  ASSERT_EQ(run(tiny_train("run", "")).exit_code, 0);
+  const std::string commands[] = {fmt::format("eval --data-dir {} --model-file {}", path("data"), path("run")),
+                                  fmt::format("inspect {}", path("run")), fmt::format("compare {}", path("run")),
+                                  fmt::format("plan --config {}/config.toml", path("run"))};
+  for (const std::string& words : commands) {
+    const Outcome full = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} >/dev/full", ab::testing::program(), words));
+    EXPECT_EQ(full.exit_code, 3) << words;
+    EXPECT_TRUE(contains(full.err, "the output cannot be written: No space left on device")) << full.err;
+    EXPECT_EQ(
+        run_command(fmt::format("OMP_NUM_THREADS=1 bash -o pipefail -c '{} {} | true'", ab::testing::program(), words))
+            .exit_code,
+        0);
+  }
+}
+
+TEST_F(CliTest, AFolderThatIsSomebodyElsesIsLeftAlone) {
+  for (const char* file : {"checkpoints/epoch90.pt", "config.toml", "save"}) {
+    const fs::path theirs = path("theirs");
+    fs::remove_all(theirs);
+    fs::create_directories((theirs / file).parent_path());
+    std::ofstream(theirs / file) << "not of a run";
+    expect_failure(tiny_train("theirs", "--overwrite"), 2, "choose another folder");
+    EXPECT_EQ(read_file((theirs / file).string(), ErrorKind::data), "not of a run");
   }
 }
 

@@ -245,6 +245,25 @@ TEST_F(ConfigTest, AFlagOfAMethodThatDoesNotTrainIsRefused) {
   EXPECT_NO_THROW(from_toml("method = \"dense\"\n[ab]\nratio = 0.5\n")) << "a file may serve several methods";
 }
 
+TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
+  const auto lars_with = [](const char* key, const char* value) {
+    return [=] { resolve_train_config({{"optimizer", "lars"}, {key, value}}, ""); };
+  };
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("nesterov", "true")),
+                       "--nesterov counts with --optimizer sgd only, which is \"lars\" here"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("beta1", "0.5")), "--optimizer adamw only"));
+  EXPECT_NO_THROW(lars_with("momentum", "0.5")());
+  EXPECT_TRUE(contains(refused("lr_step_factor", "0.5"), "--lr-step-factor counts with --schedule step only"));
+  EXPECT_TRUE(contains(refused("rand_augment_magnitude", "5"), "with --rand-augment above 0 only, which is 0 here"));
+  EXPECT_NO_THROW(resolve_train_config({{"rand_augment", "2"}, {"rand_augment_magnitude", "5"}}, ""));
+  EXPECT_NO_THROW(from_toml("optimizer = \"lars\"\nnesterov = true\n")) << "a file may serve several runs";
+}
+
+TEST_F(ConfigTest, AFlagWithAnEmptyVariableIsRefused) {
+  for (const char* key : {"resume", "weights", "out", "data_dir"})
+    EXPECT_TRUE(contains(refused(key, ""), "is given without a value; is a variable empty?")) << key;
+}
+
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
   const TrainConfig no_factors = resolve_train_config(
       {{"method", "ab"}, {"ab.train", "groups"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");

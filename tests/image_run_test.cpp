@@ -30,7 +30,7 @@ class ImageRunTest : public testing::ProgramTest {
     std::ofstream(file, std::ios::binary) << bytes;
   }
 
-  /// Six steps, one and a half epochs of two ranks, and a validation.
+  /// Six steps, three epochs of two ranks, and a validation.
   std::string train(const std::string& out, const std::string& more = "") const {
     return fmt::format(
         "train --model mlp --width 0.05 --image-size 8 --dataset imagenet --data-dir {} --batch-size 2 --steps 6 "
@@ -62,6 +62,26 @@ TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
   EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
   EXPECT_FALSE(fs::exists(path("part/checkpoints")));
+}
+
+// The first epoch ends after two steps; nothing has been saved by then.
+TEST_F(ImageRunTest, ADamagedImageInAnyValidationCostsNoTraining) {
+  const auto train_with_validations = [&](const std::string& out) {
+    std::string words = train(out, "--ranks 2 --method local --ema-decay 0.5");
+    return words.replace(words.find("--eval-every 0"), 14, "--eval-every 1");
+  };
+  ASSERT_EQ(run(train_with_validations("whole")).exit_code, 0);
+  write("val/dog/c.jpg", image_.substr(0, image_.size() / 2));
+  const testing::Outcome ended = run(train_with_validations("part"));
+  EXPECT_EQ(ended.exit_code, 3) << ended.err;
+  EXPECT_TRUE(testing::contains(ended.err, "val/dog/c.jpg"));
+  EXPECT_TRUE(testing::contains(ended.err, "step 2 is saved: go on with --resume"));
+  write("val/dog/c.jpg", image_);
+  const testing::Outcome resumed = run("train --resume " + path("part"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 2 "));
+  EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
+  EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
 }
 
 // One file may have been mended, as above; a set that was scaled anew is another.

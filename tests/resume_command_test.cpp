@@ -68,15 +68,16 @@ TEST_F(ResumeCommandTest, ASignalSavesAndTheNextStartGoesOn) {
 
 TEST_F(ResumeCommandTest, FilesAskForACheckpointAndForAStop) {
   const std::string out = path("part");
-  fs::create_directories(out);
-  std::ofstream(out + "/stop") << "left by a run before";
+  ASSERT_EQ(run_and_signal(train(""), "part", "TERM").exit_code, kStoppedExitCode);
+  std::ofstream(out + "/stop") << "left by the run before";
+  fs::remove(out + "/metrics.jsonl");  // which the script waits for
   // Both are gone when they have been seen; nothing waits for a program that has ended.
   const std::string script = fmt::format(
       "\"$@\" & p=$!; cd {}; until_() {{ while kill -0 $p && ! eval $1; do sleep 0.01; done 2>/dev/null; }}; "
       "until_ \"test -s metrics.jsonl\"; touch save; until_ \"ls checkpoints | grep -q ^step_[0-9]*\\$\"; "
       "ls checkpoints >seen; touch stop; wait $p",
       out);
-  std::string arguments = train("--keep-checkpoints 9 --out " + out);
+  std::string arguments = train("--overwrite --keep-checkpoints 9 --out " + out);
   arguments.replace(arguments.find("--steps 2500"), 12, "--steps 900000");
   const testing::Outcome stopped = run(arguments, "sh -c '" + script + "' sh");
   ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;

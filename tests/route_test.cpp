@@ -391,6 +391,8 @@ TEST(NetworkWords, AreReadWithTheirUnits) {
   EXPECT_EQ(shape.at(499), (LinkModel{{4e-3, 2.5e9}, {2e-6, 3e11}}));
   EXPECT_EQ(shape.at(500), (LinkModel{{4e-3, 1.25e5}, {2e-6, 3e11}}));
   EXPECT_EQ(parse_network("latency=1s").at(0), (LinkModel{{1, 1e30}, kUnshaped}));
+  EXPECT_EQ(parse_network("latency=1s").assumed_at(0),
+            (LinkModel{{1, LinkModel{}.inter_node.bandwidth}, LinkModel{}.intra_node}));
   EXPECT_FALSE(parse_network("").shaped());
   for (const char* wrong : {"latency", "latency=4", "latency=4 min", "latency=-1ms", "latency=nanms", "bandwidth=0Gbps",
                             "4ms", "latency=1ms;latency=2ms", "latency=1ms; from 0: latency=2ms",

@@ -2,7 +2,6 @@
 #include "apps/commands/compare_command.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <set>
 
@@ -26,17 +25,15 @@ void make_labels_unique(std::vector<Run>& runs) {
 }  // namespace
 
 int run_compare(const CompareConfig& config) {
-  std::vector<Run> runs;
-  for (const std::string& folder : config.folders) runs.push_back(read_run(folder));
-  make_labels_unique(runs);
-  const std::string text = compare_text(runs, terminal_width());
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (config.report.empty()) return 0;
   const std::string folder = std::filesystem::path(config.report).parent_path().string();
   AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
            config.report, folder);
-  write_file_atomically(config.report, report_html(runs));
-  std::printf("\nreport: %s\n", config.report.c_str());
+  std::vector<Run> runs;
+  for (const std::string& run : config.folders) runs.push_back(read_run(run));
+  make_labels_unique(runs);
+  if (!config.report.empty()) write_file_atomically(config.report, report_html(runs));
+  print_text(compare_text(runs, terminal_width()));
+  if (!config.report.empty()) print_text(fmt::format("\nreport: {}\n", config.report));
   return 0;
 }
 

@@ -2,10 +2,10 @@
 #include "apps/commands/eval_command.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "apps/config/run_device.h"
 #include "apps/model_file/model_file.h"
+#include "apps/report/terminal.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
@@ -59,9 +59,8 @@ int run_eval(const EvalConfig& config) {
   const Evaluation result =
       *evaluate(*loaded.model, *images, *make_self_comm(), image_size, precision_named(config.precision));
   AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large", file);
-  std::printf("%s: %s on %lld test images of %s\nloss %.4f   top-1 %.2f %%   top-5 %.2f %%\n", file.c_str(),
-              spec.name.c_str(), static_cast<long long>(result.samples), dataset.c_str(), result.loss,
-              100 * result.top1, 100 * result.top5);
+  print_text(fmt::format("{}: {} on {} test images of {}\nloss {:.4f}   top-1 {:.2f} %   top-5 {:.2f} %\n", file,
+                         spec.name, result.samples, dataset, result.loss, 100 * result.top1, 100 * result.top5));
   return 0;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/export_command.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "apps/model_file/model_file.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -30,9 +30,9 @@ int run_export(const ExportConfig& config) {
   const TensorNames names = config.names == "timm" ? TensorNames::timm : TensorNames::torchvision;
   const TensorFile content = model_to_file(*loaded.model, loaded.info, names);
   write_safetensors(out, content);
-  fmt::print("{}: {}, {} tensors under {}'s names, {}{}\n", out, loaded.info.spec.name, content.tensors.size(),
-             config.names, human_bytes(static_cast<double>(fs::file_size(out))),
-             merged > 0 ? fmt::format("; the factors of {} weights were multiplied", merged) : "");
+  say(stdout, "{}: {}, {} tensors under {}'s names, {}{}\n", out, loaded.info.spec.name, content.tensors.size(),
+      config.names, human_bytes(static_cast<double>(fs::file_size(out))),
+      merged > 0 ? fmt::format("; the factors of {} weights were multiplied", merged) : "");
   return 0;
 }
 

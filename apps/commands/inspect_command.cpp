@@ -186,11 +186,10 @@ std::string cut_text(const SplitMetrics& cut, int width) {
 }
 
 int run_inspect(const std::string& file_or_folder) {
-  const auto print = [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); };
-  print(inspect_text(model_path(file_or_folder), terminal_width()));
+  print_text(inspect_text(model_path(file_or_folder), terminal_width()));
   std::error_code ignored;
   if (std::filesystem::exists(in_folder(file_or_folder, kSummaryFile), ignored))
-    for (const SplitMetrics& cut : read_run(file_or_folder).splits) print(cut_text(cut, terminal_width()));
+    for (const SplitMetrics& cut : read_run(file_or_folder).splits) print_text(cut_text(cut, terminal_width()));
   return 0;
 }
 

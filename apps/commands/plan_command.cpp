@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/plan_command.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "apps/report/plan_report.h"
+#include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 
@@ -15,9 +15,8 @@ int run_plan(const TrainConfig& config, const PlanCommand& command) {
   AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
            command.out, folder);
   const RunPlan plan = plan_run(config, command.options);
-  const std::string text = plan_text(plan);
-  std::fwrite(text.data(), 1, text.size(), stdout);
   if (!command.out.empty()) write_file_atomically(command.out, plan_json(plan));
+  print_text(plan_text(plan));
   return 0;
 }
 

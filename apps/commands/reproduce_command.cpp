@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/reproduce_command.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "apps/commands/train_command.h"
@@ -24,7 +23,7 @@ int list_experiments() {
   TextTable table({"experiment", "what"}, {1});
   for (const Experiment& experiment : experiments()) table.add({experiment.name, experiment.title});
   table.add({kAll, "plans of all of them (with --dry-run)"});
-  fmt::print("{}", table.str());
+  print_text(table.str());
   return 0;
 }
 
@@ -34,12 +33,11 @@ std::vector<Variant> variants_of(const ReproduceCommand& command) {
 }
 
 void publish(const std::string& report, const std::string& folder) {
-  std::fwrite(report.data(), 1, report.size(), stdout);
-  if (folder.empty()) return;
   std::error_code problem;
-  std::filesystem::create_directories(folder, problem);
+  if (!folder.empty()) std::filesystem::create_directories(folder, problem);
   AB_CHECK(!problem, "--out {} cannot be created: {}", folder, problem.message());
-  write_file_atomically(in_folder(folder, kReportFile), report);
+  if (!folder.empty()) write_file_atomically(in_folder(folder, kReportFile), report);
+  print_text(report);
 }
 
 /// Trains `method` into FOLDER/method, unless that is done already. Returns the exit code.

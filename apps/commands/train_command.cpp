@@ -70,6 +70,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   if (speaks) warn_of_old_kernels(config);
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
+    progress->resume(checkpoint.step);
     say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
   };
   listener.on_step = [&](const StepMetrics& m, std::int64_t total) { progress->step(m, total); };

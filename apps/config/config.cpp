@@ -101,6 +101,8 @@ std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
   for (const auto& [key, text] : flags) {
     const Setting* setting = find_setting(key);
     AB_CHECK(setting, "--{} is not a flag", key);
+    AB_CHECK(!text.empty() || !setting->never_empty, "{} is given without a value; is a variable empty?",
+             setting->flag());
     values.push_back({setting, value_from_text(*setting, text, setting->flag()), setting->flag()});
   }
   return values;
@@ -187,12 +189,24 @@ bool concerns(const Setting& setting, const TrainConfig& config) {
   return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();
 }
 
+/// Whether the other setting is as it must be.
+bool counts(const Beside& beside, const TrainConfig& config) {
+  const Value value = find_setting(beside.key)->get(config);
+  if (beside.words.empty()) return value != Value(std::int64_t{0});
+  return std::ranges::find(beside.words, std::get<std::string>(value)) != beside.words.end();
+}
+
 /// A flag that would change nothing is a mistake; a file may have tables of several methods.
 void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& config) {
   for (const GivenValue& flag : flags) {
     const Setting& setting = *flag.setting;
     AB_CHECK(concerns(setting, config), "{} is a setting of method {}, which a run by method {} does not use",
              flag.where, setting.table(), config.method);
+    const auto& beside = setting.beside;
+    AB_CHECK(!beside || counts(*beside, config), "{} counts with {} {} only, which is {} here", flag.where,
+             find_setting(beside->key)->flag(),
+             beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or ")),
+             toml_text(*find_setting(beside->key), config));
     if (!setting.brings_defaults) continue;
     const auto* given = std::get_if<std::string>(&flag.value);
     const std::string now = std::get<std::string>(setting.get(config));

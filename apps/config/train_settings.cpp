@@ -23,10 +23,11 @@ void declare_data(std::vector<Setting>& all) {
   s.name("model", &T::model, model_names(), "network to train");
   s.name("dataset", &T::dataset, dataset_names(),
          "images to train on; synthetic ones are drawn on first use and cached");
-  s.value("data_dir", &T::data_dir,
-          "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
-          "train and val, or of the synthetic set's cache")
-      .may_change = true;
+  Setting& folder =
+      s.value("data_dir", &T::data_dir,
+              "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
+              "train and val, or of the synthetic set's cache");
+  folder.may_change = folder.never_empty = true;
   s.number("train_samples", &T::train_samples, 0, 1e9,
            "train on N images only, the first or, for imagenet, some of every class; 0: all");
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
@@ -44,12 +45,14 @@ void declare_data(std::vector<Setting>& all) {
             {"sloped", Spectrum::sloped}},
            "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
   s.value("weights", &T::weights,
-          "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
+          "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names")
+      .never_empty = true;
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.number("rand_augment", &T::rand_augment, 0, 10, "random image operations per image; 0: none");
-  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "strength of these operations");
+  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "strength of these operations").beside = {
+      "rand_augment", {}};
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
   s.value(
        "skip_damaged", &T::skip_damaged,
@@ -151,10 +154,10 @@ void declare_run(std::vector<Setting>& all) {
           "start even where parameters, gradients and the activations of a batch, which are measured before, need more "
           "memory than there is")
       .flag_only = true;
-  s.value("out", &T::out,
-          "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
-          "(runs/MODEL_METHOD when not given)")
-      .may_change = true;
+  Setting& out = s.value("out", &T::out,
+                         "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
+                         "(runs/MODEL_METHOD when not given)");
+  out.may_change = out.never_empty = true;
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl").may_change = true;
@@ -164,10 +167,11 @@ void declare_run(std::vector<Setting>& all) {
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;
-  s.value("resume", &T::resume,
-          "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
-          "if it has one, else start anew")
-      .flag_only = true;
+  Setting& resume =
+      s.value("resume", &T::resume,
+              "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
+              "if it has one, else start anew");
+  resume.flag_only = resume.never_empty = true;
   Setting& step = s.number(
       "resume_step", &T::resume_step, 1, kMany,
       "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
@@ -178,19 +182,20 @@ void declare_optimizer(std::vector<Setting>& all) {
   auto s = section(all, "Optimizer and schedule");
   s.name("optimizer", &T::optimizer, {"sgd", "adamw", "lars"}, "update rule");
   s.number("lr", &T::lr, 0, 1000, "peak learning rate");
-  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd and lars");
-  s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd");
+  s.number("momentum", &T::momentum, 0, 1, "momentum of sgd and lars").beside = {"optimizer", {"sgd", "lars"}};
+  s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd").beside = {"optimizer", {"sgd"}};
   s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd and lars, decoupled for adamw");
   s.value("decay_vectors", &T::decay_vectors, "weight decay on biases and norm parameters too");
-  s.number("lars_trust", &T::lars_trust, 0, 1000,
-           "lars: share of a weight's norm that an update at learning rate 1 changes it by")
-      .above_low = true;
+  Setting& trust = s.number("lars_trust", &T::lars_trust, 0, 1000,
+                            "lars: share of a weight's norm that an update at learning rate 1 changes it by");
+  trust.above_low = true, trust.beside = {"optimizer", {"lars"}};
   s.value("lars_share_rates", &T::lars_share_rates,
           "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
           "average gradients in every step");
-  s.number("beta1", &T::beta1, 0, 0.9999999, "decay of adamw's first moment");
-  s.number("beta2", &T::beta2, 0, 0.9999999, "decay of adamw's second moment");
-  s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw").above_low = true;
+  s.number("beta1", &T::beta1, 0, 0.9999999, "decay of adamw's first moment").beside = {"optimizer", {"adamw"}};
+  s.number("beta2", &T::beta2, 0, 0.9999999, "decay of adamw's second moment").beside = {"optimizer", {"adamw"}};
+  Setting& epsilon = s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw");
+  epsilon.above_low = true, epsilon.beside = {"optimizer", {"adamw"}};
   s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
   s.number("label_smoothing", &T::label_smoothing, 0, 0.99, "share of the target spread over all classes");
   s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
@@ -201,9 +206,11 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
-  s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate").above_low =
-      true;
-  s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut");
+  Setting& epochs =
+      s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate");
+  epochs.above_low = true, epochs.beside = {"schedule", {"step"}};
+  s.number("lr_step_factor", &T::lr_step_factor, 0, 1, "schedule step: factor of each cut").beside = {"schedule",
+                                                                                                      {"step"}};
 }
 
 }  // namespace

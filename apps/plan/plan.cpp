@@ -288,7 +288,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   if (options.activations && largest_memory(plan) < memory({}).available())
     plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
   plan.all_reduce = run.wiring.all_reduce;
-  plan.links = run.wiring.network.at(0);
+  plan.links = run.wiring.network.assumed_at(0);
   plan.step_seconds = step_seconds(config, options, trained);
   const double batch_seconds = plan.step_seconds / static_cast<double>(config.accumulate);
   plan.dense_float32 = dense_run(config, *model, run, DType::float32, plan.links, batch_seconds);

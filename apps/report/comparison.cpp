@@ -62,6 +62,7 @@ const Run* dense_baseline(const std::vector<Run>& runs) {
 double wire_saving(const Run& run, const Run* baseline) {
   const auto per_step = [](const Summary& s) { return s.wire_bytes_per_rank_total / static_cast<double>(s.steps); };
   const bool comparable = baseline && baseline != &run && run.summary.model == baseline->summary.model &&
+                          run.summary.parameters_full == baseline->summary.parameters_full &&
                           run.summary.world_size == baseline->summary.world_size && run.summary.steps > 0 &&
                           baseline->summary.steps > 0 && baseline->summary.wire_bytes_per_rank_total > 0;
   if (!comparable) return std::numeric_limits<double>::quiet_NaN();

@@ -15,7 +15,6 @@ Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now(
 void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   constexpr auto kBetweenLines = std::chrono::seconds(20);
   const auto now = Clock::now();
-  if (first_step_ < 0) first_step_ = metrics.step - 1;
   if (!terminal_ && now - last_line_ < kBetweenLines) return;
   last_line_ = now;
   const double elapsed = std::chrono::duration<double>(now - start_).count();

@@ -14,6 +14,8 @@ namespace ab {
 class Progress {
  public:
   Progress();
+  /// A resumed run goes on after `step`.
+  void resume(std::int64_t step) { first_step_ = step; }
   void step(const StepMetrics& metrics, std::int64_t total_steps);
   void epoch(const EpochMetrics& metrics);
 
@@ -22,7 +24,7 @@ class Progress {
 
   bool terminal_;
   bool line_open_ = false;
-  std::int64_t first_step_ = -1;  // before the first one told of: a resumed run does not begin at 0
+  std::int64_t first_step_ = 0;  // where training began when the clock did
   std::chrono::steady_clock::time_point start_, last_line_;
 };
 

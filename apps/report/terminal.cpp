@@ -6,7 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "engine/core/check.h"
 
 namespace ab {
 namespace {
@@ -37,6 +42,12 @@ std::string scaled(double value, std::initializer_list<const char*> units) {
 }
 
 }  // namespace
+
+void print_text(std::string_view text) {
+  errno = 0;
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  AB_CHECK_KIND(data, written || errno == EPIPE, "the output cannot be written: {}", std::strerror(errno));
+}
 
 int terminal_width() {
   winsize size{};

@@ -10,6 +10,10 @@
 
 namespace ab {
 
+/// Writes to stdout what a command was asked for. Throws Error(data) where it cannot be written; a reader that has gone
+/// away wants no more of it.
+void print_text(std::string_view text);
+
 /// Columns of the terminal that stdout goes to; 100 when it goes elsewhere.
 int terminal_width();
 

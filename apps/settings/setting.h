@@ -21,6 +21,12 @@ using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<
 /// In the order of the types of Value.
 enum class SettingType { on_off, integer, real, text, list, numbers };
 
+/// Another setting, and the words that it must be one of; none: a number other than 0.
+struct Beside {
+  std::string key;
+  std::vector<std::string> words;
+};
+
 struct Setting {
   std::string key;  ///< TOML: "batch_size", "ab.cycle_steps"
   std::string help;
@@ -33,11 +39,13 @@ struct Setting {
   bool above_low = false;          ///< low itself is not allowed
   bool unset_at_zero = false;      ///< zero means "not given" and is not saved
   bool flag_only = false;          ///< neither read from TOML nor saved
+  bool never_empty = false;        ///< an empty text as a flag is a variable that was not set
   bool may_change = false;         ///< may differ when a run is resumed
   bool brings_defaults = false;    ///< replaces the defaults of others, so it is assigned before them
   std::optional<Value> before{};   ///< what it stands for in configurations that were saved before it was there
   std::vector<std::string> words;  ///< of a setting that is one of a few words
   std::string shown_word{};        ///< of those, the one whose defaults --help shows beside ours
+  std::optional<Beside> beside{};  ///< what it must stand beside to count
 
   std::string flag() const;     ///< "--ab.cycle-steps"
   std::string table() const;    ///< of TOML: that of "ab.cycle_steps" is "ab"; empty at the top

@@ -2,8 +2,11 @@
 #include "apps/train/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "data/batch_feed.h"
+#include "engine/comm/gather_texts.h"
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"
 
@@ -34,6 +37,22 @@ void add_batch(const Var& logits, const Batch& batch, double* sum) {
   sum[kSamples] += count;
 }
 
+/// Nothing, and why, where an image cannot be had.
+std::optional<Batch> next_batch(BatchFeed& feed, std::string& failure) {
+  try {
+    return feed.next();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::data) throw;
+    failure = error.what();
+    return {};
+  }
+}
+
+/// The first text that is not empty.
+std::string first_of(const std::vector<std::string>& texts) {
+  return *std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
+}
+
 }  // namespace
 
 std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks) {
@@ -58,13 +77,14 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   BatchFeed feed(set, options, device_of(model), activation_type(precision));
   feed.start_epoch(0);
 
+  std::string failure;  // of this rank, which goes on asking until all can be told
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = feed.next()) {
+    if (const auto batch = failure.empty() ? next_batch(feed, failure) : std::nullopt) {
       const Var logits = model.forward(Var(batch->images));
       feed.prefetch();
       add_batch(logits, *batch, sum);
@@ -73,7 +93,9 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   }
   model.set_training(true);
   if (stopped) return std::nullopt;
+  if (!failure.empty()) sum[kSamples] = std::numeric_limits<double>::quiet_NaN();
   world.all_reduce(sums, ReduceOp::sum);
+  if (std::isnan(sum[kSamples])) throw EvaluationError(first_of(gather_texts(world, failure)));
   AB_CHECK_KIND(data, sum[kSamples] > 0, "{}: there are no images to evaluate on", set.name);
   return Evaluation{sum[kLoss] / sum[kSamples], sum[kTop1] / sum[kSamples], sum[kTop5] / sum[kSamples],
                     static_cast<std::int64_t>(sum[kSamples])};

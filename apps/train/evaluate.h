@@ -25,9 +25,15 @@ inline constexpr std::int64_t kEvaluationBytes = 4 * 8;
 /// How often the ranks ask each other whether to stop: batches of the rank that has most.
 std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks);
 
+/// An image could not be had; all ranks are told, and can go on together.
+class EvaluationError : public Error {
+ public:
+  explicit EvaluationError(const std::string& message) : Error(ErrorKind::data, message) {}
+};
+
 /// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. `image_size`: height
 /// and width that the model sees; 0: as the data set has them. With `stop`, nothing comes back when the ranks agree
-/// to stop on the way. `stall_timeout_seconds`: see LoaderOptions.
+/// to stop on the way. `stall_timeout_seconds`: see LoaderOptions. Throws EvaluationError on all ranks or none.
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size = 0,
                                    Precision precision = Precision::fp32, StopAgreement* stop = nullptr,
                                    double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds);

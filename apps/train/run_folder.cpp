@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "apps/methods/method.h"
+#include "apps/train/request_files.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 #include "engine/io/checkpoint_folder.h"
@@ -98,13 +99,22 @@ std::string model_path(const std::string& file_or_folder) {
 
 void check_run_folder(const TrainConfig& config) {
   std::error_code ignored;
+  const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
   // A run that ended before its first checkpoint, or before anything, begins anew.
   const bool has_begun = holds_saved_config(config.out), begins_again = has_begun && config.resume == "auto";
-  for (const char* file : kRunFiles)
-    AB_CHECK(config.overwrite || begins_again || (std::string_view(file) == kConfigFile && has_begun) ||
-                 !fs::exists(in_folder(config.out, file), ignored),
-             "--out {} already holds {} ({}); choose another folder, or replace it with --overwrite", config.out,
-             config.resume == "auto" ? "files, but no run that could go on" : "a run", file);
+  for (const char* file : kRunFiles) {
+    AB_CHECK(has_begun || !holds(file),
+             "--out {} already holds {}, but no configuration of a run, so these files may be somebody's own; choose "
+             "another folder",
+             config.out, file);
+    AB_CHECK(config.overwrite || begins_again || std::string_view(file) == kConfigFile || !holds(file),
+             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
+             file);
+  }
+  for (const char* file : {RequestFiles::kStop, RequestFiles::kSave})
+    AB_CHECK(has_begun || !holds(file),
+             "--out {} already holds {}, which a run would take for a request and remove; choose another folder",
+             config.out, file);
   fs::path existing = fs::absolute(config.out);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
@@ -121,7 +131,14 @@ Start start_of(const TrainConfig& config) {
   const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
   if (holds(kConfigFile))
     check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
-  if (holds(kSummaryFile)) return Start::finished;
+  if (holds(kSummaryFile)) {
+    AB_CHECK(
+        config.resume_step == 0,
+        "the run in {} is complete and does not go on from step {}; start one from its model with --weights {} --out "
+        "FOLDER",
+        config.out, config.resume_step, config.out);
+    return Start::finished;
+  }
   if (holds_checkpoints(in_folder(config.out, kCheckpointFolder))) {
     AB_CHECK_KIND(checkpoint, holds(kConfigFile),
                   "--resume {}: it has checkpoints, but no {} that says how they were trained; copy it from their run",

@@ -45,7 +45,7 @@ void wait_for_signals(sigset_t signals) {
   interrupt_flag = signal == SIGINT;
   request_stop();
   if (signal == SIGINT && ::isatty(STDERR_FILENO) == 1)
-    say(stderr, "\nwill stop after a step, with a checkpoint; press Ctrl-C again to end at once\n");
+    say(stderr, "\nwill stop after a few steps, with a checkpoint; press Ctrl-C again to end at once\n");
   while (sigwait(&signals, &signal) == 0 &&
          Clock::now() - first <= (signal == SIGINT ? kImpatienceAtTheKeyboard : kImpatience))
     continue;

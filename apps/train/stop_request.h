@@ -54,8 +54,8 @@ class StopAgreement {
   void ask();
   /// From here on the ledger leaves questions out: the last validation may be stopped, but its bytes are a method's.
   void stop_counting() { counts_ = false; }
-  /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier.
-  bool agreed() { return answer(kLag); }
+  /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier; one rank alone knows at once.
+  bool agreed() { return answer(control_->size() > 1 ? kLag : 0); }
   /// Whether a rank has wished for a checkpoint in a question that has been answered; once for each wish.
   bool save_agreed() { return std::exchange(save_agreed_, false); }
   /// The same, up to the last question: waits for all ranks to have asked it.

@@ -196,6 +196,7 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
   if (keeps_folder) {
     create_run_folder(config);
     lock.emplace(config.out);
+    AB_CHECK(start_of(config) == start, "another run has used {} meanwhile; give the command again", config.out);
     remove_half_written_files(config);
     if (start == Start::anew) begin_run_folder(config);
   }

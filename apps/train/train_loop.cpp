@@ -208,6 +208,7 @@ class Trainer {
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());
     world_.ledger().set_phase("evaluation");
     release_step();
+    record_.begin_evaluation();
     // A run whose last state could not be saved is not stopped now: the model would be lost.
     StopAgreement* const stop = !last || saved_step_ == total_steps_ ? &stop_ : nullptr;
     if (last) stop_.stop_counting();
@@ -216,18 +217,33 @@ class Trainer {
       return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop,
                       stall_timeout_seconds(config_));
     };
-    const std::optional<Evaluation> of_model = measure(*learner_.model);
-    std::optional<Evaluation> of_average;
-    if (of_model && learner_.average) of_average = measure(learner_.average->model(*learner_.model));
+    std::optional<Evaluation> of_model, of_average;
+    std::string failure;
+    try {
+      of_model = measure(*learner_.model);
+      if (of_model && learner_.average) of_average = measure(learner_.average->model(*learner_.model));
+    } catch (const EvaluationError& error) {
+      failure = error.what();
+    }
     if (!last) strategy_.end_evaluation(state);
+    record_.end_evaluation();
     if (!of_model || (learner_.average && !of_average)) {
       world_.ledger() = ledger_before;
       for (std::size_t i = 0; i < buffers_before.size(); ++i) learner_.buffers()[i].copy_from(buffers_before[i]);
+      if (!failure.empty()) end_by_image(failure, state, last);
       return false;
     }
     record_.validation(epoch_, state.step, *of_model);
     if (of_average) record_.average_validation(*of_average, state.step);
     return true;
+  }
+
+  /// What has been trained is not lost by an image of the test set. After the last step it is saved already.
+  [[noreturn]] void end_by_image(const std::string& failure, const TrainState& state, bool last) {
+    if (!last && saved_step_ != state.step && !config_.out.empty()) try_to_save(state, config_.keep_checkpoints);
+    if (saved_step_ != state.step) throw EvaluationError(failure);
+    throw EvaluationError(
+        fmt::format("{}; step {} is saved: go on with --resume when the image is mended", failure, state.step));
   }
 
   /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.

@@ -143,7 +143,6 @@ void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerWort
 }
 
 void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evaluation& result) {
-  interval_.lap();
   check_validation(result, step, "");
   summary_.final_val_loss = result.loss;
   summary_.final_val_top1 = result.top1;
@@ -155,7 +154,6 @@ void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evalua
 }
 
 void TrainRecord::average_validation(const Evaluation& result, std::int64_t step) {
-  interval_.lap();
   check_validation(result, step, " of the averaged weights");
   summary_.average_val_top1 = result.top1;
 }

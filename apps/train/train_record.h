@@ -69,6 +69,9 @@ class TrainRecord {
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
   void split(std::int64_t step, const std::map<std::string, LayerWorth>& worth);
+  /// Around validations, whose time is not that of steps.
+  void begin_evaluation() { interval_seconds_ = interval_.seconds(); }
+  void end_evaluation() { interval_.lap(), interval_.advance(interval_seconds_); }
   /// Both throw Error(numerics) when the loss is not finite.
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
@@ -110,6 +113,7 @@ class TrainRecord {
 
   // Since the last line of metrics.
   Stopwatch interval_;
+  double interval_seconds_ = 0;  // when an evaluation began
   double interval_loss_ = 0, interval_images_ = 0;
   double interval_waiting_ = 0;  // all waiting at the last line
   std::int64_t interval_steps_ = 0;

@@ -162,7 +162,7 @@ def warm_up(args: argparse.Namespace, deadline: float) -> list:
         for name in wave:
             contestants[name] = start(name, args)
         for name in wave:
-            contestants[name].wait_until_ready(deadline)
+            contestants[name].wait_until_ready(deadline - args.limit / 4)  # those who are ready get their turns
     return [contestants[name] for name in args.contestants]
 
 

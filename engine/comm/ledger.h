@@ -68,7 +68,9 @@ class Ledger {
  public:
   /// `node_of_rank`: the node of each world rank.
   explicit Ledger(std::vector<int> node_of_rank, Wiring wiring = {})
-      : node_of_rank_(std::move(node_of_rank)), wiring_(std::move(wiring)), links_(wiring_.network.at(0)) {}
+      : node_of_rank_(std::move(node_of_rank)), wiring_(std::move(wiring)) {
+    begin_step(0);
+  }
   /// How many ranks of the world share the node of this one.
   int ranks_on_node_of(int world_rank) const;
 
@@ -77,8 +79,11 @@ class Ledger {
   const std::string& phase() const { return phase_; }
 
   /// The network is that of this step from here on.
-  void begin_step(std::int64_t step) { links_ = wiring_.network.at(step); }
+  void begin_step(std::int64_t step) {
+    links_ = wiring_.network.at(step), assumed_links_ = wiring_.network.assumed_at(step);
+  }
   const LinkModel& links() const { return links_; }
+  const LinkModel& assumed_links() const { return assumed_links_; }
   /// From here on all-reduces travel so, unless a library carries them. Returns how they did.
   AllReduce use_all_reduce(AllReduce algorithm) {
     if (wiring_.all_reduce == AllReduce::library) return AllReduce::library;
@@ -120,7 +125,7 @@ class Ledger {
 
   std::vector<int> node_of_rank_;
   Wiring wiring_;
-  LinkModel links_;
+  LinkModel links_, assumed_links_;  // as NetworkShape::From has them
   std::string phase_ = "setup";
   std::map<LedgerKey, Tally> tallies_;
   std::map<std::string, double> waiting_;

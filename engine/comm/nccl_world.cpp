@@ -27,7 +27,10 @@ cuda::Stream make_stream(int device_index) {
 
 bool has_happened(const SharedEvent& event) {
   const cudaError_t status = cudaEventQuery(event.get());
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // no failure, and no launch that comes after is to be blamed for it
+    return false;
+  }
   AB_CUDA(status);
   return true;
 }

@@ -79,15 +79,22 @@ LinkModel NetworkShape::at(std::int64_t step) const {
   return links;
 }
 
-NetworkShape parse_network(const std::string& words, const LinkModel& unsaid) {
+LinkModel NetworkShape::assumed_at(std::int64_t step) const {
+  LinkModel links;
+  for (const From& part : parts)
+    if (part.step <= step) links = part.assumed;
+  return links;
+}
+
+NetworkShape parse_network(const std::string& words) {
   NetworkShape shape;
-  LinkModel links = unsaid;
+  LinkModel links{kUnshaped, kUnshaped}, assumed;
   for (const std::string& part : split(words, ';')) {
     auto [step, figures] = shape.parts.empty() ? std::pair<std::int64_t, std::string>{0, part} : read_step(part);
     AB_CHECK(shape.parts.empty() || step > shape.parts.back().step, "--network: its steps must rise, got {} after {}",
              step, shape.parts.back().step);
-    for (const std::string& word : split(figures, ',')) apply(links, word);
-    shape.parts.push_back({step, links});
+    for (const std::string& word : split(figures, ',')) apply(links, word), apply(assumed, word);
+    shape.parts.push_back({step, links, assumed});
   }
   return shape;
 }

@@ -18,7 +18,9 @@ namespace ab {
 struct NetworkShape {
   struct From {
     std::int64_t step;  ///< updates done
-    LinkModel links;
+    LinkModel links;    ///< that ranks wait for: what the words leave out is kUnshaped
+    LinkModel
+        assumed;  ///< that all-reduces are chosen and plans made for: what they leave out is as LinkModel's defaults
     bool operator==(const From&) const = default;
   };
   std::vector<From> parts{};  ///< by step, the first from 0; none: the network as it is
@@ -26,13 +28,14 @@ struct NetworkShape {
   bool shaped() const { return !parts.empty(); }
   /// What holds after `step` updates; LinkModel's defaults for a network as it is.
   LinkModel at(std::int64_t step) const;
+  LinkModel assumed_at(std::int64_t step) const;
   bool operator==(const NetworkShape&) const = default;
 };
 
 /// Without latency and with bandwidth beyond measure.
 inline constexpr Link kUnshaped{0, 1e30};
 
-/// Empty words: the network as it is. What is left out is as in `unsaid`, or as before the step. Throws Error(config).
-NetworkShape parse_network(const std::string& words, const LinkModel& unsaid = {kUnshaped, kUnshaped});
+/// Empty words: the network as it is. What a later step leaves out is as before it. Throws Error(config).
+NetworkShape parse_network(const std::string& words);
 
 }  // namespace ab

@@ -135,10 +135,11 @@ Rendezvous::~Rendezvous() {
 
 // --- Rank 0: the others come.
 
-std::string host_name() {
+/// The name of this machine, or, where nobody knows that, the address by which it reaches itself.
+std::string own_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   gethostname(name.data(), name.size() - 1);
-  return name.data();
+  return is_known(name.data()) ? name.data() : "127.0.0.1";
 }
 
 void publish(const std::string& file, const HostPort& here) {
@@ -151,7 +152,7 @@ void publish(const std::string& file, const HostPort& here) {
 
 void Rendezvous::listen_for_ranks() {
   const bool in_file = options_.address.starts_with("file:");
-  HostPort here = in_file ? HostPort{host_name()} : parse_host_port(options_.address.substr(6));
+  HostPort here = in_file ? HostPort{own_name()} : parse_host_port(options_.address.substr(6));
   const Socket listener = listen_at(here);
   const std::string file = in_file ? options_.address.substr(7) : "";
   if (in_file) publish(file, here);

@@ -62,6 +62,11 @@ std::string HostPort::str() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
 }
 
+bool is_known(const std::string& host) {
+  std::string problem;
+  return resolve({host, 0}, problem) != nullptr;
+}
+
 HostPort parse_host_port(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   HostPort parsed;

@@ -49,6 +49,9 @@ class Socket {
   int descriptor_ = -1;
 };
 
+/// Whether the name of a host leads to an address.
+bool is_known(const std::string& host);
+
 /// Listens on the interface that `at` names and on no other; port 0 takes a free one and writes it to `at`.
 /// Throws Error(communication) when the port is taken or the host is another machine.
 Socket listen_at(HostPort& at);
