@@ -19,8 +19,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet-20")]
 # Of README.md: the words, and the rows of both models, of which the first that has been trained is shown.
 METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training, late cut**", "ab", "ab"),
-           ("the same, channel factors³", "ab_channel", "ab_channel"),
-           ("the same³, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "ab_ratio50", "ab_ratio50"),
+           ("the same, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "ab_ratio50", "ab_ratio50"),
+           ("late cut, channel factors³", "ab_channel", "ab_channel"),
            ("AB-training by ACP-SGD³", "ab_acpsgd", "ab_acpsgd"),
            ("AB-training by local averaging³", "ab_local", "ab_local"),
            ("AB-training by nodes³ (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),

@@ -29,7 +29,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
       width = 0;  ///< of the images that models see, unless LoaderOptions::image_size says otherwise
   int classes = 0;
   Cropping cropping = Cropping::padded;
-  std::array<float, 3> mean{0.4914f, 0.4822f, 0.4465f};  ///< of all images, per channel, 1 being white
+  /// What images are normalised by, per channel, 1 being white; by default as recipes for CIFAR-10 have it: the mean of all
+  /// images, and the mean of the deviations within each.
+  std::array<float, 3> mean{0.4914f, 0.4822f, 0.4465f};
   std::array<float, 3> stddev{0.2023f, 0.1994f, 0.2010f};
 
   virtual int label(std::int64_t i) const = 0;
