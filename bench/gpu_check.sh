@@ -7,6 +7,7 @@
 # --out DIR gets table_PART.txt, a line as soon as it is known, and logs_PART.tar.gz (DIR: gpu_check when not given).
 # Flags: --build DIR   runs the programs of a build (build-cuda when not given) where none are installed beside this
 #        --only NAMES  picks checks by a pattern, 'train*'; --dry-run lists them with their limits and runs nothing
+#        --budget SECONDS  for all checks together, 530 when not given; what it cuts off is written down too
 #        --data DIR    trains on CIFAR-10's binary files, of any number of records; synthetic images when not given
 #        --tiny        tiny models, images and batches, and ten times the limits: a rehearsal, as on an emulated GPU
 #        --device cpu  the speed parts without a GPU, to try both sides of each comparison
@@ -24,21 +25,23 @@ while [[ $# -gt 0 ]]; do
     correctness | speed-224 | speed-rest)
       [[ -z $part ]] || fail 2 "one part at a time: $part or $1"
       part=$1; shift ;;
-    --build | --out | --only | --data | --device)
+    --build | --out | --only | --data | --device | --budget)
       [[ $# -ge 2 ]] || fail 2 "$1 needs a value"
       case $1 in
         --build) build=$2 ;; --out) out=$2 ;; --only) check_only=$2 ;; --data) data=$2 ;; --device) device=$2 ;;
+        --budget) check_budget=$2 ;;
       esac
       shift 2 ;;
     --dry-run) check_dry_run=1; shift ;;
     --tiny) tiny=1 check_patience=10; shift ;;
-    -h | --help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) fail 2 "unknown flag or part $1; --help lists both" ;;
   esac
 done
 [[ -n $part ]] || fail 2 "give a part: correctness, speed-224 or speed-rest"
 [[ $device == cuda || $device == cpu ]] || fail 2 "--device is cuda or cpu, not $device"
 [[ $device == cuda || $part != correctness ]] || fail 2 "correctness compares a GPU with the CPU: it has no --device cpu"
+[[ $check_budget =~ ^[1-9][0-9]*$ ]] || fail 2 "--budget is a number of seconds, not $check_budget"
 [[ -z $data || -d $data ]] || fail 2 "there is no folder $data"
 
 if [[ -x $here/../../../bin/abtrain ]]; then

@@ -253,6 +253,7 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
                        "--nesterov counts with --optimizer sgd only, which is \"lars\" here"));
   EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("beta1", "0.5")), "--optimizer adamw only"));
   EXPECT_NO_THROW(lars_with("momentum", "0.5")());
+  EXPECT_NO_THROW(lars_with("nesterov", "false")());
   EXPECT_TRUE(contains(refused("lr_step_factor", "0.5"), "--lr-step-factor counts with --schedule step only"));
   EXPECT_TRUE(contains(refused("rand_augment_magnitude", "5"), "with --rand-augment above 0 only, which is 0 here"));
   EXPECT_NO_THROW(resolve_train_config({{"rand_augment", "2"}, {"rand_augment_magnitude", "5"}}, ""));

@@ -44,6 +44,7 @@ TEST_F(GpuCheckTest, RefusesWhatItDoesNotKnow) {
   refused("speed-224 speed-rest", "one part at a time");
   refused("correctness --only", "--only needs a value");
   refused("correctness --device cpu", "has no --device cpu");
+  refused("correctness --budget soon", "--budget is a number of seconds, not soon");
   refused("speed-224 --device tpu", "not tpu");
   refused("correctness --data " + path("nothing"), "there is no folder");
   refused("correctness --build " + path("nothing"), "there is no build");

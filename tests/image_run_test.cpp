@@ -75,7 +75,7 @@ TEST_F(ImageRunTest, ADamagedImageInAnyValidationCostsNoTraining) {
   const testing::Outcome ended = run(train_with_validations("part"));
   EXPECT_EQ(ended.exit_code, 3) << ended.err;
   EXPECT_TRUE(testing::contains(ended.err, "val/dog/c.jpg"));
-  EXPECT_TRUE(testing::contains(ended.err, "step 2 is saved: go on with --resume"));
+  EXPECT_TRUE(testing::contains(ended.err, "step 2 is saved: go on with --resume when that is mended"));
   write("val/dog/c.jpg", image_);
   const testing::Outcome resumed = run("train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;

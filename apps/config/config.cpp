@@ -203,8 +203,9 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
     AB_CHECK(concerns(setting, config), "{} is a setting of method {}, which a run by method {} does not use",
              flag.where, setting.table(), config.method);
     const auto& beside = setting.beside;
-    AB_CHECK(!beside || counts(*beside, config), "{} counts with {} {} only, which is {} here", flag.where,
-             find_setting(beside->key)->flag(),
+    const bool* is_on = std::get_if<bool>(&flag.value);
+    AB_CHECK(!beside || (is_on && !*is_on) || counts(*beside, config), "{} counts with {} {} only, which is {} here",
+             flag.where, find_setting(beside->key)->flag(),
              beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or ")),
              toml_text(*find_setting(beside->key), config));
     if (!setting.brings_defaults) continue;

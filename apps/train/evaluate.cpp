@@ -48,9 +48,11 @@ std::optional<Batch> next_batch(BatchFeed& feed, std::string& failure) {
   }
 }
 
-/// The first text that is not empty.
-std::string first_of(const std::vector<std::string>& texts) {
-  return *std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
+/// Collective. What the first rank with a failure says, and which that is.
+std::string first_failure(Comm& world, const std::string& failure) {
+  const std::vector<std::string> all = gather_texts(world, failure);
+  const auto first = std::ranges::find_if(all, [](const std::string& text) { return !text.empty(); });
+  return world.size() > 1 ? fmt::format("rank {}: {}", first - all.begin(), *first) : *first;
 }
 
 }  // namespace
@@ -95,7 +97,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   if (stopped) return std::nullopt;
   if (!failure.empty()) sum[kSamples] = std::numeric_limits<double>::quiet_NaN();
   world.all_reduce(sums, ReduceOp::sum);
-  if (std::isnan(sum[kSamples])) throw EvaluationError(first_of(gather_texts(world, failure)));
+  if (std::isnan(sum[kSamples])) throw EvaluationError(first_failure(world, failure));
   AB_CHECK_KIND(data, sum[kSamples] > 0, "{}: there are no images to evaluate on", set.name);
   return Evaluation{sum[kLoss] / sum[kSamples], sum[kTop1] / sum[kSamples], sum[kTop5] / sum[kSamples],
                     static_cast<std::int64_t>(sum[kSamples])};

@@ -240,10 +240,10 @@ class Trainer {
 
   /// What has been trained is not lost by an image of the test set. After the last step it is saved already.
   [[noreturn]] void end_by_image(const std::string& failure, const TrainState& state, bool last) {
-    if (!last && saved_step_ != state.step && !config_.out.empty()) try_to_save(state, config_.keep_checkpoints);
+    if (!last && saved_step_ != state.step && !config_.out.empty()) try_to_save(state, config_.keep_checkpoints, "");
     if (saved_step_ != state.step) throw EvaluationError(failure);
     throw EvaluationError(
-        fmt::format("{}; step {} is saved: go on with --resume when the image is mended", failure, state.step));
+        fmt::format("{}; step {} is saved: go on with --resume when that is mended", failure, state.step));
   }
 
   /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.
@@ -276,12 +276,12 @@ class Trainer {
   }
 
   /// A full disk costs a checkpoint, not the run; the older one stays.
-  void try_to_save(const TrainState& state, int keep) {
+  void try_to_save(const TrainState& state, int keep, const char* then = "; training goes on") {
     try {
       save(state, keep);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::checkpoint) throw;
-      if (world_.rank() == 0) say(stderr, "warning: {}; training goes on\n", error.what());
+      if (world_.rank() == 0) say(stderr, "warning: {}{}\n", error.what(), then);
     }
   }
 

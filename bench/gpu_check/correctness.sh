@@ -126,7 +126,7 @@ check train_vgg16_groups 30 train_on_both vgg16_bn_cifar "$groups"
 check train_resnet20_both 15 train_on_both resnet20 "$both"
 check stop_and_resume 15 stop_and_resume
 
-check_with cudnn_plan_test cudnn_plans_compiled 90 run_tests 'CompiledPlan.*'
+check_with cudnn_plan_test cudnn_plans_compiled 85 run_tests 'CompiledPlan.*'
 check_with activation_grad_test activation_grad_test 20 run_tests '*'
 check_with summed_conv_test summed_conv_test 20 run_tests '*'
 check_with batch_feed_test batch_feed_test 10 run_tests '*'
@@ -141,4 +141,4 @@ sanitize() {  # TOOL PROGRAM FILTER SECONDS
   else check_with "$2" "$1_$2" "$4" run_tests "$3" "$sanitizer" --tool "$1" --error-exitcode 1 --report-api-errors no --target-processes all; fi
 }
 own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
-sanitize memcheck op_test "$own_kernels" 30
+sanitize memcheck op_test "$own_kernels" 25

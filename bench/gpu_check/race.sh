@@ -10,7 +10,7 @@ set -a
 torch_reason=$torch_reason
 race_device=$device
 check_patience=$check_patience
-race_words="--steps 10 --warmup 10 --rounds 6 --ready-limit 75"  # one that compiles for long leaves time for turns
+race_words="--steps 10 --warmup 10 --rounds 6 --ready-limit 50"  # one that compiles for long leaves time for turns
 [[ -z $tiny ]] || race_words="--steps 1 --warmup 1 --rounds 2 --ready-limit 900"
 [[ -z $tiny || -z $torch_reason ]] || race_words="$race_words --width 0.25"
 

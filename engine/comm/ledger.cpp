@@ -56,7 +56,8 @@ Layout Ledger::layout_of(const std::vector<int>& world_ranks) const {
 Route Ledger::route(Collective what, const Layout& group, std::int64_t payload_bytes) const {
   const bool asks = wiring_.all_reduce == AllReduce::automatic && what == Collective::all_reduce;
   AllReduce algorithm = wiring_.all_reduce;
-  if (algorithm == AllReduce::automatic) algorithm = asks ? assumed_links_.fastest(group, payload_bytes) : AllReduce::direct;
+  if (algorithm == AllReduce::automatic)
+    algorithm = asks ? assumed_links_.fastest(group, payload_bytes) : AllReduce::direct;
   return route_of(what, algorithm, group);
 }
 
