@@ -14,6 +14,7 @@
 
 #include "data/decode.h"
 #include "engine/core/check.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -111,14 +112,22 @@ std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector
   return images;
 }
 
+/// The classes that the set has no image of.
+std::vector<std::string> classes_without_images(const ImageFolder& images) {
+  std::vector<bool> seen(images.class_names().size());
+  for (std::int64_t i = 0; i < images.count; ++i) seen[static_cast<std::size_t>(images.label(i))] = true;
+  std::vector<std::string> without;
+  for (std::size_t label = 0; label < seen.size(); ++label)
+    if (!seen[label]) without.push_back(images.class_names()[label]);
+  return without;
+}
+
 void check_classes(const ImageFolder& train, const fs::path& val) {
   const std::vector<std::string>& known = train.class_names();
-  std::vector<bool> seen(known.size());
-  for (std::int64_t i = 0; i < train.count; ++i) seen[static_cast<std::size_t>(train.label(i))] = true;
-  const auto empty = std::find(seen.begin(), seen.end(), false);
-  AB_CHECK_KIND(data, empty == seen.end(),
+  const std::vector<std::string> empty = classes_without_images(train);
+  AB_CHECK_KIND(data, empty.empty(),
                 "imagenet: the class folder '{}' in train holds no images; remove it, or unpack its images",
-                printable(known[static_cast<std::size_t>(empty - seen.begin())]));
+                printable(empty.empty() ? "" : empty.front()));
   const std::vector<std::string> tested = class_folders(val);
   AB_CHECK_KIND(data, !tested.empty(),
                 "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",
@@ -213,6 +222,9 @@ TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, 
   const auto train = list_images(train_folder, class_names);
   check_classes(*train, val_folder);
   const auto val = list_images(val_folder, class_names);
+  if (const std::vector<std::string> missing = classes_without_images(*val); !missing.empty())
+    say(stderr, "warning: imagenet: val has no images of {} of {} classes, '{}' first\n", missing.size(),
+        class_names.size(), printable(missing.front()));
   train->thin_out(train_count);
   val->thin_out(val_count);
   return {train, val};

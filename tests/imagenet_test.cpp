@@ -381,8 +381,11 @@ TEST_F(ImageNetTest, ContentsTellFilesOfTheSameNamesApart) {
 TEST_F(ImageNetTest, ClassesComeFromTrain) {
   write_images();
   fs::remove_all(folder_ / "val/n01");
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(files_of(*load_imagenet(folder_.string()).test), (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
       << "a class without images in val keeps its number";
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "warning: imagenet: val has no images of 1 of 2 classes, 'n01' first\n");
   fs::create_directories(folder_ / "val/n015");
   EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train lacks"));
   fs::create_directories(folder_ / "train/n015");
