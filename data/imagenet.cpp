@@ -127,7 +127,7 @@ void check_classes(const ImageFolder& train, const fs::path& val) {
   const std::vector<std::string> empty = classes_without_images(train);
   AB_CHECK_KIND(data, empty.empty(),
                 "imagenet: the class folder '{}' in train holds no images; remove it, or unpack its images",
-                printable(empty.empty() ? "" : empty.front()));
+                printable(empty.front()));
   const std::vector<std::string> tested = class_folders(val);
   AB_CHECK_KIND(data, !tested.empty(),
                 "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",

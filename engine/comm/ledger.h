@@ -83,7 +83,6 @@ class Ledger {
     links_ = wiring_.network.at(step), assumed_links_ = wiring_.network.assumed_at(step);
   }
   const LinkModel& links() const { return links_; }
-  const LinkModel& assumed_links() const { return assumed_links_; }
   /// From here on all-reduces travel so, unless a library carries them. Returns how they did.
   AllReduce use_all_reduce(AllReduce algorithm) {
     if (wiring_.all_reduce == AllReduce::library) return AllReduce::library;

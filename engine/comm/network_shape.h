@@ -19,8 +19,7 @@ struct NetworkShape {
   struct From {
     std::int64_t step;  ///< updates done
     LinkModel links;    ///< that ranks wait for: what the words leave out is kUnshaped
-    LinkModel
-        assumed;  ///< that all-reduces are chosen and plans made for: what they leave out is as LinkModel's defaults
+    LinkModel assumed;  ///< that plans and the choice of all-reduces count with: LinkModel's defaults there
     bool operator==(const From&) const = default;
   };
   std::vector<From> parts{};  ///< by step, the first from 0; none: the network as it is
