@@ -27,6 +27,7 @@
 #include "apps/settings/nearest_name.h"
 #include "data/datasets.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 #include "engine/core/precision.h"
 
 #ifndef AB_VERSION
@@ -77,7 +78,8 @@ void add_settings(CLI::App* parser, const std::vector<std::string>& left_out = {
 
 void add_config_file(CLI::App* parser, std::string& config_file) {
   parser->add_option("--config", config_file, "TOML file with any of the settings below; flags override it")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->transform(ab::expand_home);
 }
 
 /// The settings that were given.
@@ -125,11 +127,13 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->add_option("--ranks-from", options.ranks_from, "take the ranks r of a trained run: its folder or summary.json")
       ->excludes(ratio)
       ->type_name("PATH")
+      ->transform(ab::expand_home)
       ->group("Plan");
   parser
       ->add_option("--decisions-from", options.decisions_from,
                    "take what a trained run decided on the way (methods daso and artopk): its folder")
       ->type_name("PATH")
+      ->transform(ab::expand_home)
       ->group("Plan");
   number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --ranks-from's run when not given");
   options.activations = true;
@@ -137,7 +141,10 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->add_flag("!--no-activations", options.activations,
                  "do not measure what the activations of a batch hold: forward and backward of a few images")
       ->group("Plan");
-  parser->add_option("--out", plan.out, "also write the plan as JSON")->type_name("FILE")->group("Plan");
+  parser->add_option("--out", plan.out, "also write the plan as JSON")
+      ->type_name("FILE")
+      ->transform(ab::expand_home)
+      ->group("Plan");
   return {parser, [parser, &config_file, &plan] {
             return ab::run_plan(
                 ab::resolve_train_config(given_settings(parser, left_out), config_file, ab::ConfigUse::plan), plan);
@@ -170,12 +177,14 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
       ->add_option("--ranks-from", command.ranks.runs,
                    "plan with the ranks r of trained runs of the same model: folders or summary.json files")
       ->excludes(ratio)
-      ->type_name("PATH");
+      ->type_name("PATH")
+      ->transform(ab::expand_home);
   parser
       ->add_option("--out", command.out,
                    "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
                    "not given); finished runs in it are kept")
-      ->type_name("FOLDER");
+      ->type_name("FOLDER")
+      ->transform(ab::expand_home);
   parser->add_flag("--overwrite", command.overwrite, "train again what the folder already holds");
   add_settings(parser, left_out);
   return {parser, [parser, &command] {
@@ -187,7 +196,8 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
 Command add_eval(CLI::App& app, ab::EvalConfig& config) {
   CLI::App* parser = app.add_subcommand("eval", "loss and accuracy of a saved model over all test images");
   parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
-      ->required();
+      ->required()
+      ->transform(ab::expand_home);
   parser->add_option("--model", config.model, "what a file of torchvision or timm holds: resnet50, vit_b_16 …");
   parser->add_option("--classes", config.classes, "with --model: its outputs; as the data set has when not given")
       ->check(CLI::Range(1, 1000000));
@@ -199,9 +209,11 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->add_option("--dataset", config.dataset,
                    fmt::format("{}; as trained when not given", fmt::join(ab::dataset_names(), ", ")))
       ->check(CLI::IsMember(ab::dataset_names()));
-  parser->add_option("--data-dir", config.data_dir,
-                     "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
-                     "given), or of ImageNet's train and val");
+  parser
+      ->add_option("--data-dir", config.data_dir,
+                   "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
+                   "given), or of ImageNet's train and val")
+      ->transform(ab::expand_home);
   parser->add_option("--val-samples", config.val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--device", config.device, "what computes: cpu (default), cuda, or cuda:N for GPU N");
@@ -215,27 +227,35 @@ Command add_export(CLI::App& app, ab::ExportConfig& config) {
   CLI::App* parser =
       app.add_subcommand("export", "write a trained model for PyTorch, with torchvision's or timm's names");
   parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
-      ->required();
+      ->required()
+      ->transform(ab::expand_home);
   parser->add_option("--names", config.names, "torchvision (default) or timm")
       ->check(CLI::IsMember({"torchvision", "timm"}));
   parser->add_option("--factors", config.factors, "factored weights as W (merged, default) or as A and B (ab)")
       ->check(CLI::IsMember({"merged", "ab"}));
   parser
       ->add_option("--out", config.out, "file to write; model_torchvision.safetensors beside the model when not given")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->transform(ab::expand_home);
   return {parser, [&config] { return ab::run_export(config); }};
 }
 
 Command add_inspect(CLI::App& app, std::string& file) {
   CLI::App* parser = app.add_subcommand("inspect", "layers, ranks and singular values of a safetensors file");
-  parser->add_option("file", file, "model.safetensors, or the run folder that holds it")->required();
+  parser->add_option("file", file, "model.safetensors, or the run folder that holds it")
+      ->required()
+      ->transform(ab::expand_home);
   return {parser, [&file] { return ab::run_inspect(file); }};
 }
 
 Command add_compare(CLI::App& app, ab::CompareConfig& config) {
   CLI::App* parser = app.add_subcommand("compare", "accuracy, bytes and time of several runs side by side");
-  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")->required();
-  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")->type_name("FILE");
+  parser->add_option("runs", config.folders, "run folders; savings count against the first dense one")
+      ->required()
+      ->transform(ab::expand_home);
+  parser->add_option("--out", config.report, "also write a self-contained HTML page with curves")
+      ->type_name("FILE")
+      ->transform(ab::expand_home);
   return {parser, [&config] { return ab::run_compare(config); }};
 }
 

@@ -38,6 +38,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   /// The pixels of image i as they are stored, of any size: in memory of the set, or decoded into `buffer`.
   /// Many threads may read at once. Throws Error(data) that names the file.
   virtual ImageView read(std::int64_t i, Image& buffer) const = 0;
+  /// Whether images are read from files while a run goes on, which may be damaged or gone by then.
+  virtual bool reads_files() const { return false; }
   /// Throws Error(data) when the set contradicts itself.
   virtual void check() const;
   /// A hash of the labels in their order and, where images are files, of the names: equal on all nodes that

@@ -9,6 +9,7 @@
 #include "data/imagenet.h"
 #include "data/synthetic.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 
 namespace ab {
 namespace {
@@ -65,7 +66,7 @@ const DatasetEntry& find_dataset(const std::string& name) {
 
 std::string known_folder_of(const DatasetEntry& dataset, const std::string& folder) {
   const char* named = dataset.variable ? std::getenv(dataset.variable) : nullptr;
-  return folder.empty() && named ? named : folder;
+  return folder.empty() && named ? expand_home(named) : folder;
 }
 
 std::string folder_of(const DatasetEntry& dataset, const std::string& folder) {

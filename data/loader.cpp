@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -66,7 +67,8 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   void start(std::int64_t epoch, std::int64_t first);
   bool stop(std::chrono::duration<double> patience);
   std::optional<Batch> next();
-  std::optional<Batch> take();
+  void look_ahead(std::int64_t count);
+  Batch take();
   bool has_ready() const;
   void run(Workbench& workbench);
   std::optional<std::int64_t> claim();
@@ -148,14 +150,17 @@ std::optional<Batch> Loader::Impl::next() {
   return batch;
 }
 
-/// Waits for the next batch of the threads, as long as they get on with their images. The wait is cut into slices, so that a process that was itself
-/// suspended for a while (a debugger, SIGSTOP) loses one slice and not the whole patience.
-std::optional<Batch> Loader::Impl::take() {
+/// Waits for batches of the threads, as long as they get on with their images. The wait is cut into slices, so that a process
+/// that was itself suspended for a while (a debugger, SIGSTOP) loses one slice and not the whole patience.
+void Loader::Impl::look_ahead(std::int64_t count) {
   constexpr int kSlices = 60;
   const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / kSlices);
   std::unique_lock lock(mutex);
-  const auto failed = [&] { return failure && failed_step == steps_taken; };
-  const auto arrived = [&] { return ready.contains(steps_taken) || failed(); };
+  const std::int64_t end = std::min({steps_taken + count, steps_taken + options.prefetch, sampler.batches_per_epoch()});
+  const auto failed = [&] { return failure && failed_step < end; };
+  const auto arrived = [&] {
+    return failed() || std::distance(ready.begin(), ready.lower_bound(end)) == end - steps_taken;
+  };
   std::int64_t images_before = images_prepared;
   for (int waited = 0; waited < kSlices && !arrived(); ++waited) {
     changed.wait_for(lock, slice, arrived);
@@ -163,11 +168,20 @@ std::optional<Batch> Loader::Impl::take() {
   }
   if (failed()) std::rethrow_exception(failure);
   stalled = !arrived();
-  AB_CHECK_KIND(
-      data, !stalled,
-      "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the disk may not "
-      "be answering, or the machine may be swapping or short of processor time",
-      set.name, kThreadName, options.stall_timeout_seconds, steps_taken, sampler.batches_per_epoch(), epoch);
+  if (!stalled) return;
+  std::int64_t missing = steps_taken;
+  while (ready.contains(missing)) ++missing;
+  throw Error(
+      ErrorKind::data,
+      fmt::format(
+          "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the disk "
+          "may not be answering, or the machine may be swapping or short of processor time",
+          set.name, kThreadName, options.stall_timeout_seconds, missing, sampler.batches_per_epoch(), epoch));
+}
+
+Batch Loader::Impl::take() {
+  look_ahead(1);
+  std::unique_lock lock(mutex);
   Batch batch = std::move(ready.extract(steps_taken).mapped());
   ++steps_taken;
   lock.unlock();
@@ -272,6 +286,7 @@ Loader::Loader(const Dataset& set, const LoaderOptions& options) : impl_(std::ma
 Loader::~Loader() { impl_->stop(kFarewell); }
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
+void Loader::look_ahead(std::int64_t count) { impl_->look_ahead(count); }
 bool Loader::ready() const { return impl_->has_ready(); }
 
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first) {

@@ -361,6 +361,16 @@ TEST_F(CliTest, AClosedPipeDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+TEST_F(CliTest, PathsBeginAtHome) {
+  const std::string home = "env HOME=" + folder_;
+  ASSERT_EQ(run(tiny_train("run")).exit_code, 0);
+  for (const char* command :
+       {"inspect '~/run'", "compare '~/run' --out=~/page.html", "eval --model-file=~/run --data-dir=~/data",
+        "export --model-file=~/run --out=~/model.safetensors", "train --config=~/run/config.toml --out=~/again"})
+    EXPECT_EQ(run(command, home).exit_code, 0) << command << read_file(path("stderr"), ErrorKind::data);
+  for (const char* made : {"page.html", "model.safetensors", "again/summary.json"}) EXPECT_TRUE(fs::exists(path(made)));
+}
+
 TEST_F(CliTest, AFolderThatCannotBeMadeIsExitTwo) {
   expect_failure(fmt::format("train --dataset cifar10 --data-dir {} --steps 1 --batch-size 2 --out /proc/abtrain/run",
                              small_cifar()),

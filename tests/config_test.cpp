@@ -122,6 +122,21 @@ TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
   EXPECT_EQ(config.momentum, TrainConfig{}.momentum);
 }
 
+TEST_F(ConfigTest, PathsBeginAtHomeAndAreTheSameFromEveryFolder) {
+  ::setenv("HOME", "/home/somebody", 1);
+  const TrainConfig config = from_toml("out = \"~/runs/x\"\ndata_dir = \"~/images\"\nweights = \"w/~/a\"");
+  EXPECT_EQ(config.out, "/home/somebody/runs/x");
+  EXPECT_EQ(config.data_dir, "/home/somebody/images");
+  EXPECT_EQ(config.weights, std::filesystem::current_path().string() + "/w/~/a");
+  EXPECT_EQ(resolve_train_config({{"out", "~"}}, "").out, "/home/somebody");
+  EXPECT_EQ(resolve_train_config({{"out", "~else/x"}}, "").out, "~else/x");
+  ::setenv("ABTRAIN_DATA_DIR", "~/cifar", 1);
+  EXPECT_EQ(resolve_train_config({{"dataset", "cifar10"}}, "").data_dir, "/home/somebody/cifar");
+  ::unsetenv("ABTRAIN_DATA_DIR");
+  ::unsetenv("HOME");  // the account has one
+  EXPECT_FALSE(resolve_train_config({{"out", "~/x"}}, "").out.starts_with("~"));
+}
+
 TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   // Every setting differs from its default here: one that the table forgot to save would show.
   TrainConfig config;
@@ -133,7 +148,8 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
     else if (!setting.words.empty())
       assign(setting, config,
              Value(setting.words.back()) == setting.get(config) ? setting.words.front() : setting.words.back(), where);
-    else if (setting.type == SettingType::text) assign(setting, config, std::string("a \"b\" \\ ü\t"), where);
+    else if (setting.type == SettingType::text)
+      assign(setting, config, std::string(setting.is_path ? "/" : "") + "a \"b\" \\ ü\t", where);
     else if (setting.type == SettingType::list)
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
     else if (setting.type == SettingType::numbers) assign(setting, config, std::vector<double>{0.25, 0.75}, where);

@@ -30,12 +30,24 @@ class ImageRunTest : public testing::ProgramTest {
     std::ofstream(file, std::ios::binary) << bytes;
   }
 
+  /// 32 in all.
+  void add_training_images() const {
+    for (int i = 0; i < 12; ++i)
+      for (const char* folder : {"cat", "dog"}) write(fmt::format("train/{}/x{}.jpg", folder, i), image_);
+  }
+
   /// Six steps, three epochs of two ranks, and a validation.
-  std::string train(const std::string& out, const std::string& more = "") const {
+  std::string train(const std::string& out, const std::string& more = "",
+                    const std::string& length = "--batch-size 2 --steps 6") const {
     return fmt::format(
-        "train --model mlp --width 0.05 --image-size 8 --dataset imagenet --data-dir {} --batch-size 2 --steps 6 "
-        "--eval-every 0 --lr 0.01 --timeout-s 4 --out {} {}",
-        path("images"), path(out), more);
+        "train --model mlp --width 0.05 --image-size 8 --dataset imagenet --data-dir {} {} --eval-every 0 --lr 0.01 "
+        "--timeout-s 4 --out {} {}",
+        path("images"), length, path(out), more);
+  }
+
+  /// 40 steps, a pass or more over 32 images.
+  std::string train_on_32(const std::string& out, const std::string& more) const {
+    return train(out, "--overwrite " + more, "--batch-size 1 --steps 40 --seed 7");
   }
 
   /// Where dog/stalled.jpg cannot be opened; a run that hangs ends with 124 or 137.
@@ -85,6 +97,41 @@ TEST_F(ImageRunTest, ADamagedImageInAnyValidationCostsNoTraining) {
 }
 
 // One file may have been mended, as above; a set that was scaled anew is another.
+// The image is met in the first epoch, when nothing has been saved; the run goes on as if it had always been whole.
+TEST_F(ImageRunTest, ADamagedTrainingImageCostsNoTraining) {
+  add_training_images();
+  for (const char* how : {"", "--accumulate 3", "--ranks 2", "--ranks 2 --accumulate 2", "--ranks 2 --method local",
+                          "--ranks 4 --method ab --ab.train groups --ab.warmup-steps 2 --ab.cycle-steps 4 "
+                          "--ab.full-rank-steps 1 --ab.ratio 0.5"}) {
+    write("train/dog/x7.jpg", image_);
+    ASSERT_EQ(run(train_on_32("whole", how)).exit_code, 0) << how;
+    write("train/dog/x7.jpg", image_.substr(0, image_.size() / 2));
+    const testing::Outcome failed = run(train_on_32("part", how));
+    EXPECT_EQ(failed.exit_code, 3) << how;
+    EXPECT_TRUE(testing::contains(failed.err, "train/dog/x7.jpg")) << failed.err;
+    EXPECT_TRUE(testing::contains(failed.err, " is saved: go on with --resume when that is mended"))
+        << how << failed.err;
+    write("train/dog/x7.jpg", image_);
+    const testing::Outcome resumed = run("train --resume " + path("part"));
+    ASSERT_EQ(resumed.exit_code, 0) << how << resumed.err;
+    EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors")) << how;
+    EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
+  }
+}
+
+TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
+  add_training_images();
+  for (const int ranks : {1, 2}) {
+    const std::string threads = fmt::format("--ranks {}", ranks);
+    ASSERT_EQ(run(train_on_32("whole", threads)).exit_code, 0);
+    const testing::Outcome stopped = run(train_on_32("part", threads), stalled_disk());
+    EXPECT_EQ(stopped.exit_code, 3) << stopped.err;
+    EXPECT_TRUE(testing::contains(stopped.err, " is saved: go on with --resume")) << stopped.err;
+    ASSERT_EQ(run("train --resume " + path("part")).exit_code, 0);
+    EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors")) << ranks;
+  }
+}
+
 TEST_F(ImageRunTest, OtherFilesOfTheSameNamesAreRefused) {
   ASSERT_EQ(run(train("run", "--save-every 3 --ranks 2")).exit_code, 0);
   fs::remove(path("run/summary.json"));

@@ -411,6 +411,23 @@ TEST(Loader, ASlowBatchIsNotAStall) {
   EXPECT_TRUE(loader.next().has_value());
 }
 
+TEST(Loader, LooksAheadForABatchThatCannotBeHad) {
+  ImageSet set = random_set(12, 8);
+  std::fill(set.labels.begin(), set.labels.end(), 0);
+  set.labels[7] = static_cast<std::uint16_t>(set.classes);  // one too many, which is noticed when the image is read
+  Loader loader(set, {.batch_size = 1, .training = false, .prefetch = 4, .threads = 1});
+  loader.start_epoch(0, 2);
+  EXPECT_NO_THROW(loader.look_ahead(4));
+  EXPECT_TRUE(loader.next().has_value());
+  EXPECT_NO_THROW(loader.look_ahead(4));
+  EXPECT_TRUE(loader.next().has_value());
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.look_ahead(4); }), "image 7"));
+  for (int batch = 4; batch < 7; ++batch) EXPECT_TRUE(loader.next().has_value()) << "those before it are whole";
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }), "image 7"));
+  loader.start_epoch(0, 10);
+  EXPECT_NO_THROW(loader.look_ahead(100)) << "no more than the pass has";
+}
+
 TEST(Loader, StallNamesTheThread) {
   const SlowSet set(random_set(1, 8), std::chrono::milliseconds(300));
   Loader loader(set, {.batch_size = 1, .stall_timeout_seconds = 0.02});

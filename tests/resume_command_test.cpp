@@ -52,8 +52,10 @@ class ResumeCommandTest : public testing::ProgramTest {
 
 TEST_F(ResumeCommandTest, ASignalSavesAndTheNextStartGoesOn) {
   ASSERT_EQ(run(train("--out " + path("whole"))).exit_code, 0);
-  for (const auto& [signal, exit_code] :
-       {std::pair{"TERM", kStoppedExitCode}, {"USR1", kStoppedExitCode}, {"INT", 128 + SIGINT}}) {
+  for (const auto& [signal, exit_code] : {std::pair{"TERM", kStoppedExitCode},
+                                          {"USR1", kStoppedExitCode},
+                                          {"HUP", kStoppedExitCode},
+                                          {"INT", 128 + SIGINT}}) {
     const std::string out = std::string("part_") + signal;
     const testing::Outcome stopped = run_and_signal(train(""), out, signal);
     ASSERT_EQ(stopped.exit_code, exit_code) << stopped.err;
@@ -134,6 +136,34 @@ TEST_F(ResumeCommandTest, WhatCannotBeResumedIsRefusedInOneSentence) {
   EXPECT_TRUE(fs::exists(path("part") + "/checkpoints/step_000000000005"));
   fs::remove_all(path("part") + "/checkpoints/step_000000000005");
   EXPECT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
+}
+
+// A run is found from any folder, and remembers where its images went.
+TEST_F(ResumeCommandTest, PathsAreOfNoWorkingFolder) {
+  small_cifar();
+  const std::string train =
+      "train --model mlp --dataset cifar10 --data-dir data --batch-size 4 --steps 6 --lr 0.01 --log-every 1 --save-every 2";
+  const auto in = [&](const std::string& folder, const std::string& arguments) {
+    return run(arguments, fmt::format("sh -c 'cd {} && exec \"$@\"' sh", folder));
+  };
+  const auto cut_short = [&](const std::string& run) {  // as if it had been killed before its end
+    fs::remove(path(run + "/summary.json"));
+    fs::remove_all(checkpoint_path(path(run + "/checkpoints"), 6));
+  };
+  ASSERT_EQ(in(folder_, train + " --out whole").exit_code, 0);
+  ASSERT_EQ(in(folder_, train + " --out part").exit_code, 0);
+  cut_short("part");
+  const testing::Outcome resumed = in("/", "train --resume " + path("part"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  expect_same_run("whole", "part");
+
+  fs::rename(path("data"), path("moved"));
+  cut_short("part");
+  ASSERT_EQ(in(folder_, "train --resume part --data-dir moved").exit_code, 0);
+  cut_short("part");
+  const testing::Outcome once_more = in("/", "train --resume " + path("part"));
+  EXPECT_EQ(once_more.exit_code, 0) << once_more.err;
+  expect_same_run("whole", "part");
 }
 
 TEST_F(ResumeCommandTest, APathThatConfigTomlCannotKeepIsRefusedAtTheStart) {

@@ -3,7 +3,9 @@
 // One run per folder: the second is refused with the name of the first, and no crash locks a folder for ever.
 #include "engine/io/run_lock.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
@@ -83,7 +86,7 @@ TEST_F(RunLockTest, ARunThatWasKilledIsSucceeded) {
   ::close(started[1]);
 }
 
-TEST_F(RunLockTest, AnotherHostIsBelievedToRunUnlessItWasThisJob) {
+TEST_F(RunLockTest, AnotherHostIsBelievedToRunForAWhileUnlessItWasThisJob) {
   leave("host elsewhere.example process 1 job 77");
   EXPECT_TRUE(contains(refusal(), "host elsewhere.example process 1 job 77"));
   EXPECT_TRUE(contains(refusal(), "remove " + file()));
@@ -101,6 +104,35 @@ TEST_F(RunLockTest, AnotherHostIsBelievedToRunUnlessItWasThisJob) {
   ::setenv("PBS_JOBID", "77", 1);
   leave("host elsewhere.example process 1 job 77");
   const RunLock requeued(folder_);  // PBS does not count
+}
+
+TEST_F(RunLockTest, AnotherHostThatGivesNoSignOfLifeIsSucceeded) {
+  const auto silent_for = [&](std::chrono::seconds silence) {
+    leave("host elsewhere.example process 1 job none");
+    struct stat now {};
+    ASSERT_EQ(::stat(file().c_str(), &now), 0);
+    const timespec then{now.st_mtim.tv_sec - silence.count(), 0};
+    const timespec times[] = {then, then};
+    ASSERT_EQ(::utimensat(AT_FDCWD, file().c_str(), times, 0), 0);
+  };
+  silent_for(RunLock::kPatience - std::chrono::seconds(20));
+  EXPECT_TRUE(contains(refusal(), "last sign of life 58")) << refusal();
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "the look at the clock left a file";
+  silent_for(RunLock::kPatience + std::chrono::seconds(20));
+  const RunLock lock(folder_);
+  EXPECT_TRUE(contains(read_file(file(), ErrorKind::data), host()));
+}
+
+TEST_F(RunLockTest, TheOwnerGivesSignsOfLife) {
+  const RunLock lock(folder_, std::chrono::milliseconds(20));
+  const timespec long_ago[] = {{0, 0}, {0, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, file().c_str(), long_ago, 0), 0);
+  struct stat now {};
+  for (int i = 0; i < 500 && now.st_mtim.tv_sec == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(::stat(file().c_str(), &now), 0);
+  }
+  EXPECT_GT(now.st_mtim.tv_sec, 0);
 }
 
 TEST_F(RunLockTest, AnEmptyOrSpoiledFileIsNobodys) {

@@ -38,12 +38,14 @@ class StopSignalTest : public ::testing::Test {
  protected:
   StopSignalTest() {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) std::signal(signal, SIG_DFL);  // whatever the shell ignores
+    for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);  // whatever the shell ignores
   }
+
+  static constexpr int kStopSignals[] = {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP, SIGINT};
 };
 
 TEST_F(StopSignalTest, EachOfThemIsHeard) {
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT})
+  for (const int signal : kStopSignals)
     EXPECT_EXIT(
         {
           listen_for_stop_signals();
@@ -60,6 +62,9 @@ TEST_F(StopSignalTest, CopiesAreOneRequestAndALaterOneEndsTheProcess) {
         signal_this_process(SIGUSR1);
         signal_this_process(SIGTERM);
         std::this_thread::sleep_for(5500ms);
+        signal_this_process(SIGXCPU);
+        signal_this_process(SIGHUP);
+        std::this_thread::sleep_for(200ms);
         std::fputs("alive", stderr);
         signal_this_process(SIGTERM);
         std::this_thread::sleep_for(5s);
@@ -86,13 +91,13 @@ TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
       ::testing::KilledBySignal(SIGINT), "alive");
 }
 
-TEST_F(StopSignalTest, CtrlCThatIsIgnoredStaysSoAndOtherSignalsDoNot) {
+TEST_F(StopSignalTest, CtrlCAndHangupThatAreIgnoredStaySoAndOtherSignalsDoNot) {
   EXPECT_EXIT(
       {
-        std::signal(SIGINT, SIG_IGN);
-        std::signal(SIGTERM, SIG_IGN);
+        for (const int signal : {SIGINT, SIGHUP, SIGTERM}) std::signal(signal, SIG_IGN);
         listen_for_stop_signals();
         signal_this_process(SIGINT);
+        signal_this_process(SIGHUP);
         std::this_thread::sleep_for(200ms);
         const bool ignored = !stop_requested();
         signal_this_process(SIGTERM);

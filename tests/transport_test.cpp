@@ -8,6 +8,8 @@
 namespace ab {
 namespace {
 
+namespace fs = std::filesystem;
+
 class TransportTest : public testing::ProgramTest {
  protected:
   static std::string launcher(int ranks) {
@@ -20,6 +22,14 @@ class TransportTest : public testing::ProgramTest {
         "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --lr 0.01 --log-every 1 "
         "--method ab --ab.train groups --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
         small_cifar(), path(out), more);
+  }
+
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    const ab::Run whole = read_run(path(a)), other = read_run(path(b));
+    ASSERT_EQ(whole.steps.size(), other.steps.size());
+    for (std::size_t i = 0; i < whole.steps.size(); ++i) ASSERT_EQ(whole.steps[i].loss, other.steps[i].loss) << i;
+    EXPECT_EQ(read_file(path(a) + "/model.safetensors", ErrorKind::data),
+              read_file(path(b) + "/model.safetensors", ErrorKind::data));
   }
 };
 
@@ -63,13 +73,51 @@ TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
   ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
   const testing::Outcome other_world = run("train --resume " + path("part"), launcher(3));
   EXPECT_EQ(other_world.exit_code, 4) << other_world.err;
+  EXPECT_TRUE(testing::contains(other_world.err, "has 2 ranks, and the launcher started 3: start 2"))
+      << other_world.err;
+  fs::copy(path("part"), path("threads"), fs::copy_options::recursive);
   const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  const ab::Run whole = read_run(path("whole")), part = read_run(path("part"));
-  ASSERT_EQ(whole.steps.size(), part.steps.size());
-  for (std::size_t i = 0; i < whole.steps.size(); ++i) ASSERT_EQ(whole.steps[i].loss, part.steps[i].loss) << i;
-  EXPECT_EQ(read_file(path("whole") + "/model.safetensors", ErrorKind::data),
-            read_file(path("part") + "/model.safetensors", ErrorKind::data));
+  expect_same_run("whole", "part");
+  // Without a launcher the same ranks go on as threads.
+  const testing::Outcome as_threads = run(train("threads", "--steps 300 --resume auto"));
+  ASSERT_EQ(as_threads.exit_code, 0) << as_threads.err;
+  expect_same_run("whole", "threads");
+}
+
+TEST_F(TransportTest, ThreadsThatStoppedGoOnAsProcesses) {
+  ASSERT_EQ(run(train("whole", "--steps 300 --ranks 2")).exit_code, 0);
+  const std::string stopped_soon =
+      fmt::format("sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill $p; wait $p' sh",
+                  path("part"));
+  ASSERT_EQ(run(train("part", "--steps 300 --ranks 2"), stopped_soon).exit_code, kStoppedExitCode);
+  const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  expect_same_run("whole", "part");
+}
+
+TEST_F(TransportTest, TheRecordOfARunHasItsRanks) {
+  ASSERT_EQ(run(train("run", "--steps 9"), launcher(2)).exit_code, 0);
+  const std::string record = path("run") + "/config.toml";
+  EXPECT_TRUE(testing::contains(read_file(record, ErrorKind::data), "\nranks = 2\n"));
+  ASSERT_EQ(run(fmt::format("train --config {} --out {}", record, path("again"))).exit_code, 0);
+  expect_same_run("run", "again");
+}
+
+// As earlier releases did, which left the number of processes to the checkpoint.
+TEST_F(TransportTest, ARecordWithoutItsProcessesGoesOnByTheCheckpoint) {
+  const std::string stopped_soon = fmt::format(
+      "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill -USR1 $p; wait $p' sh {}",
+      path("part"), launcher(2));
+  ASSERT_EQ(run(train("part", "--steps 300"), stopped_soon).exit_code, kStoppedExitCode);
+  const std::string file = path("part") + "/config.toml";
+  std::string record = read_file(file, ErrorKind::data);
+  record.replace(record.find("\nranks = 2\n"), 11, "\nranks = 1\n");
+  write_file_atomically(file, record);
+  const testing::Outcome resumed = run("train --resume " + path("part"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_run(path("part")).summary.world_size, 2);
+  EXPECT_TRUE(testing::contains(read_file(file, ErrorKind::data), "\nranks = 2\n"));
 }
 
 TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {

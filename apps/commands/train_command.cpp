@@ -84,6 +84,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
 }
 
 int train_on_threads(const TrainConfig& config, const CommOptions& options) {
+  check_ranks(config, config.ranks, false);
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
   const TrainAndTest data = load_data(config);
@@ -105,6 +106,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   if (config.share_gpu && world->rank() == 0)
     say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   try {
+    check_ranks(config, world->size(), true);
     check_run(config, find_method(config.method), world->size());
     const Device device = choose_device(config.device);
     const TrainAndTest data = load_data(config);

@@ -16,6 +16,8 @@
 #include "apps/settings/utf8.h"
 #include "data/datasets.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/path.h"
+#include "engine/io/checkpoint.h"
 
 namespace ab {
 namespace {
@@ -177,7 +179,8 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
 void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
-  config.data_dir = known_folder_of(find_dataset(config.dataset), config.data_dir);
+  config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
+  config.weights = absolute_path(config.weights);
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");
 }
 
@@ -230,7 +233,7 @@ void check_together(const TrainConfig& config, ConfigUse use) {
 /// The folder of --resume FOLDER; empty for --resume auto and without the flag.
 std::string folder_to_resume(const std::vector<FlagValue>& flags) {
   for (const auto& [key, text] : flags)
-    if (key == "resume" && text != "auto") return text;
+    if (key == "resume" && text != "auto") return expand_home(text);
   return "";
 }
 
@@ -249,13 +252,26 @@ TrainConfig resolve_resumed(const std::string& folder, std::vector<FlagValue> fl
   return config;
 }
 
+/// A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
+void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
+  const auto is_given = [](const FlagValue& flag) { return flag.first == "ranks"; };
+  if (config.resume.empty() || std::ranges::any_of(flags, is_given)) return;
+  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
+  if (ranks > 0) config.ranks = ranks;
+}
+
 }  // namespace
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
-  if (const std::string folder = folder_to_resume(flags); !folder.empty())
-    return resolve_resumed(folder, flags, config_file);
-  const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
-  return resolve_config_text(flags, text, config_file, use);
+  TrainConfig config;
+  if (const std::string folder = folder_to_resume(flags); !folder.empty()) {
+    config = resolve_resumed(folder, flags, config_file);
+  } else {
+    const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
+    config = resolve_config_text(flags, text, config_file, use);
+  }
+  keep_ranks(flags, config);
+  return config;
 }
 
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,

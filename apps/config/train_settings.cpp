@@ -27,7 +27,7 @@ void declare_data(std::vector<Setting>& all) {
       s.value("data_dir", &T::data_dir,
               "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
               "train and val, or of the synthetic set's cache");
-  folder.may_change = folder.never_empty = true;
+  folder.may_change = folder.never_empty = folder.is_path = true;
   s.number("train_samples", &T::train_samples, 0, 1e9,
            "train on N images only, the first or, for imagenet, some of every class; 0: all");
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
@@ -44,9 +44,10 @@ void declare_data(std::vector<Setting>& all) {
             {"rand", Spectrum::rand},
             {"sloped", Spectrum::sloped}},
            "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
-  s.value("weights", &T::weights,
-          "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names")
-      .never_empty = true;
+  Setting& weights =
+      s.value("weights", &T::weights,
+              "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
+  weights.never_empty = weights.is_path = true;
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
@@ -73,8 +74,11 @@ void declare_method(const Section<T>& s) {
 void declare_ranks(std::vector<Setting>& all) {
   auto s = section(all, "Ranks");
   declare_method(s);
-  s.number("ranks", &T::ranks, 1, 1024,
-           "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
+  s.number(
+       "ranks", &T::ranks, 1, 1024,
+       "ranks inside this process; under mpirun, srun or torchrun the launcher decides, and a run that goes on keeps "
+       "its number")
+      .may_change = true;  // check_ranks() asks the checkpoint, which knows
   s.number(
       "ranks_per_node", &T::ranks_per_node, 0, 1024,
       "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
@@ -115,8 +119,8 @@ void declare_ranks(std::vector<Setting>& all) {
       "'latency=4ms,bandwidth=20Gbps', one way, of a node's card in each direction; node-latency and node-bandwidth "
       "inside nodes; '; from 500: bandwidth=1Gbps' after 500 updates. plan counts with it");
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them, at most 60, for "
-           "its next image")
+           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them for its next "
+           "image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
          "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
@@ -157,13 +161,14 @@ void declare_run(std::vector<Setting>& all) {
   Setting& out = s.value("out", &T::out,
                          "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "
                          "(runs/MODEL_METHOD when not given)");
-  out.may_change = out.never_empty = true;
+  out.may_change = out.never_empty = out.is_path = true;
   s.value("overwrite", &T::overwrite, "replace a run that is in the folder already").flag_only = true;
   s.number("eval_every", &T::eval_every, 0, 1e6, "epochs between validations; 0: only after the last step");
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl").may_change = true;
-  s.number("save_every", &T::save_every, 0, kMany,
-           "steps between checkpoints; 0: only when the run is told to stop (Ctrl-C, SIGTERM, SIGUSR1), and before the "
-           "last validation until the model is written")
+  s.number(
+       "save_every", &T::save_every, 0, kMany,
+       "steps between checkpoints; 0: only when the run is told to stop (Ctrl-C or a signal), when an image cannot be "
+       "read, and before the last validation until the model is written")
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;
@@ -171,7 +176,7 @@ void declare_run(std::vector<Setting>& all) {
       s.value("resume", &T::resume,
               "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
               "if it has one, else start anew");
-  resume.flag_only = resume.never_empty = true;
+  resume.flag_only = resume.never_empty = resume.is_path = true;
   Setting& step = s.number(
       "resume_step", &T::resume_step, 1, kMany,
       "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");

@@ -102,7 +102,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   ExtraCollective ask{.bytes = StopAgreement::kBytes,
                       .label = StopAgreement::kLabel,
                       .phase = StopAgreement::kLabel,
-                      .waited_for = StopAgreement::kLag};
+                      .waited_for = StopAgreement::lag(config.accumulate)};
   run.every_step.push_back(ask);
   if (config.lars_share_rates) {
     const auto tensors = static_cast<std::int64_t>(sizes_of(model).gradients().size());

@@ -7,6 +7,7 @@
 
 #include "apps/settings/utf8.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 
 namespace ab {
 namespace {
@@ -164,6 +165,7 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
   if (const auto* text = std::get_if<std::string>(&stored))
     AB_CHECK(is_utf8(*text), "{} holds bytes that are not UTF-8, which config.toml cannot keep; give another name",
              where);
+  if (setting.is_path) stored = expand_home(std::get<std::string>(stored));
   setting.set(config, stored);
 }
 

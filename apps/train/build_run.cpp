@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/train/stop_request.h"
 #include "data/datasets.h"
 #include "data/sampler.h"
 #include "engine/core/precision.h"
@@ -16,11 +17,13 @@ TrainAndTest load_data(const TrainConfig& config) {
   return dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
 }
 
-double stall_timeout_seconds(const TrainConfig& config) {
-  return std::min(LoaderOptions{}.stall_timeout_seconds, static_cast<double>(config.timeout_s) / 2);
+double stall_timeout_seconds(const TrainConfig& config) { return static_cast<double>(config.timeout_s) / 2; }
+
+std::int64_t look_ahead_updates(const TrainConfig& config, const Comm& world) {
+  return world.size() == 1 ? 1 : StopAgreement::lag(config.accumulate) + 2;
 }
 
-LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) {
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set) {
   LoaderOptions options;
   options.batch_size = config.batch_size;
   options.rank = world.rank();
@@ -30,6 +33,9 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world) 
   options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
   options.mix = {config.mixup, config.cutmix};
   options.skip_damaged = config.skip_damaged;
+  if (set.reads_files())
+    options.prefetch =
+        std::max(options.prefetch, static_cast<int>(look_ahead_updates(config, world) * config.accumulate));
   options.threads = compute_threads();
   options.stall_timeout_seconds = stall_timeout_seconds(config);
   return options;

@@ -17,12 +17,16 @@ namespace ab {
 /// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
 TrainAndTest load_data(const TrainConfig& config);
 
+/// How many updates have their images at hand before a rank begins the first of them, where they come from files: as many as
+/// it takes to agree with other ranks to stop before the one that lacks an image.
+std::int64_t look_ahead_updates(const TrainConfig& config, const Comm& world);
+
 /// How long a rank waits for an image of its own: less than other ranks wait for it, so that the run ends with what
 /// went wrong.
 double stall_timeout_seconds(const TrainConfig& config);
 
-/// The share of this rank in it.
-LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world);
+/// The share of this rank in `set`.
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set);
 
 /// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);

@@ -48,13 +48,6 @@ std::optional<Batch> next_batch(BatchFeed& feed, std::string& failure) {
   }
 }
 
-/// Collective. What the first rank with a failure says, and which that is.
-std::string first_failure(Comm& world, const std::string& failure) {
-  const std::vector<std::string> all = gather_texts(world, failure);
-  const auto first = std::ranges::find_if(all, [](const std::string& text) { return !text.empty(); });
-  return world.size() > 1 ? fmt::format("rank {}: {}", first - all.begin(), *first) : *first;
-}
-
 }  // namespace
 
 std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks) {

@@ -16,6 +16,8 @@
 #include "apps/train/request_files.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
+#include "engine/io/checkpoint.h"
 #include "engine/io/checkpoint_folder.h"
 
 namespace ab {
@@ -150,6 +152,19 @@ Start start_of(const TrainConfig& config) {
   return Start::anew;
 }
 
+void check_ranks(const TrainConfig& config, int world_size, bool launched) {
+  const int ranks = ranks_of_newest_checkpoint(in_folder(config.out, kCheckpointFolder));
+  if (config.resume.empty() || ranks == 0 || ranks == world_size) return;
+  AB_CHECK(launched,
+           "a run goes on with as many ranks as it began with, but now has --ranks {} (it was {}); leave it away",
+           world_size, ranks);
+  throw Error(
+      ErrorKind::checkpoint,
+      fmt::format("the run in {} has {} ranks, and the launcher started {}: start {} (mpirun -np {}), or none: without "
+                  "a launcher they are threads",
+                  config.out, ranks, world_size, ranks, ranks));
+}
+
 TrainConfig settle_config(TrainConfig config) {
   const Method& method = find_method(config.method);
   if (!method.settle) return config;
@@ -187,7 +202,16 @@ void begin_run_folder(const TrainConfig& config) {
     fs::remove_all(in_folder(config.out, file), problem);
     AB_CHECK(!problem, "--out {}: cannot remove {} of the earlier run: {}", config.out, file, problem.message());
   }
-  write_file_atomically(in_folder(config.out, kConfigFile), to_toml(config));
+  record_config(config);
+}
+
+void record_config(const TrainConfig& config) {
+  TrainConfig recorded = config;
+  for (std::string* path : {&recorded.out, &recorded.data_dir, &recorded.weights}) *path = absolute_path(*path);
+  const std::string text = to_toml(recorded), file = in_folder(config.out, kConfigFile);
+  std::error_code ignored;
+  if (fs::exists(file, ignored) && read_file(file, ErrorKind::config) == text) return;
+  write_file_atomically(file, text);
 }
 
 void remove_last_checkpoint(const TrainConfig& config, std::int64_t step) {

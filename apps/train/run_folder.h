@@ -42,6 +42,10 @@ enum class Start {
 /// Error(checkpoint) when a run that is named to be resumed has no checkpoint.
 Start start_of(const TrainConfig& config);
 
+/// Throws an error that names the right number when another number of ranks saved the newest checkpoint: Error(config) for
+/// threads, whose number is a setting, Error(checkpoint) for processes, which a launcher counts.
+void check_ranks(const TrainConfig& config, int world_size, bool launched);
+
 /// `config` with what its method decides once, when a run begins (Method::settle); a run that goes on keeps it.
 TrainConfig settle_config(TrainConfig config);
 
@@ -53,6 +57,9 @@ void remove_half_written_files(const TrainConfig& config);
 /// Removes the files of a run that is to be overwritten, and writes config.toml. For the rank that holds the
 /// folder's lock, after all have passed check_run_folder().
 void begin_run_folder(const TrainConfig& config);
+/// Writes config.toml, with absolute paths, unless it says the same already: a run that goes on may have changed settings.
+/// For the rank that holds the folder's lock.
+void record_config(const TrainConfig& config);
 
 /// Removes the checkpoint of `step`, the last one, which train() saves before the last validation, unless save_every
 /// asked for it too. For when the model has been written. Throws Error(checkpoint) when it cannot be removed.

@@ -46,8 +46,10 @@ void wait_for_signals(sigset_t signals) {
   request_stop();
   if (signal == SIGINT && ::isatty(STDERR_FILENO) == 1)
     say(stderr, "\nwill stop after a few steps, with a checkpoint; press Ctrl-C again to end at once\n");
+  // SIGXCPU comes again every second until the hard limit, and a terminal that is gone says so to each of its jobs.
   while (sigwait(&signals, &signal) == 0 &&
-         Clock::now() - first <= (signal == SIGINT ? kImpatienceAtTheKeyboard : kImpatience))
+         (signal == SIGXCPU || signal == SIGHUP ||
+          Clock::now() - first <= (signal == SIGINT ? kImpatienceAtTheKeyboard : kImpatience)))
     continue;
   end_by(signal);
 }
@@ -59,8 +61,9 @@ void listen_for_stop_signals() {
   if (listening.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
-  if (!is_ignored(SIGINT)) sigaddset(&signals, SIGINT);
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGHUP})
+    if (!is_ignored(signal)) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread(wait_for_signals, signals).detach();  // ends with the process
 }
@@ -73,7 +76,8 @@ void request_stop() { stop_flag = true; }
 bool stop_requested() { return stop_flag; }
 void clear_stop_request() { stop_flag = interrupt_flag = false; }
 
-StopAgreement::StopAgreement(Comm& world) : control_(world.split(0, kLabel)) {}
+StopAgreement::StopAgreement(Comm& world, std::int64_t accumulate)
+    : control_(world.split(0, kLabel)), lag_(lag(accumulate)) {}
 
 StopAgreement::~StopAgreement() {
   if (std::uncaught_exceptions() > 0) return;  // peers may never ask again: do not wait for them
@@ -83,7 +87,7 @@ StopAgreement::~StopAgreement() {
   }
 }
 
-void StopAgreement::ask() {
+void StopAgreement::ask(bool must_stop) {
   const bool save = wishes_ && wishes_();
   Ledger& ledger = control_->ledger();
   const std::string phase = ledger.phase();
@@ -91,7 +95,10 @@ void StopAgreement::ask() {
   if (!counts_) before = ledger;
   ledger.set_phase(kLabel);
   Question question;
-  question.flag = Tensor::from(std::vector<std::int64_t>{stop_requested() ? kStop : save ? kSave : 0}, {1});
+  question.flag = Tensor::from(std::vector<std::int64_t>{must_stop || stop_requested() ? kStop
+                                                         : save                        ? kSave
+                                                                                       : 0},
+                               {1});
   question.request = control_->all_reduce_async(question.flag, ReduceOp::max);
   questions_.push_back(std::move(question));
   if (before) ledger = *before;

@@ -1,11 +1,13 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Stopping at a step that all ranks agree on. Batch systems announce the end of a job by a signal (Slurm: SIGTERM,
-// or SIGUSR1 by --signal), which may reach one rank only and at any moment; a person presses Ctrl-C. A thread that does
+// Stopping at a step that all ranks agree on. Batch systems and launchers announce the end of a job by a signal (Slurm:
+// SIGTERM, or another by --signal; submitit SIGUSR2), which may reach one rank only and at any moment; a limit of processor
+// time by SIGXCPU, a terminal that closes by SIGHUP; a person presses Ctrl-C. A thread that does
 // nothing else waits for it and raises a flag; in every step the ranks start to exchange their flags, and a few steps
 // later they all read the same answer.
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,9 +20,10 @@ namespace ab {
 /// The exit code of a run that saved a checkpoint because it was told to stop, and can be resumed.
 inline constexpr int kStoppedExitCode = 75;
 
-/// From here on SIGTERM, SIGUSR1 and SIGINT (Ctrl-C; unless it is ignored, as in the background of a script) call
-/// request_stop(). A signal that comes more than five seconds after the first, or SIGINT more than half a second after it, ends
-/// the process at once; sooner ones are copies of it, which launchers are known to deliver.
+/// From here on SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP and SIGINT (Ctrl-C) call request_stop(); the last two unless they
+/// are ignored, as under nohup and in the background of a script. A signal that comes more than five seconds after the
+/// first, or SIGINT more than half a second after it, ends the process at once, but for SIGXCPU and SIGHUP; sooner ones are
+/// copies of it, which launchers are known to deliver.
 /// First called before other threads start: the signals are blocked in this thread and in those that it starts.
 /// A handler must not run in a thread that computes (engine/backend/cpu/gemm.h).
 void listen_for_stop_signals();
@@ -34,28 +37,29 @@ bool stop_requested();
 void clear_stop_request();
 
 /// One per rank. Eight bytes a step, on a group of its own so that they overlap with everything else, and in the
-/// ledger's phase "control": they are not a method's. The answer is read kLag steps later, so that groups which
+/// ledger's phase "control": they are not a method's. The answer is read some steps later, so that groups which
 /// train on their own wait for each other only when they are that far apart.
 class StopAgreement {
  public:
   static constexpr const char* kLabel = "control";  ///< of the group and of the phase
   static constexpr std::int64_t kBytes = 8;
-  static constexpr std::int64_t kLag = 4;
+  /// How many steps later an answer is read, where a step is so many micro-batches.
+  static constexpr std::int64_t lag(std::int64_t accumulate) { return std::max<std::int64_t>(1, 4 / accumulate); }
 
   /// Collective.
-  explicit StopAgreement(Comm& world);
+  StopAgreement(Comm& world, std::int64_t accumulate);
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
   /// From here on ask() calls `wishes` first: whether this rank wishes for a checkpoint.
   void listen_to(std::function<bool()> wishes) { wishes_ = std::move(wishes); }
-  /// Sends this rank's flag, or else its wish.
-  void ask();
+  /// Sends this rank's flag, which is up too where it `must_stop`, or else its wish.
+  void ask(bool must_stop = false);
   /// From here on the ledger leaves questions out: the last validation may be stopped, but its bytes are a method's.
   void stop_counting() { counts_ = false; }
-  /// Whether the flag of any rank was up when it asked, kLag questions ago or earlier; one rank alone knows at once.
-  bool agreed() { return answer(control_->size() > 1 ? kLag : 0); }
+  /// Whether the flag of any rank was up when it asked, lag() questions ago or earlier; one rank alone knows at once.
+  bool agreed() { return answer(control_->size() > 1 ? lag_ : 0); }
   /// Whether a rank has wished for a checkpoint in a question that has been answered; once for each wish.
   bool save_agreed() { return std::exchange(save_agreed_, false); }
   /// The same, up to the last question: waits for all ranks to have asked it.
@@ -69,6 +73,7 @@ class StopAgreement {
     Request request;
   };
   std::unique_ptr<Comm> control_;
+  std::int64_t lag_;
   std::function<bool()> wishes_;
   std::deque<Question> questions_;
   bool agreed_ = false, save_agreed_ = false, counts_ = true;

@@ -137,6 +137,15 @@ Checkpoint load_start_checkpoint(const TrainConfig& config, Comm& world) {
   return checkpoint;
 }
 
+/// A full disk costs the record, not the run.
+void record_changes(const TrainConfig& config) {
+  try {
+    record_config(config);
+  } catch (const Error& problem) {
+    say(stderr, "warning: {}; the next start has to be told again what this one changed\n", problem.what());
+  }
+}
+
 /// The finished run. A checkpoint that stays behind costs its place on the disk and no more.
 void write_result(const TrainConfig& config, const TrainAndTest& data, const TrainResult& result) {
   const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset};
@@ -180,7 +189,8 @@ TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
 
 std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world, const TrainAndTest& data,
                                            const TrainListener& listener) {
-  const TrainConfig config = settle_config(asked);
+  TrainConfig config = settle_config(asked);
+  config.ranks = world.size();  // as a launcher has it
   AB_CHECK(!config.out.empty(), "a run needs a folder; set TrainConfig::out");
   check_run(config, find_method(config.method), world.size());
   const Start start = start_of(config);
@@ -207,6 +217,7 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
 
   std::optional<MetricsLog> log;
   if (keeps_folder) {
+    if (checkpoint) record_changes(config);
     log.emplace(in_folder(config.out, kMetricsFile), checkpoint ? checkpoint->state.integer(kLogBytes) : 0);
     if (checkpoint && listener.on_resume) listener.on_resume(*checkpoint);
   }

@@ -11,6 +11,7 @@
 #include "apps/train/stop_request.h"
 #include "apps/train/train_step.h"
 #include "data/batch_feed.h"
+#include "engine/comm/gather_texts.h"
 #include "engine/core/memory.h"
 #include "engine/core/plan_choice.h"
 #include "engine/core/random.h"
@@ -32,7 +33,7 @@ class Trainer {
         data_(data),
         images_(data),
         listener_(listener),
-        feed_(*data.train, make_loader_options(config, world), choose_device(config.device),
+        feed_(*data.train, make_loader_options(config, world, *data.train), choose_device(config.device),
               activation_type(precision_named(config.precision))),
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
@@ -40,7 +41,7 @@ class Trainer {
         learner_(config, method, world, *data.train, schedule_, std::move(model)),
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
-        stop_(world),
+        stop_(world, config.accumulate),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing, choose_graph_use(config)) {
     if (world.rank() != 0 || config.out.empty()) return;
     requests_.emplace(config.out);
@@ -72,6 +73,7 @@ class Trainer {
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
       const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
+      if (!trained) end_by_missing_image(state);
       if (!trained || (due && !validate(state, last))) {
         if (!last) save(state, config_.keep_checkpoints);
         result.stopped = true;
@@ -97,10 +99,13 @@ class Trainer {
   bool train_epoch(TrainState& state) {
     feed_.start_epoch(epoch_, batch_);
     if (batch_ == 0) record_.start_epoch();
-    while (state.step < total_steps_ && batch_ < feed_.batches_per_epoch()) {
+    bool begins = true;
+    for (; state.step < total_steps_ && batch_ < feed_.batches_per_epoch(); begins = false) {
+      look_ahead(state.step);
       world_.ledger().set_phase(strategy_.phase());
       world_.ledger().begin_step(state.step);
-      stop_.ask();
+      stop_.ask(!missing_.empty());
+      if (knows_what_comes(begins) && stop_.agreed_by_now()) return false;
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
       const bool due = config_.save_every > 0 && state.step % config_.save_every == 0;
@@ -108,6 +113,30 @@ class Trainer {
       if (wished || due) try_to_save(state, config_.keep_checkpoints);
     }
     return true;
+  }
+
+  /// Meets a batch that cannot be had before the step that needs it: early enough for all ranks to agree to stop before that
+  /// step, from the state that all earlier ones have left. Images in memory are always to be had.
+  void look_ahead(std::int64_t step) {
+    if (!missing_.empty() || !data_.train->reads_files()) return;
+    try {
+      feed_.look_ahead(std::min(look_ahead_updates(config_, world_), total_steps_ - step) * config_.accumulate);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      missing_ = error.what();
+    }
+  }
+
+  /// Whether an image that is missing must be agreed on before the step begins: in later ones of a pass the ranks have it
+  /// from the questions before.
+  bool knows_what_comes(bool begins) const { return data_.train->reads_files() && (begins || world_.size() == 1); }
+
+  /// Ends a run that stops for want of an image of a rank. Collective.
+  void end_by_missing_image(const TrainState& state) {
+    const Ledger of_training = world_.ledger();
+    const std::string failure = first_failure(world_, missing_);
+    world_.ledger() = of_training;
+    if (!failure.empty()) end_by_image(failure, state, false);
   }
 
   /// The next batch of the epoch, on the device and of the type of activations.
@@ -238,12 +267,13 @@ class Trainer {
     return true;
   }
 
-  /// What has been trained is not lost by an image of the test set. After the last step it is saved already.
+  /// What has been trained is not lost by an image. After the last step it is saved already.
   [[noreturn]] void end_by_image(const std::string& failure, const TrainState& state, bool last) {
-    if (!last && saved_step_ != state.step && !config_.out.empty()) try_to_save(state, config_.keep_checkpoints, "");
-    if (saved_step_ != state.step) throw EvaluationError(failure);
-    throw EvaluationError(
-        fmt::format("{}; step {} is saved: go on with --resume when that is mended", failure, state.step));
+    if (!last && state.step > 0 && saved_step_ != state.step && !config_.out.empty())
+      try_to_save(state, config_.keep_checkpoints, "");
+    AB_CHECK_KIND(data, saved_step_ == state.step, "{}", failure);
+    throw Error(ErrorKind::data,
+                fmt::format("{}; step {} is saved: go on with --resume when that is mended", failure, state.step));
   }
 
   /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.
@@ -330,6 +360,7 @@ class Trainer {
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
   bool epoch_told_ = false;       // the strategy has heard of its end
+  std::string missing_;           // why an image of this rank cannot be had
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
 };
 

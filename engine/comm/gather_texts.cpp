@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/comm/gather_texts.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 
@@ -23,6 +24,13 @@ std::vector<std::string> gather_texts(Comm& comm, const std::string& mine) {
   for (std::size_t rank = 0; rank < texts.size(); from += counts[rank++])
     texts[rank].assign(from, static_cast<std::size_t>(counts[rank]));
   return texts;
+}
+
+std::string first_failure(Comm& comm, const std::string& mine) {
+  const std::vector<std::string> all = gather_texts(comm, mine);
+  const auto first = std::ranges::find_if(all, [](const std::string& text) { return !text.empty(); });
+  if (first == all.end() || comm.size() == 1) return mine;
+  return fmt::format("rank {}: {}", first - all.begin(), *first);
 }
 
 std::string failures_of(Comm& comm, const std::function<void()>& part) {

@@ -98,8 +98,8 @@ std::optional<Checkpoint> load_checkpoint(const std::string& path, std::int64_t 
   });
   if (!failures.empty()) return {};
   AB_CHECK_KIND(checkpoint, manifest.world_size() == world.size(),
-                "the checkpoint {} was saved by {} ranks and cannot be continued by {}: start as many as then", path,
-                manifest.world_size(), world.size());
+                "the checkpoint {} was saved by {} ranks and cannot be continued by {}: start {}", path,
+                manifest.world_size(), world.size(), manifest.world_size());
   Checkpoint checkpoint{step, {}, path};
   failures = failures_of(world, [&] {
     checkpoint.state = read_state(path, world.rank(), manifest);
@@ -182,6 +182,18 @@ std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm
   AB_CHECK_KIND(checkpoint, steps.empty(), "none of the {} checkpoints in {} can be used; the oldest: {}", steps.size(),
                 folder, failures);
   return {};
+}
+
+int ranks_of_newest_checkpoint(const std::string& folder) {
+  for (const std::int64_t step : checkpoints_in(folder)) {
+    const std::string file = manifest_path(checkpoint_path(folder, step));
+    try {
+      return parse_manifest(read_file(file, ErrorKind::checkpoint, Manifest::kMaxBytes), file).world_size();
+    } catch (const Error&) {
+      // passed over, with a warning, when the run goes on
+    }
+  }
+  return 0;
 }
 
 Checkpoint load_checkpoint_of(std::int64_t step, const std::string& folder, Comm& world) {

@@ -41,6 +41,9 @@ struct Checkpoint {
 /// by a different number of ranks.
 std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm& world);
 
+/// How many ranks saved the newest checkpoint in `folder` whose manifest can be read; 0 where there is none.
+int ranks_of_newest_checkpoint(const std::string& folder);
+
 /// Collective. The checkpoint of `step`. Throws Error(checkpoint) that lists those there when it is none of them, and
 /// when it cannot be used.
 Checkpoint load_checkpoint_of(std::int64_t step, const std::string& folder, Comm& world);

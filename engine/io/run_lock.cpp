@@ -60,10 +60,22 @@ Owner read_owner(int descriptor) {
   return owner;
 }
 
+/// How long ago the file was renewed, by the clock of its file system: that of this host may be another.
+std::chrono::seconds silence_of(int descriptor, const std::string& path) {
+  struct stat lock {
+  }, now{};
+  const std::string fresh = fmt::format("{}.{}", path, ::getpid());
+  const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const bool known = file >= 0 && ::write(file, "\n", 1) == 1 && ::fsync(file) == 0 && ::fstat(file, &now) == 0 &&
+                     ::fstat(descriptor, &lock) == 0;
+  if (file >= 0) ::close(file), ::unlink(fresh.c_str());
+  return std::chrono::seconds(known ? now.st_mtim.tv_sec - lock.st_mtim.tv_sec : 0);
+}
+
 /// Whether an owner who holds no flock that we can see may still be running.
-bool may_be_running(const Owner& owner, const Owner& self, bool flock_works) {
+bool may_be_running(const Owner& owner, const Owner& self, bool flock_works, std::chrono::seconds silence) {
   if (owner.host.empty() || was_this_job(owner, self)) return false;
-  if (owner.host != self.host) return true;
+  if (owner.host != self.host) return silence < RunLock::kPatience;
   return !flock_works && owner.process != self.process && (::kill(owner.process, 0) == 0 || errno == EPERM);
 }
 
@@ -89,7 +101,7 @@ bool is_at(int descriptor, const std::string& path) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder) : path_(folder + "/run.lock") {
+RunLock::RunLock(const std::string& folder, std::chrono::milliseconds renewal) : path_(folder + "/run.lock") {
   bool is_new = false, locked = false;
   do {
     if (descriptor_ >= 0) ::close(descriptor_);
@@ -99,24 +111,50 @@ RunLock::RunLock(const std::string& folder) : path_(folder + "/run.lock") {
   const bool flock_works = locked || errno == EWOULDBLOCK;
 
   const Owner self = this_process(), owner = read_owner(descriptor_);
+  const bool elsewhere = !owner.host.empty() && owner.host != self.host;
+  const std::chrono::seconds silence = elsewhere ? silence_of(descriptor_, path_) : std::chrono::seconds(0);
   const bool taken = flock_works && !locked;
-  if (taken || (!is_new && may_be_running(owner, self, flock_works))) {
+  if (taken || (!is_new && may_be_running(owner, self, flock_works, silence))) {
     ::close(descriptor_);
-    throw Error(ErrorKind::config,
-                fmt::format("the folder {} is in use by another run ({}): give this one a folder of its own, or remove "
-                            "{} if that run has ended",
-                            folder, owner.str(), path_));
+    const std::string sign = elsewhere ? fmt::format(", last sign of life {} s ago, succeeded after {}",
+                                                     silence.count(), std::chrono::seconds(kPatience).count())
+                                       : "";
+    throw Error(
+        ErrorKind::config,
+        fmt::format("the folder {} is in use by another run ({}{}): give this one a folder of its own, or remove "
+                    "{} if that run has ended",
+                    folder, owner.str(), sign, path_));
   }
   const std::string text = self.str() + "\n";
   const bool written = ::ftruncate(descriptor_, 0) == 0 &&
                        ::pwrite(descriptor_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-  if (written) return;
-  const std::string reason = std::strerror(errno);
-  ::close(descriptor_);
-  throw Error(ErrorKind::config, fmt::format("cannot lock the run with {}: {}", path_, reason));
+  if (!written) {
+    const std::string reason = std::strerror(errno);
+    ::close(descriptor_);
+    throw Error(ErrorKind::config, fmt::format("cannot lock the run with {}: {}", path_, reason));
+  }
+  try {
+    renews_ = std::thread([this, renewal] { renew(renewal); });
+  } catch (...) {  // no room for a thread
+    ::unlink(path_.c_str());
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+/// A disk that does not answer, or a lock that somebody removed, costs the sign of life and not the run.
+void RunLock::renew(std::chrono::milliseconds renewal) {
+  std::unique_lock lock(mutex_);
+  while (!ending_.wait_for(lock, renewal, [&] { return ends_; })) ::futimens(descriptor_, nullptr);
 }
 
 RunLock::~RunLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ending_.notify_all();
+  renews_.join();
   if (is_at(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "engine/core/path.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace ab {
+namespace {
+
+std::string home_folder() {
+  const char* const home = std::getenv("HOME");
+  if (home && *home) return home;
+  const passwd* const account = ::getpwuid(::getuid());
+  return account ? account->pw_dir : "";
+}
+
+}  // namespace
+
+std::string expand_home(const std::string& path) {
+  if (path != "~" && !path.starts_with("~/")) return path;
+  const std::string home = home_folder();
+  return home.empty() ? path : home + path.substr(1);
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code problem;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, problem);
+  return problem || path.empty() ? path : absolute.string();
+}
+
+}  // namespace ab
