@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -65,6 +66,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   Workbench make_workbench() const { return {ImageTransform(set, height, width), {}}; }
 
   void start(std::int64_t epoch, std::int64_t first);
+  bool add_thread();
   bool stop(std::chrono::duration<double> patience);
   std::optional<Batch> next();
   void look_ahead(std::int64_t count);
@@ -119,12 +121,21 @@ void Loader::Impl::start(std::int64_t new_epoch, std::int64_t first) {
     return;
   }
   const std::int64_t count = std::min<std::int64_t>(thread_count, sampler.batches_per_epoch() - first);
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < count && add_thread(); ++i) continue;
+  if (threads.empty() && count > 0) own_workbench = make_workbench();  // then next() prepares batches itself
+}
+
+/// False where the system has no room for one more.
+bool Loader::Impl::add_thread() {
+  const std::lock_guard lock(mutex);
+  try {
     threads.emplace_back([self = shared_from_this(), workbench = make_workbench()]() mutable { self->run(workbench); });
-    pthread_setname_np(threads.back().native_handle(), kThreadName);
-    const std::lock_guard lock(mutex);
-    ++threads_running;
+  } catch (const std::system_error&) {
+    return false;
   }
+  pthread_setname_np(threads.back().native_handle(), kThreadName);
+  ++threads_running;
+  return true;
 }
 
 /// Ends the threads. False when one still reads an image: it has been left behind, and ends when the read does.
@@ -144,7 +155,7 @@ bool Loader::Impl::stop(std::chrono::duration<double> patience) {
 std::optional<Batch> Loader::Impl::next() {
   AB_CHECK(epoch >= 0, "loader: call start_epoch() before next()");
   if (steps_taken == sampler.batches_per_epoch()) return std::nullopt;
-  if (options.prefetch > 0) return take();
+  if (!threads.empty()) return take();
   Batch batch = prepare(steps_taken, *own_workbench);
   ++steps_taken;
   return batch;
@@ -153,6 +164,7 @@ std::optional<Batch> Loader::Impl::next() {
 /// Waits for batches of the threads, as long as they get on with their images. The wait is cut into slices, so that a process
 /// that was itself suspended for a while (a debugger, SIGSTOP) loses one slice and not the whole patience.
 void Loader::Impl::look_ahead(std::int64_t count) {
+  if (threads.empty()) return;
   constexpr int kSlices = 60;
   const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / kSlices);
   std::unique_lock lock(mutex);

@@ -5,13 +5,18 @@
 #include "data/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <future>
 #include <map>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -427,6 +432,36 @@ TEST(Loader, LooksAheadForABatchThatCannotBeHad) {
   loader.start_epoch(0, 10);
   EXPECT_NO_THROW(loader.look_ahead(100)) << "no more than the pass has";
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take address space as they like
+// A machine that is short of threads or memory in the middle of a run makes it slower.
+TEST(Loader, PreparesBatchesItselfWhereNoThreadCanBeMade) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const ImageSet set = random_set(6, 8);
+        Loader loader(set, {.batch_size = 2, .training = false});
+        rlimit limit{};
+        ::getrlimit(RLIMIT_AS, &limit);
+        std::int64_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        limit.rlim_cur = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + (4 << 20));  // a stack is larger
+        ::setrlimit(RLIMIT_AS, &limit);
+        bool has_thread = true;
+        try {
+          std::thread([] {}).join();
+        } catch (const std::system_error&) {
+          has_thread = false;
+        }
+        loader.start_epoch(0);
+        loader.look_ahead(2);
+        int batches = 0;
+        while (loader.next()) ++batches;
+        std::_Exit(has_thread ? 1 : batches);
+      },
+      ::testing::ExitedWithCode(3), "");
+}
+#endif
 
 TEST(Loader, StallNamesTheThread) {
   const SlowSet set(random_set(1, 8), std::chrono::milliseconds(300));

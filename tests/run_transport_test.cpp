@@ -44,6 +44,11 @@ TEST(RunTransport, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_TRUE(testing::contains(refusal("auto", "cpu", Launcher::mpi, "tcp://a:1"), "--rendezvous do not start"));
   EXPECT_TRUE(testing::contains(refusal("mpi", "cuda", Launcher::torchrun), "which torchrun"));
   EXPECT_TRUE(testing::contains(refusal("nccl", "cpu", Launcher::mpi), "give --device cuda"));
+  TrainConfig of_processes;  // as their config.toml has it
+  of_processes.transport = "mpi", of_processes.ranks = 2;
+  EXPECT_EQ(choose_transport(of_processes, Launcher::mpi), Transport::mpi);
+  EXPECT_TRUE(testing::contains(
+      testing::message_of(ErrorKind::config, [&] { choose_transport(of_processes, Launcher::none); }), "mpirun -np 2"));
   TrainConfig shared;
   shared.share_gpu = true;
   EXPECT_THROW(choose_transport(shared, Launcher::none), Error);

@@ -105,6 +105,9 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   if (config.share_gpu && world->rank() == 0)
     say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
+  if (config.ranks > 1 && config.ranks != world->size() && world->rank() == 0)
+    say(stderr, "warning: --ranks {} is of threads; the launcher started {}\n", config.ranks,
+        counted(world->size(), "rank"));
   try {
     check_ranks(config, world->size(), true);
     check_run(config, find_method(config.method), world->size());

@@ -28,6 +28,11 @@ Transport choose_transport(const TrainConfig& config, Launcher launcher) {
   AB_CHECK(transport != Transport::mpi || may_be_mpi,
            "ranks on the CPU talk over MPI, which torchrun and --rendezvous do not start: use mpirun or srun, or "
            "--ranks N in one process, or --device cuda");
+  AB_CHECK(
+      transport == Transport::threads || !alone || config.ranks == 1,
+      "--transport {} connects processes, and this is one alone that shall have {} ranks: start {} (mpirun -np {}), or "
+      "give --transport threads",
+      config.transport, config.ranks, config.ranks, config.ranks);
   AB_CHECK(transport != Transport::nccl || on_gpu, "NCCL connects GPUs; give --device cuda, or --transport mpi");
   AB_CHECK(transport != Transport::nccl || config.all_reduce == AllReduce::direct ||
                config.all_reduce == AllReduce::automatic,

@@ -75,7 +75,8 @@ std::chrono::seconds silence_of(int descriptor, const std::string& path) {
 /// Whether an owner who holds no flock that we can see may still be running.
 bool may_be_running(const Owner& owner, const Owner& self, bool flock_works, std::chrono::seconds silence) {
   if (owner.host.empty() || was_this_job(owner, self)) return false;
-  if (owner.host != self.host) return silence < RunLock::kPatience;
+  if (silence >= RunLock::kPatience) return false;
+  if (owner.host != self.host) return true;
   return !flock_works && owner.process != self.process && (::kill(owner.process, 0) == 0 || errno == EPERM);
 }
 
@@ -112,7 +113,7 @@ RunLock::RunLock(const std::string& folder, std::chrono::milliseconds renewal) :
 
   const Owner self = this_process(), owner = read_owner(descriptor_);
   const bool elsewhere = !owner.host.empty() && owner.host != self.host;
-  const std::chrono::seconds silence = elsewhere ? silence_of(descriptor_, path_) : std::chrono::seconds(0);
+  const std::chrono::seconds silence = silence_of(descriptor_, path_);
   const bool taken = flock_works && !locked;
   if (taken || (!is_new && may_be_running(owner, self, flock_works, silence))) {
     ::close(descriptor_);

@@ -5,7 +5,7 @@
 // (host, process, job of the batch system) and is locked with flock, which ends with the process however it
 // ends. Disks without flock, and other hosts where it may not reach, are judged by the name and by the file's time, which
 // the owner renews: an owner that is gone from this host, or that was the same job before it was requeued, is succeeded;
-// one on another host when it has given no sign of life for ten minutes, by the file system's own clock.
+// any other when it has given no sign of life for ten minutes, by the file system's own clock.
 
 #include <chrono>
 #include <condition_variable>
