@@ -2,14 +2,13 @@
 #include "apps/commands/compare_command.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
+#include "apps/commands/out_file.h"
 #include "apps/report/comparison.h"
 #include "apps/report/report.h"
 #include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"
-#include "engine/core/check.h"
 
 namespace ab {
 namespace {
@@ -25,15 +24,13 @@ void make_labels_unique(std::vector<Run>& runs) {
 }  // namespace
 
 int run_compare(const CompareConfig& config) {
-  const std::string folder = std::filesystem::path(config.report).parent_path().string();
-  AB_CHECK(folder.empty() || std::filesystem::is_directory(folder), "--out {} cannot be written: there is no folder {}",
-           config.report, folder);
+  const std::string out = config.report.empty() ? "" : out_file(config.report, kReportPage);
   std::vector<Run> runs;
   for (const std::string& run : config.folders) runs.push_back(read_run(run));
   make_labels_unique(runs);
-  if (!config.report.empty()) write_file_atomically(config.report, report_html(runs));
+  if (!out.empty()) write_file_atomically(out, report_html(runs));
   print_text(compare_text(runs, terminal_width()));
-  if (!config.report.empty()) print_text(fmt::format("\nreport: {}\n", config.report));
+  if (!out.empty()) print_text(fmt::format("\nreport: {}\n", config.report));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "apps/commands/out_file.h"
 #include "apps/model_file/model_file.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
@@ -22,9 +23,7 @@ std::string default_out(const ExportConfig& config, const std::string& file) {
 
 int run_export(const ExportConfig& config) {
   const std::string file = model_path(config.model_file);
-  const std::string out = config.out.empty() ? default_out(config, file) : config.out;
-  std::error_code ignored;
-  AB_CHECK(!fs::equivalent(file, out, ignored), "--out {} is the file to export; choose another name", out);
+  const std::string out = out_file(config.out.empty() ? default_out(config, file) : config.out, kModelExport, {file});
   LoadedModel loaded = model_from_file(read_safetensors(file), file);
   const std::int64_t merged = config.factors == "merged" ? merge_factors(*loaded.model) : 0;
   const TensorNames names = config.names == "timm" ? TensorNames::timm : TensorNames::torchvision;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "apps/commands/out_file.h"
 #include "apps/commands/train_command.h"
 #include "apps/paper/reproduce_report.h"
 #include "apps/paper/scale_config.h"
@@ -36,8 +37,15 @@ void publish(const std::string& report, const std::string& folder) {
   std::error_code problem;
   if (!folder.empty()) std::filesystem::create_directories(folder, problem);
   AB_CHECK(!problem, "--out {} cannot be created: {}", folder, problem.message());
-  if (!folder.empty()) write_file_atomically(in_folder(folder, kReportFile), report);
+  if (!folder.empty()) write_file_atomically(out_file(in_folder(folder, kReportFile), kPaperTable), report);
   print_text(report);
+}
+
+/// A table that cannot be written is refused before anything is planned or trained.
+void check_table_of(const std::string& folder) {
+  std::error_code ignored;
+  const std::string table = in_folder(folder, kReportFile);
+  if (!folder.empty() && std::filesystem::exists(table, ignored)) out_file(table, kPaperTable);
 }
 
 /// Trains `method` into FOLDER/method, unless that is done already. Returns the exit code.
@@ -56,6 +64,7 @@ int run_reproduce(const ReproduceCommand& command) {
   if (command.list || command.experiment.empty()) return list_experiments();
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
+    check_table_of(command.out);
     publish(paper_traffic_report(variants_of(command), command.adjustments, command.ranks), command.out);
     return 0;
   }
@@ -74,6 +83,7 @@ int run_reproduce(const ReproduceCommand& command) {
         "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
         "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
     if (folder.empty()) folder = "runs/reproduce/" + config_name(*result.experiment, result.variant);
+    check_table_of(folder);
     for (const char* method : {"dense", "ab"})
       if (const int code = train_method(config, method, folder, command.overwrite); code != 0) return code;
     const std::string ab_run = in_folder(folder, "ab");

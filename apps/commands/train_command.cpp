@@ -76,6 +76,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   listener.on_step = [&](const StepMetrics& m, std::int64_t total) { progress->step(m, total); };
   listener.on_epoch = [&](const EpochMetrics& m) { progress->epoch(m); };
   const std::optional<TrainResult> result = train_in_folder(config, world, data, listener);
+  progress.reset();
   if (speaks && !result) say(stdout, "the run in {} is complete; there is nothing to resume\n", config.out);
   if (speaks && result && result->stopped)
     say(stdout, "stopped as told, with a checkpoint; go on with: abtrain train --resume {}\n", config.out);

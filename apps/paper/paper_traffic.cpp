@@ -13,6 +13,7 @@
 namespace ab {
 namespace {
 
+constexpr const char* kTitle = "# Traffic of the paper's experiments, planned\n\n";
 constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
 
 std::string model_of_run(const std::string& path) {
@@ -178,10 +179,11 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
   return found;
 }
 
+bool is_paper_traffic_report(const std::string& text) { return text.starts_with(kTitle); }
+
 std::string paper_traffic_report(const std::vector<Variant>& variants, const Adjustments& adjustments,
                                  const RankChoice& choice) {
-  std::string text =
-      "# Traffic of the paper's experiments, planned\n\n" + fmt::format(kNotes, percent(kPublishedTraffic));
+  std::string text = kTitle + fmt::format(kNotes, percent(kPublishedTraffic));
   for (const Variant variant : variants) {
     std::vector<Row> rows;
     std::vector<TrainConfig> all, imagenet;

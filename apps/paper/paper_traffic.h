@@ -52,5 +52,7 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
 /// their mean over the ImageNet runs, and the rank fraction that would give the published one.
 std::string paper_traffic_report(const std::vector<Variant>& variants, const Adjustments& adjustments,
                                  const RankChoice& choice);
+/// Whether a text is such a report.
+bool is_paper_traffic_report(const std::string& text);
 
 }  // namespace ab

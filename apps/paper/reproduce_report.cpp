@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -72,7 +73,18 @@ to count.
 )";
 constexpr const char* kTop1Note = "The published top-1 gain is ResNet-50's; at which batch size is not known.\n";
 
+std::string beginning_of(const Experiment& experiment, Variant variant) {
+  return fmt::format("# {}, {}\n\n{}.\n", experiment.name, name_of(variant), experiment.title);
+}
+
 }  // namespace
+
+bool is_reproduce_report(const std::string& text) {
+  return std::ranges::any_of(experiments(), [&](const Experiment& experiment) {
+    return text.starts_with(beginning_of(experiment, Variant::faithful)) ||
+           text.starts_with(beginning_of(experiment, Variant::lean));
+  });
+}
 
 std::string reproduce_report(const Reproduction& r) {
   ReportTable table(r);
@@ -84,7 +96,7 @@ std::string reproduce_report(const Reproduction& r) {
   for (const TrafficDefinition& definition : kTrafficDefinitions)
     table.add(fmt::format("saved, {}", definition.name), experiment.has_traffic ? percent(kPublishedTraffic) : "-",
               [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
-  std::string text = fmt::format("# {}, {}\n\n{}.\n", experiment.name, name_of(r.variant), experiment.title);
+  std::string text = beginning_of(experiment, r.variant);
   if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);
   text += "\n" + table.markdown() + "\n" + kNotes;
   if (experiment.has_traffic) text += kTrafficNote;

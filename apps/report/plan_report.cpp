@@ -68,7 +68,7 @@ std::string traffic_table(const RunPlan& plan) {
     all_time.communication += time.communication, all_time.hidden += time.hidden;
   }
   add("total", all, all_time);
-  return "\n" + table.str();
+  return fmt::format("\n{}", table.str());
 }
 
 /// For a run whose traffic training decides.
@@ -111,7 +111,7 @@ std::string dense_table(const RunPlan& plan) {
   };
   add("float32", plan.dense_float32);
   add("bfloat16", plan.dense_bfloat16);
-  return "\n" + table.str();
+  return fmt::format("\n{}", table.str());
 }
 
 std::string memory_table(const RunPlan& plan) {
@@ -124,7 +124,7 @@ std::string memory_table(const RunPlan& plan) {
       cells.push_back(human_bytes(static_cast<double>(bytes)));
     table.add(std::move(cells));
   }
-  return "\n" + table.str();
+  return fmt::format("\n{}", table.str());
 }
 
 std::string notes(const RunPlan& plan) {
@@ -210,6 +210,12 @@ std::string plan_json(const RunPlan& plan) {
   own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
   for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row, plan.activation_bytes));
   return json.dump(2) + "\n";
+}
+
+bool is_plan_json(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  return json.is_object() && json.contains("method") && json.contains("plan") && json["plan"].is_object() &&
+         json["plan"].contains("phases") && json["plan"].contains("dense_float32");
 }
 
 }  // namespace ab

@@ -15,6 +15,9 @@
 namespace ab {
 namespace {
 
+constexpr const char* kPageBegins = "<!doctype html>\n<html lang=\"en\"><head>";
+constexpr const char* kGenerator = "<meta name=\"generator\" content=\"abtrain\">";
+
 /// One curve for each run, in the run's colour.
 template <class PointsOf>
 std::vector<Curve> curves_of(const std::vector<Run>& runs, bool marked, PointsOf&& points_of) {
@@ -167,18 +170,25 @@ std::string charts(const std::vector<Run>& runs) {
 
 }  // namespace
 
+bool is_report_html(const std::string& text) {
+  const std::string head = text.substr(0, text.find("<style>"));
+  return head.starts_with(kPageBegins) &&
+         (head.find(kGenerator) != head.npos || head.find("<title>abtrain: ") != head.npos);
+}
+
 std::string report_html(const std::vector<Run>& runs) {
   std::vector<std::string> labels;
   for (const Run& run : runs) labels.push_back(run.label);
   const std::string title = fmt::format("abtrain: {}", fmt::join(labels, ", "));
   return fmt::format(
-             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+             "{}<meta charset=\"utf-8\">{}"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title>\n"
              "<style>{}</style></head>\n<body><header><h1>{} {} compared</h1><p>Bytes are what one rank puts "
              "on "
              "the wire under ring algorithms, mean over ranks; rest the pointer on a point to read "
              "it.</p></header>\n",
-             escape_html(title), kReportStyle, runs.size(), runs.size() == 1 ? "run" : "runs") +
+             kPageBegins, kGenerator, escape_html(title), kReportStyle, runs.size(),
+             runs.size() == 1 ? "run" : "runs") +
          cards(runs) + charts(runs) + table(runs) + "</body></html>\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -74,6 +75,12 @@ bool holds_saved_config(const std::string& folder) {
   return fs::is_regular_file(file, ignored) && read_file(file, ErrorKind::config).starts_with(kSavedConfigBegins);
 }
 
+bool holds_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kMetricsFile, ignored) || holds_saved_config(folder.string()) ||
+         holds_checkpoints((folder / kCheckpointFolder).string());
+}
+
 /// Skips lines that are no JSON: a killed run, or a disk that was full for a while, leaves half a line.
 void read_metrics(const std::string& path, Run& run) {
   std::istringstream lines(read_file(path, ErrorKind::data));
@@ -97,6 +104,14 @@ std::string in_folder(const std::string& folder, const char* file) { return (fs:
 std::string model_path(const std::string& file_or_folder) {
   std::error_code ignored;
   return fs::is_directory(file_or_folder, ignored) ? in_folder(file_or_folder, kModelFile) : file_or_folder;
+}
+
+bool is_file_of_run(const std::string& path) {
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(path, ignored).lexically_normal(); at.has_relative_path(); at = at.parent_path())
+    if (std::ranges::find(kRunFiles, at.filename().string()) != std::end(kRunFiles) && holds_run(at.parent_path()))
+      return true;
+  return false;
 }
 
 void check_run_folder(const TrainConfig& config) {

@@ -26,6 +26,9 @@ std::string in_folder(const std::string& folder, const char* file);
 /// A model file, or that of the run folder which was given instead.
 std::string model_path(const std::string& file_or_folder);
 
+/// Whether the path is that of a file which a run writes, or may write yet, in a folder that holds one.
+bool is_file_of_run(const std::string& path);
+
 /// Throws Error(config) when `config.out` holds a run that may not be overwritten (nor begun again by --resume
 /// auto), is a file, or cannot be written to. Changes nothing, so that every rank may ask before any of them starts.
 void check_run_folder(const TrainConfig& config);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/out_file.h"
+
+#include <filesystem>
+
+#include "apps/model_file/model_file.h"
+#include "apps/paper/paper_traffic.h"
+#include "apps/paper/reproduce_report.h"
+#include "apps/report/plan_report.h"
+#include "apps/report/report.h"
+#include "apps/train/run_folder.h"
+#include "engine/core/atomic_file.h"
+#include "engine/core/check.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <bool (*is_one)(const std::string&)> bool text_is_one(const std::string& file) {
+  return is_one(read_file(file, ErrorKind::data));
+}
+
+bool is_paper_table(const std::string& text) { return is_reproduce_report(text) || is_paper_traffic_report(text); }
+
+bool is_model_of_ours(const std::string& file) { return describes_its_model(read_safetensors(file)); }
+
+/// A file that cannot be read is none of ours.
+bool holds_one(const std::string& file, const OutKind& kind) {
+  try {
+    return kind.wrote_one(file);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+const OutKind kReportPage{"a page of abtrain compare", ".html", text_is_one<is_report_html>};
+const OutKind kPlanFile{"a plan of abtrain", ".json", text_is_one<is_plan_json>};
+const OutKind kModelExport{"a model file of abtrain", "", is_model_of_ours};
+const OutKind kPaperTable{"a table of abtrain reproduce", ".md", text_is_one<is_paper_table>};
+
+std::string out_file(const std::string& out, const OutKind& kind, const std::vector<std::string>& inputs) {
+  std::error_code ignored;
+  const fs::path folder = fs::path(out).parent_path();
+  const std::string real = fs::weakly_canonical(out, ignored).string();
+  for (const std::string& input : inputs)
+    AB_CHECK(!fs::equivalent(out, input, ignored), "--out {} is {}, which is read here; choose another name", out,
+             input);
+  AB_CHECK(!is_file_of_run(out) && !is_file_of_run(real), "--out {} is a file of a run; choose another name", out);
+  AB_CHECK(!fs::is_directory(out, ignored), "--out {} is a folder; give the name of a file", out);
+  AB_CHECK(out.ends_with(kind.ending), "--out {} is not a name for {}; give one that ends in {}", out, kind.what,
+           kind.ending);
+  AB_CHECK(folder.empty() || fs::is_directory(folder, ignored), "--out {} cannot be written: there is no folder {}",
+           out, folder.string());
+  const bool exists = fs::exists(out, ignored), is_link = fs::is_symlink(out, ignored);
+  AB_CHECK(exists || !is_link, "--out {} is a link to a file that is not there; give the name of that file", out);
+  const bool is_file = fs::is_regular_file(out, ignored);
+  const bool is_empty = is_file && fs::file_size(out, ignored) == 0;
+  AB_CHECK(!exists || is_empty || (is_file && holds_one(out, kind)),
+           "--out {} is there already, and is not {}; choose another name, or remove it", out, kind.what);
+  return is_link ? real : out;
+}
+
+}  // namespace ab
