@@ -3,10 +3,24 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "apps/report/terminal.h"
 #include "engine/core/say.h"
 
 namespace ab {
+namespace {
+
+/// As many fields as fit; those at the end go first.
+std::string joined(const std::vector<std::string>& fields, int width) {
+  std::string line(beginning(fields[0], width));
+  for (std::size_t i = 1; i < fields.size() && text_width(line) + 2 + text_width(fields[i]) <= width; ++i)
+    line += "  " + fields[i];
+  return line;
+}
+
+}  // namespace
 
 using Clock = std::chrono::steady_clock;
 
@@ -20,22 +34,30 @@ void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left =
       elapsed / static_cast<double>(metrics.step - first_step_) * static_cast<double>(total_steps - metrics.step);
-  clear_line();
-  say(stderr, "step {}/{}  {}  loss {:.3f}  lr {:.4f}  {:.0f} images/s  rank 0 sent {}  {} left{}", metrics.step,
-      total_steps, metrics.phase, metrics.loss, metrics.lr, metrics.images_per_second, human_bytes(metrics.wire_bytes),
-      human_seconds(left), terminal_ ? "" : "\n");
-  line_open_ = terminal_;
+  const std::vector<std::string> fields{fmt::format("step {}/{}", metrics.step, total_steps),
+                                        fmt::format("loss {:.3f}", metrics.loss),
+                                        human_seconds(left) + " left",
+                                        fmt::format("{:.0f} images/s", metrics.images_per_second),
+                                        metrics.phase,
+                                        fmt::format("lr {:.4f}", metrics.lr),
+                                        fmt::format("rank 0 sent {}", human_bytes(metrics.wire_bytes))};
+  if (terminal_) draw(joined(fields, terminal_width(STDERR_FILENO) - 1));
+  else say(stderr, "{}\n", fmt::join(fields, "  "));
 }
 
 void Progress::epoch(const EpochMetrics& metrics) {
-  clear_line();
+  draw("");
   say(stderr, "epoch {}  step {}  validation: loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %\n", metrics.epoch + 1,
       metrics.step, metrics.val_loss, 100 * metrics.val_top1, 100 * metrics.val_top5);
 }
 
-void Progress::clear_line() {
-  if (line_open_) say_text(stderr, "\r\033[K");
-  line_open_ = false;
+/// Puts `text` in the place of what is drawn; nothing leaves the cursor where a line begins.
+void Progress::draw(const std::string& text) {
+  if (text.empty() && drawn_ == 0) return;
+  const int width = text_width(text), room = terminal_width(STDERR_FILENO) - 1;
+  const auto blanks = static_cast<std::size_t>(std::max(0, std::min(drawn_, room) - width));
+  say(stderr, "\r{}{}{}", text, std::string(blanks, ' '), text.empty() ? "\r" : "");
+  drawn_ = width;
 }
 
 }  // namespace ab

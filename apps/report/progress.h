@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT
 //
 // What a person sees while a run goes on: one line that is redrawn on a terminal, and a line now and then
-// where the output goes to a file. All of it on stderr, so that stdout keeps the results.
+// where the output goes to a file. All of it on stderr, so that stdout keeps the results. A line is redrawn by a carriage
+// return and blanks, which every terminal obeys, and never touches the last column, so that none scrolls.
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "engine/io/metrics_log.h"
 
@@ -14,16 +16,20 @@ namespace ab {
 class Progress {
  public:
   Progress();
+  ~Progress() { draw(""); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
   /// A resumed run goes on after `step`.
   void resume(std::int64_t step) { first_step_ = step; }
   void step(const StepMetrics& metrics, std::int64_t total_steps);
   void epoch(const EpochMetrics& metrics);
 
  private:
-  void clear_line();
+  void draw(const std::string& text);
 
   bool terminal_;
-  bool line_open_ = false;
+  int drawn_ = 0;                // columns of the line as it is on the terminal
   std::int64_t first_step_ = 0;  // where training began when the clock did
   std::chrono::steady_clock::time_point start_, last_line_;
 };

@@ -14,11 +14,13 @@ namespace ab {
 /// away wants no more of it.
 void print_text(std::string_view text);
 
-/// Columns of the terminal that stdout goes to; 100 when it goes elsewhere.
-int terminal_width();
+/// Columns of the terminal that `descriptor` (stdout) goes to, asked anew in every call; 100 when it goes elsewhere.
+int terminal_width(int descriptor = 1);
 
-/// Columns that UTF-8 text takes, one for each code point.
+/// Columns that UTF-8 text takes: two for each wide character, as of Chinese, none for an accent that follows its letter.
 int text_width(std::string_view text);
+/// As much of the text, from its beginning, as fits into `width` columns.
+std::string_view beginning(std::string_view text, int width);
 /// Shortens to `width` columns, with … for what is left out in the middle.
 std::string shorten(std::string_view text, int width);
 
