@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <csignal>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,17 +40,14 @@ namespace {
 /// CLI11's help with the text of each flag wrapped, and switches written as two words.
 class HelpFormatter : public CLI::Formatter {
  public:
-  HelpFormatter() { column_width(kFlagColumns); }
+  HelpFormatter() { column_width(static_cast<std::size_t>(std::min(32, ab::terminal_width() / 2))); }
   std::string make_option_desc(const CLI::Option* option) const override {
-    return ab::wrap(option->get_description(), ab::terminal_width() - kFlagColumns);
+    return ab::wrap(option->get_description(), ab::terminal_width() - static_cast<int>(get_column_width()));
   }
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     const std::string name = CLI::Formatter::make_option_name(option, is_positional);
     return name.substr(0, name.find('{'));
   }
-
- private:
-  static constexpr int kFlagColumns = 32;
 };
 
 /// A subcommand: its flags, and what runs when it was chosen.
@@ -274,6 +272,23 @@ void refuse_unknown(const CLI::App& parser) {
                                                      name, nearest.empty() ? "" : "; did you mean " + nearest + "?"));
 }
 
+/// One value would win over another without a word. Options that take several values may come several times.
+void refuse_repeated(const CLI::App& parser, int argc, char** argv) {
+  std::map<const CLI::Option*, std::string> met;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (word == "--") return;
+    const CLI::Option* option = name.starts_with("--") ? parser.get_option_no_throw(name) : nullptr;
+    if (!option || option == parser.get_help_ptr() || option->get_items_expected_max() > 1) continue;
+    const auto [earlier, is_new] = met.emplace(option, name);
+    if (is_new) continue;
+    throw ab::Error(ab::ErrorKind::config,
+                    earlier->second == name
+                        ? fmt::format("{} is given more than once; give it once", name)
+                        : fmt::format("{} and {} are both given; give one of them", earlier->second, name));
+  }
+}
+
 /// The first word must be a subcommand; CLI11 would only say that one is required.
 void refuse_unknown_command(const std::string& word, const std::vector<Command>& commands) {
   std::vector<std::string> names;
@@ -289,9 +304,10 @@ int dispatch(int argc, char** argv) {
   CLI::App app("abtrain: data-parallel training with low communication");
   app.set_version_flag("--version", std::string("abtrain ") + AB_VERSION);
   app.require_subcommand(0, 1);
-  app.footer(
+  app.footer(ab::wrap(
       "Exit codes: 0 success, 2 configuration, 3 data, 4 model file or checkpoint, 5 numerics, 6 communication "
-      "or device, 75 stopped as told, resume with train --resume (130 by Ctrl-C).");
+      "or device, 75 stopped as told, resume with train --resume (130 by Ctrl-C).",
+      ab::terminal_width()));
   app.formatter(std::make_shared<HelpFormatter>());
 
   std::string config_file, inspected;
@@ -305,6 +321,8 @@ int dispatch(int argc, char** argv) {
       add_export(app, exported),   add_inspect(app, inspected),      add_compare(app, compare)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
+  for (const Command& command : commands)
+    if (argc > 1 && command.parser->get_name() == argv[1]) refuse_repeated(*command.parser, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

@@ -25,8 +25,8 @@ STEPS, OBSERVED = 150, 20
 
 def seconds_of_steps(program, config, data, threads, flags, folder):
     command = [program, "train", "--config", HERE.parent / "apps/configs" / f"{config}.toml", "--data-dir", data, "--ranks", "1",
-               "--threads", str(threads), "--ranks-per-node", "0", "--steps", str(STEPS), "--log-every", "1", "--val-samples",
-               "100", "--eval-every", "0", "--out", folder, *flags]
+               "--threads", str(threads), "--ranks-per-node", "0", "--steps", str(STEPS), "--warmup-epochs", "0",
+               "--log-every", "1", "--val-samples", "100", "--eval-every", "0", "--out", folder, *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"cut_cost.py: {done.stderr.strip()}")

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "apps/config/config.h"
@@ -51,10 +52,37 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("train run.toml", 2, "did you mean --config run.toml?");
   expect_failure("train now", 2, "no flag or argument 'now'");
   expect_failure("train --lr", 2, "--lr");
-  expect_failure("train --lr 1 --lr 2", 2, "--lr");
   expect_failure("eval", 2, "--model-file");
   expect_failure("inspect", 2, "file");
   expect_failure("compare", 2, "runs");
+}
+
+TEST_F(CliTest, ARepeatedFlagIsRefusedByEveryCommand) {
+  expect_failure("train --lr 1 --lr=2", 2, "abtrain: --lr is given more than once; give it once");
+  expect_failure("plan --world 2 --world 2", 2, "--world is given more than once");
+  expect_failure("plan --augment --no-augment", 2, "--augment and --no-augment are both given; give one of them");
+  expect_failure("train --ab.no-cut-at-warmup --ab.cut-at-warmup", 2, "are both given");
+  expect_failure("reproduce all --dry-run --dry-run", 2, "--dry-run is given more than once");
+  expect_failure("eval --model-file a --model-file b", 2, "--model-file is given more than once");
+  expect_failure("export --model-file a --out b --out c", 2, "--out is given more than once");
+  expect_failure("compare a b --out c.html --out d.html", 2, "--out is given more than once");
+  EXPECT_EQ(run("inspect --help --help").exit_code, 0);
+}
+
+TEST_F(CliTest, AScheduleThatTheRunNeverReachesIsRefused) {
+  const auto both = [&](const std::string& flags, const std::string& expected) {
+    expect_failure(fmt::format("train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 {} --out {}",
+                               small_cifar(), flags, path("o")),
+                   2, expected);
+    expect_failure("plan --model mlp --dataset cifar10 --batch-size 4 --train-samples 40 " + flags, 2, expected);
+  };
+  both("--warmup-epochs 5 --epochs 2", "--warmup-epochs 5 (50 steps) does not end within --epochs 2 (20 steps)");
+  both("--warmup-epochs 1 --epochs 1", "--warmup-epochs 1 (10 steps) does not end within --epochs 1 (10 steps)");
+  both("--warmup-epochs 2 --steps 10", "--warmup-epochs 2 (20 steps) does not end within --steps 10,");
+  both("--warmup-steps 1 --steps 1", "--warmup-steps 1 does not end within --steps 1,");
+  both("--schedule step --epochs 2", "--lr-step-epochs 30 (300 steps) does not pass within --epochs 2 (20 steps)");
+  EXPECT_FALSE(fs::exists(path("o")));
+  EXPECT_EQ(run(tiny_train("o", "--warmup-steps 3 --schedule step --lr-step-epochs 0.3")).exit_code, 0);
 }
 
 TEST_F(CliTest, AGpuThatIsNotThereIsRefusedBeforeAnythingIsWritten) {
@@ -175,6 +203,74 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_TRUE(contains(read_file(path("report.html"), ErrorKind::data), "</html>"));
 }
 
+TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
+  for (const char* name : {"a", "b"}) ASSERT_EQ(run(tiny_train(name, "--save-every 2")).exit_code, 0);
+  const auto content = [&](const std::string& file) { return read_file(path(file), ErrorKind::data); };
+  write_file_atomically(path("notes"), "my own");
+  write_safetensors(path("foreign.safetensors"), {{}, {{"w", Tensor::zeros({2, 2})}}});
+  for (const char* ending : {".html", ".json", ".md"}) fs::copy_file(path("notes"), path("notes") + ending);
+  fs::copy_file(path("a/summary.json"), path("copy.json"));
+  fs::create_hard_link(path("a/model.safetensors"), path("hard"));
+  fs::create_symlink(path("a/summary.json"), path("soft.json"));
+  fs::create_symlink(path("a"), path("folder"));
+  fs::create_symlink(path("gone.html"), path("dangling.html"));
+  const std::string compare = fmt::format("compare {} {} --out ", path("a"), path("b"));
+  const std::string plan = "plan --model mlp --dataset cifar10 --no-activations --out ";
+  const std::string with_ranks =
+      fmt::format("plan --model mlp --dataset cifar10 --no-activations --ranks-from {} --out ", path("copy.json"));
+  const std::string exported = fmt::format("export --model-file {} --out ", path("a"));
+  const std::string in_run = "is a file of a run", foreign = "is there already, and is not ",
+                    read_here = "which is read here";
+  const std::string name = "is not a name for ";
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {compare + path("a/summary.json"), in_run},
+      {compare + path("b/metrics.jsonl"), in_run},
+      {compare + path("a/../b/./config.toml"), in_run},
+      {compare + path("folder/model.safetensors"), in_run},
+      {compare + path("a/checkpoints/page.html"), in_run},
+      {compare + path("notes.html"), foreign + "a page"},
+      {compare + path("a"), "is a folder"},
+      {compare + path("dangling.html"), "is a link to a file that is not there"},
+      {compare + path("none/page.html"), "there is no folder"},
+      {compare + path("new"), name + "a page"},
+      {plan + path("new"), name + "a plan"},
+      {plan + path("notes.json"), foreign + "a plan"},
+      {plan + path("copy.json"), foreign + "a plan"},
+      {plan + path("soft.json"), in_run},
+      {plan + path("a/summary.json"), in_run},
+      {with_ranks + path("a/../copy.json"), read_here},
+      {exported + path("folder/model.safetensors"), read_here},
+      {exported + path("b/model.safetensors"), in_run},
+      {exported + path("b/model_average.safetensors"), in_run},
+      {exported + path("b/checkpoints/step_000000000004/rank_00000.safetensors"), in_run},
+      {exported + path("hard"), read_here},
+      {exported + path("notes"), foreign + "a model file"},
+      {exported + path("foreign.safetensors"), foreign + "a model file"},
+      {"reproduce vgg16_cifar10 --dry-run --ratio 0.25 --out " + path("table"), foreign + "a table"}};
+  fs::create_directories(path("table"));
+  fs::copy_file(path("notes"), path("table/reproduce.md"));
+  std::map<std::string, std::string> before;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    if (entry.is_regular_file() && !entry.path().filename().string().starts_with("std"))
+      before[entry.path().string()] = read_file(entry.path().string(), ErrorKind::data);
+  for (const auto& [command, reason] : refused) expect_failure(command, 2, reason);
+  for (const auto& [file, text] : before) EXPECT_EQ(read_file(file, ErrorKind::data), text) << file;
+  EXPECT_FALSE(fs::exists(path("new")) || fs::exists(path("gone.html"))) << "a refused command leaves nothing";
+
+  // Its own earlier file, an empty one and a link to one are replaced; the link stays.
+  fs::create_symlink("page.html", path("link.html"));
+  write_file_atomically(path("made.json"), "");
+  fs::remove(path("table/reproduce.md"));
+  for (const char* round : {"first", "second"}) {
+    for (const std::string& command :
+         {compare + path("page.html"), compare + path("link.html"), compare + path("a/page.html"),
+          plan + path("made.json"), exported + path("model"), "export --model-file " + path("a"), refused.back().first})
+      EXPECT_EQ(run(command).exit_code, 0) << round << ": " << command << "\n" << content("stderr");
+  }
+  EXPECT_TRUE(fs::is_symlink(path("link.html")));
+  EXPECT_TRUE(contains(content("page.html"), "<meta name=\"generator\" content=\"abtrain\">"));
+}
+
 TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   const std::string slow = "--ranks 2 --network latency=1us,bandwidth=100Gbps";
   const Outcome one_node = run(tiny_train("one", slow)),
@@ -260,7 +356,7 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   for (const char* file : {"ab/model_timm.safetensors", "merged"})
     EXPECT_TRUE(contains(run("inspect " + path(file)).out, file == std::string("merged") ? "full" : "/128"));
   expect_failure("export --model-file " + path("ab") + " --out " + path("ab/model.safetensors"), 2,
-                 "is the file to export");
+                 "which is read here; choose another name");
 
   // Training starts from any of them: at a rate of zero it ends where it started.
   for (const char* start : {"ab", "ab/model_timm.safetensors", "merged"}) {

@@ -165,6 +165,7 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   EXPECT_GE(tiny.steps, ab_settings(tiny).schedule.warmup_steps + ab_settings(tiny).schedule.cycle_steps);
   EXPECT_LT(ab_settings(tiny).schedule.full_rank_steps, ab_settings(tiny).schedule.cycle_steps);
   EXPECT_EQ(tiny.train_samples, 4 * tiny.batch_size);
+  EXPECT_LT(tiny.warmup_steps, tiny.steps) << "a warm-up that does not end is refused";
   for (const double scale : {0.0, -1.0, 1.5, std::nan("")}) EXPECT_THROW(scale_config(full, scale), Error);
 
   EXPECT_EQ(changed_settings(full, full), "");

@@ -69,6 +69,33 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epo
   return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
 }
 
+namespace {
+
+/// A schedule of which the run sees only the beginning trains at other rates than was asked for, without a word.
+void check_reached(const TrainConfig& config, const LrSchedule& schedule) {
+  const auto with_steps = [](const char* flag, double epochs, std::int64_t steps) {
+    return fmt::format("{} {} ({} steps)", flag, epochs, steps);
+  };
+  const std::string run = config.steps > 0
+                              ? fmt::format("--steps {}", config.steps)
+                              : with_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps);
+  AB_CHECK(
+      schedule.warmup_steps == 0 ||
+              schedule.warmup_steps<
+                  schedule.total_steps,
+                  "{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
+                  config.warmup_steps> 0
+          ? fmt::format("--warmup-steps {}", config.warmup_steps)
+          : with_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
+      run);
+  AB_CHECK(schedule.kind != LrSchedule::Kind::step || schedule.step_length < schedule.total_steps,
+           "{} does not pass within {}, so --schedule step would never cut the rate; cut it earlier or give --schedule "
+           "constant",
+           with_steps("--lr-step-epochs", config.lr_step_epochs, schedule.step_length), run);
+}
+
+}  // namespace
+
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
   const double per_epoch = static_cast<double>(updates_per_epoch);
   LrSchedule schedule;
@@ -81,6 +108,7 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
   schedule.steps_per_epoch = updates_per_epoch;
+  check_reached(config, schedule);
   return schedule;
 }
 

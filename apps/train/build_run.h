@@ -38,6 +38,7 @@ std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int
 /// How long a run is.
 std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
 
+/// Throws Error(config) when the warm-up does not end within the run, or the rate of schedule step is never cut.
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 /// `world`: the ranks that may share out its work; null: none.
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world = nullptr);
