@@ -79,15 +79,12 @@ void check_reached(const TrainConfig& config, const LrSchedule& schedule) {
   const std::string run = config.steps > 0
                               ? fmt::format("--steps {}", config.steps)
                               : with_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps);
-  AB_CHECK(
-      schedule.warmup_steps == 0 ||
-              schedule.warmup_steps<
-                  schedule.total_steps,
-                  "{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
-                  config.warmup_steps> 0
-          ? fmt::format("--warmup-steps {}", config.warmup_steps)
-          : with_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
-      run);
+  const bool warm_up_ends = schedule.warmup_steps == 0 || schedule.total_steps > schedule.warmup_steps;
+  AB_CHECK(warm_up_ends,
+           "{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
+           config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
+                                   : with_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
+           run);
   AB_CHECK(schedule.kind != LrSchedule::Kind::step || schedule.step_length < schedule.total_steps,
            "{} does not pass within {}, so --schedule step would never cut the rate; cut it earlier or give --schedule "
            "constant",
