@@ -59,7 +59,7 @@ std::string out_file(const std::string& out, const OutKind& kind, const std::vec
   const bool is_file = fs::is_regular_file(out, ignored);
   const bool is_empty = is_file && fs::file_size(out, ignored) == 0;
   AB_CHECK(!exists || is_empty || (is_file && holds_one(out, kind)),
-           "--out {} is there already, and is not {}; choose another name, or remove it", out, kind.what);
+           "--out {} is there already, and is not {}; choose another name", out, kind.what);
   return is_link ? real : out;
 }
 
