@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "engine/core/check.h"
+#include "engine/core/hash.h"
 
 namespace ab {
 namespace {
@@ -165,9 +167,50 @@ ImageSet load_files(const CifarFormat& format, const fs::path& folder, const std
   return set;
 }
 
+/// A file that was copied over another one trains twice on half of its images, or tests on those of training.
+void warn_of_copies(const CifarFormat& format, const fs::path& folder, ImageSets& sets) {
+  std::map<std::uint64_t, const char*> seen;  // by what the files hold
+  const auto look = [&](const char* file, ImageSet& set, std::size_t first, std::size_t count) {
+    const std::uint64_t labels = hash64(set.labels.data() + first, count * sizeof(std::uint16_t));
+    const auto [at, is_new] =
+        seen.emplace(hash64(set.pixels.data() + first * kImageBytes, count * kImageBytes, labels), file);
+    if (!is_new)
+      set.warnings.push_back(fmt::format("{}: '{}' holds the same images as {}; fetch the data set again", format.name,
+                                         (folder / file).string(), at->second));
+  };
+  std::size_t first = 0;
+  for (const char* file : format.train_files) {
+    const auto count = static_cast<std::size_t>(count_records(format, folder / file));
+    look(file, sets.train, first, count);
+    first += count;
+  }
+  look(format.test_file, sets.test, 0, static_cast<std::size_t>(sets.test.count));
+}
+
+/// Files that are named as if they belonged to it.
+void warn_of_others(const CifarFormat& format, const fs::path& folder, ImageSets& sets) {
+  std::vector<std::string> others;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    const auto is_name = [&](const char* file) { return name == file; };
+    if (name.ends_with(".bin") && name.starts_with("data_batch") && format.train_files.size() > 1 &&
+        std::none_of(format.train_files.begin(), format.train_files.end(), is_name))
+      others.push_back(name);
+  }
+  std::sort(others.begin(), others.end());
+  if (!others.empty())
+    sets.train.warnings.push_back(fmt::format(
+        "{}: {} in '{}' {} left out; the data set has {} to {}", format.name, fmt::join(others, ", "), folder.string(),
+        others.size() == 1 ? "is" : "are", format.train_files.front(), format.train_files.back()));
+}
+
 ImageSets load(const CifarFormat& format, const std::string& folder) {
   const fs::path found = find_files(format, folder);
-  return {load_files(format, found, format.train_files), load_files(format, found, {format.test_file})};
+  ImageSets sets{load_files(format, found, format.train_files), load_files(format, found, {format.test_file})};
+  warn_of_copies(format, found, sets);
+  warn_of_others(format, found, sets);
+  return sets;
 }
 
 }  // namespace

@@ -38,6 +38,15 @@ std::vector<std::uint64_t> TrainAndTest::contents() const {
   return both;
 }
 
+std::vector<int> labels_without_images(const Dataset& set) {
+  std::vector<bool> seen(static_cast<std::size_t>(set.classes));
+  for (std::int64_t i = 0; i < set.count; ++i) seen[static_cast<std::size_t>(set.label(i))] = true;
+  std::vector<int> without;
+  for (int label = 0; label < set.classes; ++label)
+    if (!seen[static_cast<std::size_t>(label)]) without.push_back(label);
+  return without;
+}
+
 ImageSet first_images(ImageSet set, std::int64_t n) {
   if (n <= 0 || n >= set.count) return set;
   set.count = n;

@@ -33,6 +33,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   /// images, and the mean of the deviations within each.
   std::array<float, 3> mean{0.4914f, 0.4822f, 0.4465f};
   std::array<float, 3> stddev{0.2023f, 0.1994f, 0.2010f};
+  /// Of files that lie there and are not read, or are there twice: sentences for the program to print, once.
+  std::vector<std::string> warnings;
 
   virtual int label(std::int64_t i) const = 0;
   /// The pixels of image i as they are stored, of any size: in memory of the set, or decoded into `buffer`.
@@ -68,6 +70,9 @@ class ImageSet : public Dataset {
 
 /// The first `n` images (all of them when n <= 0 or n >= count).
 ImageSet first_images(ImageSet set, std::int64_t n);
+
+/// The labels below set.classes that no image has.
+std::vector<int> labels_without_images(const Dataset& set);
 
 /// What a run trains and is tested on.
 struct TrainAndTest {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
+#include "data/class_folder.h"
 #include "data/decode.h"
 #include "engine/core/check.h"
-#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -25,52 +25,6 @@ constexpr int kSide = 224;
 constexpr std::size_t kMaxClasses = std::size_t{std::numeric_limits<std::uint16_t>::max()} + 1;
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
 constexpr std::int64_t kSizesAsked = 1000;  // of files, to tell data sets of the same names apart
-
-/// A path for a message: names of files may hold line breaks or bytes that are not text.
-std::string printable(const fs::path& path) {
-  std::string text;
-  for (const char c : path.string())
-    if (c < ' ' || c > '~') text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else text += c;
-  return text;
-}
-
-bool has_image_extension(const fs::path& file) {
-  std::string extension = file.extension().string();
-  for (char& c : extension) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return extension == ".jpeg" || extension == ".jpg" || extension == ".png";
-}
-
-/// The names in a folder that satisfy `wanted`, in order of their bytes; hidden ones are left out.
-template <class F> std::vector<std::string> sorted_names(const fs::path& folder, const F& wanted) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && wanted(*entry)) names.push_back(std::move(name));
-  }
-  AB_CHECK_KIND(data, !error, "imagenet: cannot list '{}': {}", printable(folder), error.message());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::vector<std::string> class_folders(const fs::path& folder) {
-  return sorted_names(folder, [](const fs::directory_entry& entry) {
-    std::error_code ignored;  // a loop of links is no folder
-    return entry.is_directory(ignored);
-  });
-}
-
-std::vector<std::string> image_files(const fs::path& folder) {
-  return sorted_names(folder, [](const fs::directory_entry& entry) {
-    if (!has_image_extension(entry.path())) return false;
-    std::error_code error;
-    const bool regular = entry.is_regular_file(error);
-    AB_CHECK_KIND(data, regular, "imagenet: '{}' cannot be read ({}); remove it or repair the link",
-                  printable(entry.path()), error ? error.message() : "not a regular file");
-    return true;
-  });
-}
 
 std::vector<std::uint8_t> read_bytes_once(const std::string& path) {
   const auto check = [&](bool good, const char* reason) {
@@ -101,10 +55,17 @@ std::vector<std::uint8_t> read_bytes(const std::string& path) {
   return read_bytes_once(path);
 }
 
-std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector<std::string>& class_names) {
-  auto images = std::make_shared<ImageFolder>("ImageNet", root.string(), class_names);
+std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector<std::string>& class_names,
+                                         LeftOut left_out) {
+  auto images = std::make_shared<ImageFolder>("ImageNet", root.string(), class_names, left_out);
+  const std::string text = left_out.text(), remedy = left_out.remedy();
   AB_CHECK_KIND(data, images->count > 0,
-                "imagenet: there are no images (.JPEG, .jpg, .png) in the class folders of '{}'", printable(root));
+                "imagenet: there are no images (.JPEG, .jpg, .png) in the class folders of '{}'{}", printable(root),
+                left_out.files() == 0 ? "" : fmt::format(", but {}; {}", text, remedy));
+  if (const std::int64_t files = left_out.files(); files > 0)
+    images->warnings.push_back(fmt::format("imagenet: {} in '{}' {} left out: {}; to use such files, {}",
+                                           files == 1 ? "1 file" : fmt::format("{} files", files), printable(root),
+                                           files == 1 ? "is" : "are", text, remedy));
   images->height = images->width = kSide;
   images->cropping = Cropping::resized;
   images->mean = {0.485f, 0.456f, 0.406f};
@@ -112,34 +73,39 @@ std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector
   return images;
 }
 
-/// The classes that the set has no image of.
-std::vector<std::string> classes_without_images(const ImageFolder& images) {
-  std::vector<bool> seen(images.class_names().size());
-  for (std::int64_t i = 0; i < images.count; ++i) seen[static_cast<std::size_t>(images.label(i))] = true;
-  std::vector<std::string> without;
-  for (std::size_t label = 0; label < seen.size(); ++label)
-    if (!seen[label]) without.push_back(images.class_names()[label]);
-  return without;
+void check_train_classes(const ImageFolder& train, const fs::path& folder) {
+  const std::vector<int> empty = labels_without_images(train);
+  if (empty.empty()) return;
+  const std::string& name = train.class_names()[static_cast<std::size_t>(empty.front())];
+  LeftOut left_out;
+  image_files(folder / name, left_out);
+  throw Error(ErrorKind::data,
+              fmt::format("imagenet: the class folder '{}' in train holds no images (.JPEG, .jpg, .png){}",
+                          printable(name),
+                          left_out.files() == 0 ? "; unpack its images into it, or move it elsewhere"
+                                                : fmt::format(", but {}; {}", left_out.text(), left_out.remedy())));
 }
 
-void check_classes(const ImageFolder& train, const fs::path& val) {
-  const std::vector<std::string>& known = train.class_names();
-  const std::vector<std::string> empty = classes_without_images(train);
-  AB_CHECK_KIND(data, empty.empty(),
-                "imagenet: the class folder '{}' in train holds no images; remove it, or unpack its images",
-                printable(empty.front()));
-  const std::vector<std::string> tested = class_folders(val);
+void check_val_classes(const std::vector<std::string>& tested, const std::vector<std::string>& known,
+                       const fs::path& val) {
   AB_CHECK_KIND(data, !tested.empty(),
                 "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",
                 printable(val));
+  const auto is_known = [&](const std::string& name) { return std::binary_search(known.begin(), known.end(), name); };
+  AB_CHECK_KIND(
+      data, std::any_of(tested.begin(), tested.end(), is_known),
+      "imagenet: no folder in '{}' ('{}' is the first) is named as a class of train; sort its images into one "
+      "folder for each class, as train has",
+      printable(val), printable(tested.front()));
   for (const std::string& name : tested)
-    AB_CHECK_KIND(data, std::binary_search(known.begin(), known.end(), name),
+    AB_CHECK_KIND(data, is_known(name),
                   "imagenet: val has the class '{}', which train lacks; give both the same classes", printable(name));
 }
 
 }  // namespace
 
-ImageFolder::ImageFolder(std::string set_name, std::string root, std::vector<std::string> class_names)
+ImageFolder::ImageFolder(std::string set_name, std::string root, std::vector<std::string> class_names,
+                         LeftOut& left_out)
     : root_(std::move(root)), class_names_(std::move(class_names)) {
   name = std::move(set_name);
   classes = static_cast<int>(class_names_.size());
@@ -147,11 +113,13 @@ ImageFolder::ImageFolder(std::string set_name, std::string root, std::vector<std
     const fs::path folder = fs::path(root_) / class_names_[label];
     std::error_code ignored;
     if (!fs::exists(folder, ignored)) continue;
-    for (const std::string& file : image_files(folder)) {
+    LeftOut of_class;
+    for (const std::string& file : image_files(folder, of_class)) {
       name_begins_.push_back(static_cast<std::uint32_t>(file_names_.size()));
       labels_.push_back(static_cast<std::uint16_t>(label));
       file_names_ += file;
     }
+    left_out.add(of_class, class_names_[label]);
   }
   AB_CHECK_KIND(data, file_names_.size() <= std::numeric_limits<std::uint32_t>::max(),
                 "imagenet: '{}' holds more images than can be listed", printable(root_));
@@ -215,16 +183,19 @@ TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, 
                   "images for each class",
                   printable(part));
   }
-  const std::vector<std::string> class_names = class_folders(train_folder);
+  LeftOut left_out_of_train, left_out_of_val;
+  const std::vector<std::string> class_names = class_folders(train_folder, left_out_of_train);
   AB_CHECK_KIND(data, !class_names.empty() && class_names.size() <= kMaxClasses,
                 "imagenet: '{}' has {} class folders, expected 1 to {}", printable(train_folder), class_names.size(),
                 kMaxClasses);
-  const auto train = list_images(train_folder, class_names);
-  check_classes(*train, val_folder);
-  const auto val = list_images(val_folder, class_names);
-  if (const std::vector<std::string> missing = classes_without_images(*val); !missing.empty())
-    say(stderr, "warning: imagenet: val has no images of {} of {} classes, '{}' first\n", missing.size(),
-        class_names.size(), printable(missing.front()));
+  const auto train = list_images(train_folder, class_names, left_out_of_train);
+  check_train_classes(*train, train_folder);
+  check_val_classes(class_folders(val_folder, left_out_of_val), class_names, val_folder);
+  const auto val = list_images(val_folder, class_names, left_out_of_val);
+  if (const std::vector<int> missing = labels_without_images(*val); !missing.empty())
+    val->warnings.push_back(fmt::format("imagenet: val has no images of {} of {} classes, '{}' first", missing.size(),
+                                        class_names.size(),
+                                        printable(class_names[static_cast<std::size_t>(missing.front())])));
   train->thin_out(train_count);
   val->thin_out(val_count);
   return {train, val};

@@ -7,14 +7,16 @@
 
 #include <string>
 
+#include "data/class_folder.h"
 #include "data/dataset.h"
 
 namespace ab {
 
 class ImageFolder : public Dataset {
  public:
-  /// Lists the images of root/<class>, one folder for each of `class_names`; a folder may be missing.
-  ImageFolder(std::string set_name, std::string root, std::vector<std::string> class_names);
+  /// Lists the images of root/<class>, one folder for each of `class_names`; a folder may be missing. Adds what it
+  /// leaves out to `left_out`.
+  ImageFolder(std::string set_name, std::string root, std::vector<std::string> class_names, LeftOut& left_out);
 
   /// Keeps `n` images, evenly spaced over the list and so over the classes (all when n <= 0 or n >= count).
   void thin_out(std::int64_t n);
@@ -36,7 +38,7 @@ class ImageFolder : public Dataset {
 };
 
 /// Reads the lists of files under `folder`. Throws Error(data) when a part is missing, when a class of train
-/// has no images, and when val has a class that train lacks. At most `train_count` and `val_count` images
+/// has no images, and when val has a class that train lacks; files that are left out are warnings. At most `train_count` and `val_count` images
 /// each, evenly spaced over the classes; 0: all.
 TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count = 0, std::int64_t val_count = 0);
 

@@ -133,6 +133,23 @@ TEST_F(DataTest, MissingFileIsNamed) {
   }
 }
 
+TEST_F(DataTest, AFileThatIsThereTwiceAndOneTooManyAreTold) {
+  write_cifar10(folder_);
+  EXPECT_TRUE(load_cifar10(folder_.string()).train.warnings.empty());
+  const auto copy = [&](const char* from, const char* to) {
+    fs::copy_file(folder_ / from, folder_ / to, fs::copy_options::overwrite_existing);
+  };
+  copy("data_batch_2.bin", "data_batch_4.bin");
+  copy("data_batch_5.bin", "test_batch.bin");
+  copy("data_batch_1.bin", "data_batch_6.bin");
+  const auto [train, test] = load_cifar10(folder_.string());
+  ASSERT_EQ(train.warnings.size(), 2u);
+  EXPECT_TRUE(contains(train.warnings[0], "data_batch_4.bin' holds the same images as data_batch_2.bin"));
+  EXPECT_TRUE(contains(train.warnings[1], "data_batch_6.bin in '" + folder_.string() + "' is left out"));
+  ASSERT_EQ(test.warnings.size(), 1u);
+  EXPECT_TRUE(contains(test.warnings[0], "test_batch.bin' holds the same images as data_batch_5.bin"));
+}
+
 TEST_F(DataTest, WrongSizesAreRefused) {
   for (int size : {0, 1, 3072, 3074, 2 * 3073 - 1}) {
     write_cifar10(folder_);

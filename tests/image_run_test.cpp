@@ -60,6 +60,33 @@ class ImageRunTest : public testing::ProgramTest {
   std::string image_;
 };
 
+TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
+  for (const char* name : {"train/cat/e.webp", "train/dog/f", "train/dog/g/h.jpg", "val/cat/e.bmp"})
+    write(name, image_);
+  const testing::Outcome outcome = run(train("run", "--ranks 2"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(
+      testing::contains(outcome.out, "training on 8 images of 2 classes, validating on 8 images of 2 classes\n"));
+  const std::size_t first = outcome.err.find("warning: imagenet: 3 files in '");
+  ASSERT_NE(first, std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("warning: imagenet: 3 files", first + 1), std::string::npos) << "once for all ranks";
+  EXPECT_TRUE(testing::contains(outcome.err, "val' is left out: 1 of another format than JPEG and PNG ('cat/e.bmp')"));
+  const Summary summary = read_run(path("run")).summary;
+  EXPECT_EQ(summary.train_samples, 8);
+  EXPECT_EQ(summary.train_classes, 2);
+  EXPECT_EQ(summary.val_samples, 8);
+  EXPECT_EQ(summary.val_classes, 2);
+  const testing::Outcome evaluated = run("eval --model-file " + path("run") + " --data-dir " + path("images"));
+  EXPECT_TRUE(testing::contains(evaluated.err, "val' is left out: 1 of")) << "and of train nothing";
+  EXPECT_EQ(evaluated.err.find("3 files"), std::string::npos) << evaluated.err;
+
+  const testing::Outcome one = run(train("one", "--train-samples 2 --val-samples 1"));
+  EXPECT_TRUE(testing::contains(one.out, "training on 2 images of 2 classes, validating on 1 image of 1 class (of 2)"));
+  std::string words = train("cut", "--train-samples 1");
+  const testing::Outcome cut = run(words.replace(words.find("--batch-size 2"), 14, "--batch-size 1"));
+  EXPECT_TRUE(testing::contains(cut.err, "warning: --train-samples 1 leaves images of 1 of 2 classes to train on"));
+}
+
 TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   ASSERT_EQ(run(train("whole", "--ranks 2")).exit_code, 0);
   EXPECT_FALSE(fs::exists(path("whole/checkpoints")));

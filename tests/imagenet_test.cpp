@@ -337,7 +337,12 @@ TEST_F(ImageNetTest, ListsClassesAndFilesByName) {
   write_file(folder_ / "train/n01/notes.txt", {1});
   write_file(folder_ / "train/n01/.hidden.JPEG", {1});
   write_file(folder_ / "train/LICENSE", {1});
+  write_file(folder_ / "train/classes.txt", {1});
+  for (const char* name : {"n01/.DS_Store", "n01/Thumbs.db", "n02/desktop.ini", "n02/@eaDir/a.JPEG", ".cache/a.JPEG"})
+    write_file(folder_ / "val" / name, {1});
   const TrainAndTest data = load_imagenet(folder_.string());
+  EXPECT_TRUE(data.train->warnings.empty()) << data.train->warnings.front();
+  EXPECT_TRUE(data.test->warnings.empty()) << data.test->warnings.front();
   EXPECT_EQ(files_of(*data.train),
             (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n01/z.JPEG 0", "n02/a.JPEG 1", "n02/b.JPEG 1"}));
   EXPECT_EQ(files_of(*data.test), (std::vector<std::string>{"n01/x.JPEG 0", "n02/A.JPEG 1", "n02/y.JPEG 1"}));
@@ -381,11 +386,10 @@ TEST_F(ImageNetTest, ContentsTellFilesOfTheSameNamesApart) {
 TEST_F(ImageNetTest, ClassesComeFromTrain) {
   write_images();
   fs::remove_all(folder_ / "val/n01");
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(files_of(*load_imagenet(folder_.string()).test), (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
+  const auto val = load_imagenet(folder_.string()).test;
+  EXPECT_EQ(files_of(*val), (std::vector<std::string>{"n02/A.JPEG 1", "n02/y.JPEG 1"}))
       << "a class without images in val keeps its number";
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "warning: imagenet: val has no images of 1 of 2 classes, 'n01' first\n");
+  EXPECT_EQ(val->warnings, std::vector<std::string>{"imagenet: val has no images of 1 of 2 classes, 'n01' first"});
   fs::create_directories(folder_ / "val/n015");
   EXPECT_TRUE(contains(load_error(), "val has the class 'n015', which train lacks"));
   fs::create_directories(folder_ / "train/n015");
@@ -403,6 +407,56 @@ TEST_F(ImageNetTest, SaysWhatIsMissing) {
   EXPECT_TRUE(contains(load_error(), "has no class folders; sort its images"));
 }
 
+TEST_F(ImageNetTest, FilesThatAreLeftOutAreCountedByReason) {
+  write_images();
+  for (const char* name : {"n01/c.webp", "n02/d.BMP", "n02/e.tiff", "n01/f.gif", "n02/g.heic", "n01/h.jpg.part"})
+    write_file(folder_ / "train" / name, {1});
+  for (const char* name : {"n02/00017", "n02/more/a.JPEG", "n02/more/deep/b.webp", "n02/shots.jpg/c.jpg", "n03.tar"})
+    write_file(folder_ / "train" / name, {1});
+  for (const char* name : {"n02/.thumbnails/a.JPEG", "n02/more/.hidden.JPEG", "n02/more/notes.txt"})
+    write_file(folder_ / "train" / name, {1});
+  fs::create_directories(folder_ / "train/n01/empty");
+  fs::create_directory_symlink("gone", folder_ / "train/n04");
+  write_file(folder_ / "val/z.JPEG", {1});
+  const TrainAndTest data = load_imagenet(folder_.string());
+  EXPECT_EQ(data.train->count, 5);
+  ASSERT_EQ(data.train->warnings.size(), 1u);
+  EXPECT_TRUE(
+      contains(data.train->warnings[0],
+               "12 files in '" + (folder_ / "train").string() +
+                   "' are left out: 6 of another format than JPEG and PNG ('n01/c.webp'), 1 without an extension "
+                   "('n02/00017'), 3 in folders inside a class's folder ('n02/more/a.JPEG'), 1 beside the "
+                   "folders of the classes ('n03.tar'), 1 as a link to a folder that is not there ('n04')"));
+  ASSERT_EQ(data.test->warnings.size(), 1u);
+  EXPECT_TRUE(contains(data.test->warnings[0], "1 file in '" + (folder_ / "val").string() + "' is left out: 1 beside"));
+}
+
+TEST_F(ImageNetTest, AFolderWithoutImagesToReadIsToldByWhatItHolds) {
+  write_images();
+  write_file(folder_ / "train/n03/a.bmp", {1});
+  write_file(folder_ / "train/n03/b.bmp", {1});
+  const std::string formats = load_error();
+  EXPECT_TRUE(contains(formats,
+                       "the class folder 'n03' in train holds no images (.JPEG, .jpg, .png), but 2 of another format "
+                       "than JPEG and PNG ('a.bmp'); convert them to JPEG or PNG"));
+  EXPECT_EQ(formats.find("remove"), std::string::npos) << formats;
+
+  // As Tiny-ImageNet has them.
+  fs::remove_all(folder_ / "train");
+  for (const char* name : {"n01/images/n01_0.JPEG", "n01/n01_boxes.txt", "n02/images/n02_0.JPEG", "n02/n02_boxes.txt"})
+    write_file(folder_ / "train" / name, make_jpeg(8, 8, 1));
+  EXPECT_TRUE(contains(load_error(),
+                       "in the class folders of '" + (folder_ / "train").string() +
+                           "', but 2 in folders inside a class's folder ('n01/images/n01_0.JPEG'); move them up"));
+  for (const char* name : {"n01", "n02"})
+    fs::rename(folder_ / "train" / name / "images" / (std::string(name) + "_0.JPEG"),
+               folder_ / "train" / name / "0.JPEG");
+  fs::remove_all(folder_ / "val");
+  write_file(folder_ / "val/images/val_0.JPEG", {1});
+  write_file(folder_ / "val/val_annotations.txt", {1});
+  EXPECT_TRUE(contains(load_error(), "('images' is the first) is named as a class of train; sort its images"));
+}
+
 TEST_F(ImageNetTest, LinksAndOddNames) {
   write_images();
   fs::rename(folder_ / "train/n02", folder_ / "elsewhere");
@@ -414,6 +468,8 @@ TEST_F(ImageNetTest, LinksAndOddNames) {
   const TrainAndTest data = load_imagenet(folder_.string());
   EXPECT_EQ(data.train->count, 6);
   EXPECT_EQ(data.train->classes, 2);
+  ASSERT_EQ(data.train->warnings.size(), 1u);
+  EXPECT_TRUE(contains(data.train->warnings[0], "1 in folders inside a class's folder ('n01/loop'), 1 as a link"));
   Image buffer;
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { data.train->read(1, buffer); }),
                        "n01/a\\x0ab\\xff.JPEG: neither a JPEG"));

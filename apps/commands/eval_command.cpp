@@ -9,6 +9,7 @@
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 
 namespace ab {
@@ -16,7 +17,10 @@ namespace {
 
 std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::string& dataset) {
   const DatasetEntry& entry = find_dataset(dataset);
-  return entry.load(folder_of(entry, config.data_dir), 0, config.val_samples).test;
+  const std::shared_ptr<const Dataset> images =
+      entry.load(folder_of(entry, config.data_dir), 0, config.val_samples).test;
+  for (const std::string& warning : images->warnings) say(stderr, "warning: {}\n", warning);
+  return images;
 }
 
 /// The dense model that the flags describe, filled from a file that does not.

@@ -13,6 +13,7 @@
 #include "apps/report/terminal.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
+#include "apps/train/run_images.h"
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
@@ -90,8 +91,10 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
   const TrainAndTest data = load_data(config);
   set_compute_threads(config.threads, config.ranks);
-  if (start_of(config) != Start::finished)
+  if (start_of(config) != Start::finished) {
+    tell_images(config, data);
     check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
+  }
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
@@ -114,8 +117,10 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     check_run(config, find_method(config.method), world->size());
     const Device device = choose_device(config.device);
     const TrainAndTest data = load_data(config);
-    if (start_of(config) != Start::finished)
+    if (start_of(config) != Start::finished) {
+      if (world->rank() == 0) tell_images(config, data);
       check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
+    }
     return train_rank(config, *world, data);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.

@@ -160,7 +160,9 @@ Summary summarise(const TrainConfig& config, const DataShape& data, Layer& model
   summary.train_seconds = summary.images_per_second = kNone;
   summary.final_val_loss = summary.final_val_top1 = summary.final_val_top5 = summary.best_val_top1 = kNone;
   summary.average_val_top1 = kNone;
+  summary.train_samples = data.train;
   summary.val_samples = data.test;
+  summary.train_classes = summary.val_classes = data.classes;
   for (const PlannedSteps& steps : plan.traffic.classes[0].steps) summary.steps_by_phase[steps.phase] += steps.steps;
   summary.per_layer = final_r(model, plan);
   describe_parameters(model, summary);

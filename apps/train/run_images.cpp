@@ -3,11 +3,20 @@
 
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
 
 constexpr const char *kFingerprint = "images", *kContents = "image_contents";
+
+std::int64_t classes_with_images(const Dataset& set) { return set.classes - std::ssize(labels_without_images(set)); }
+
+std::string images_text(const Dataset& set) {
+  const std::int64_t classes = classes_with_images(set);
+  return fmt::format("{} image{} of {} class{}{}", set.count, set.count == 1 ? "" : "s", classes,
+                     classes == 1 ? "" : "es", classes == set.classes ? "" : fmt::format(" (of {})", set.classes));
+}
 
 }  // namespace
 
@@ -36,6 +45,22 @@ std::string RunImages::compare(const StateDict& state) const {
                               "{} of {} image files that were looked at have another size than when the "
                               "checkpoint was saved",
                               different, contents_.size());
+}
+
+void tell_images(const TrainConfig& config, const TrainAndTest& data) {
+  for (const auto& set : {data.train, data.test})
+    for (const std::string& warning : set->warnings) say(stderr, "warning: {}\n", warning);
+  const std::int64_t classes = classes_with_images(*data.train);
+  if (config.train_samples > 0 && classes < data.train->classes)
+    say(stderr, "warning: --train-samples {} leaves images of {} of {} classes to train on\n", config.train_samples,
+        classes, data.train->classes);
+  say(stdout, "training on {}, validating on {}\n", images_text(*data.train), images_text(*data.test));
+}
+
+void count_images(const TrainAndTest& data, Summary& summary) {
+  summary.train_samples = data.train->count;
+  summary.train_classes = classes_with_images(*data.train);
+  summary.val_classes = classes_with_images(*data.test);
 }
 
 std::uint64_t hash_of_images(const TrainAndTest& data) {

@@ -3,6 +3,8 @@
 //
 // The images that a run began with, as far as a hash tells them: a run that goes on must see the same.
 
+#include "apps/settings/train_config.h"
+#include "apps/train/summary.h"
 #include "data/dataset.h"
 #include "engine/io/state_dict.h"
 
@@ -22,6 +24,12 @@ class RunImages {
   std::int64_t fingerprint_;
   std::vector<std::int64_t> contents_;
 };
+
+/// Prints how many images of how many classes a run trains on and is validated on; warnings of the data set, and
+/// of classes that --train-samples leaves out, go to stderr. For rank 0.
+void tell_images(const TrainConfig& config, const TrainAndTest& data);
+/// The same numbers for summary.json.
+void count_images(const TrainAndTest& data, Summary& summary);
 
 /// One hash of all that is known of the images: for ranks to compare.
 std::uint64_t hash_of_images(const TrainAndTest& data);

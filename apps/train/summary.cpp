@@ -34,7 +34,10 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("final_val_top5", s.final_val_top5);
   visit("best_val_top1", s.best_val_top1);
   visit("average_val_top1", s.average_val_top1);
+  visit("train_samples", s.train_samples);
+  visit("train_classes", s.train_classes);
   visit("val_samples", s.val_samples);
+  visit("val_classes", s.val_classes);
   visit("parameters_full", s.parameters_full);
   visit("parameters_final", s.parameters_final);
   visit("compression_ratio", s.compression_ratio);
@@ -49,8 +52,14 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
 }
 
 /// Runs of earlier releases do not tell these.
-constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total", "inter_node_sent_bytes_per_rank_total",
-                                             "waiting_seconds_by_phase", "waiting_not_measured", "compression_seconds"};
+constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
+                                             "inter_node_sent_bytes_per_rank_total",
+                                             "waiting_seconds_by_phase",
+                                             "waiting_not_measured",
+                                             "compression_seconds",
+                                             "train_samples",
+                                             "train_classes",
+                                             "val_classes"};
 
 }  // namespace
 

@@ -30,6 +30,8 @@ struct Summary {
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
+  /// Images, and how many classes those are of.
+  std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;
   std::int64_t parameters_full = 0;            ///< of the dense model
   std::int64_t parameters_final = 0;           ///< as the run left it, factors counted instead of their product

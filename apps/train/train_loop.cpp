@@ -82,6 +82,7 @@ class Trainer {
       if (last) break;
     }
     result.summary = record_.finish(state.step, epoch_ + 1);
+    count_images(data_, result.summary);
     check_replicas(world_, learner_.tensors(), "at the end", learner_.names());
     if (learner_.average) result.average = std::move(*learner_.average).release(*learner_.model);
     result.model = std::move(learner_.model);

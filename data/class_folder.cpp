@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "data/class_folder.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/core/check.h"
+
+namespace ab {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReasonWords {
+  const char* files;
+  const char* remedy;
+};
+
+/// In the order of LeftOutBecause.
+constexpr ReasonWords kReasons[] = {
+    {"of another format than JPEG and PNG", "convert them to JPEG or PNG"},
+    {"without an extension", "end their names in .jpg or .png"},
+    {"in folders inside a class's folder", "move them up into the folder of their class"},
+    {"beside the folders of the classes", "sort or unpack them into the folders of their classes"},
+    {"as a link to a folder that is not there", "repair the link"},
+};
+
+/// What operating systems, file servers and archives leave in folders.
+constexpr std::string_view kOfSystems[] = {"thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "__macosx"};
+/// What tells about images and is none.
+constexpr std::string_view kNotes[] = {".txt", ".md",   ".csv",  ".tsv", ".json", ".xml",
+                                       ".yml", ".yaml", ".html", ".log", ".mat"};
+
+template <std::size_t N> bool is_one_of(const std::string_view (&list)[N], const std::string& name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
+bool is_hidden(const fs::path& name) {
+  const std::string text = lower(name.string());
+  return text.starts_with('.') || is_one_of(kOfSystems, text);
+}
+
+std::string extension_of(const fs::path& file) { return lower(file.extension().string()); }
+
+bool has_image_extension(const fs::path& file) {
+  const std::string extension = extension_of(file);
+  return extension == ".jpeg" || extension == ".jpg" || extension == ".png";
+}
+
+bool is_note(const fs::path& file) { return is_one_of(kNotes, extension_of(file)); }
+
+/// Calls visit(entry) for what is in a folder and not hidden, in no order.
+template <class Visit> void for_each_entry(const fs::path& folder, const Visit& visit) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (!is_hidden(entry->path().filename())) visit(*entry);
+  AB_CHECK_KIND(data, !error, "imagenet: cannot list '{}': {}", printable(folder), error.message());
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code ignored;  // a loop of links is no folder
+  return entry.is_directory(ignored);
+}
+
+/// Adds the files below `inner`, a folder inside that of a class; links to folders are not followed.
+void add_deeper(const fs::directory_entry& inner, LeftOut& left_out) {
+  const fs::path name = inner.path().filename();
+  std::error_code error;
+  if (inner.is_symlink(error)) return left_out.add(LeftOutBecause::deeper, name);
+  for (fs::recursive_directory_iterator at(inner.path(), error), end; !error && at != end; at.increment(error)) {
+    const fs::path file = at->path().filename();
+    std::error_code ignored;
+    const bool folder = at->is_directory(ignored);
+    if (is_hidden(file)) {
+      if (folder) at.disable_recursion_pending();
+    } else if (!folder && !is_note(file)) {
+      left_out.add(LeftOutBecause::deeper, name / at->path().lexically_relative(inner.path()));
+    }
+  }
+  if (error) left_out.add(LeftOutBecause::deeper, name);
+}
+
+}  // namespace
+
+std::string printable(const fs::path& path) {
+  std::string text;
+  for (const char c : path.string())
+    if (c < ' ' || c > '~') text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else text += c;
+  return text;
+}
+
+void LeftOut::add(LeftOutBecause reason, const fs::path& example, std::int64_t files) {
+  Count& count = counts_[static_cast<std::size_t>(reason)];
+  count.files += files;
+  // Folders are listed in any order: the first by name is the same everywhere.
+  if (count.example.empty() || example < count.example) count.example = example;
+}
+
+void LeftOut::add(const LeftOut& of_folder, const std::string& name) {
+  for (std::size_t i = 0; i < counts_.size(); ++i)
+    if (const Count& count = of_folder.counts_[i]; count.files > 0)
+      add(static_cast<LeftOutBecause>(i), fs::path(name) / count.example, count.files);
+}
+
+std::int64_t LeftOut::files() const {
+  std::int64_t sum = 0;
+  for (const Count& count : counts_) sum += count.files;
+  return sum;
+}
+
+std::string LeftOut::text() const {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < counts_.size(); ++i)
+    if (counts_[i].files > 0)
+      parts.push_back(fmt::format("{} {} ('{}')", counts_[i].files, kReasons[i].files, printable(counts_[i].example)));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string LeftOut::remedy() const {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < counts_.size(); ++i)
+    if (counts_[i].files > 0) parts.push_back(kReasons[i].remedy);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::vector<std::string> class_folders(const fs::path& folder, LeftOut& left_out) {
+  std::vector<std::string> names;
+  for_each_entry(folder, [&](const fs::directory_entry& entry) {
+    const fs::path name = entry.path().filename();
+    std::error_code ignored;
+    if (is_folder(entry)) names.push_back(name.string());
+    else if (entry.is_symlink(ignored) && !fs::exists(entry.path(), ignored))
+      left_out.add(LeftOutBecause::broken_folder, name);
+    else if (name.has_extension() && !is_note(name)) left_out.add(LeftOutBecause::beside, name);
+  });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> image_files(const fs::path& folder, LeftOut& left_out) {
+  std::vector<std::string> names;
+  for_each_entry(folder, [&](const fs::directory_entry& entry) {
+    const fs::path name = entry.path().filename();
+    if (has_image_extension(name)) {
+      std::error_code error;
+      const bool regular = entry.is_regular_file(error);
+      if (!regular && is_folder(entry)) return add_deeper(entry, left_out);
+      AB_CHECK_KIND(data, regular, "imagenet: '{}' cannot be read ({}); repair the link, or move it elsewhere",
+                    printable(entry.path()), error ? error.message() : "not a regular file");
+      names.push_back(name.string());
+    } else if (is_folder(entry)) {
+      add_deeper(entry, left_out);
+    } else if (!is_note(name)) {
+      left_out.add(name.has_extension() ? LeftOutBecause::format : LeftOutBecause::no_extension, name);
+    }
+  });
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace ab

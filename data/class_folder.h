@@ -1,0 +1,55 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Which files of a folder of images are read, and which lie there and are not: nothing is left out without being counted.
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ab {
+
+/// A path for a message: names of files may hold line breaks or bytes that are not text.
+std::string printable(const std::filesystem::path& path);
+
+/// Why a file is not read.
+enum class LeftOutBecause : std::uint8_t {
+  format,         ///< its extension is not one of a JPEG or PNG
+  no_extension,   ///<
+  deeper,         ///< it lies in a folder inside that of a class
+  beside,         ///< it lies beside the folders of the classes
+  broken_folder,  ///< a link in the place of a class's folder leads nowhere
+};
+
+/// Files that are not read, counted by reason, with the name of the first of each.
+class LeftOut {
+ public:
+  void add(LeftOutBecause reason, const std::filesystem::path& example, std::int64_t files = 1);
+  /// Adds what was left out of the folder `name`.
+  void add(const LeftOut& of_folder, const std::string& name);
+
+  std::int64_t files() const;
+  /// "3 of another format than JPEG and PNG ('cat/a.webp'), 1 without an extension ('cat/b')"
+  std::string text() const;
+  /// "convert them, name them …"
+  std::string remedy() const;
+
+ private:
+  struct Count {
+    std::int64_t files = 0;
+    std::filesystem::path example;
+  };
+  std::array<Count, 5> counts_;
+};
+
+/// The folders in `folder`, in order of their names' bytes; hidden ones are none. Throws Error(data) when it cannot be listed.
+std::vector<std::string> class_folders(const std::filesystem::path& folder, LeftOut& left_out);
+
+/// The files in the folder of a class that are read, in order of their names' bytes. Hidden files, those of file managers
+/// and notes (.txt, .json …) are not counted as left out. Throws Error(data) when it cannot be listed, or when an image
+/// is a broken link.
+std::vector<std::string> image_files(const std::filesystem::path& folder, LeftOut& left_out);
+
+}  // namespace ab
