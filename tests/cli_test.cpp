@@ -423,6 +423,40 @@ TEST_F(CliTest, ModelsOfOtherProgramsAreEvaluated) {
   EXPECT_EQ(fresh.err.find("warning"), fresh.err.rfind("warning")) << fresh.err;
 }
 
+TEST_F(CliTest, WeightsAreTakenAsTrainingProgramsStoreThem) {
+  ASSERT_EQ(run(tiny_train("run")).exit_code, 0);
+  const std::string own = run("eval --data-dir " + path("data") + " --model-file " + path("run")).out;
+  TensorFile content = read_safetensors(path("run/model.safetensors"));
+  content.metadata.clear();
+  for (NamedTensor& t : content.tensors) t.name = "module._orig_mod." + t.name;
+  content.tensors.push_back({"n_averaged", Tensor::zeros({2, 3}, DType::int64)});
+  write_safetensors(path("swa"), content);
+  EXPECT_FALSE(contains(run("inspect " + path("swa")).out, "n_averaged")) << "no layer";
+  const std::string eval = "eval --model mlp --dataset cifar10 --data-dir " + path("data") + " --model-file ";
+  const Outcome swa = run(eval + path("swa"));
+  EXPECT_EQ(evaluation_in(swa.out), evaluation_in(own));
+  EXPECT_EQ(swa.err, fmt::format("{0}: its tensors are read without 'module.' and '_orig_mod.' in their names\n"
+                                 "{0}: the model does not need n_averaged (int64 [2, 3]), which is ignored\n",
+                                 path("swa")));
+
+  std::erase_if(content.tensors, [](const NamedTensor& t) { return contains(t.name, ".fc4."); });
+  write_safetensors(path("features"), content);
+  expect_failure(eval + path("features"), 4, "fc4.weight is missing; fc4.bias is missing");
+  const Outcome fresh = run(tiny_train("fresh", "--weights " + path("features")));
+  EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
+  EXPECT_TRUE(contains(fresh.err, "features has no classifier; fc4.weight and fc4.bias start from drawn values\n"));
+
+  write_file_atomically(path("resnet.pth"), "PK\x03\x04 archive/data.pkl");
+  for (const std::string& command :
+       {eval + path("resnet.pth"), "inspect " + path("resnet.pth"), "export --model-file " + path("resnet.pth"),
+        tiny_train("none", "--weights " + path("resnet.pth"))}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.exit_code, 4) << command;
+    EXPECT_TRUE(contains(outcome.err, "resnet.pth is not a safetensors file but a checkpoint of PyTorch"));
+    EXPECT_TRUE(contains(outcome.err, "convert it: python3 -c \"import torch")) << command;
+  }
+}
+
 #if defined(__x86_64__)
 // An OpenBLAS that is older than the processor, as if by OPENBLAS_CORETYPE.
 TEST_F(CliTest, KernelsOfOpenBlasThatAreOlderThanTheProcessorAreTold) {

@@ -99,7 +99,7 @@ TEST_P(ModelFile, FillsAnotherModelWithItsFactorsMultiplied) {
     blank.draw = false;
     const auto other = make_model(blank), merged = make_model(spec);
     const TensorFile content = model_to_file(*model, {spec, "cifar10"}, names);
-    EXPECT_TRUE(load_weights(*other, content, "f").empty());
+    EXPECT_TRUE(load_weights(*other, content, "f").kept.empty());
     for (Weight* w : weights_of(*merged)) factorise(*w, std::min<std::int64_t>(2, w->n()), true);
     EXPECT_EQ(merge_factors(*merged), static_cast<std::int64_t>(weights_of(*model).size()));
     expect_same_bits(output(*merged, spec.image_size), output(*other, spec.image_size));
@@ -338,6 +338,153 @@ TEST(LoadWeights, TakesOtherFloatingTypes) {
   expect_same_bits(output(*model, 32), output(*other, 32));
 }
 
+/// The weights of a model as another program stores them, with names that `rename` gives them.
+template <class F> TensorFile foreign(const ModelSpec& spec, TensorNames names, const F& rename) {
+  TensorFile content = model_to_file(*make_model(spec), {spec, "cifar10"}, names);
+  content.metadata = {{"format", "pt"}};
+  for (NamedTensor& t : content.tensors) t.name = rename(t.name);
+  return content;
+}
+
+/// A model of this shape with values of its own.
+std::unique_ptr<Layer> other_model(ModelSpec spec) {
+  spec.seed += 1;
+  return make_model(spec);
+}
+
+std::string joined(const std::vector<std::string>& texts) { return fmt::format("{}", fmt::join(texts, "|")); }
+
+TEST_P(ModelFile, IsReadWithoutWhatWrappersPutIntoItsNames) {
+  const ModelSpec& spec = GetParam();
+  const Tensor expected = output(*make_model(spec), spec.image_size);
+  for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm})
+    for (const char* prefix : {"module.", "_orig_mod.", "model.", "state_dict.", "module._orig_mod.",
+                               "_orig_mod.module.", "state_dict.model.", "ema_model.module.", "net.backbone."}) {
+      TensorFile content = foreign(spec, names, [&](const std::string& name) { return prefix + name; });
+      content.tensors.push_back({"n_averaged", Tensor::zeros(Shape{}, DType::int64)});
+      const auto model = other_model(spec);
+      const LoadedWeights loaded = load_weights(*model, content, "f");
+      expect_same_bits(expected, output(*model, spec.image_size));
+      ASSERT_EQ(loaded.remarks.size(), 2u) << prefix;
+      EXPECT_TRUE(contains(loaded.remarks[0], "its tensors are read without '")) << prefix;
+      EXPECT_EQ(loaded.remarks[1], "the model does not need n_averaged (int64 []), which is ignored");
+    }
+}
+
+TEST(LoadWeights, LeavesWrappersOutInsideNamesToo) {
+  const ModelSpec spec{.name = "vgg11_bn_cifar", .width = 0.0625, .seed = 5};
+  // DataParallel around the features alone, as PyTorch's own example has it.
+  const TensorFile content = foreign(spec, TensorNames::torchvision, [](const std::string& name) {
+    return name.starts_with("features.") ? "features.module." + name.substr(9) : name;
+  });
+  const auto model = other_model(spec);
+  EXPECT_EQ(joined(load_weights(*model, content, "f").remarks),
+            "its tensors are read without 'module.' in their names");
+  expect_same_bits(output(*make_model(spec), 32), output(*model, 32));
+}
+
+TEST(LoadWeights, ReadsTorchvisionsOlderNamesOfTransformers) {
+  const ModelSpec spec{.name = "vit_ti_16", .image_size = 48, .width = 1.0 / 3, .seed = 5};
+  const TensorFile content = foreign(spec, TensorNames::torchvision, [](std::string name) {
+    for (const auto& [now, then] : {std::pair(".mlp.0.", ".mlp.linear_1."), std::pair(".mlp.3.", ".mlp.linear_2.")})
+      if (const std::size_t at = name.find(now); at != std::string::npos) name.replace(at, 7, then);
+    return name;
+  });
+  const auto model = other_model(spec);
+  EXPECT_TRUE(load_weights(*model, content, "f").remarks.empty());
+  expect_same_bits(output(*make_model(spec), 48), output(*model, 48));
+}
+
+TEST(LoadWeights, RefusesAFileThatHoldsTheModelTwice) {
+  TensorFile content = foreign(kMlp, TensorNames::torchvision, [](const std::string& name) { return "model." + name; });
+  for (const NamedTensor& t : foreign(kMlp, TensorNames::torchvision, [](auto name) { return "ema." + name; }).tensors)
+    content.tensors.push_back(t);
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*make_model(kMlp), content, "f"); }),
+                       "f holds the tensors of the model 2 times, as 'ema.…' and 'model.…'; keep those of one"));
+  // Another network's tensors are no copies, and keep their names in the message.
+  const TensorFile other = foreign({.name = "resnet20"}, TensorNames::torchvision, [](auto name) { return name; });
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*make_model(kMlp), other, "f"); }),
+                       "fc1.weight is missing"));
+}
+
+TEST(LoadWeights, IgnoresWithAWordWhatCannotBeWeights) {
+  TensorFile content = foreign(kMlp, TensorNames::torchvision, [](auto name) { return name; });
+  content.tensors.push_back({"position_ids", Tensor::zeros({1, 4}, DType::int64)});
+  content.tensors.push_back({"nothing", Tensor::zeros({0, 4})});
+  content.tensors.push_back({"bn1.num_batches_tracked", Tensor::zeros(Shape{}, DType::int64)});
+  content.unread.push_back({"mask", "has dtype BOOL"});
+  const auto model = other_model(kMlp);
+  EXPECT_EQ(
+      joined(load_weights(*model, content, "f").remarks),
+      "the model does not need position_ids (int64 [1, 4]); nothing (float32 [0, 4]); mask (has dtype BOOL), which "
+      "are ignored");
+  expect_same_bits(output(*make_model(kMlp), 32), output(*model, 32));
+
+  std::erase_if(content.tensors, [](const NamedTensor& t) { return t.name == "fc2.weight"; });
+  content.unread.push_back({"fc2.weight", "has dtype F8_E4M3"});
+  content.tensors.push_back({"scale", Tensor::zeros({3})});
+  const std::string refusal = message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f"); });
+  EXPECT_TRUE(
+      contains(refusal, "fc2.weight has dtype F8_E4M3, which abtrain does not hold; convert it to F32 or BF16"));
+  EXPECT_TRUE(contains(refusal, "scale is not part of it"));
+}
+
+TEST(LoadWeights, ADoubleBeyondFloatIsNotFinite) {
+  TensorFile content = foreign(kMlp, TensorNames::torchvision, [](auto name) { return name; });
+  for (NamedTensor& t : content.tensors)
+    if (t.name == "fc1.bias") t.value = Tensor::from(std::vector<double>(32, 1e300), t.value.shape());
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*make_model(kMlp), content, "f"); }),
+                       "tensor fc1.bias holds NaN or infinity"));
+}
+
+TEST(LoadWeights, AClassifierUnderAnotherNameIsFoundByItsShape) {
+  const ModelSpec spec{.name = "resnet20", .seed = 5};
+  for (const char* layer : {"linear.", "last_linear.", "fc.1.", "head.fc."}) {
+    const TensorFile content = foreign(spec, TensorNames::torchvision, [&](const std::string& name) {
+      return name.starts_with("fc.") ? layer + name.substr(3) : name;
+    });
+    const auto model = other_model(spec);
+    EXPECT_EQ(joined(load_weights(*model, content, "f").remarks),
+              fmt::format("its '{}' is taken for the classifier 'fc.'", layer));
+    expect_same_bits(output(*make_model(spec), 32), output(*model, 32));
+  }
+  TensorFile two = foreign(spec, TensorNames::torchvision, [](const std::string& name) {
+    return name.starts_with("fc.") ? "linear." + name.substr(3) : name;
+  });
+  two.tensors.push_back({"aux.weight", Tensor::zeros({10, 64})});
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*make_model(spec), two, "f"); }),
+                       "fc.weight is missing; fc.bias is missing; "))
+      << "which one it is cannot be told";
+}
+
+TEST_P(ModelFile, WithoutAClassifierKeepsThatOfTheModelWhenAllowed) {
+  const ModelSpec& spec = GetParam();
+  for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm}) {
+    TensorFile content = foreign(spec, names, [](const std::string& name) { return "module." + name; });
+    const auto model = other_model(spec);
+    std::string last = torch_name(inventory_of(*model).weights.back()->name(), names);
+    last.resize(last.size() - 6);  // "weight"
+    std::erase_if(content.tensors, [&](const NamedTensor& t) { return t.name.starts_with("module." + last); });
+    EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*other_model(spec), content, "f"); }),
+                         last + "weight is missing"));
+    const Tensor own = inventory_of(*model).weights.back()->dense().value.value().clone();
+    const LoadedWeights loaded = load_weights(*model, content, "f", OtherClassifier::keep_own);
+    EXPECT_FALSE(loaded.had_classifier);
+    EXPECT_EQ(loaded.kept, (std::vector<std::string>{last + "weight", last + "bias"}));
+    expect_same_bits(inventory_of(*model).weights.back()->dense().value.value(), own);
+    expect_same_bits(inventory_of(*model).weights.front()->dense().value.value(),
+                     inventory_of(*make_model(spec)).weights.front()->dense().value.value());
+  }
+}
+
+TEST(LoadWeights, FeaturesOfAVggAloneAreEnough) {
+  const ModelSpec spec{.name = "vgg11_bn", .image_size = 32, .width = 0.03125, .seed = 5};
+  TensorFile content = foreign(spec, TensorNames::torchvision, [](auto name) { return name; });
+  std::erase_if(content.tensors, [](const NamedTensor& t) { return t.name.starts_with("classifier."); });
+  const LoadedWeights loaded = load_weights(*other_model(spec), content, "f", OtherClassifier::keep_own);
+  EXPECT_EQ(loaded.kept.size(), 6u);
+}
+
 TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {
   for (const char* name : {"resnet20", "vit_ti_16", "mlp"})
     for (const TensorNames names : {TensorNames::torchvision, TensorNames::timm}) {
@@ -350,7 +497,7 @@ TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {
       EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f"); }),
                            "weight is float32 [10, "));
       const Tensor head = inventory_of(*model).weights.back()->dense().value.value().clone();
-      const std::vector<std::string> fresh = load_weights(*model, content, "f", OtherClasses::keep_own);
+      const std::vector<std::string> fresh = load_weights(*model, content, "f", OtherClassifier::keep_own).kept;
       ASSERT_EQ(fresh.size(), 2u);
       EXPECT_TRUE(fresh[0].ends_with(".weight") && fresh[1].ends_with(".bias"));
       expect_same_bits(inventory_of(*model).weights.back()->dense().value.value(), head);
@@ -360,7 +507,7 @@ TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {
       for (NamedTensor& t : content.tensors)
         if (t.name == fresh[0]) t.value = Tensor::zeros({10, 3});
       EXPECT_TRUE(contains(
-          message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f", OtherClasses::keep_own); }),
+          message_of(ErrorKind::checkpoint, [&] { load_weights(*model, content, "f", OtherClassifier::keep_own); }),
           fresh[0] + " is float32 [10, 3]"));
     }
 }

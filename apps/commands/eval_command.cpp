@@ -32,7 +32,7 @@ LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const 
                       .image_size = config.image_size > 0 ? config.image_size : images.height,
                       .draw = false};
   loaded.model = make_model(loaded.info.spec, device);
-  load_weights(*loaded.model, content, file);
+  loaded.remarks = load_weights(*loaded.model, content, file).remarks;
   return loaded;
 }
 
@@ -56,6 +56,7 @@ int run_eval(const EvalConfig& config) {
   const std::string dataset = config.dataset.empty() ? loaded.info.dataset : config.dataset;
   const std::shared_ptr<const Dataset> images = test_images(config, dataset);
   if (!described) loaded = load_foreign(config, *images, content, file, device);
+  for (const std::string& remark : loaded.remarks) say(stderr, "{}: {}\n", file, remark);
   const ModelSpec& spec = loaded.info.spec;
   AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes, dataset,
            images->classes);

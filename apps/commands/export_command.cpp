@@ -25,6 +25,7 @@ int run_export(const ExportConfig& config) {
   const std::string file = model_path(config.model_file);
   const std::string out = out_file(config.out.empty() ? default_out(config, file) : config.out, kModelExport, {file});
   LoadedModel loaded = model_from_file(read_safetensors(file), file);
+  for (const std::string& remark : loaded.remarks) say(stderr, "{}: {}\n", file, remark);
   const std::int64_t merged = config.factors == "merged" ? merge_factors(*loaded.model) : 0;
   const TensorNames names = config.names == "timm" ? TensorNames::timm : TensorNames::torchvision;
   const TensorFile content = model_to_file(*loaded.model, loaded.info, names);

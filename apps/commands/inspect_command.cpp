@@ -66,6 +66,7 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
   std::vector<StoredLayer> layers;
   other_parameters = 0;
   for (const auto& [name, value] : content.tensors) {
+    if (!is_floating(value.dtype())) continue;  // indices and counts are no parameters
     const std::size_t dot = std::min(name.rfind('.'), name.size());
     const std::string last = name.substr(dot);
     const auto weight = factored.find(name.substr(0, dot));
@@ -74,7 +75,7 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
     } else if (value.rank() >= 2 && value.numel() > 0) {
       const FactoredShape of{value.shape()};
       layers.push_back({name, of, value.numel(), {}, {}, {}, matrix_of(value, of)});
-    } else if (!name.ends_with(".num_batches_tracked")) {
+    } else {
       other_parameters += value.numel();
     }
   }
@@ -156,6 +157,8 @@ std::string inspect_text(const std::string& file, int width) {
   if (full > stored)
     text += fmt::format("; at full rank {}: compressed {:.2f} : 1", human_count(static_cast<double>(full)),
                         static_cast<double>(full) / static_cast<double>(stored));
+  for (const UnreadTensor& tensor : content.unread)
+    text += fmt::format("\nnot read: {} {}", without_controls(tensor.name), tensor.reason);
   return text + "\n";
 }
 

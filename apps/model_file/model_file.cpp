@@ -5,6 +5,7 @@
 #include <set>
 
 #include "apps/model_file/stored_factors.h"
+#include "apps/model_file/weight_names.h"
 #include "engine/kernels/reduce.h"
 #include "layers/weight.h"
 
@@ -52,8 +53,6 @@ void from_file(const Tensor& stored, const Slot& slot) {
   slot.value.copy_from(from_torch_order(value, slot.value.shape()));
 }
 
-bool is_floating(DType dtype) { return dtype != DType::int64 && dtype != DType::uint8; }
-
 /// The first few of a list that may be as long as the model.
 std::string some_of(std::vector<std::string> problems) {
   constexpr std::size_t kShown = 5;
@@ -65,30 +64,60 @@ std::string some_of(std::vector<std::string> problems) {
   return fmt::format("{}", fmt::join(problems, "; "));
 }
 
-/// Fills all slots, or throws before any is touched. PyTorch's count of batches is not needed here.
-void fill(const std::vector<Slot>& slots, const TensorFile& content, const std::string& file) {
+/// PyTorch's count of batches, which nothing needs.
+bool is_batch_count(const std::string& name) { return name.ends_with("num_batches_tracked"); }
+
+/// Of the tensors in no slot those that cannot be weights, with their types: "mask (has dtype BOOL)". The others, which
+/// nobody stores for nothing, go to `superfluous`.
+std::vector<std::string> ignored_tensors(const TensorFile& content, const std::set<std::string>& wanted,
+                                         std::vector<std::string>& superfluous) {
+  std::vector<std::string> ignored;
+  for (const auto& [name, value] : content.tensors) {
+    if (wanted.contains(name) || is_batch_count(name)) continue;
+    if (is_floating(value.dtype()) && value.numel() > 0) superfluous.push_back(name + " is not part of it");
+    else ignored.push_back(fmt::format("{} ({} {})", name, name_of(value.dtype()), value.shape().str()));
+  }
+  for (const UnreadTensor& tensor : content.unread)
+    if (!wanted.contains(tensor.name) && !is_batch_count(tensor.name))
+      ignored.push_back(fmt::format("{} ({})", tensor.name, tensor.reason));
+  return ignored;
+}
+
+std::string unread_reason(const TensorFile& content, const std::string& name) {
+  for (const UnreadTensor& tensor : content.unread)
+    if (tensor.name == name) return tensor.reason + ", which abtrain does not hold; convert it to F32 or BF16";
+  return "";
+}
+
+/// Fills all slots, or throws before any is touched. Adds a remark on tensors that are ignored.
+void fill(const std::vector<Slot>& slots, const TensorFile& content, const std::string& file,
+          std::vector<std::string>& remarks) {
   std::vector<std::string> problems, superfluous;
   std::set<std::string> wanted;
+  std::vector<Tensor> values;
   for (const Slot& slot : slots) {
     wanted.insert(slot.name);
     const Tensor* stored = content.find(slot.name);
     if (!stored) {
-      problems.push_back(slot.name + " is missing");
+      const std::string reason = unread_reason(content, slot.name);
+      problems.push_back(slot.name + " " + (reason.empty() ? "is missing" : reason));
     } else if (stored->shape() != slot.shape || !is_floating(stored->dtype())) {
       problems.push_back(fmt::format("{} is {} {}, expected float32 {}", slot.name, name_of(stored->dtype()),
                                      stored->shape().str(), slot.shape.str()));
     } else {
-      AB_CHECK_KIND(checkpoint, all_finite(*stored),
+      // After the conversion: a float64 may be beyond float32.
+      AB_CHECK_KIND(checkpoint, all_finite(values.emplace_back(in_float32(*stored))),
                     "{}: tensor {} holds NaN or infinity, so this model is of no use; take an earlier one", file,
                     slot.name);
     }
   }
-  for (const NamedTensor& stored : content.tensors)
-    if (!wanted.contains(stored.name) && !stored.name.ends_with(".num_batches_tracked"))
-      superfluous.push_back(stored.name + " is not part of it");
+  const std::vector<std::string> ignored = ignored_tensors(content, wanted, superfluous);
   AB_CHECK_KIND(checkpoint, problems.empty() && superfluous.empty(), "{} does not fit the model: {}{}{}", file,
                 some_of(problems), problems.empty() || superfluous.empty() ? "" : "; ", some_of(superfluous));
-  for (const Slot& slot : slots) from_file(in_float32(*content.find(slot.name)), slot);
+  if (!ignored.empty())
+    remarks.push_back(fmt::format("the model does not need {}, which {} ignored", some_of(ignored),
+                                  ignored.size() == 1 ? "is" : "are"));
+  for (std::size_t i = 0; i < slots.size(); ++i) from_file(values[i], slots[i]);
 }
 
 const std::string& metadata_value(const TensorFile& content, const char* key, const std::string& file) {
@@ -174,11 +203,17 @@ void shape_factors(Layer& model, const TensorFile& content, TensorNames names, c
                 factored.empty() ? "" : factored.begin()->first);
 }
 
+FileShapes file_shapes(Layer& model, TensorNames names) {
+  FileShapes shapes;
+  for (const Slot& slot : slots_of(model, names)) shapes.emplace(slot.name, slot.shape);
+  return shapes;
+}
+
 /// The names that more of the model's tensors are found under.
 TensorNames detect_names(const TensorFile& content, Layer& model) {
   const auto found = [&](TensorNames names) {
-    const std::vector<Slot> slots = slots_of(model, names);
-    return std::count_if(slots.begin(), slots.end(), [&](const Slot& s) { return content.find(s.name) != nullptr; });
+    const FileShapes shapes = file_shapes(model, names);
+    return std::count_if(shapes.begin(), shapes.end(), [&](const auto& s) { return content.find(s.first) != nullptr; });
   };
   return found(TensorNames::timm) > found(TensorNames::torchvision) ? TensorNames::timm : TensorNames::torchvision;
 }
@@ -189,23 +224,52 @@ bool has_other_rows(const Shape& shape, const Shape& expected) {
   return shape[0] != expected[0] && std::equal(shape.begin() + 1, shape.end(), expected.begin() + 1);
 }
 
-/// A file's content less what `slots` must not take from it: a classifier of other classes. Such slots are
-/// removed and their names returned.
-std::vector<std::string> leave_out_classifier(Layer& model, TensorNames names, TensorFile& content,
-                                              std::vector<Slot>& slots) {
-  std::string layer = torch_name(inventory_of(model).weights.back()->name(), names);
-  layer.resize(layer.size() - std::string_view("weight").size());
-  std::vector<std::string> left_out;
-  for (const Slot& slot : slots)
-    if (const Tensor* stored = content.find(slot.name);
-        stored && slot.name.starts_with(layer) && has_other_rows(stored->shape(), slot.shape))
-      left_out.push_back(slot.name);
+/// What stands before the names of the last layer's tensors: "fc.".
+std::string classifier_of(Layer& model, TensorNames names) {
+  const std::string weight = torch_name(inventory_of(model).weights.back()->name(), names);
+  return weight.substr(0, weight.size() - std::string_view("weight").size());
+}
+
+/// The same with the hidden layers of a classifier that has some, as VGG's: "classifier.".
+std::string classifier_with_hidden_layers(Layer& model, TensorNames names) {
+  const std::string last = classifier_of(model, names);
+  return names == TensorNames::torchvision ? last.substr(0, last.find('.') + 1) : last;
+}
+
+/// Removes from `slots`, and from a file's content, a classifier that the file lacks or has for other classes, and
+/// names its tensors.
+void leave_out_classifier(Layer& model, TensorNames names, TensorFile& content, std::vector<Slot>& slots,
+                          LoadedWeights& loaded) {
+  const auto has_tensors = [&](const std::string& layer) {
+    return std::any_of(content.tensors.begin(), content.tensors.end(),
+                       [&](const NamedTensor& t) { return t.name.starts_with(layer); });
+  };
+  std::string layer = classifier_of(model, names);
+  loaded.had_classifier = has_tensors(layer);
+  if (const std::string whole = classifier_with_hidden_layers(model, names); !has_tensors(whole)) layer = whole;
+  for (const Slot& slot : slots) {
+    if (!slot.name.starts_with(layer)) continue;
+    const Tensor* stored = content.find(slot.name);
+    if (!loaded.had_classifier || (stored && has_other_rows(stored->shape(), slot.shape)))
+      loaded.kept.push_back(slot.name);
+  }
   const auto is_left_out = [&](const auto& t) {
-    return std::find(left_out.begin(), left_out.end(), t.name) != left_out.end();
+    return std::find(loaded.kept.begin(), loaded.kept.end(), t.name) != loaded.kept.end();
   };
   std::erase_if(slots, is_left_out);
   std::erase_if(content.tensors, is_left_out);
-  return left_out;
+}
+
+/// Gives the tensors of another program's file the names that the model has in one of the libraries, and says so.
+void rename_tensors(Layer& model, TensorFile& content, const std::string& file, std::vector<std::string>& remarks) {
+  const std::vector<std::string> left_out = unwrap_names(
+      content, {file_shapes(model, TensorNames::torchvision), file_shapes(model, TensorNames::timm)}, file);
+  if (!left_out.empty())
+    remarks.push_back(fmt::format("its tensors are read without '{}' in their names", fmt::join(left_out, "' and '")));
+  const TensorNames names = detect_names(content, model);
+  const std::string classifier = classifier_of(model, names);
+  const std::string former = rename_classifier(content, file_shapes(model, names), classifier);
+  if (!former.empty()) remarks.push_back(fmt::format("its '{}' is taken for the classifier '{}'", former, classifier));
 }
 
 }  // namespace
@@ -243,24 +307,27 @@ LoadedModel model_from_file(const TensorFile& content, const std::string& file, 
   loaded.info = metadata_info(content, file);
   loaded.model = build_described(loaded.info.spec, file, device);
   shape_factors(*loaded.model, content, names, file, device);
-  fill(slots_of(*loaded.model, names), content, file);
+  fill(slots_of(*loaded.model, names), content, file, loaded.remarks);
   return loaded;
 }
 
-std::vector<std::string> load_weights(Layer& model, const TensorFile& content, const std::string& file,
-                                      OtherClasses other_classes) {
+LoadedWeights load_weights(Layer& model, const TensorFile& content, const std::string& file,
+                           OtherClassifier other_classifier) {
+  LoadedWeights loaded;
   TensorFile dense = content;
   if (describes_its_model(content)) {
-    const LoadedModel source = model_from_file(content, file);
+    LoadedModel source = model_from_file(content, file);
     merge_factors(*source.model);
     dense = model_to_file(*source.model, source.info);
+    loaded.remarks = std::move(source.remarks);
+  } else {
+    rename_tensors(model, dense, file, loaded.remarks);
   }
   const TensorNames names = detect_names(dense, model);
   std::vector<Slot> slots = slots_of(model, names);
-  std::vector<std::string> left_out;
-  if (other_classes == OtherClasses::keep_own) left_out = leave_out_classifier(model, names, dense, slots);
-  fill(slots, dense, file);
-  return left_out;
+  if (other_classifier == OtherClassifier::keep_own) leave_out_classifier(model, names, dense, slots, loaded);
+  fill(slots, dense, file, loaded.remarks);
+  return loaded;
 }
 
 std::int64_t merge_factors(Layer& model) {

@@ -24,6 +24,7 @@ struct ModelInfo {
 struct LoadedModel {
   ModelInfo info;
   std::unique_ptr<Layer> model;
+  std::vector<std::string> remarks = {};  ///< sentences on what of the file was ignored or read under another name
 };
 
 /// Whether abtrain wrote it, so that it says what model it holds.
@@ -36,13 +37,20 @@ TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names 
 /// names the tensors which are missing, superfluous or of the wrong shape, or one that is not finite.
 LoadedModel model_from_file(const TensorFile& content, const std::string& file, Device device = {});
 
-/// What happens to a classifier that was stored for a different number of classes.
-enum class OtherClasses { refuse, keep_own };
+/// What happens to a classifier that a file lacks, or was stored for a different number of classes.
+enum class OtherClassifier { refuse, keep_own };
 
-/// Fills a dense model from a file of abtrain, torchvision or timm: the names tell which. Factors are
-/// multiplied. Returns the tensors that keep their values by OtherClasses. Throws as model_from_file().
-std::vector<std::string> load_weights(Layer& model, const TensorFile& content, const std::string& file,
-                                      OtherClasses other_classes = OtherClasses::refuse);
+struct LoadedWeights {
+  std::vector<std::string> kept;  ///< tensors that keep their values by OtherClassifier
+  bool had_classifier = true;
+  std::vector<std::string> remarks;  ///< as LoadedModel's
+};
+
+/// Fills a dense model from a file of abtrain, torchvision or timm: the names tell which, less what wrappers of training
+/// programs put before them (weight_names.h). Factors are multiplied. Integers, truth values and empty tensors that the
+/// model does not need are ignored. Throws as model_from_file().
+LoadedWeights load_weights(Layer& model, const TensorFile& content, const std::string& file,
+                           OtherClassifier other_classifier = OtherClassifier::refuse);
 
 /// Replaces the factors of all weights by W, and returns how many there were.
 std::int64_t merge_factors(Layer& model);

@@ -73,6 +73,8 @@ Tensor from_torch_order(const Tensor& stored, const Shape& shape) {
   return swap_last(stored, shape[0], shape[3], shape[1] * shape[2], shape);
 }
 
+bool is_floating(DType dtype) { return dtype != DType::int64 && dtype != DType::uint8; }
+
 Tensor in_float32(const Tensor& stored) {
   if (stored.dtype() == DType::float32) return stored;
   const std::vector<double> values = stored.to_doubles();

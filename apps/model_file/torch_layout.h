@@ -28,6 +28,8 @@ Tensor to_torch_order(const Tensor& value);
 /// The way back: elements in PyTorch's order to a tensor of `shape`, which is ours.
 Tensor from_torch_order(const Tensor& stored, const Shape& shape);
 
+/// Whether its elements are of a floating type, as those of weights are.
+bool is_floating(DType dtype);
 /// The values of a host tensor as float32; the tensor itself when they are.
 Tensor in_float32(const Tensor& stored);
 

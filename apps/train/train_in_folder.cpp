@@ -115,10 +115,12 @@ std::unique_ptr<Layer> load_start(const TrainConfig& config, const TrainAndTest&
   const ModelSpec spec = make_model_spec(config, data.train->classes, data.train->height);
   std::unique_ptr<Layer> model = make_model(spec, choose_device(config.device));
   const std::string file = model_path(config.weights);
-  const std::vector<std::string> fresh = load_weights(*model, read_safetensors(file), file, OtherClasses::keep_own);
-  if (!fresh.empty())
-    say(stderr, "warning: {} has a different number of classes than {}; {} start from drawn values\n", file,
-        config.dataset, fmt::join(fresh, " and "));
+  const LoadedWeights loaded = load_weights(*model, read_safetensors(file), file, OtherClassifier::keep_own);
+  for (const std::string& remark : loaded.remarks) say(stderr, "{}: {}\n", file, remark);
+  if (!loaded.kept.empty())
+    say(stderr, "warning: {} has {}; {} start from drawn values\n", file,
+        loaded.had_classifier ? "a different number of classes than " + config.dataset : "no classifier",
+        fmt::join(loaded.kept, " and "));
   return model;
 }
 

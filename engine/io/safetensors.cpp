@@ -12,6 +12,7 @@
 #include <set>
 
 #include "engine/core/atomic_file.h"
+#include "engine/io/file_format.h"
 #include "engine/io/safetensors_json.h"
 
 namespace ab {
@@ -25,11 +26,20 @@ constexpr std::uint64_t kMaxJsonBytes = 100'000'000;  // the limit of the refere
 /// Copies `count` bytes at `offset` of the file to `to`, or throws.
 using ReadAt = std::function<void(std::uint64_t offset, void* to, std::size_t count)>;
 
+/// Whether a file can be what it is taken for: a size that may be, and JSON after it.
+bool looks_like_safetensors(std::span<const std::uint8_t> first) {
+  std::uint64_t json_bytes;
+  if (first.size() <= kPrefixBytes) return false;
+  std::memcpy(&json_bytes, first.data(), kPrefixBytes);
+  return json_bytes <= kMaxJsonBytes && first[kPrefixBytes] == '{';
+}
+
 TensorFile read_tensor_file(std::uint64_t file_bytes, const ReadAt& read_at, const std::string& file) {
-  std::uint8_t prefix[kPrefixBytes];
-  const std::size_t prefix_bytes = std::min(file_bytes, kPrefixBytes);
-  read_at(0, prefix, prefix_bytes);
-  const std::uint64_t json_bytes = safetensors_json_size({prefix, prefix_bytes}, file_bytes, file);
+  std::vector<std::uint8_t> first(std::min<std::uint64_t>(file_bytes, kTellingBytes));
+  read_at(0, first.data(), first.size());
+  const std::string other = looks_like_safetensors(first) ? "" : foreign_format(first, file);
+  AB_CHECK_KIND(checkpoint, other.empty(), "{} is not a safetensors file but {}", file, other);
+  const std::uint64_t json_bytes = safetensors_json_size(first, file_bytes, file);
   std::vector<std::uint8_t> json(json_bytes);
   read_at(kPrefixBytes, json.data(), json.size());
   const std::uint64_t data_begin = kPrefixBytes + json_bytes;
@@ -38,6 +48,10 @@ TensorFile read_tensor_file(std::uint64_t file_bytes, const ReadAt& read_at, con
   TensorFile content;
   content.metadata = std::move(header.metadata);
   for (TensorEntry& entry : header.entries) {
+    if (!entry.unread.empty()) {
+      content.unread.push_back({std::move(entry.name), std::move(entry.unread)});
+      continue;
+    }
     const Tensor value(entry.shape, entry.dtype);
     read_at(data_begin + entry.begin, value.raw(), value.bytes());
     content.tensors.push_back({std::move(entry.name), value});

@@ -24,10 +24,18 @@ struct NamedTensor {
   Tensor value;
 };
 
+/// A tensor that the format allows and no Tensor holds: of integers other than int64 and uint8, truth values, 8 bits and
+/// less, or more dimensions. Its data is not read.
+struct UnreadTensor {
+  std::string name;
+  std::string reason;  ///< "has dtype I32"
+};
+
 /// The content of a file; tensors in host memory.
 struct TensorFile {
   std::map<std::string, std::string> metadata;
   std::vector<NamedTensor> tensors;
+  std::vector<UnreadTensor> unread = {};
 
   /// The tensor of that name, or nullptr.
   const Tensor* find(const std::string& name) const;
@@ -39,6 +47,7 @@ struct TensorEntry {
   DType dtype = DType::float32;
   Shape shape;
   std::uint64_t begin = 0, end = 0;  ///< bytes, from the start of the data
+  std::string unread;                ///< UnreadTensor::reason; empty for a tensor that is read
 };
 
 struct TensorFileHeader {
@@ -58,7 +67,7 @@ TensorFileHeader parse_safetensors_header(std::span<const std::uint8_t> json, st
 /// A complete file in memory.
 TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::string& file);
 
-/// Reads a file. Throws Error(checkpoint).
+/// Reads a file. Throws Error(checkpoint), which names the format where the file is of another (file_format.h).
 TensorFile read_safetensors(const std::string& path);
 
 /// Writes a file atomically (see atomic_file.h), tensors ordered by alignment, then by name. Tensors may be

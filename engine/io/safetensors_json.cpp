@@ -12,30 +12,33 @@ namespace {
 
 struct DTypeName {
   std::string_view name;
-  std::optional<DType> dtype;  // none: part of the format, but no Tensor of ours holds it
+  std::uint64_t bits;
+  std::optional<DType> dtype = {};  // none: part of the format, but no Tensor of ours holds it
 };
 
 constexpr DTypeName kDTypes[] = {
-    {"F32", DType::float32},
-    {"F64", DType::float64},
-    {"BF16", DType::bfloat16},
-    {"F16", DType::float16},
-    {"I64", DType::int64},
-    {"U8", DType::uint8},
-    {"I32", {}},
-    {"U32", {}},
-    {"U64", {}},
-    {"I16", {}},
-    {"U16", {}},
-    {"I8", {}},
-    {"BOOL", {}},
-    {"C64", {}},
-    {"F8_E4M3", {}},
-    {"F8_E5M2", {}},
-    {"F8_E8M0", {}},
-    {"F6_E2M3", {}},
-    {"F6_E3M2", {}},
-    {"F4", {}},
+    {"F32", 32, DType::float32},
+    {"F64", 64, DType::float64},
+    {"BF16", 16, DType::bfloat16},
+    {"F16", 16, DType::float16},
+    {"I64", 64, DType::int64},
+    {"U8", 8, DType::uint8},
+    {"I32", 32},
+    {"U32", 32},
+    {"U64", 64},
+    {"I16", 16},
+    {"U16", 16},
+    {"I8", 8},
+    {"BOOL", 8},
+    {"C64", 64},
+    {"F8_E4M3", 8},
+    {"F8_E5M2", 8},
+    {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6},
+    {"F6_E3M2", 6},
+    {"F4", 4},
 };
 
 /// A name from the file, safe to print: escaped and of bounded length.
@@ -53,6 +56,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   TensorFileHeader take() { return std::move(header_); }
 
   bool start_object(std::size_t) override {
+    if (begins_ignored()) return true;
     if (depth_ == 0 || (depth_ == 1 && !in_list_)) {
       if (++depth_ == 2) fields_ = {};
       return true;
@@ -61,6 +65,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool key(std::string& key) override {
+    if (ignored_depth_ > 0) return true;
     if (depth_ == 1) {
       check(names_.insert(key).second, fmt::format("holds {} twice", quoted(key)));
       name_ = key;
@@ -71,28 +76,32 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       check(!header_.metadata.contains(key), fmt::format("holds {} twice in __metadata__", quoted(key)));
       return true;
     }
-    check_tensor(key == "dtype" || key == "shape" || key == "data_offsets",
-                 fmt::format("has an unknown field {}", quoted(key)));
+    ignores_next_ = key != "dtype" && key != "shape" && key != "data_offsets";  // as the reference does
+    if (ignores_next_) return true;
     check_tensor(fields_.seen.insert(key).second, fmt::format("has the field \"{}\" twice", key));
     return true;
   }
 
   bool end_object() override {
+    if (ends_ignored()) return true;
     if (depth_-- == 2 && !in_metadata()) finish_tensor();
     return true;
   }
 
   bool start_array(std::size_t) override {
+    if (begins_ignored()) return true;
     if (depth_ != 2 || in_metadata() || field_ == "dtype" || in_list_) return unexpected("a list");
     in_list_ = true;
     return true;
   }
   bool end_array() override {
+    if (ends_ignored()) return true;
     in_list_ = false;
     return true;
   }
 
   bool string(std::string& text) override {
+    if (is_ignored()) return true;
     if (depth_ != 2 || in_list_) return unexpected("a string");
     if (in_metadata()) {
       header_.metadata[field_] = text;
@@ -104,18 +113,20 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool number_unsigned(std::uint64_t value) override {
+    if (is_ignored()) return true;
     if (!in_list_) return unexpected("a number");
     std::vector<std::uint64_t>& list = field_ == "shape" ? fields_.shape : fields_.offsets;
     check_tensor(list.size() < 64, fmt::format("has more than 64 numbers in \"{}\"", field_));
     list.push_back(value);
     return true;
   }
-  bool number_integer(std::int64_t) override { return unexpected("a negative number"); }
+  bool number_integer(std::int64_t) override { return is_ignored() || unexpected("a negative number"); }
   bool number_float(double, const std::string&) override {
-    return unexpected("a number that is not an integer below 2^64");
+    return is_ignored() || unexpected("a number that is not an integer below 2^64");
   }
-  bool null() override { return unexpected("null"); }
-  bool boolean(bool) override { return unexpected("true or false"); }
+  /// No metadata at all may be written as null.
+  bool null() override { return is_ignored() || (in_metadata() && depth_ == 1) || unexpected("null"); }
+  bool boolean(bool) override { return is_ignored() || unexpected("true or false"); }
   bool binary(nlohmann::json::binary_t&) override { return unexpected("binary data"); }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
@@ -131,6 +142,20 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool in_metadata() const { return name_ == "__metadata__"; }
+
+  /// Values of fields that the format does not know, however they nest, are passed over.
+  bool begins_ignored() {
+    if (!is_ignored()) return false;
+    constexpr int kDeepest = 128;  // of the reference
+    check_tensor(++ignored_depth_ <= kDeepest, "has a field that nests too deeply");
+    return true;
+  }
+  bool ends_ignored() { return ignored_depth_ > 0 && ignored_depth_-- > 0; }
+  bool is_ignored() {
+    const bool ignored = ignores_next_ || ignored_depth_ > 0;
+    ignores_next_ = false;
+    return ignored;
+  }
 
   void check(bool condition, const std::string& problem) const {
     AB_CHECK_KIND(checkpoint, condition, "{}: the header {}", file_, problem);
@@ -154,19 +179,14 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                     [&](const DTypeName& d) { return d.name == fields_.dtype; });
     check_tensor(known != std::end(kDTypes), fmt::format("has the unknown dtype {}", quoted(fields_.dtype)));
-    check_tensor(known->dtype.has_value(),
-                 fmt::format("has dtype {}, which abtrain does not hold; convert it to F32 or BF16", fields_.dtype));
-    check_tensor(fields_.shape.size() <= Shape::kMaxRank,
-                 fmt::format("has {} dimensions, more than {}", fields_.shape.size(), int{Shape::kMaxRank}));
     check_tensor(fields_.offsets.size() == 2, "needs exactly two numbers in \"data_offsets\"");
 
     TensorEntry entry;
     entry.name = name_;
-    entry.dtype = *known->dtype;
     entry.begin = fields_.offsets[0];
     entry.end = fields_.offsets[1];
     check_tensor(entry.begin <= entry.end, fmt::format("ends at {} before it begins at {}", entry.end, entry.begin));
-    std::uint64_t bytes = size_of(entry.dtype);
+    std::uint64_t bytes = known->bits;
     std::vector<std::int64_t> dims;
     for (const std::uint64_t dim : fields_.shape) {
       const bool wraps = __builtin_mul_overflow(bytes, dim, &bytes);
@@ -174,10 +194,17 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
                    "has a shape whose size overflows 64 bits");
       dims.push_back(static_cast<std::int64_t>(dim));
     }
-    entry.shape = Shape(std::span<const std::int64_t>(dims));
+    check_tensor(bytes % 8 == 0, fmt::format("of {} ends within a byte", fields_.dtype));
+    bytes /= 8;
     check_tensor(entry.end - entry.begin == bytes,
-                 fmt::format("has {} bytes of data, its shape {} of {} needs {}", entry.end - entry.begin,
-                             entry.shape.str(), fields_.dtype, bytes));
+                 fmt::format("has {} bytes of data, its shape [{}] of {} needs {}", entry.end - entry.begin,
+                             fmt::join(dims, ", "), fields_.dtype, bytes));
+    if (!known->dtype) entry.unread = fmt::format("has dtype {}", fields_.dtype);
+    else if (dims.size() > Shape::kMaxRank) entry.unread = fmt::format("has {} dimensions", dims.size());
+    if (entry.unread.empty()) {
+      entry.dtype = *known->dtype;
+      entry.shape = Shape(std::span<const std::int64_t>(dims));
+    }
     header_.entries.push_back(std::move(entry));
   }
 
@@ -188,6 +215,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   Fields fields_;
   int depth_ = 0;
   bool in_list_ = false;
+  bool ignores_next_ = false;
+  int ignored_depth_ = 0;
 };
 
 /// Together, the tensors cover the data exactly: no hole, no overlap, nothing after the last.
