@@ -412,11 +412,11 @@ TEST(LoadWeights, IgnoresWithAWordWhatCannotBeWeights) {
   content.tensors.push_back({"position_ids", Tensor::zeros({1, 4}, DType::int64)});
   content.tensors.push_back({"nothing", Tensor::zeros({0, 4})});
   content.tensors.push_back({"bn1.num_batches_tracked", Tensor::zeros(Shape{}, DType::int64)});
-  content.unread.push_back({"mask", "has dtype BOOL"});
+  content.unread.push_back({"mask\x1b[2J", "has dtype BOOL"});
   const auto model = other_model(kMlp);
   EXPECT_EQ(
       joined(load_weights(*model, content, "f").remarks),
-      "the model does not need position_ids (int64 [1, 4]); nothing (float32 [0, 4]); mask (has dtype BOOL), which "
+      "the model does not need position_ids (int64 [1, 4]); nothing (float32 [0, 4]); mask?[2J (has dtype BOOL), which "
       "are ignored");
   expect_same_bits(output(*make_model(kMlp), 32), output(*model, 32));
 

@@ -64,6 +64,12 @@ std::string some_of(std::vector<std::string> problems) {
   return fmt::format("{}", fmt::join(problems, "; "));
 }
 
+/// A sentence with names from a file: nothing in it commands a terminal.
+void add_remark(std::string text, std::vector<std::string>& remarks) {
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  remarks.push_back(std::move(text));
+}
+
 /// PyTorch's count of batches, which nothing needs.
 bool is_batch_count(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
@@ -115,8 +121,9 @@ void fill(const std::vector<Slot>& slots, const TensorFile& content, const std::
   AB_CHECK_KIND(checkpoint, problems.empty() && superfluous.empty(), "{} does not fit the model: {}{}{}", file,
                 some_of(problems), problems.empty() || superfluous.empty() ? "" : "; ", some_of(superfluous));
   if (!ignored.empty())
-    remarks.push_back(fmt::format("the model does not need {}, which {} ignored", some_of(ignored),
-                                  ignored.size() == 1 ? "is" : "are"));
+    add_remark(fmt::format("the model does not need {}, which {} ignored", some_of(ignored),
+                           ignored.size() == 1 ? "is" : "are"),
+               remarks);
   for (std::size_t i = 0; i < slots.size(); ++i) from_file(values[i], slots[i]);
 }
 
@@ -265,11 +272,13 @@ void rename_tensors(Layer& model, TensorFile& content, const std::string& file, 
   const std::vector<std::string> left_out = unwrap_names(
       content, {file_shapes(model, TensorNames::torchvision), file_shapes(model, TensorNames::timm)}, file);
   if (!left_out.empty())
-    remarks.push_back(fmt::format("its tensors are read without '{}' in their names", fmt::join(left_out, "' and '")));
+    add_remark(fmt::format("its tensors are read without '{}' in their names", fmt::join(left_out, "' and '")),
+               remarks);
   const TensorNames names = detect_names(content, model);
   const std::string classifier = classifier_of(model, names);
   const std::string former = rename_classifier(content, file_shapes(model, names), classifier);
-  if (!former.empty()) remarks.push_back(fmt::format("its '{}' is taken for the classifier '{}'", former, classifier));
+  if (!former.empty())
+    add_remark(fmt::format("its '{}' is taken for the classifier '{}'", former, classifier), remarks);
 }
 
 }  // namespace
