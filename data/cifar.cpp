@@ -167,7 +167,7 @@ ImageSet load_files(const CifarFormat& format, const fs::path& folder, const std
   return set;
 }
 
-/// A file that was copied over another one trains twice on half of its images, or tests on those of training.
+/// A file that was copied over another one counts its images twice, or tests on those of training.
 void warn_of_copies(const CifarFormat& format, const fs::path& folder, ImageSets& sets) {
   std::map<std::uint64_t, const char*> seen;  // by what the files hold
   const auto look = [&](const char* file, ImageSet& set, std::size_t first, std::size_t count) {
@@ -187,7 +187,7 @@ void warn_of_copies(const CifarFormat& format, const fs::path& folder, ImageSets
   look(format.test_file, sets.test, 0, static_cast<std::size_t>(sets.test.count));
 }
 
-/// Files that are named as if they belonged to it.
+/// Files that are named as if they belonged to CIFAR-10, whose training images are in several files.
 void warn_of_others(const CifarFormat& format, const fs::path& folder, ImageSets& sets) {
   std::vector<std::string> others;
   std::error_code ignored;

@@ -21,7 +21,7 @@ constexpr ReasonWords kReasons[] = {
     {"of another format than JPEG and PNG", "convert them to JPEG or PNG"},
     {"without an extension", "end their names in .jpg or .png"},
     {"in folders inside a class's folder", "move them up into the folder of their class"},
-    {"beside the folders of the classes", "sort or unpack them into the folders of their classes"},
+    {"in no folder of a class", "sort or unpack them into the folders of their classes"},
     {"as a link to a folder that is not there", "repair the link"},
 };
 

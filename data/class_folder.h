@@ -17,7 +17,7 @@ std::string printable(const std::filesystem::path& path);
 /// Why a file is not read.
 enum class LeftOutBecause : std::uint8_t {
   format,         ///< its extension is not one of a JPEG or PNG
-  no_extension,   ///<
+  no_extension,   ///< its name has none
   deeper,         ///< it lies in a folder inside that of a class
   beside,         ///< it lies beside the folders of the classes
   broken_folder,  ///< a link in the place of a class's folder leads nowhere
@@ -33,7 +33,7 @@ class LeftOut {
   std::int64_t files() const;
   /// "3 of another format than JPEG and PNG ('cat/a.webp'), 1 without an extension ('cat/b')"
   std::string text() const;
-  /// "convert them, name them …"
+  /// "convert them to JPEG or PNG, end their names in .jpg or .png": for each reason that there is
   std::string remedy() const;
 
  private:

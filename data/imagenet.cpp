@@ -73,6 +73,17 @@ std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector
   return images;
 }
 
+/// The class folders of train or val.
+std::vector<std::string> list_classes(const fs::path& folder, LeftOut& left_out) {
+  std::vector<std::string> names = class_folders(folder, left_out);
+  AB_CHECK_KIND(data, !names.empty(),
+                "imagenet: '{}' has no class folders{}; sort its images into one folder for each class",
+                printable(folder), left_out.files() == 0 ? "" : fmt::format(", but {}", left_out.text()));
+  AB_CHECK_KIND(data, names.size() <= kMaxClasses, "imagenet: '{}' has {} class folders, expected 1 to {}",
+                printable(folder), names.size(), kMaxClasses);
+  return names;
+}
+
 void check_train_classes(const ImageFolder& train, const fs::path& folder) {
   const std::vector<int> empty = labels_without_images(train);
   if (empty.empty()) return;
@@ -88,9 +99,6 @@ void check_train_classes(const ImageFolder& train, const fs::path& folder) {
 
 void check_val_classes(const std::vector<std::string>& tested, const std::vector<std::string>& known,
                        const fs::path& val) {
-  AB_CHECK_KIND(data, !tested.empty(),
-                "imagenet: '{}' has no class folders; sort its images into one folder for each class, as train has",
-                printable(val));
   const auto is_known = [&](const std::string& name) { return std::binary_search(known.begin(), known.end(), name); };
   AB_CHECK_KIND(
       data, std::any_of(tested.begin(), tested.end(), is_known),
@@ -184,18 +192,20 @@ TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, 
                   printable(part));
   }
   LeftOut left_out_of_train, left_out_of_val;
-  const std::vector<std::string> class_names = class_folders(train_folder, left_out_of_train);
-  AB_CHECK_KIND(data, !class_names.empty() && class_names.size() <= kMaxClasses,
-                "imagenet: '{}' has {} class folders, expected 1 to {}", printable(train_folder), class_names.size(),
-                kMaxClasses);
+  const std::vector<std::string> class_names = list_classes(train_folder, left_out_of_train);
   const auto train = list_images(train_folder, class_names, left_out_of_train);
   check_train_classes(*train, train_folder);
-  check_val_classes(class_folders(val_folder, left_out_of_val), class_names, val_folder);
+  check_val_classes(list_classes(val_folder, left_out_of_val), class_names, val_folder);
   const auto val = list_images(val_folder, class_names, left_out_of_val);
   if (const std::vector<int> missing = labels_without_images(*val); !missing.empty())
     val->warnings.push_back(fmt::format("imagenet: val has no images of {} of {} classes, '{}' first", missing.size(),
                                         class_names.size(),
                                         printable(class_names[static_cast<std::size_t>(missing.front())])));
+  if (class_names.size() == 1)
+    train->warnings.push_back(fmt::format(
+        "imagenet: '{}' has the images of one class, '{}', and so nothing to tell apart; sort them into one folder for each "
+        "class",
+        printable(train_folder), printable(class_names.front())));
   train->thin_out(train_count);
   val->thin_out(val_count);
   return {train, val};

@@ -401,10 +401,16 @@ TEST_F(ImageNetTest, SaysWhatIsMissing) {
   fs::create_directories(folder_ / "train");
   EXPECT_TRUE(contains(load_error(), "there is no folder '" + (folder_ / "val").string() + "'"));
   fs::create_directories(folder_ / "val");
-  EXPECT_TRUE(contains(load_error(), "has 0 class folders"));
-  write_file(folder_ / "train/n01/a.JPEG", make_jpeg(8, 8, 1));
-  write_file(folder_ / "val/a.JPEG", make_jpeg(8, 8, 1));
-  EXPECT_TRUE(contains(load_error(), "has no class folders; sort its images"));
+  EXPECT_TRUE(contains(load_error(), "train' has no class folders; sort its images"));
+  write_file(folder_ / "train/a.JPEG", make_jpeg(8, 8, 1));
+  EXPECT_TRUE(contains(load_error(), "train' has no class folders, but 1 in no folder of a class ('a.JPEG'); "));
+  fs::create_directory(folder_ / "train/n01");
+  fs::rename(folder_ / "train/a.JPEG", folder_ / "train/n01/a.JPEG");
+  EXPECT_TRUE(contains(load_error(), "val' has no class folders; sort its images"));
+  write_file(folder_ / "val/n01/a.JPEG", make_jpeg(8, 8, 1));
+  const std::vector<std::string> said = load_imagenet(folder_.string()).train->warnings;
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(contains(said[0], "has the images of one class, 'n01', and so nothing to tell apart"));
 }
 
 TEST_F(ImageNetTest, FilesThatAreLeftOutAreCountedByReason) {
@@ -425,10 +431,11 @@ TEST_F(ImageNetTest, FilesThatAreLeftOutAreCountedByReason) {
       contains(data.train->warnings[0],
                "12 files in '" + (folder_ / "train").string() +
                    "' are left out: 6 of another format than JPEG and PNG ('n01/c.webp'), 1 without an extension "
-                   "('n02/00017'), 3 in folders inside a class's folder ('n02/more/a.JPEG'), 1 beside the "
-                   "folders of the classes ('n03.tar'), 1 as a link to a folder that is not there ('n04')"));
+                   "('n02/00017'), 3 in folders inside a class's folder ('n02/more/a.JPEG'), 1 in no "
+                   "folder of a class ('n03.tar'), 1 as a link to a folder that is not there ('n04')"));
   ASSERT_EQ(data.test->warnings.size(), 1u);
-  EXPECT_TRUE(contains(data.test->warnings[0], "1 file in '" + (folder_ / "val").string() + "' is left out: 1 beside"));
+  EXPECT_TRUE(contains(data.test->warnings[0],
+                       "1 file in '" + (folder_ / "val").string() + "' is left out: 1 in no folder of a class"));
 }
 
 TEST_F(ImageNetTest, AFolderWithoutImagesToReadIsToldByWhatItHolds) {
