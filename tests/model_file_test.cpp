@@ -483,6 +483,12 @@ TEST(LoadWeights, FeaturesOfAVggAloneAreEnough) {
   std::erase_if(content.tensors, [](const NamedTensor& t) { return t.name.starts_with("classifier."); });
   const LoadedWeights loaded = load_weights(*other_model(spec), content, "f", OtherClassifier::keep_own);
   EXPECT_EQ(loaded.kept.size(), 6u);
+
+  content.unread.push_back({"classifier.6.weight", "has dtype I8"});
+  EXPECT_TRUE(contains(message_of(ErrorKind::checkpoint,
+                                  [&] { load_weights(*other_model(spec), content, "f", OtherClassifier::keep_own); }),
+                       "classifier.6.weight has dtype I8"))
+      << "one that is there and cannot be read";
 }
 
 TEST(LoadWeights, AClassifierOfOtherClassesKeepsItsValuesWhenAllowed) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/model_file/model_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -248,8 +249,8 @@ std::string classifier_with_hidden_layers(Layer& model, TensorNames names) {
 void leave_out_classifier(Layer& model, TensorNames names, TensorFile& content, std::vector<Slot>& slots,
                           LoadedWeights& loaded) {
   const auto has_tensors = [&](const std::string& layer) {
-    return std::any_of(content.tensors.begin(), content.tensors.end(),
-                       [&](const NamedTensor& t) { return t.name.starts_with(layer); });
+    const auto is_of_layer = [&](const auto& t) { return t.name.starts_with(layer); };
+    return std::ranges::any_of(content.tensors, is_of_layer) || std::ranges::any_of(content.unread, is_of_layer);
   };
   std::string layer = classifier_of(model, names);
   loaded.had_classifier = has_tensors(layer);
