@@ -26,10 +26,10 @@ std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed,
 }
 
 void Sampler::check() const {
-  AB_CHECK(
-      !training || batches_per_epoch() > 0,
-      "{} training images are fewer than one batch of {} on each of {} ranks; choose a smaller batch or fewer ranks",
-      count, batch_size, world_size);
+  AB_CHECK(!training || batches_per_epoch() > 0, "{} training images are fewer than one batch of {}{}", count,
+           batch_size,
+           world_size == 1 ? "; choose a smaller batch"
+                           : fmt::format(" on each of {} ranks; choose a smaller batch or fewer ranks", world_size));
 }
 
 std::int64_t Sampler::batches_per_epoch() const {

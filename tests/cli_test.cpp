@@ -271,6 +271,58 @@ TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
   EXPECT_TRUE(contains(content("page.html"), "<meta name=\"generator\" content=\"abtrain\">"));
 }
 
+// Running statistics and factors count as they are stored; the same figure everywhere.
+TEST_F(CliTest, EveryCommandCountsAModelAlike) {
+  const std::string ab = tiny_train("ab",
+                                    "--width 0.25 --ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 "
+                                    "--ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25");
+  const Outcome train = run(std::string(ab).replace(ab.find("mlp"), 3, "resnet20"));
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  double stored = 0, full = 0;
+  const TensorFile file = read_safetensors(path("ab/model.safetensors"));
+  for (const NamedTensor& tensor : file.tensors) stored += static_cast<double>(tensor.value.numel());
+  ASSERT_EQ(run(fmt::format("export --model-file {} --out {}", path("ab"), path("merged"))).exit_code, 0);
+  for (const NamedTensor& tensor : read_safetensors(path("merged")).tensors)
+    if (!tensor.name.ends_with(".num_batches_tracked")) full += static_cast<double>(tensor.value.numel());
+  const std::string ratio = fmt::format("{:.2f} : 1", full / stored);
+  const std::string plan = fmt::format("plan --config {} --no-activations ", path("ab/config.toml"));
+  EXPECT_TRUE(contains(train.out, "(" + ratio + " as stored)"));
+  EXPECT_TRUE(contains(run("inspect " + path("ab")).out, "compressed " + ratio));
+  EXPECT_TRUE(contains(run("compare " + path("ab")).out, " " + ratio + " "));
+  EXPECT_TRUE(contains(run(plan + "--train-samples 40 --ranks 2").out, "(" + ratio + " as stored)"));
+  const Summary summary = summary_from_json(read_file(path("ab/summary.json"), ErrorKind::data), "ab");
+  EXPECT_DOUBLE_EQ(summary.compression_ratio, full / stored);
+}
+
+TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
+  const std::string plan =
+      "plan --model resnet20 --dataset cifar10 --no-activations --world 8 --ranks-per-node 2 --epochs 4 ";
+  const Outcome open = run(plan + "--method ab --out " + path("open.json"));
+  EXPECT_TRUE(contains(open.out, "272 k parameters, training decides how many remain\n")) << open.err;
+  EXPECT_TRUE(contains(open.out, "  ≥ "));
+  EXPECT_FALSE(contains(open.out, ": 1")) << open.out;
+  EXPECT_TRUE(contains(read_file(path("open.json"), ErrorKind::data), "\"compression_ratio\": null"));
+  EXPECT_TRUE(contains(run(plan).out, "272 k parameters, as many at the end\n"));
+  EXPECT_TRUE(contains(run(plan + "--method ab --ratio 0.25").out, " : 1 as stored)\n"));
+
+  const Outcome daso = run(plan + "--method daso");
+  EXPECT_TRUE(contains(daso.out, "× as much")) << "more than dense training sends";
+  const Outcome cuda = run(plan + "--device cuda --allreduce two-level");
+  EXPECT_TRUE(contains(cuda.out, "all collectives by NCCL, taken for rings")) << cuda.out << cuda.err;
+  EXPECT_FALSE(contains(cuda.out, "library"));
+  EXPECT_TRUE(contains(run(plan + "--allreduce two-level").out, "all-reduces by --allreduce two-level"));
+
+  // Two digits of a modelled time: the third one is of the network, not of the model.
+  const Outcome slow = run(plan + "--network latency=1us,bandwidth=0.1Gbps --step-ms 40");
+  std::istringstream words(slow.out.substr(0, slow.out.find("memory per rank")));
+  std::string number, word;
+  for (; words >> word; number = word)
+    if (word == "ms" || word == "µs" || word == "min") {
+      const auto digits = number.find_last_not_of("0");
+      EXPECT_LE(digits == number.npos ? 1 : digits + 1 - (number.find('.') < digits), 2u) << number << " " << word;
+    }
+}
+
 TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   const std::string slow = "--ranks 2 --network latency=1us,bandwidth=100Gbps";
   const Outcome one_node = run(tiny_train("one", slow)),
@@ -288,6 +340,17 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   EXPECT_TRUE(contains(warmup.err, "no weight was split")) << warmup.err;
   const Outcome plan = run(fmt::format("plan --no-activations --config {}", path("warmup/config.toml")));
   EXPECT_TRUE(contains(plan.out, "No weight is split in this run")) << plan.out << plan.err;
+
+  const Outcome whole =
+      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.warmup-steps 4 --accumulate 9"));
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_TRUE(contains(whole.err, "the warm-up of --method powersgd did not end in this run")) << whole.err;
+  EXPECT_TRUE(contains(whole.err, "an update adds up the 5 batches of an epoch, fewer than --accumulate 9"));
+  EXPECT_TRUE(contains(run(fmt::format("plan --no-activations --config {}", path("whole/config.toml"))).out,
+                       "The warm-up of the method does not end in this run"));
+  const Outcome compressed =
+      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.warmup-steps 3 --accumulate 5 --overwrite"));
+  EXPECT_EQ(compressed.err.find("warning"), std::string::npos) << compressed.err;
 }
 
 TEST_F(CliTest, BrokenModelFilesAreExitFour) {

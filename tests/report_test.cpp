@@ -124,6 +124,20 @@ TEST_F(ReportTest, TableShowsPercentAndBytes) {
     EXPECT_TRUE(contains(text, part)) << text;
 }
 
+TEST_F(ReportTest, WhatIsSavedSaysInWhichTypes) {
+  std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))};
+  const auto has = [&](const std::string& part) { return contains(report_html(runs), part); };
+  EXPECT_TRUE(has("<dt>saved against dense</dt>")) << "nobody knows the types";
+  for (ab::Run& run : runs) run.config.emplace();
+  runs[1].config->comm_dtype = DType::bfloat16;
+  EXPECT_TRUE(has("<dt>sent per rank, in bfloat16</dt><dd>400 kB</dd><dt>saved against dense, in float32</dt>"));
+  EXPECT_TRUE(has("<th>sent in<th>wire per rank"));
+  EXPECT_TRUE(has("<td>bfloat16<td>400 kB<td>60.0 %"));
+  runs[1].summary.wire_bytes_per_rank_total = 2.7032e6;
+  EXPECT_TRUE(has("<td>2.70 × as much"));
+  EXPECT_TRUE(contains(compare_text(runs, 100), "  2.70 × as much  "));
+}
+
 TEST_F(ReportTest, PhasesComeInTheOrderOfTraining) {
   std::vector<ab::Run> runs{read_run(make_run("ab", "ab", 4e5))};
   runs[0].summary.wire_bytes_per_rank_by_phase["setup"] = 1;

@@ -64,8 +64,9 @@ int run_eval(const EvalConfig& config) {
   const Evaluation result =
       *evaluate(*loaded.model, *images, *make_self_comm(), image_size, precision_named(config.precision));
   AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large", file);
-  print_text(fmt::format("{}: {} on {} test images of {}\nloss {:.4f}   top-1 {:.2f} %   top-5 {:.2f} %\n", file,
-                         spec.name, result.samples, dataset, result.loss, 100 * result.top1, 100 * result.top5));
+  print_text(fmt::format("{}: {} on {} of {}\nloss {:.4f}   top-1 {:.2f} %   top-5 {:.2f} %\n", file, spec.name,
+                         counted(result.samples, "test image"), dataset, result.loss, 100 * result.top1,
+                         100 * result.top5));
   return 0;
 }
 

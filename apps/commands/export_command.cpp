@@ -32,7 +32,7 @@ int run_export(const ExportConfig& config) {
   write_safetensors(out, content);
   say(stdout, "{}: {}, {} tensors under {}'s names, {}{}\n", out, loaded.info.spec.name, content.tensors.size(),
       config.names, human_bytes(static_cast<double>(fs::file_size(out))),
-      merged > 0 ? fmt::format("; the factors of {} weights were multiplied", merged) : "");
+      merged > 0 ? fmt::format("; the factors of {} were multiplied", counted(merged, "weight")) : "");
   return 0;
 }
 

@@ -151,10 +151,10 @@ std::string inspect_text(const std::string& file, int width) {
                spectrum_text(singular_values(layer))});
   }
   text += table.str();
-  text += fmt::format("\n{} parameters in {} layers, {} in vectors and statistics",
-                      human_count(static_cast<double>(stored - other)), layers.size(),
-                      human_count(static_cast<double>(other)));
-  if (full > stored)
+  text += fmt::format(
+      "\n{} parameters in {}, {} in vectors and statistics", human_count(static_cast<double>(stored - other)),
+      counted(static_cast<std::int64_t>(layers.size()), "layer"), human_count(static_cast<double>(other)));
+  if (std::ranges::any_of(layers, [](const StoredLayer& layer) { return layer.r.has_value(); }))
     text += fmt::format("; at full rank {}: compressed {:.2f} : 1", human_count(static_cast<double>(full)),
                         static_cast<double>(full) / static_cast<double>(stored));
   for (const UnreadTensor& tensor : content.unread)

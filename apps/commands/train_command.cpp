@@ -22,22 +22,34 @@
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
+#include "engine/sync/compressed_gradients.h"
 
 namespace ab {
 namespace {
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} steps in {}, {:.0f} images/s\n", s.model,
-      s.dataset, s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1, s.steps,
+  say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} in {}, {:.0f} images/s\n", s.model, s.dataset,
+      s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1, counted(s.steps, "step"),
       human_seconds(s.train_seconds), s.images_per_second);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
-  say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f}:1); everything is in {}\n",
+  say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)
     say(stderr, "warning: no weight was split in this run: nothing in it was low-rank\n");
+  else if (s.steps_by_phase.size() == 1 && s.steps_by_phase.contains(CompressedGradients::kWarmup))
+    say(stderr, "warning: the warm-up of --method {} did not end in this run: nothing in it was compressed\n",
+        s.method);
+}
+
+/// The last update of an epoch takes what is left of it; here every one is the last.
+void warn_of_short_epochs(const TrainConfig& config, const TrainAndTest& data, const Comm& world) {
+  const std::int64_t batches = data.train->count / (config.batch_size * world.size());
+  if (batches > 0 && config.accumulate > batches)
+    say(stderr, "warning: an update adds up the {} of an epoch, fewer than --accumulate {}\n",
+        batches == 1 ? "one batch" : fmt::format("{} batches", batches), config.accumulate);
 }
 
 /// Where all ranks share a node, and only links between nodes are shaped, nothing is.
@@ -69,6 +81,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   if (speaks) progress.emplace();
   if (speaks) warn_of_idle_network(config, world);
   if (speaks) warn_of_old_kernels(config);
+  if (speaks) warn_of_short_epochs(config, data, world);
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
     progress->resume(checkpoint.step);

@@ -289,6 +289,12 @@ bool describes_its_model(const TensorFile& content) {
   return format != content.metadata.end() && format->second == kFormat;
 }
 
+std::int64_t stored_numbers(Layer& model) {
+  std::int64_t count = 0;
+  for (const Slot& slot : slots_of(model, TensorNames::torchvision)) count += slot.value.numel();
+  return count;
+}
+
 TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names) {
   FactoredWeights factored;
   for (const Weight* weight : inventory_of(model).weights)

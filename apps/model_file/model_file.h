@@ -33,6 +33,10 @@ bool describes_its_model(const TensorFile& content);
 /// The present state of a model.
 TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names = TensorNames::torchvision);
 
+/// How many numbers that file stores: parameters as they are (factors, not their product), what cuts left beside them, and
+/// running statistics. All commands count a model by it.
+std::int64_t stored_numbers(Layer& model);
+
 /// Builds the model that a file describes and fills it; factors stay factors. Throws Error(checkpoint) that
 /// names the tensors which are missing, superfluous or of the wrong shape, or one that is not finite.
 LoadedModel model_from_file(const TensorFile& content, const std::string& file, Device device = {});

@@ -120,7 +120,7 @@ ring algorithms, mean over ranks:
 - low-rank: a low-rank step against a step of dense training.
 
 r/n is that of every weight that is split; measured: that of a run's last split (in brackets: the median over
-weights). Compression: parameters of the dense model : those of the model that the run leaves.
+weights). Compression: numbers that the dense model stores : those of the model that the run leaves.
 The paper published a mean reduction of {}, and what that counts is not known.
 )";
 

@@ -61,7 +61,7 @@ void add_accuracy(const Reproduction& r, ReportTable& table) {
 }
 
 constexpr const char* kNotes =
-    R"(Compression: parameters of the dense model : those of the model that the run leaves. Saved: against the same run
+    R"(Compression: numbers that the dense model stores : those of the model that the run leaves. Saved: against the same run
 in dense data-parallel training with float32 gradients, bytes on the wire under ring algorithms, mean over ranks.
 Without validations: groups rejoin for a validation, which the authors' release does not. Low-rank steps alone: bytes
 of a low-rank step against those of a dense one. r/n: of every weight that is split; measured: of a run's last split,
@@ -98,7 +98,7 @@ std::string reproduce_report(const Reproduction& r) {
               [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
   std::string text = beginning_of(experiment, r.variant);
   if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);
-  text += "\n" + table.markdown() + "\n" + kNotes;
+  text += fmt::format("\n{}\n{}", table.markdown(), kNotes);
   if (experiment.has_traffic) text += kTrafficNote;
   if (experiment.has_top1_gain) text += kTop1Note;
   return text;

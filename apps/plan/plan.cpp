@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "apps/config/run_wiring.h"
+#include "apps/model_file/model_file.h"
 #include "apps/train/build_run.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
@@ -125,13 +126,14 @@ std::vector<LayerRank> final_r(Layer& model, const MethodPlan& plan) {
   return layers;
 }
 
-void describe_parameters(Layer& model, Summary& summary) {
+/// `open`: only training can tell the ranks r.
+void describe_parameters(Layer& model, bool open, Summary& summary) {
   for (const Param* p : inventory_of(model).params) summary.parameters_full += p->numel();
   summary.parameters_final = summary.parameters_full;
   for (const LayerRank& layer : summary.per_layer)
     if (layer.r < layer.n) summary.parameters_final += layer.r * (layer.m + layer.n) - layer.m * layer.n;
-  summary.compression_ratio =
-      static_cast<double>(summary.parameters_full) / static_cast<double>(summary.parameters_final);
+  const std::int64_t full = stored_numbers(model), saved = summary.parameters_full - summary.parameters_final;
+  summary.compression_ratio = open ? kNone : static_cast<double>(full) / static_cast<double>(full - saved);
 }
 
 void describe_traffic(const TrafficPlan& plan, Summary& summary) {
@@ -165,7 +167,7 @@ Summary summarise(const TrainConfig& config, const DataShape& data, Layer& model
   summary.train_classes = summary.val_classes = data.classes;
   for (const PlannedSteps& steps : plan.traffic.classes[0].steps) summary.steps_by_phase[steps.phase] += steps.steps;
   summary.per_layer = final_r(model, plan);
-  describe_parameters(model, summary);
+  describe_parameters(model, plan.least && find_method(config.method).has_ranks, summary);
   describe_traffic(plan.traffic, summary);
   return summary;
 }

@@ -48,7 +48,7 @@ std::string phase_table(const std::vector<Run>& runs, int name_width) {
     }
     table.add(std::move(cells));
   }
-  return "\n" + table.str() + "(bytes in N steps of the phase)\n";
+  return fmt::format("\n{}(bytes in N steps of the phase)\n", table.str());
 }
 
 }  // namespace
@@ -90,6 +90,8 @@ std::vector<std::string> phases_of(const std::vector<Run>& runs) {
   return met;
 }
 
+std::string sent_in(const Run& run) { return std::string(run.config ? name_of(run.config->comm_dtype) : "-"); }
+
 std::string compare_text(const std::vector<Run>& runs, int width) {
   const Run* baseline = dense_baseline(runs);
   const bool one_setup =
@@ -106,9 +108,9 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
                                    std::to_string(s.steps),
                                    percent(s.final_val_top1),
                                    percent(s.best_val_top1),
-                                   run.config ? std::string(name_of(run.config->comm_dtype)) : "-",
+                                   sent_in(run),
                                    human_bytes(s.wire_bytes_per_rank_total),
-                                   percent(wire_saving(run, baseline)),
+                                   saved_text(wire_saving(run, baseline)),
                                    fmt::format("{:.2f} : 1", s.compression_ratio),
                                    human_seconds(s.train_seconds),
                                    fmt::format("{:.0f}", s.images_per_second),

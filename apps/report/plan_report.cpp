@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "apps/methods/method.h"
 #include "apps/report/terminal.h"
+#include "engine/sync/compressed_gradients.h"
 
 namespace ab {
 namespace {
@@ -18,22 +20,47 @@ using Json = nlohmann::ordered_json;
 
 double saving(double bytes, double dense_bytes) { return 1 - bytes / dense_bytes; }
 
-/// Durations down to those of single collectives.
+/// What a run saves; where training decides how much is sent, what it saves at least.
+std::string saved_by(const RunPlan& plan, double bytes, double dense_bytes) {
+  const double saved = saving(bytes, dense_bytes);
+  if (!plan.least || !std::isfinite(saved)) return saved_text(saved);
+  if (saved < 0) return fmt::format("≤ {:.1f} × as much", std::ceil(10 * (1 - saved)) / 10);
+  return fmt::format("≥ {:.0f} %", std::floor(100 * saved));
+}
+
+/// A duration by a model of time, of which two digits are meant.
 std::string duration(double seconds) {
-  if (seconds >= 1) return human_seconds(seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.0f} ms", seconds * 1e3) : fmt::format("{:.0f} µs", seconds * 1e6);
+  constexpr double kMinute = 60, kHour = 3600;
+  const auto in = [seconds](double unit, const char* name) {
+    double count = seconds / unit;
+    if (count >= 10) {
+      const double tens = std::pow(10, std::floor(std::log10(count)) - 1);
+      count = std::round(count / tens) * tens;
+    }
+    return fmt::format("{:.{}f} {}", count, count < 9.95 && unit >= 1 ? 1 : 0, name);
+  };
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds < 0.995e-3) return in(1e-6, "µs");
+  if (seconds < 0.995) return in(1e-3, "ms");
+  return seconds < 99.5 ? in(1, "s") : seconds < 99.5 * kMinute ? in(kMinute, "min") : in(kHour, "h");
+}
+
+/// What the run leaves of the model's parameters.
+std::string what_remains(const Summary& s) {
+  if (!std::isfinite(s.compression_ratio)) return "training decides how many remain";
+  if (s.parameters_final == s.parameters_full) return "as many at the end";
+  return fmt::format("{} at the end ({:.2f} : 1 as stored)", human_count(static_cast<double>(s.parameters_final)),
+                     s.compression_ratio);
 }
 
 std::string title(const RunPlan& plan) {
   const Summary& s = plan.summary;
   const int nodes = plan.ranks_per_node > 0 ? (s.world_size + plan.ranks_per_node - 1) / plan.ranks_per_node : 1;
-  return fmt::format(
-      "{} on {}, {}: {} on {}, batch {} each; {} in {} of {}, {}\n{} parameters, {} at the end ({:.2f} : "
-      "1)\n",
-      s.model, s.dataset, s.method, counted(s.world_size, "rank"), counted(nodes, "node"), plan.batch_size,
-      counted(s.steps, "step"), counted(s.epochs, "epoch"), plan.steps_per_epoch,
-      counted(plan.evaluations, "validation"), human_count(static_cast<double>(s.parameters_full)),
-      human_count(static_cast<double>(s.parameters_final)), s.compression_ratio);
+  return fmt::format("{} on {}, {}: {} on {}, batch {} each; {} in {} of {}, {}\n{} parameters, {}\n", s.model,
+                     s.dataset, s.method, counted(s.world_size, "rank"), counted(nodes, "node"), plan.batch_size,
+                     counted(s.steps, "step"), counted(s.epochs, "epoch"), plan.steps_per_epoch,
+                     counted(plan.evaluations, "validation"), human_count(static_cast<double>(s.parameters_full)),
+                     what_remains(s));
 }
 
 std::string traffic_table(const RunPlan& plan) {
@@ -82,9 +109,12 @@ std::string bounds(const RunPlan& plan) {
       find_method(plan.summary.method).has_ranks ? "ranks-from" : "decisions-from");
 }
 
-/// For AB-training that is over before its first split.
-std::string never_split(const RunPlan& plan) {
+/// For a run that is over before its method begins.
+std::string never_begins(const RunPlan& plan) {
   const Method& method = find_method(plan.summary.method);
+  const auto& steps = plan.summary.steps_by_phase;
+  if (!method.has_ranks && steps.size() == 1 && steps.contains(CompressedGradients::kWarmup))
+    return "\nThe warm-up of the method does not end in this run: nothing in it is compressed.\n";
   const bool splits = std::any_of(plan.phases.begin(), plan.phases.end(),
                                   [](const std::string& phase) { return phase.starts_with("low-rank"); });
   if (!method.has_ranks || splits) return "";
@@ -104,8 +134,8 @@ std::string dense_table(const RunPlan& plan) {
                                    duration(dense.time.communication)};
     if (plan.step_seconds > 0) cells.push_back(duration(dense.time.exposed()));
     if (!is_dense) {
-      cells.push_back(percent(saving(s.wire_bytes_per_rank_total, dense.wire_bytes)));
-      cells.push_back(percent(saving(s.inter_node_bytes_per_rank_total, dense.inter_node_bytes)));
+      cells.push_back(saved_by(plan, s.wire_bytes_per_rank_total, dense.wire_bytes));
+      cells.push_back(saved_by(plan, s.inter_node_bytes_per_rank_total, dense.inter_node_bytes));
     }
     table.add(std::move(cells));
   };
@@ -135,9 +165,11 @@ std::string notes(const RunPlan& plan) {
       "payload: buffers of collectives; wire: what a rank sends for them on a ring, mean over ranks; in "
       "node, across:\n"
       "on links within a node and between nodes.\n"
-      "comm.: rounds · latency + bytes as sent / bandwidth on the slowest rank, all-reduces by --allreduce {}, with\n"
+      "comm.: rounds · latency + bytes as sent / bandwidth on the slowest rank, {}, with\n"
       "{} for a node, {} for a rank inside it (--network).\n",
-      name_of(plan.all_reduce), link(plan.links.inter_node), link(plan.links.intra_node));
+      plan.all_reduce == AllReduce::library ? "all collectives by NCCL, taken for rings"
+                                            : fmt::format("all-reduces by --allreduce {}", name_of(plan.all_reduce)),
+      link(plan.links.inter_node), link(plan.links.intra_node));
   if (plan.step_seconds > 0)
     text +=
         "exposed: what of it delays the run: buckets leave during backward, 2/3 of what a batch computes, once full.\n";
@@ -187,8 +219,8 @@ Json memory_json(const MemoryRow& row, std::int64_t activations) {
 }  // namespace
 
 std::string plan_text(const RunPlan& plan) {
-  return title(plan) + traffic_table(plan) + never_split(plan) + bounds(plan) + dense_table(plan) + memory_table(plan) +
-         notes(plan);
+  return title(plan) + traffic_table(plan) + never_begins(plan) + bounds(plan) + dense_table(plan) +
+         memory_table(plan) + notes(plan);
 }
 
 std::string plan_json(const RunPlan& plan) {

@@ -37,6 +37,8 @@ double bytes_until(const Run& run, std::int64_t step) {
 
 std::string cards(const std::vector<Run>& runs) {
   const Run* baseline = dense_baseline(runs);
+  const auto in_type = [](const Run& run) { return run.config ? ", in " + sent_in(run) : ""; };
+  const std::string against = baseline ? in_type(*baseline) : "";
   std::string html = "<section class=\"cards\">";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Summary& s = runs[i].summary;
@@ -44,13 +46,13 @@ std::string cards(const std::vector<Run>& runs) {
     html += fmt::format(
         "<article class=\"k{}\"><h2>{}</h2><p class=\"what\">{} · {} · {} · {}</p>"
         "<p class=\"big\">{}<small>top-1</small></p>"
-        "<dl><dt>sent per rank</dt><dd>{}</dd><dt>saved against dense</dt><dd>{}</dd><dt>model "
+        "<dl><dt>sent per rank{}</dt><dd>{}</dd><dt>saved against dense{}</dt><dd>{}</dd><dt>model "
         "compressed</dt><dd>{}</dd>"
         "<dt>training time</dt><dd>{}</dd><dt>images per second</dt><dd>{:.0f}</dd></dl></article>",
         i % 8, escape_html(runs[i].label), escape_html(s.method), escape_html(s.model), escape_html(s.dataset),
-        counted(s.world_size, "rank"), percent(s.final_val_top1), human_bytes(s.wire_bytes_per_rank_total),
-        &runs[i] == baseline ? "baseline" : percent(saving, 1), fmt::format("{:.2f} : 1", s.compression_ratio),
-        human_seconds(s.train_seconds), s.images_per_second);
+        counted(s.world_size, "rank"), percent(s.final_val_top1), in_type(runs[i]),
+        human_bytes(s.wire_bytes_per_rank_total), against, &runs[i] == baseline ? "baseline" : saved_text(saving, 1),
+        fmt::format("{:.2f} : 1", s.compression_ratio), human_seconds(s.train_seconds), s.images_per_second);
   }
   return html + "</section>\n";
 }
@@ -60,17 +62,17 @@ std::string table(const std::vector<Run>& runs) {
   std::string html =
       "<section "
       "class=\"wide\"><table><thead><tr><th>run<th>method<th>model<th>ranks<th>steps<th>epochs<th>seed"
-      "<th>final top-1<th>best top-1<th>val loss<th>wire per rank<th>saved<th>compression<th>time<th>images/s"
+      "<th>final top-1<th>best top-1<th>val loss<th>sent in<th>wire per rank<th>saved<th>compression<th>time<th>images/s"
       "</tr></thead><tbody>";
   for (const Run& run : runs) {
     const Summary& s = run.summary;
     html += fmt::format(
-        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.4f}<td>{}<td>{}<td>{:.2f}<td>{}<td>"
+        "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.4f}<td>{}<td>{}<td>{}<td>{:.2f} : 1<td>{}<td>"
         "{:.0f}</tr>",
         escape_html(run.label), escape_html(s.method), escape_html(s.model), s.world_size, s.steps, s.epochs, s.seed,
-        percent(s.final_val_top1), percent(s.best_val_top1), s.final_val_loss, human_bytes(s.wire_bytes_per_rank_total),
-        percent(wire_saving(run, baseline), 1), s.compression_ratio, human_seconds(s.train_seconds),
-        s.images_per_second);
+        percent(s.final_val_top1), percent(s.best_val_top1), s.final_val_loss, sent_in(run),
+        human_bytes(s.wire_bytes_per_rank_total), saved_text(wire_saving(run, baseline), 1), s.compression_ratio,
+        human_seconds(s.train_seconds), s.images_per_second);
   }
   return html + "</tbody></table></section>\n";
 }

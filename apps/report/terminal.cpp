@@ -144,6 +144,10 @@ std::string percent(double fraction, int decimals) {
   return std::isfinite(fraction) ? fmt::format("{:.{}f} %", 100 * fraction, decimals) : "-";
 }
 
+std::string saved_text(double fraction, int decimals) {
+  return fraction < 0 ? fmt::format("{:.2f} × as much", 1 - fraction) : percent(fraction, decimals);
+}
+
 std::string human_seconds(double seconds) {
   if (!std::isfinite(seconds)) return "-";
   if (seconds < 100) return fmt::format("{:.1f} s", seconds);

@@ -74,7 +74,7 @@ namespace {
 /// A schedule of which the run sees only the beginning trains at other rates than was asked for, without a word.
 void check_reached(const TrainConfig& config, const LrSchedule& schedule) {
   const auto with_steps = [](const char* flag, double epochs, std::int64_t steps) {
-    return fmt::format("{} {} ({} steps)", flag, epochs, steps);
+    return fmt::format("{} {} ({} step{})", flag, epochs, steps, steps == 1 ? "" : "s");
   };
   const std::string run = config.steps > 0
                               ? fmt::format("--steps {}", config.steps)

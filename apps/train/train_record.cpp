@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "apps/model_file/model_file.h"
 #include "engine/core/threads.h"
 #include "engine/sync/sync_strategy.h"
 #include "layers/weight.h"
@@ -52,7 +53,8 @@ std::string obstacle_to_waiting_times(const Comm& world) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency()), threads = compute_threads();
   if (!world.waits_on_host()) return "GPUs wait for NCCL, not the host";
   if (world.size() * threads > cores)
-    return fmt::format("{} ranks of {} thread{} on {} cores", world.size(), threads, threads == 1 ? "" : "s", cores);
+    return fmt::format("{} rank{} of {} thread{} on {} core{}", world.size(), world.size() == 1 ? "" : "s", threads,
+                       threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
   return "";
 }
 
@@ -60,7 +62,12 @@ std::string obstacle_to_waiting_times(const Comm& world) {
 
 TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, Comm& world, Layer& model,
                          const TrainListener& listener, std::int64_t total_steps)
-    : config_(config), world_(world), model_(model), listener_(listener), total_steps_(total_steps) {
+    : config_(config),
+      world_(world),
+      model_(model),
+      listener_(listener),
+      total_steps_(total_steps),
+      stored_full_(stored_numbers(model)) {
   summary_.method = method;
   summary_.model = config.model;
   summary_.dataset = config.dataset;
@@ -163,8 +170,7 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   summary_.epochs = epochs;
   summary_.images_per_second = images_ / summary_.train_seconds;
   summary_.parameters_final = parameter_count(model_);
-  summary_.compression_ratio =
-      static_cast<double>(summary_.parameters_full) / static_cast<double>(summary_.parameters_final);
+  summary_.compression_ratio = static_cast<double>(stored_full_) / static_cast<double>(stored_numbers(model_));
   summary_.per_layer = r_of_layers(model_);
   gather_traffic(world_, summary_);
   gather_waiting();

@@ -94,7 +94,7 @@ class TrainRecord {
   Comm& world_;
   Layer& model_;
   const TrainListener& listener_;
-  std::int64_t total_steps_;
+  std::int64_t total_steps_, stored_full_;
   Summary summary_;
   double images_ = 0;                             // seen by all ranks
   std::map<std::string, double> waiting_before_;  // by phase, before the run was resumed

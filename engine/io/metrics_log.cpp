@@ -86,7 +86,7 @@ void MetricsLog::write(const DecisionMetrics& m) {
 
 void MetricsLog::append(std::string line) {
   line += '\n';
-  if (inside_line_) line.insert(0, "\n");
+  if (inside_line_) line.insert(line.begin(), '\n');
   std::size_t done = 0;
   while (done < line.size()) {
     const ssize_t written = ::write(descriptor_, line.data() + done, line.size() - done);
