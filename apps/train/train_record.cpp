@@ -104,7 +104,7 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   const StepMetrics metrics{step,
                             epoch,
                             phase,
-                            interval_loss_ / static_cast<double>(interval_steps_),
+                            mean_over_ranks(interval_loss_ / static_cast<double>(interval_steps_)),
                             learning_rate,
                             interval_images_ / interval_.lap(),
                             world_.ledger().total().wire_bytes(),
@@ -113,6 +113,15 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
+}
+
+/// Collective. Not of the method: neither its bytes nor its waiting are counted.
+double TrainRecord::mean_over_ranks(double value) {
+  const Ledger of_training = world_.ledger();
+  const Tensor mean = Tensor::from(std::vector<double>{value}, {1});
+  world_.all_reduce(mean, ReduceOp::mean);
+  world_.ledger() = of_training;
+  return mean.item();
 }
 
 void TrainRecord::begin_exchange() {

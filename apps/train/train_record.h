@@ -59,7 +59,7 @@ class TrainRecord {
   void check_losses() { check_losses_before(std::numeric_limits<std::int64_t>::max()); }
   /// Whether step() writes a line of metrics.
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
-  /// An update is done; `step` counts it.
+  /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
   /// The updates of another epoch begin.
   void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
@@ -88,6 +88,7 @@ class TrainRecord {
 
  private:
   void check_losses_before(std::int64_t step);
+  double mean_over_ranks(double value);
   void gather_waiting();
 
   const TrainConfig& config_;

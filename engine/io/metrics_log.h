@@ -18,7 +18,7 @@
 
 namespace ab {
 
-/// The loss is the mean over the steps since the last line, on the rank that writes.
+/// The loss is the mean over the steps since the last line, and over all ranks.
 struct StepMetrics {
   std::int64_t step = 0;  ///< updates done
   std::int64_t epoch = 0;
