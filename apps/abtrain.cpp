@@ -289,6 +289,20 @@ void refuse_repeated(const CLI::App& parser, int argc, char** argv) {
   }
 }
 
+/// An empty text would stand for nothing given, without a word. Settings of a run say themselves whether they may be empty.
+void refuse_empty(const CLI::App& parser) {
+  std::vector<std::string> settings;
+  for (const ab::FlagHelp& line : ab::train_flag_help()) settings.push_back(line.flag);
+  for (const CLI::Option* option : parser.get_options()) {
+    const std::vector<std::string>& given = option->results();
+    if (std::find(given.begin(), given.end(), "") == given.end()) continue;
+    const std::string name = option->get_name();
+    const bool is_setting = std::find(settings.begin(), settings.end(), name) != settings.end();
+    if (!is_setting || (name == "--out" && parser.get_name() != "train"))
+      throw ab::Error(ab::ErrorKind::config, name + " is given without a value; is a variable empty?");
+  }
+}
+
 /// The first word must be a subcommand; CLI11 would only say that one is required.
 void refuse_unknown_command(const std::string& word, const std::vector<Command>& commands) {
   std::vector<std::string> names;
@@ -331,6 +345,7 @@ int dispatch(int argc, char** argv) {
   for (const Command& command : commands) {
     if (!command.parser->parsed()) continue;
     refuse_unknown(*command.parser);
+    refuse_empty(*command.parser);
     return command.run();
   }
   throw ab::Error(ab::ErrorKind::config,

@@ -69,6 +69,18 @@ TEST_F(CliTest, ARepeatedFlagIsRefusedByEveryCommand) {
   EXPECT_EQ(run("inspect --help --help").exit_code, 0);
 }
 
+TEST_F(CliTest, AnEmptyTextIsNotTakenForNothing) {
+  const std::string empty = " is given without a value; is a variable empty?";
+  expect_failure("train --config ''", 2, "--config" + empty);
+  for (const char* command :
+       {"plan --out ''", "compare a --out ''", "export --model-file a --out ''", "reproduce all --dry-run --out ''"})
+    expect_failure(command, 2, "--out" + empty);
+  expect_failure("plan --ranks-from ''", 2, "--ranks-from" + empty);
+  expect_failure("eval --model-file a --dataset ''", 2, "--dataset");
+  expect_failure("inspect ''", 2, "file" + empty);
+  EXPECT_EQ(run("plan --model mlp --no-activations --network ''").exit_code, 0);
+}
+
 TEST_F(CliTest, AScheduleThatTheRunNeverReachesIsRefused) {
   const auto both = [&](const std::string& flags, const std::string& expected) {
     expect_failure(fmt::format("train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 {} --out {}",
