@@ -13,6 +13,7 @@
 #include <map>
 #include <vector>
 
+#include "engine/core/available_memory.h"
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
 
@@ -157,6 +158,9 @@ ImageSet load_files(const CifarFormat& format, const fs::path& folder, const std
   set.height = set.width = kSide;
   set.classes = format.label_bytes.back().classes;
   for (const char* file : files) set.count += counts.emplace_back(count_records(format, folder / file));
+  check_host_memory(fmt::format("{}: the {} images of '{}' need", format.name, set.count, folder.string()),
+                    set.count * static_cast<std::int64_t>(kImageBytes + sizeof(std::uint16_t)),
+                    "raise the limit of memory (a container's, a job's, ulimit -v), or start fewer processes");
   set.pixels.resize(static_cast<std::size_t>(set.count) * kImageBytes);
   set.labels.resize(static_cast<std::size_t>(set.count));
   std::int64_t first = 0;

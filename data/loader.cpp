@@ -66,7 +66,6 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   Workbench make_workbench() const { return {ImageTransform(set, height, width), {}}; }
 
   void start(std::int64_t epoch, std::int64_t first);
-  bool add_thread();
   bool stop(std::chrono::duration<double> patience);
   std::optional<Batch> next();
   void look_ahead(std::int64_t count);
@@ -89,7 +88,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   // About the pass: written while no thread runs.
   std::int64_t epoch = -1;
   std::vector<std::int64_t> samples;
-  std::optional<Workbench> own_workbench;  // of next() without threads
+  std::optional<Workbench> own_workbench;  // of next() where there are no threads
   std::vector<std::thread> threads;
   std::atomic<bool> cancel = false;
   mutable std::atomic<std::int64_t> images_prepared = 0;  // a sign of life
@@ -116,26 +115,20 @@ void Loader::Impl::start(std::int64_t new_epoch, std::int64_t first) {
   ready.clear();
   failure = nullptr;
   cancel = stalled = false;
-  if (options.prefetch == 0) {
-    if (!own_workbench) own_workbench = make_workbench();
-    return;
+  const std::int64_t batches = sampler.batches_per_epoch() - first;
+  const std::int64_t count = options.prefetch == 0 ? 0 : std::min<std::int64_t>(thread_count, batches);
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      threads.emplace_back(
+          [self = shared_from_this(), workbench = make_workbench()]() mutable { self->run(workbench); });
+    } catch (const std::system_error&) {  // the system refuses one more: those that there are do the work, or next()
+      break;
+    }
+    pthread_setname_np(threads.back().native_handle(), kThreadName);
+    const std::lock_guard lock(mutex);
+    ++threads_running;
   }
-  const std::int64_t count = std::min<std::int64_t>(thread_count, sampler.batches_per_epoch() - first);
-  for (std::int64_t i = 0; i < count && add_thread(); ++i) continue;
-  if (threads.empty() && count > 0) own_workbench = make_workbench();  // then next() prepares batches itself
-}
-
-/// False where the system has no room for one more.
-bool Loader::Impl::add_thread() {
-  const std::lock_guard lock(mutex);
-  try {
-    threads.emplace_back([self = shared_from_this(), workbench = make_workbench()]() mutable { self->run(workbench); });
-  } catch (const std::system_error&) {
-    return false;
-  }
-  pthread_setname_np(threads.back().native_handle(), kThreadName);
-  ++threads_running;
-  return true;
+  if (threads.empty() && !own_workbench) own_workbench = make_workbench();
 }
 
 /// Ends the threads. False when one still reads an image: it has been left behind, and ends when the read does.

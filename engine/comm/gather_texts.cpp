@@ -5,6 +5,8 @@
 #include <numeric>
 #include <span>
 
+#include "engine/core/our_words.h"
+
 namespace ab {
 
 std::vector<std::string> gather_texts(Comm& comm, const std::string& mine) {
@@ -38,8 +40,7 @@ std::string failures_of(Comm& comm, const std::function<void()>& part) {
   try {
     part();
   } catch (const std::exception& failure) {
-    reason = failure.what();
-    if (reason.empty()) reason = "an unknown failure";
+    reason = in_our_words(failure).what();
   }
   std::string failures;
   int more = 0;

@@ -18,6 +18,7 @@
 #include "engine/comm/comm.h"
 #include "engine/comm/shared_reduce.h"
 #include "engine/comm/virtual_traffic.h"
+#include "engine/core/our_words.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 
@@ -332,14 +333,14 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
     return std::make_unique<ThreadComm>(world, group, rank, "world", everyone, std::move(ledger));
   };
   const auto run_rank = [&](int rank) {
-    set_compute_threads(0, ranks);  // without it every rank would start a team as large as the machine
     try {
+      set_compute_threads(0, ranks);  // without it every rank would start a team as large as the machine
       body(*make_comm(rank));
       const std::lock_guard lock(world->mutex);
       world->ended[static_cast<std::size_t>(rank)] = true;
       world->changed.notify_all();
     } catch (const std::exception& error) {
-      fail(rank, error.what());
+      fail(rank, in_our_words(error).what());
     } catch (...) {
       fail(rank, "it threw something that is not a std::exception");
     }
@@ -350,7 +351,7 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
     try {
       for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
     } catch (const std::exception& error) {
-      fail(static_cast<int>(threads.size()), fmt::format("its thread could not be started ({})", error.what()));
+      fail(static_cast<int>(threads.size()), in_our_words(error).what());
     }
   }
   if (world->failure && world->failure->error) std::rethrow_exception(world->failure->error);

@@ -10,10 +10,17 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/core/our_words.h"
+
 namespace ab {
 namespace {
 
 std::string system_reason() { return std::strerror(errno); }
+
+std::string reason_of_path(const std::string& path) {
+  const int error = errno;
+  return std::strerror(error) + (error == ENOENT ? why_missing(path) : "");
+}
 
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -26,7 +33,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     temporary_ = fmt::format("{}.{}.{}.tmp", path_, ::getpid(), attempt);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_, system_reason());
+    AB_CHECK_KIND(checkpoint, descriptor_ >= 0 || errno == EEXIST, "cannot write {}: {}", path_, reason_of_path(path_));
   }
 }
 
@@ -86,7 +93,7 @@ std::string read_file(const std::string& path, ErrorKind kind, std::uint64_t max
     throw Error(kind, fmt::format("cannot read {}: {}", path, reason));
   };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(system_reason());
+  if (descriptor < 0) fail(reason_of_path(path));
   std::string text;
   char block[1 << 16];
   ssize_t count;

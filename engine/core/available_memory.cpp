@@ -1,71 +1,87 @@
 // SPDX-License-Identifier: MIT
 #include "engine/core/available_memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <atomic>
 #include <fstream>
 #include <limits>
-#include <optional>
+
+#include "engine/core/check.h"
+#include "engine/core/control_groups.h"
 
 namespace ab {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
 
-/// The number after `name` in a file of lines "name number", or the number that a file begins with.
-std::optional<std::int64_t> number_in(const fs::path& file, const std::string& name = "") {
-  std::ifstream text(file);
-  std::string word;
-  std::int64_t number = 0;
-  if (name.empty()) return text >> number ? std::optional(number) : std::nullopt;  // "max": no limit
-  for (std::string line; text >> word && std::getline(text, line);)
-    if (word == name) return std::stoll(line);
-  return std::nullopt;
+std::atomic<int> processes_here{1};
+
+struct PagesOfProcess {
+  std::int64_t addresses = 0, resident = 0, data = 0;  // bytes
+};
+
+PagesOfProcess pages_of_process() {
+  std::ifstream statm("/proc/self/statm");
+  PagesOfProcess pages;
+  std::int64_t shared = 0, text = 0, library = 0;
+  if (!(statm >> pages.addresses >> pages.resident >> shared >> text >> library >> pages.data)) return {};
+  for (std::int64_t* count : {&pages.addresses, &pages.resident, &pages.data}) *count *= sysconf(_SC_PAGESIZE);
+  return pages;
 }
 
-/// What the group of this folder and those around it leave, up to `top`.
-std::int64_t left_by_groups(fs::path folder, const fs::path& top, const char* limit, const char* used,
-                            const char* cache) {
+std::int64_t left_by_groups(const std::string& root) {
   std::int64_t left = kUnknown;
-  for (;; folder = folder.parent_path()) {
-    const auto most = number_in(folder / limit), now = number_in(folder / used);
-    if (most && now) {
-      const std::int64_t reclaimable = number_in(folder / "memory.stat", cache).value_or(0);
-      left = std::min(left, std::max<std::int64_t>(0, *most - *now + reclaimable));
-    }
-    if (folder == top || !folder.has_relative_path()) return left;
+  for (const auto& [folder, unified] : control_groups("memory", root)) {
+    const auto most = number_in(folder / (unified ? "memory.max" : "memory.limit_in_bytes"));
+    const auto now = number_in(folder / (unified ? "memory.current" : "memory.usage_in_bytes"));
+    if (!most || !now) continue;
+    std::int64_t cache = 0;
+    for (const char* files : {"inactive_file", "active_file"})
+      cache += number_in(folder / "memory.stat", unified ? files : std::string("total_") + files).value_or(0);
+    left = std::min(left, std::max<std::int64_t>(0, *most - *now + cache));
   }
+  return left;
+}
+
+constexpr std::int64_t kAddressesOfLibraries = std::int64_t{48} << 20;  // stacks, and code that is compiled on the way
+
+/// What ulimit leaves, as a shell sets it.
+std::int64_t left_by_limits() {
+  std::int64_t left = kUnknown;
+  const PagesOfProcess now = pages_of_process();
+  const auto count = [&](auto resource, std::int64_t used) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    left = std::min(
+        left, std::max<std::int64_t>(0, static_cast<std::int64_t>(limit.rlim_cur) - used - kAddressesOfLibraries));
+  };
+  count(RLIMIT_AS, now.addresses);
+  count(RLIMIT_DATA, now.data);
+  return left;
 }
 
 }  // namespace
 
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");  // pages: of addresses, resident, ...
-  std::int64_t addresses = 0, resident = 0;
-  return statm >> addresses >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
-}
+std::int64_t resident_bytes() { return pages_of_process().resident; }
 
 std::int64_t available_host_bytes(const std::string& root) {
-  std::int64_t left = kUnknown;
-  if (const auto kib = number_in(root + "/proc/meminfo", "MemAvailable:")) left = *kib * 1024;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // number:controllers:path
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
-    const fs::path unified = root + "/sys/fs/cgroup", own = unified / "memory";
-    if (controllers.empty())
-      left = std::min(left, left_by_groups(unified / fs::path(path).relative_path(), unified, "memory.max",
-                                           "memory.current", "inactive_file"));
-    if (controllers == "memory")
-      left = std::min(left, left_by_groups(own / fs::path(path).relative_path(), own, "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file"));
-  }
-  return left;
+  std::int64_t left = left_by_groups(root);
+  if (const auto kib = number_in(root + "/proc/meminfo", "MemAvailable:")) left = std::min(left, *kib * 1024);
+  return root.empty() ? std::min(left, left_by_limits()) : left;
+}
+
+void share_host_memory(int processes) { processes_here = std::max(1, processes); }
+
+std::int64_t available_host_bytes_of_each() { return available_host_bytes() / processes_here; }
+
+void check_host_memory(const std::string& what, std::int64_t bytes, const std::string& remedy) {
+  const std::int64_t left = available_host_bytes_of_each();
+  AB_CHECK(bytes + bytes / 8 <= left, "{} {:.0f} MB of memory, and {:.0f} MB are left{}; {}", what,
+           static_cast<double>(bytes) / 1e6, static_cast<double>(left) / 1e6,
+           processes_here > 1 ? " for each process" : "", remedy);
 }
 
 }  // namespace ab

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -44,18 +45,20 @@ class CpuMemory final : public Memory {
 
   void* allocate(std::size_t bytes) override {
     const std::size_t rounded = round_up(bytes);
-    {
-      std::lock_guard lock(mutex_);
-      stats_.live_bytes += static_cast<std::int64_t>(rounded);
-      stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-      if (auto it = free_.find(rounded); it != free_.end() && !it->second.empty()) {
-        void* block = it->second.back();
-        it->second.pop_back();
-        return block;
+    void* block = take_cached(rounded);
+    if (!block) block = take_from_system(rounded);
+    if (!block) {  // what was kept for other sizes may do
+      {
+        const std::lock_guard lock(mutex_);
+        free_cached();
       }
+      block = take_from_system(rounded);
     }
-    void* block = std::aligned_alloc(kAlignment, rounded);
-    AB_CHECK_KIND(communication, block, "out of memory: cannot allocate {} bytes on the CPU", rounded);
+    if (!block)
+      throw OutOfMemory(fmt::format(
+          "out of memory: {} bytes more are not left on the CPU; lower --batch-size or --ranks, or raise a limit that a "
+          "container or ulimit sets",
+          rounded));
 #ifdef AB_EMULATE_GPU
     const std::lock_guard lock(mutex_);
     handed_out_.insert(block);
@@ -68,7 +71,7 @@ class CpuMemory final : public Memory {
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= static_cast<std::int64_t>(rounded);
     if (kCacheBlocks) free_[rounded].push_back(block);
-    else std::free(block);
+    else give_back(block, rounded);
   }
 
   void set_zero(void* block, std::size_t bytes) override { std::memset(block, 0, bytes); }
@@ -94,6 +97,12 @@ class CpuMemory final : public Memory {
   }
   std::int64_t available() const override { return available_host_bytes(); }
 
+  void bound(std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    most_from_system_ = bytes < kUnbounded - from_system_ ? from_system_ + bytes : kUnbounded;
+  }
+  static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+
   bool has_handed_out(const void* address) const {
     const std::lock_guard lock(mutex_);
     return handed_out_.contains(address);
@@ -101,6 +110,7 @@ class CpuMemory final : public Memory {
 
  private:
   static constexpr std::size_t kAlignment = 64;
+  static constexpr std::int64_t kLarge = 1 << 20;
 
   // Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
   static std::size_t round_up(std::size_t bytes) {
@@ -110,9 +120,47 @@ class CpuMemory final : public Memory {
     return (bytes + step - 1) / step * step;
   }
 
+  void count(std::size_t bytes) {  // needs the mutex
+    stats_.live_bytes += static_cast<std::int64_t>(bytes);
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  }
+
+  void* take_cached(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto at = free_.find(bytes);
+    if (at == free_.end() || at->second.empty()) return nullptr;
+    void* const block = at->second.back();
+    at->second.pop_back();
+    count(bytes);
+    return block;
+  }
+
+  /// Null where there is not as much.
+  void* take_from_system(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!may_take(static_cast<std::int64_t>(bytes))) return nullptr;
+    void* const block = std::aligned_alloc(kAlignment, bytes);
+    if (!block) return nullptr;
+    from_system_ += static_cast<std::int64_t>(bytes);
+    count(bytes);
+    return block;
+  }
+
+  /// Pages count as used once they are written to: neither what was taken nor what is left says enough alone.
+  bool may_take(std::int64_t bytes) const {
+    if (most_from_system_ == kUnbounded) return true;
+    return from_system_ + bytes <= most_from_system_ &&
+           (bytes < kLarge || bytes + kBytesForLibraries <= available_host_bytes_of_each());
+  }
+
+  void give_back(void* block, std::size_t bytes) {
+    from_system_ -= static_cast<std::int64_t>(bytes);
+    std::free(block);
+  }
+
   void free_cached() {
     for (auto& [size, blocks] : free_)
-      for (void* block : blocks) std::free(block);
+      for (void* block : blocks) give_back(block, size);
     free_.clear();
   }
 
@@ -120,6 +168,7 @@ class CpuMemory final : public Memory {
   std::map<std::size_t, std::vector<void*>> free_;
   std::set<const void*> handed_out_;  // ever; filled for the emulated GPU only
   MemoryStats stats_;
+  std::int64_t from_system_ = 0, most_from_system_ = kUnbounded;
 };
 
 CpuMemory& cpu_memory() {
@@ -129,6 +178,11 @@ CpuMemory& cpu_memory() {
 }
 
 }  // namespace
+
+BoundedHostMemory::BoundedHostMemory() {
+  cpu_memory().bound(std::max<std::int64_t>(0, available_host_bytes_of_each() - kBytesForLibraries));
+}
+BoundedHostMemory::~BoundedHostMemory() { cpu_memory().bound(CpuMemory::kUnbounded); }
 
 Memory& memory(Device device) { return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index); }
 

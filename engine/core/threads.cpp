@@ -1,24 +1,100 @@
 // SPDX-License-Identifier: MIT
 #include "engine/core/threads.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <latch>
+#include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
+
+#include "engine/core/available_cores.h"
+#include "engine/core/available_memory.h"
+#include "engine/core/check.h"
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 namespace ab {
+namespace {
 
-void set_compute_threads([[maybe_unused]] int n, [[maybe_unused]] int ranks_here) {
-#ifdef _OPENMP
-  if (n <= 0) {
-    if (std::getenv("OMP_NUM_THREADS")) return;
-    n = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks_here));
+thread_local double cores_of_rank = 0;  // 0: nobody has asked
+thread_local int threads_started = 1;   // which OpenMP keeps
+
+[[maybe_unused]] bool environment_says() {
+  const char* const threads = std::getenv("OMP_NUM_THREADS");
+  return threads && std::atoi(threads) > 0;
+}
+
+/// Throws std::system_error when the system does not start as many threads at once.
+void try_threads(std::ptrdiff_t count) {
+  std::latch all_asked(1);
+  std::vector<std::string> in_proc(static_cast<std::size_t>(count));
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (std::string& name : in_proc)
+        threads.emplace_back([&] {
+          name = fmt::format("/proc/self/task/{}", ::gettid());
+          all_asked.wait();
+        });
+    } catch (...) {
+      all_asked.count_down();
+      throw;
+    }
+    all_asked.count_down();
   }
-  omp_set_num_threads(n);
+  // A thread counts until the system has put it away, a moment after it was joined.
+  for (const std::string& name : in_proc)
+    for (int tries = 0; tries < 100 && std::filesystem::exists(name); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+void set_compute_threads(int n, int ranks_here) {
+  const bool is_known = n > 0 && cores_of_rank > 0;
+  set_compute_threads_within(n,
+                             is_known ? cores_of_rank : cores_of_first({available_cores()}) / std::max(1, ranks_here));
+}
+
+void set_compute_threads_within([[maybe_unused]] int n, double cores) {
+  cores_of_rank = cores;
+#ifdef _OPENMP
+  if (n <= 0 && environment_says()) return;
+  omp_set_num_threads(n > 0 ? n : std::max(1, static_cast<int>(cores)));
 #endif
+}
+
+void start_compute_threads() {
+  if (compute_threads() <= threads_started) return;
+  static std::mutex one_after_the_other;  // the threads of another rank may be those that are one too many
+  const std::lock_guard guard(one_after_the_other);
+  try {
+    try_threads(compute_threads() - 1);
+  } catch (const std::system_error& refused) {
+    throw Error(
+        ErrorKind::communication,
+        fmt::format("the system refuses {} threads for a rank ({}); take fewer --threads or --ranks, or raise the "
+                    "limit on processes (ulimit -u, a container's pids.max) or on memory (ulimit -v)",
+                    compute_threads(), refused.code().message()));
+  }
+#pragma omp parallel
+  {
+    asm volatile("");  // a loop of nothing starts nothing
+  }
+  threads_started = compute_threads();
+  AB_CHECK_KIND(
+      communication, available_host_bytes() > 0,
+      "{} threads for a rank leave no memory; take fewer --threads or --ranks, or raise the limit (ulimit -v)",
+      threads_started);
 }
 
 int compute_threads() {
@@ -28,6 +104,8 @@ int compute_threads() {
   return 1;
 #endif
 }
+
+double compute_cores() { return cores_of_rank > 0 ? cores_of_rank : cores_of_first({available_cores()}); }
 
 bool inside_parallel_loop() {
 #ifdef _OPENMP

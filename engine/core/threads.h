@@ -6,10 +6,17 @@
 
 namespace ab {
 
-/// n > 0: that many. n = 0: the cores of this machine shared among `ranks_here` ranks, at least one, unless
-/// OMP_NUM_THREADS says otherwise.
+/// n > 0: that many. n = 0: as many as the calling thread has cores (affinity mask, CPU quota), shared among `ranks_here` ranks
+/// of this process, at least one, unless OMP_NUM_THREADS says otherwise.
 void set_compute_threads(int n, int ranks_here = 1);
+/// The same for a rank that has `cores`, as a number, for itself.
+void set_compute_threads_within(int n, double cores);
+/// Starts the threads that were set. Throws Error(communication) when the system refuses them, for which OpenMP would end the
+/// program.
+void start_compute_threads();
 int compute_threads();
+/// The cores that the calling rank has for itself, as a number.
+double compute_cores();
 /// Whether the calling thread is one of several that share a loop; what it calls stays on it.
 bool inside_parallel_loop();
 

@@ -10,6 +10,8 @@ void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int6
                    std::int64_t c_stride) {
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, a_stride,
                                           b, b_stride, beta, c, c_stride);
+  AB_CHECK_KIND(communication, status != dnnl_out_of_memory,
+                "out of memory in a product of matrices; lower --batch-size");
   AB_ASSERT(status == dnnl_success);
 }
 
