@@ -5,6 +5,8 @@
 // is understood.
 
 #include <fcntl.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,6 +32,7 @@
 #include "engine/core/check.h"
 #include "engine/core/path.h"
 #include "engine/core/precision.h"
+#include "engine/core/threads.h"
 
 #ifndef AB_VERSION
 #define AB_VERSION "unknown"
@@ -235,7 +238,10 @@ Command add_export(CLI::App& app, ab::ExportConfig& config) {
       ->add_option("--out", config.out, "file to write; model_torchvision.safetensors beside the model when not given")
       ->type_name("FILE")
       ->transform(ab::expand_home);
-  return {parser, [&config] { return ab::run_export(config); }};
+  return {parser, [&config] {
+            ab::start_compute_threads();
+            return ab::run_export(config);
+          }};
 }
 
 Command add_inspect(CLI::App& app, std::string& file) {
@@ -243,7 +249,10 @@ Command add_inspect(CLI::App& app, std::string& file) {
   parser->add_option("file", file, "model.safetensors, or the run folder that holds it")
       ->required()
       ->transform(ab::expand_home);
-  return {parser, [&file] { return ab::run_inspect(file); }};
+  return {parser, [&file] {
+            ab::start_compute_threads();
+            return ab::run_inspect(file);
+          }};
 }
 
 Command add_compare(CLI::App& app, ab::CompareConfig& config) {
@@ -346,10 +355,17 @@ int dispatch(int argc, char** argv) {
     if (!command.parser->parsed()) continue;
     refuse_unknown(*command.parser);
     refuse_empty(*command.parser);
+    ab::set_compute_threads(0);  // of a rank alone
     return command.run();
   }
   throw ab::Error(ab::ErrorKind::config,
                   "there is no command; give train, plan, reproduce, eval, export, inspect or compare, or --help");
+}
+
+/// The C library reserves 64 MiB of addresses for each thread that asks for memory; where ulimit counts them, threads share.
+void spare_addresses() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
 /// A closed stream's number would go to the next file that is opened, and what is printed into that file.
@@ -362,6 +378,8 @@ void open_closed_streams() {
 
 int main(int argc, char** argv) {
   open_closed_streams();
+  spare_addresses();
+  ab::report_what_escapes();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away costs output, not the run
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of write()
   try {

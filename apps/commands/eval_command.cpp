@@ -40,6 +40,7 @@ LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const 
 
 int run_eval(const EvalConfig& config) {
   set_compute_threads(config.threads, 1);
+  start_compute_threads();
   const Device device = choose_device(config.device);
   const std::string file = model_path(config.model_file);
   const TensorFile content = read_safetensors(file);

@@ -4,39 +4,67 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
+#include <cstdlib>
 #include <new>
+#include <nlohmann/json.hpp>
 
-#include "engine/core/check.h"
+#include "engine/core/our_words.h"
 #include "engine/core/say.h"
 
 namespace ab {
 namespace {
 
-constexpr int kInternalError = 1;
+constexpr int kRefused = static_cast<int>(ErrorKind::communication);
 
-int exit_code_of(const std::exception& error) {
-  if (const auto* ours = dynamic_cast<const Error*>(&error)) return static_cast<int>(ours->kind());
-  if (dynamic_cast<const CLI::ParseError*>(&error) || dynamic_cast<const std::filesystem::filesystem_error*>(&error))
-    return static_cast<int>(ErrorKind::config);
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return static_cast<int>(ErrorKind::communication);
-  return kInternalError;
+Error error_of(const std::exception& error) {
+  if (dynamic_cast<const CLI::Error*>(&error))
+    return {ErrorKind::config, fmt::format("{} (abtrain --help)", error.what())};
+  if (dynamic_cast<const nlohmann::json::exception*>(&error))
+    return {ErrorKind::data,
+            fmt::format("a JSON file is damaged, or of another program: {}; write it anew", error.what())};
+  return in_our_words(error);
 }
 
-std::string message_of(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return "out of memory; lower --batch-size or --ranks";
-  if (dynamic_cast<const CLI::ParseError*>(&error)) return std::string(error.what()) + " (abtrain --help)";
-  return error.what();
+[[noreturn]] void end_uncaught() {
+  int code = kRefused;
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::exception& error) {
+    code = report_error(error);
+  } catch (...) {
+  }
+  std::_Exit(code);
+}
+
+/// libgomp and OpenBLAS end the program where the system refuses them threads or memory, with words of their own.
+void translate_exit(int code, void*) {
+  if (code != EXIT_FAILURE) return;
+  std::fflush(nullptr);
+  say_text(stderr,
+           "abtrain: a library ended the program, for which the system has refused it threads or memory; take fewer "
+           "--threads and --ranks, or raise the limit (ulimit -u, ulimit -v, a container's)\n");
+  std::_Exit(kRefused);
 }
 
 }  // namespace
 
 int report_error(const std::exception& error, const std::string& context) {
-  std::string line = context + message_of(error);
-  std::replace_if(
-      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
-  say(stderr, "abtrain: {}\n", line);
-  return exit_code_of(error);
+  try {
+    const Error ours = error_of(error);
+    std::string line = context + ours.what();
+    std::replace_if(
+        line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+    say(stderr, "abtrain: {}\n", line);
+    return static_cast<int>(ours.kind());
+  } catch (const std::bad_alloc&) {  // not even for words
+    say_text(stderr, "abtrain: the system refuses more memory; raise its limit (a container's, a job's, ulimit -v)\n");
+    return kRefused;
+  }
+}
+
+void report_what_escapes() {
+  std::set_terminate(end_uncaught);
+  ::on_exit(translate_exit, nullptr);
 }
 
 }  // namespace ab

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <thread>
 
 #include "apps/commands/report_error.h"
 #include "apps/config/run_device.h"
@@ -19,7 +20,11 @@
 #include "apps/train/train_in_folder.h"
 #include "engine/backend/cpu/openblas_kernels.h"
 #include "engine/comm/network_shape.h"
+#include "engine/comm/share_cores.h"
+#include "engine/core/available_cores.h"
+#include "engine/core/available_memory.h"
 #include "engine/core/memory.h"
+#include "engine/core/our_words.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/sync/compressed_gradients.h"
@@ -74,10 +79,27 @@ void warn_of_old_kernels(const TrainConfig& config) {
         kernels.running, kernels.better);
 }
 
+/// So that no rank's threads are those that are one too many for another's, which is told. Not counted in the ledger.
+void wait_for_all(Comm& world) {
+  const Ledger of_training = world.ledger();
+  world.barrier();
+  world.ledger() = of_training;
+}
+
+void say_threads() {
+  const std::size_t mine = available_cores().mask.size(), all = std::thread::hardware_concurrency();
+  say(stdout, "{} a rank{}\n", counted(compute_threads(), "thread"),
+      mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
+}
+
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.
 int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
   const bool speaks = world.rank() == 0;
   std::optional<Progress> progress;
+  wait_for_all(world);
+  start_compute_threads();
+  wait_for_all(world);
+  if (speaks) say_threads();
   if (speaks) progress.emplace();
   if (speaks) warn_of_idle_network(config, world);
   if (speaks) warn_of_old_kernels(config);
@@ -102,8 +124,9 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   check_ranks(config, config.ranks, false);
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
-  const TrainAndTest data = load_data(config);
   set_compute_threads(config.threads, config.ranks);
+  start_compute_threads();
+  const TrainAndTest data = load_data(config);
   if (start_of(config) != Start::finished) {
     tell_images(config, data);
     check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
@@ -119,7 +142,6 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
 
 int train_as_process(const TrainConfig& config, Transport transport, const CommOptions& options) {
   const std::unique_ptr<Comm> world = join_processes(config, transport, options);
-  set_compute_threads(config.threads, world->ledger().ranks_on_node_of(world->rank()));
   if (config.share_gpu && world->rank() == 0)
     say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
   if (config.ranks > 1 && config.ranks != world->size() && world->rank() == 0)
@@ -129,6 +151,9 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     check_ranks(config, world->size(), true);
     check_run(config, find_method(config.method), world->size());
     const Device device = choose_device(config.device);
+    set_compute_threads(config.threads, *world);
+    start_compute_threads();
+    share_host_memory(shared_memory({}, *world).ranks);
     const TrainAndTest data = load_data(config);
     if (start_of(config) != Start::finished) {
       if (world->rank() == 0) tell_images(config, data);
@@ -138,7 +163,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
     const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
-    world->abort(error.what(), exit_code);
+    world->abort(in_our_words(error).what(), exit_code);
     return exit_code;
   }
 }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/plan/memory_check.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -13,10 +10,17 @@
 #include "apps/plan/activations.h"
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
+#include "data/loader.h"
+#include "engine/core/available_cores.h"
 #include "engine/core/memory.h"
+#include "engine/core/our_words.h"
+#include "engine/core/say.h"
+#include "engine/core/threads.h"
 
 namespace ab {
 namespace {
+
+constexpr std::int64_t kFewImages = 4;  // that activation_bytes() measures at least
 
 std::string in_gb(std::int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
@@ -31,13 +35,51 @@ std::optional<std::int64_t> planned_bytes(TrainConfig config, const Dataset& ima
   }
 }
 
+/// Of the batches that a rank's loader prepares ahead, in host memory.
+std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, Device device) {
+  if (device.kind != DeviceKind::cpu) return 0;
+  const std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
+  return (LoaderOptions{}.prefetch + compute_threads()) * config.batch_size * 3 * side * side * 4;
+}
+
+/// Why the run does not fit; empty where it does.
+std::string obstacle(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
+                     Device device) {
+  const std::optional<std::int64_t> planned = planned_bytes(config, images, world_size);
+  if (!planned) return "";
+  const std::string ranks = fmt::format("{} rank{}", share.ranks, share.ranks == 1 ? "" : "s");
+  constexpr const char* kAnyway = "--ignore-memory tries it all the same";
+  if (share.ranks * *planned > share.available)
+    return fmt::format(
+        "parameters, gradients and optimizer state of {} need {} of memory, and {} are left; take fewer ranks or a "
+        "smaller model; {}",
+        ranks, in_gb(share.ranks * *planned), in_gb(share.available), kAnyway);
+  std::int64_t per_image = 0;
+  try {
+    per_image = activation_bytes(make_model_spec(config, images.classes, images.height), config, device);
+  } catch (const OutOfMemory&) {
+    if (config.batch_size < kFewImages) throw;  // the run itself takes fewer
+    return fmt::format(
+        "of the {} that are left for {}, a step with few images takes more; take fewer ranks or a smaller model; {}",
+        in_gb(share.available), ranks, kAnyway);
+  }
+  const std::int64_t loader = loader_bytes(config, images, device);
+  const std::int64_t activations = share.ranks * config.batch_size * per_image;
+  const std::int64_t needed = share.ranks * (*planned + loader) + activations;
+  if (needed <= share.available) return "";
+  const std::int64_t each = per_image + loader / config.batch_size;
+  const std::int64_t fits = (share.available / share.ranks - *planned) / std::max<std::int64_t>(1, each);
+  return fmt::format(
+      "the run needs about {} of memory for {}, {} of it activations, and {} are left; {}; {}", in_gb(needed), ranks,
+      in_gb(activations), in_gb(share.available),
+      fits >= 1 ? fmt::format("--batch-size {} would fit", fits) : "not even a batch of one image would fit", kAnyway);
+}
+
 }  // namespace
 
 SharedMemory shared_memory(Device device, Comm& world) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const std::size_t place =
-      std::hash<std::string>{}(fmt::format("{}/{}/{}", host.data(), static_cast<int>(device.kind), device.index));
+      std::hash<std::string>{}(fmt::format("{}/{}/{}", name_of_machine(), static_cast<int>(device.kind), device.index));
   const Tensor all({world.size(), 2}, DType::int64);
   const Ledger of_training = world.ledger();
   world.barrier();
@@ -57,31 +99,13 @@ SharedMemory shared_memory(Device device, Comm& world) {
 void check_memory(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
                   Device device) {
   if (config.ignore_memory) return;
-  const std::optional<std::int64_t> fixed = planned_bytes(config, images, world_size);
-  if (!fixed) return;
-  const std::string ranks = fmt::format("{} rank{}", share.ranks, share.ranks == 1 ? "" : "s");
-  constexpr const char* kAnyway = "--ignore-memory tries it all the same";
-  AB_CHECK(share.ranks * *fixed <= share.available,
-           "parameters, gradients and optimizer state of {} need {} of memory, and {} are left; take fewer ranks or a "
-           "smaller model; {}",
-           ranks, in_gb(share.ranks * *fixed), in_gb(share.available), kAnyway);
-  std::int64_t per_image = 0;
+  std::string reason;
   try {
-    per_image = activation_bytes(make_model_spec(config, images.classes, images.height), config, device);
-  } catch (const OutOfMemory&) {
-    throw Error(ErrorKind::config, fmt::format("of the {} that are left for {}, a step with few images takes more; {}",
-                                               in_gb(share.available), ranks, kAnyway));
+    reason = obstacle(config, images, world_size, share, device);
+  } catch (const std::exception& error) {  // of the estimate, and not of the run
+    say(stderr, "warning: the memory that the run needs could not be estimated: {}\n", in_our_words(error).what());
   }
-  const std::int64_t activations = share.ranks * config.batch_size * per_image;
-  const std::int64_t needed = share.ranks * *fixed + activations;
-  if (needed <= share.available) return;
-  const std::int64_t fits = (share.available / share.ranks - *fixed) / std::max<std::int64_t>(1, per_image);
-  throw Error(ErrorKind::config,
-              fmt::format("the run needs about {} of memory for {}, {} of it activations, and {} are left; {}; {}",
-                          in_gb(needed), ranks, in_gb(activations), in_gb(share.available),
-                          fits >= 1 ? fmt::format("--batch-size {} would fit", fits)
-                                    : "not even a batch of one image would fit",
-                          kAnyway));
+  AB_CHECK(reason.empty(), "{}", reason);
 }
 
 }  // namespace ab

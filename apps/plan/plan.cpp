@@ -18,6 +18,7 @@
 #include "data/sampler.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/memory.h"
+#include "engine/core/our_words.h"
 #include "engine/kernels/batch_norm.h"
 #include "engine/plan/method_plan.h"
 #include "engine/sync/batch_norm_sync.h"
@@ -236,6 +237,20 @@ double step_seconds(const TrainConfig& config, const PlanOptions& options, const
          trained->summary.images_per_second;
 }
 
+/// A plan without them is a plan all the same.
+void measure_activations(const ModelSpec& spec, const TrainConfig& config, RunPlan& plan) {
+  const std::int64_t left = memory({}).available();
+  plan.not_measured = fmt::format("{:.0f} MB of memory are left", static_cast<double>(left) / 1e6);
+  if (largest_memory(plan) >= left) return;
+  try {
+    plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
+    plan.not_measured.clear();
+  } catch (const OutOfMemory&) {  // said above
+  } catch (const std::exception& error) {
+    plan.not_measured = in_our_words(error).what();
+  }
+}
+
 }  // namespace
 
 std::int64_t largest_memory(const RunPlan& plan) {
@@ -289,8 +304,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   for (const std::string& phase : phases)
     if (plan.traffic.contains(phase)) plan.phases.push_back(phase);
   plan.memory = of_method.memory;
-  if (options.activations && largest_memory(plan) < memory({}).available())
-    plan.activation_bytes = config.batch_size * activation_bytes(spec, config, {});
+  if (options.activations) measure_activations(spec, config, plan);
   plan.all_reduce = run.wiring.all_reduce;
   plan.links = run.wiring.network.assumed_at(0);
   plan.step_seconds = step_seconds(config, options, trained);

@@ -54,6 +54,7 @@ struct RunPlan {
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
   std::vector<MemoryRow> memory;
   std::int64_t activation_bytes = 0;  ///< of a batch on one rank; 0: not measured
+  std::string not_measured;           ///< why, where that was not what was asked for
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown

@@ -177,7 +177,8 @@ std::string notes(const RunPlan& plan) {
   return "\n" + text +
          "memory: kept: by the method, such as the rest of a cut or residuals; average: --ema-decay; activations: of a\n"
          "batch in the dense model, measured in steps with few images on this CPU" +
-         (plan.activation_bytes > 0 ? ".\n" : " (not here).\n");
+         (plan.activation_bytes > 0 ? ".\n" : " (not here).\n") +
+         (plan.not_measured.empty() ? "" : fmt::format("Activations were not measured: {}.\n", plan.not_measured));
 }
 
 std::string in_lower_case(std::string text) {

@@ -17,6 +17,7 @@
 #include "apps/train/request_files.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/our_words.h"
 #include "engine/core/path.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/checkpoint_folder.h"
@@ -132,6 +133,8 @@ void check_run_folder(const TrainConfig& config) {
     AB_CHECK(has_begun || !holds(file),
              "--out {} already holds {}, which a run would take for a request and remove; choose another folder",
              config.out, file);
+  const std::string why = fs::exists(config.out, ignored) ? "" : why_missing(config.out);
+  AB_CHECK(why.empty(), "--out {} cannot be created{}", config.out, why);
   fs::path existing = fs::absolute(config.out);
   while (!fs::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   AB_CHECK(fs::is_directory(existing, ignored), "--out {} cannot be created: {} is not a folder", config.out,
@@ -156,7 +159,7 @@ Start start_of(const TrainConfig& config) {
         config.out, config.resume_step, config.out);
     return Start::finished;
   }
-  if (holds_checkpoints(in_folder(config.out, kCheckpointFolder))) {
+  if (fs::is_directory(config.out, ignored) && holds_checkpoints(in_folder(config.out, kCheckpointFolder))) {
     AB_CHECK_KIND(checkpoint, holds(kConfigFile),
                   "--resume {}: it has checkpoints, but no {} that says how they were trained; copy it from their run",
                   config.out, kConfigFile);

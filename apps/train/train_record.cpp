@@ -50,11 +50,10 @@ double sum_of(const std::map<std::string, double>& seconds) {
 
 /// Why time in collectives is not time lost to communication; empty where it is.
 std::string obstacle_to_waiting_times(const Comm& world) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()), threads = compute_threads();
+  const int threads = compute_threads();
   if (!world.waits_on_host()) return "GPUs wait for NCCL, not the host";
-  if (world.size() * threads > cores)
-    return fmt::format("{} rank{} of {} thread{} on {} core{}", world.size(), world.size() == 1 ? "" : "s", threads,
-                       threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+  if (threads > compute_cores() + 1e-6)
+    return fmt::format("{} thread{} a rank on {:.3g} cores", threads, threads == 1 ? "" : "s", compute_cores());
   return "";
 }
 
