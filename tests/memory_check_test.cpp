@@ -3,6 +3,8 @@
 // A run that does not fit in memory is refused before it starts.
 #include "apps/plan/memory_check.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <limits>
 
@@ -10,6 +12,7 @@
 #include "apps/plan/activations.h"
 #include "apps/train/build_run.h"
 #include "apps/train/train_step.h"
+#include "data/cifar.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/available_memory.h"
 #include "engine/core/memory.h"
@@ -41,6 +44,8 @@ TEST_F(MemoryCheckTest, WhatIsLeftIsTheLeastThatTheMachineAndTheGroupsLeave) {
   EXPECT_EQ(available_host_bytes(root), 100000) << "of the group around it";
   write("sys/fs/cgroup/slurm/memory.stat", "anon 300000\ninactive_file 50000\n");
   EXPECT_EQ(available_host_bytes(root), 150000) << "file cache is given back";
+  write("sys/fs/cgroup/slurm/memory.stat", "anon 300000\ninactive_file 50000\nactive_file 7000\n");
+  EXPECT_EQ(available_host_bytes(root), 157000);
   write("proc/self/cgroup", "12:cpu,cpuacct:/x\n4:memory:/y\n");
   write("sys/fs/cgroup/memory/y/memory.limit_in_bytes", "70000\n");
   write("sys/fs/cgroup/memory/y/memory.usage_in_bytes", "80000\n");
@@ -102,6 +107,148 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   config.ignore_memory = true;
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, 0}, {}));
 }
+
+/// While one lives, nearly nothing is left for this process.
+struct NearlyNothingLeft {
+  NearlyNothingLeft() { share_host_memory(1'000'000'000); }
+  ~NearlyNothingLeft() { share_host_memory(1); }
+};
+
+TEST_F(MemoryCheckTest, AnErrorOfTheEstimateIsAWarningAndARunThatDoesNotFitIsNot) {
+  const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(testing::striped_images(8, 1));
+  TrainConfig config;
+  config.model = "resnet20";
+  config.dataset = "imagenet";
+  config.epochs = 1;
+  constexpr std::int64_t kGigabyte = 1'000'000'000;
+  const NearlyNothingLeft nothing;
+  config.batch_size = 2;  // a step that is measured takes more images
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(check_memory(config, *images, 1, {1, kGigabyte}, {}));
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(warning.starts_with("warning: the memory that the run needs could not be estimated: ")) << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+  config.batch_size = 8;
+  const std::string refusal = testing::message_of(ErrorKind::config, [&] {
+    check_memory(config, *images, 1, {1, kGigabyte}, {});
+  });
+  EXPECT_TRUE(testing::contains(refusal, "a step with few images takes more")) << refusal;
+}
+
+TEST_F(MemoryCheckTest, ADataSetThatDoesNotFitIsNotRead) {
+  const std::string folder = small_cifar();
+  const NearlyNothingLeft nothing;
+  const std::string refusal = testing::message_of(ErrorKind::config, [&] { load_cifar10(folder); });
+  EXPECT_TRUE(testing::contains(refusal, "CIFAR-10: the 40 images of ")) << refusal;
+  EXPECT_TRUE(testing::contains(refusal, "0 MB are left for each process; raise the limit of memory")) << refusal;
+}
+
+// Batch norm has no statistics of one image that has become one pixel, and those of several ranks where they are shared.
+TEST_F(MemoryCheckTest, TheSmallestBatchesAreMeasured) {
+  for (const char* batch : {"--batch-size 2", "--batch-size 3", "--batch-size 1 --ranks 2 --sync-bn world"}) {
+    const std::string train = fmt::format(
+        "train --model resnet18 --width 0.0625 --dataset cifar10 --data-dir {} --steps 1 --val-samples 2 --overwrite --out {} "
+        "{}",
+        small_cifar(), path("run"), batch);
+    const testing::Outcome outcome = run(train);
+    EXPECT_EQ(outcome.exit_code, 0) << batch << ": " << outcome.err;
+    EXPECT_FALSE(testing::contains(outcome.err, "warning")) << outcome.err;
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take all addresses
+
+TEST_F(MemoryCheckTest, APlanWithinTightLimitsIsPrintedWithoutActivations) {
+  int measured = 0, planned = 0;
+  for (const int kilobytes : {200'000, 300'000, 400'000, 600'000, 1'600'000}) {
+    const testing::Outcome outcome = run_command(fmt::format(
+        "ulimit -v {}; timeout 60 {} plan --model resnet18 --dataset cifar10", kilobytes, testing::program()));
+    SCOPED_TRACE(fmt::format("ulimit -v {}: {}{}", kilobytes, outcome.out, outcome.err));
+    if (outcome.exit_code == 6) {  // libraries alone take more
+      EXPECT_EQ(planned, 0);
+      EXPECT_TRUE(outcome.err.starts_with("abtrain: ")) << outcome.err;
+      continue;
+    }
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_TRUE(testing::contains(outcome.out, "memory per rank"));
+    const bool says_why = testing::contains(outcome.out, "\nActivations were not measured: ");
+    EXPECT_NE(says_why, testing::contains(outcome.out, "on this CPU.\n"));
+    ++planned;
+    measured += !says_why;
+  }
+  EXPECT_GT(planned, 2);
+  EXPECT_GT(measured, 0);
+  EXPECT_LT(measured, planned);
+}
+
+TEST_F(MemoryCheckTest, ARunWithinTightLimitsEndsInOneSentenceOrTrains) {
+  for (const int kilobytes : {200'000, 300'000, 350'000, 400'000, 500'000, 700'000})
+    for (const char* threads : {"--threads 1", "--threads 4 --ranks 2"}) {
+      const testing::Outcome outcome =
+          run_command(fmt::format("ulimit -v {}; timeout 60 {} {}", kilobytes, testing::program(),
+                                  tiny_train("run", fmt::format("--width 0.1 --overwrite {}", threads))));
+      SCOPED_TRACE(fmt::format("ulimit -v {} {}: {}", kilobytes, threads, outcome.err));
+      EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 2 || outcome.exit_code == 6) << outcome.exit_code;
+      if (outcome.exit_code == 0) continue;
+      EXPECT_TRUE(outcome.err.starts_with("abtrain: ") || testing::contains(outcome.err, "\nabtrain: "));
+      EXPECT_FALSE(testing::contains(outcome.err, "std::"));
+    }
+}
+
+/// A control group with so much memory, and the line of a shell that enters it; empty where none can be made here.
+class SmallGroup {
+ public:
+  explicit SmallGroup(std::int64_t bytes) {
+    for (const auto& [root, limit] :
+         {std::pair{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, std::pair{"/sys/fs/cgroup", "memory.max"}}) {
+      folder_ = fmt::format("{}/abtrain_test_{}", root, ::getpid());
+      std::error_code problem;
+      if (!testing::fs::create_directory(folder_, problem)) continue;
+      std::ofstream(folder_ + "/" + limit) << bytes << std::endl;
+      std::int64_t now = 0;
+      if (std::ifstream(folder_ + "/" + limit) >> now && now > 0 && now <= bytes) return;
+      testing::fs::remove(folder_, problem);
+    }
+    folder_.clear();
+  }
+  ~SmallGroup() {
+    if (!folder_.empty()) ::rmdir(folder_.c_str());
+  }
+  bool is_there() const { return !folder_.empty(); }
+  std::string enter() const { return fmt::format("echo $$ >{}/cgroup.procs && exec ", folder_); }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(MemoryCheckTest, WhatDoesNotFitInAControlGroupIsRefusedAndNotKilled) {
+  const std::string full = path("full");
+  testing::fs::create_directories(full);
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
+    std::ofstream(fmt::format("{}/{}.bin", full, name));
+    testing::fs::resize_file(fmt::format("{}/{}.bin", full, name),
+                             10'000 * 3073);  // black aeroplanes, which take no disk
+  }
+  const auto refused = [&](std::int64_t megabytes, const std::string& data, const std::string& expected) {
+    const SmallGroup group(megabytes * 1'000'000);
+    if (!group.is_there()) return false;
+    const testing::Outcome outcome = run_command(fmt::format(
+        "bash -c '{} env OMP_NUM_THREADS=1 {} train --model vgg16_bn_cifar --dataset cifar10 --data-dir {} --batch-size 40 "
+        "--steps 2 --out {}'",
+        group.enter(), testing::program(), data, path("run")));
+    EXPECT_EQ(outcome.exit_code, 2) << megabytes << " MB: " << outcome.err;
+    EXPECT_TRUE(testing::contains(outcome.err, expected)) << megabytes << " MB: " << outcome.err;
+    return true;
+  };
+  if (!refused(60, full, "the 50000 images of ")) GTEST_SKIP() << "no control group can be made here";
+  refused(150, full, "154 MB of memory");
+  refused(230, small_cifar(), " are left");
+  refused(300, small_cifar(), "--batch-size ");
+  EXPECT_FALSE(testing::fs::exists(path("run")));
+}
+
+#endif
 
 TEST_F(MemoryCheckTest, RanksOfOneMachineShareItsMemory) {
   run_thread_ranks(3, {.ranks_per_node = 1}, [](Comm& world) {

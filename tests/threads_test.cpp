@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+//
+// How many threads a rank has: affinity masks, CPU quotas, and who shares them.
+#include "engine/core/threads.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <fstream>
+#include <thread>
+
+#include "engine/comm/comm.h"
+#include "engine/comm/share_cores.h"
+#include "engine/core/available_cores.h"
+#include "tests/program_test.h"
+
+namespace ab {
+namespace {
+
+using testing::contains;
+using Mask = std::vector<int>;
+
+class ThreadsTest : public testing::ProgramTest {
+ protected:
+  void write(const std::string& file, const std::string& text) const {
+    testing::fs::create_directories(testing::fs::path(path(file)).parent_path());
+    std::ofstream(path(file)) << text;
+  }
+};
+
+/// The calling thread's.
+void run_on(const Mask& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(static_cast<std::size_t>(core), &set);
+  ASSERT_EQ(sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+TEST_F(ThreadsTest, CoresAreDividedWhereMasksOverlapAndNowhereElse) {
+  const Mask eight{0, 1, 2, 3, 4, 5, 6, 7}, next{8, 9, 10, 11, 12, 13, 14, 15}, two{6, 7};
+  EXPECT_EQ(cores_of_first({{eight}}), 8);
+  EXPECT_EQ(cores_of_first({{eight}, {next}}), 8) << "srun --cpus-per-task 8";
+  EXPECT_EQ(cores_of_first({{eight}, {eight}}), 4);
+  EXPECT_EQ(cores_of_first({{eight}, {two}}), 7);
+  EXPECT_EQ(cores_of_first({{two}, {eight}, {eight}, {next}}), 2.0 / 3);
+}
+
+TEST_F(ThreadsTest, AQuotaIsDividedAmongItsGroup) {
+  const Mask eight{0, 1, 2, 3, 4, 5, 6, 7};
+  const AvailableCores::Quota job{"/job", 6}, task{"/job/task1", 2.5};
+  EXPECT_EQ(cores_of_first({{eight, {job}}}), 6);
+  EXPECT_EQ(cores_of_first({{eight, {job}}, {eight, {job}}, {eight, {job}}}), 2);
+  EXPECT_EQ(cores_of_first({{eight, {task, job}}, {eight, {job}}}), 2.5) << "the least on the path";
+  EXPECT_EQ(cores_of_first({{eight, {task, job}}, {eight, {job}}, {eight, {job}}}), 2);
+  const AvailableCores back = cores_from_text(to_text({eight, {{"/a job/of mine", 1.5}, job}}));
+  EXPECT_EQ(back.mask, eight);
+  ASSERT_EQ(back.quotas.size(), 2u);
+  EXPECT_EQ(back.quotas[0].group, "/a job/of mine");
+  EXPECT_EQ(back.quotas[0].cores, 1.5);
+  EXPECT_EQ(back.quotas[1].group, "/job");
+}
+
+TEST_F(ThreadsTest, QuotasAreReadOfAllGroupsAround) {
+  const std::string root = path("");
+  EXPECT_TRUE(available_cores(root).quotas.empty());
+  EXPECT_FALSE(available_cores(root).mask.empty());
+  write("proc/self/cgroup", "0::/slurm/job_7\n");
+  write("sys/fs/cgroup/slurm/job_7/cpu.max", "max 100000\n");
+  write("sys/fs/cgroup/slurm/cpu.max", "150000 100000\n");
+  ASSERT_EQ(available_cores(root).quotas.size(), 1u);
+  EXPECT_EQ(available_cores(root).quotas[0].cores, 1.5);
+  write("proc/self/cgroup", "4:cpu,cpuacct:/y\n0::/\n");
+  write("sys/fs/cgroup/cpu/y/cpu.cfs_quota_us", "300000\n");
+  write("sys/fs/cgroup/cpu/y/cpu.cfs_period_us", "100000\n");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  ASSERT_EQ(available_cores(root).quotas.size(), 1u);
+  EXPECT_EQ(available_cores(root).quotas[0].cores, 3);
+}
+
+TEST_F(ThreadsTest, RanksTellEachOtherTheirMasksOnce) {
+  const Mask all = available_cores().mask;
+  if (all.size() < 2) GTEST_SKIP() << "one core";
+  const Mask one{all[0]}, both{all[0], all[1]};
+  const auto cores_of = [](const Mask& of_first, const Mask& of_second) {
+    std::vector<double> cores(2);
+    run_thread_ranks(2, {.ranks_per_node = 1}, [&](Comm& world) {
+      run_on(world.rank() == 0 ? of_first : of_second);
+      set_compute_threads(0, world);
+      cores[static_cast<std::size_t>(world.rank())] = compute_cores();
+      EXPECT_EQ(world.ledger().total().calls, 0);
+    });
+    return cores;
+  };
+  EXPECT_EQ(cores_of(one, Mask{all[1]}), (std::vector<double>{1, 1})) << "each has its own";
+  EXPECT_EQ(cores_of(both, both), (std::vector<double>{1, 1}));
+  EXPECT_EQ(cores_of(one, both), (std::vector<double>{0.5, 1.5}));
+}
+
+TEST_F(ThreadsTest, AMaskIsTheNumberOfThreads) {
+  const Mask all = available_cores().mask;
+  std::thread([&] {
+    run_on({all[0]});
+    set_compute_threads(0);
+    if (!std::getenv("OMP_NUM_THREADS")) {
+      EXPECT_EQ(compute_threads(), 1);
+    }
+    set_compute_threads(3);
+    EXPECT_EQ(compute_threads(), 3) << "as given";
+    start_compute_threads();
+    int team = 0;
+#pragma omp parallel
+#pragma omp single
+    team = omp_get_num_threads();
+    EXPECT_EQ(team, 3);
+  }).join();
+}
+
+TEST_F(ThreadsTest, ARunSaysHowManyThreadsARankHas) {
+  EXPECT_TRUE(contains(run(tiny_train("given", "--ranks 2 --threads 3")).out, "3 threads a rank\n"));
+  EXPECT_TRUE(contains(run(tiny_train("environment")).out, "1 thread a rank"));
+  const std::string own = "env -u OMP_NUM_THREADS ";
+  const Mask all = available_cores().mask;
+  const testing::Outcome bound = run(tiny_train("bound"), own + fmt::format("taskset -c {}", all[0]));
+  EXPECT_TRUE(contains(bound.out, "1 thread a rank")) << bound.out << bound.err;
+}
+
+// OpenMP would bind the first thread to one core, and all that it starts.
+TEST_F(ThreadsTest, WhatBindsThreadsOfAllRanksToOneCoreIsUndoneAndTold) {
+  if (available_cores().mask.size() < 2) GTEST_SKIP() << "one core";
+  for (const char* binding : {"OMP_PROC_BIND=true", "OMP_PROC_BIND=close OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0"}) {
+    const testing::Outcome outcome = run(tiny_train("run", "--overwrite --ranks 2 --threads 1"), binding);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "1 thread a rank")) << outcome.out;
+    EXPECT_FALSE(contains(outcome.out, "1 thread a rank, on 1 of")) << binding << ": " << outcome.out;
+    EXPECT_TRUE(contains(outcome.err, "is ignored, which would put all ranks and loaders")) << outcome.err;
+  }
+  EXPECT_FALSE(contains(run(tiny_train("run", "--overwrite"), "OMP_PROC_BIND=false").err, "is ignored"));
+}
+
+}  // namespace
+}  // namespace ab
