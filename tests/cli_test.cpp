@@ -324,15 +324,21 @@ TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
   EXPECT_FALSE(contains(cuda.out, "library"));
   EXPECT_TRUE(contains(run(plan + "--allreduce two-level").out, "all-reduces by --allreduce two-level"));
 
-  // Two digits of a modelled time: the third one is of the network, not of the model.
-  const Outcome slow = run(plan + "--network latency=1us,bandwidth=0.1Gbps --step-ms 40");
-  std::istringstream words(slow.out.substr(0, slow.out.find("memory per rank")));
-  std::string number, word;
-  for (; words >> word; number = word)
-    if (word == "ms" || word == "µs" || word == "min") {
-      const auto digits = number.find_last_not_of("0");
-      EXPECT_LE(digits == number.npos ? 1 : digits + 1 - (number.find('.') < digits), 2u) << number << " " << word;
-    }
+  // Two digits of a modelled time, and one decimal of a share: the next ones are not of the network, but of the model.
+  const std::string text =
+      run(plan + "--method ab --ratio 0.25 --network latency=1us,bandwidth=0.1Gbps --step-ms 40").out;
+  std::istringstream words(text.substr(0, text.find("memory per rank")));
+  int times = 0, shares = 0;
+  for (std::string number, word; words >> word; number = word) {
+    const auto dot = std::min(number.find('.'), number.size()), last = number.find_last_not_of("0");
+    const bool is_time = word == "ms" || word == "µs" || word == "min", is_share = word == "%";
+    times += is_time, shares += is_share;
+    const auto digits = last == number.npos ? 1 : last + 1 - (dot < last ? 1 : 0);
+    EXPECT_TRUE(!is_share || number.size() - dot <= 2) << number;
+    EXPECT_TRUE(!is_time || digits <= 2) << number << " " << word;
+  }
+  EXPECT_GT(times, 5);
+  EXPECT_EQ(shares, 4);
 }
 
 TEST_F(CliTest, WhatHasNoEffectIsSaid) {

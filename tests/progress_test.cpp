@@ -116,7 +116,7 @@ TEST(Progress, IsOneLineAtAnyWidth) {
     Pty pty(columns);
     const std::string written = steps_drawn(pty, 50);
     EXPECT_EQ(written.find('\x1b'), std::string::npos);
-    const std::string& epoch = "epoch 1  step 50  validation: loss 1.5000  top-1 25.00 %  top-5 50.00 %";
+    const std::string epoch = "epoch 1  step 50  validation: loss 1.5000  top-1 25.00 %  top-5 50.00 %";
     const Lines lines = lines_shown(written, static_cast<std::size_t>(columns));
     const auto of_epoch = (epoch.size() + static_cast<std::size_t>(columns) - 1) / static_cast<std::size_t>(columns);
     EXPECT_EQ(lines.size(), of_epoch + 1) << columns << "\n" << written;

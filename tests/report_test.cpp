@@ -134,7 +134,7 @@ TEST_F(ReportTest, WhatIsSavedSaysInWhichTypes) {
   EXPECT_TRUE(has("<th>sent in<th>wire per rank"));
   EXPECT_TRUE(has("<td>bfloat16<td>400 kB<td>60.0 %"));
   runs[1].summary.wire_bytes_per_rank_total = 2.7032e6;
-  EXPECT_TRUE(has("<td>2.70 × as much"));
+  EXPECT_TRUE(has("<td>2.7 × as much"));
   EXPECT_TRUE(contains(compare_text(runs, 100), "  2.70 × as much  "));
 }
 

@@ -23,7 +23,7 @@ double saving(double bytes, double dense_bytes) { return 1 - bytes / dense_bytes
 /// What a run saves; where training decides how much is sent, what it saves at least.
 std::string saved_by(const RunPlan& plan, double bytes, double dense_bytes) {
   const double saved = saving(bytes, dense_bytes);
-  if (!plan.least || !std::isfinite(saved)) return saved_text(saved);
+  if (!plan.least || !std::isfinite(saved)) return saved_text(saved, 1);
   if (saved < 0) return fmt::format("≤ {:.1f} × as much", std::ceil(10 * (1 - saved)) / 10);
   return fmt::format("≥ {:.0f} %", std::floor(100 * saved));
 }

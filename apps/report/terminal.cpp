@@ -145,7 +145,7 @@ std::string percent(double fraction, int decimals) {
 }
 
 std::string saved_text(double fraction, int decimals) {
-  return fraction < 0 ? fmt::format("{:.2f} × as much", 1 - fraction) : percent(fraction, decimals);
+  return fraction < 0 ? fmt::format("{:.{}f} × as much", 1 - fraction, decimals) : percent(fraction, decimals);
 }
 
 std::string human_seconds(double seconds) {
