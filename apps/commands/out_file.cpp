@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/out_file.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "apps/model_file/model_file.h"
@@ -54,6 +58,9 @@ std::string out_file(const std::string& out, const OutKind& kind, const std::vec
            kind.ending);
   AB_CHECK(folder.empty() || fs::is_directory(folder, ignored), "--out {} cannot be written: there is no folder {}",
            out, folder.string());
+  const std::string writable = folder.empty() ? "." : folder.string();
+  AB_CHECK(::access(writable.c_str(), W_OK | X_OK) == 0, "--out {} cannot be written: {}: {}", out, writable,
+           std::strerror(errno));
   const bool exists = fs::exists(out, ignored), is_link = fs::is_symlink(out, ignored);
   AB_CHECK(exists || !is_link, "--out {} is a link to a file that is not there; give the name of that file", out);
   const bool is_file = fs::is_regular_file(out, ignored);
