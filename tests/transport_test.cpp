@@ -3,6 +3,7 @@
 // Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
+#include "engine/core/available_cores.h"
 #include "tests/program_test.h"
 
 namespace ab {
@@ -60,6 +61,21 @@ TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
+
+// mpirun binds a rank to one core when nobody asks, and then it has the cores of mpirun; a binding that was asked for stays.
+TEST_F(TransportTest, RanksHaveTheCoresOfTheirMasks) {
+  const std::size_t cores = available_cores().mask.size();
+  if (cores < 2 || !available_cores().quotas.empty()) GTEST_SKIP() << "one core, or a part of some";
+  const auto says = [&](const std::string& binding) {
+    const testing::Outcome outcome =
+        run(train("run", "--steps 3 --overwrite"),
+            fmt::format("env -u OMP_NUM_THREADS {} --allow-run-as-root -np 1 {}", AB_MPIEXEC, binding));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.out.substr(0, outcome.out.find('\n'));
+  };
+  EXPECT_TRUE(says("").starts_with(fmt::format("{} threads a rank", cores)));
+  EXPECT_TRUE(says("--bind-to core").starts_with("1 thread a rank, on 1 of "));
+}
 
 TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
   const std::string whole_run = train("whole", "--steps 300");

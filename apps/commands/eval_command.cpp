@@ -9,6 +9,7 @@
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
+#include "engine/core/available_memory.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 
@@ -41,6 +42,7 @@ LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const 
 int run_eval(const EvalConfig& config) {
   set_compute_threads(config.threads, 1);
   start_compute_threads();
+  const BoundedHostMemory bounded(bytes_until_the_end_of_each());
   const Device device = choose_device(config.device);
   const std::string file = model_path(config.model_file);
   const TensorFile content = read_safetensors(file);

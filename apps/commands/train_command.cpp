@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -92,6 +93,11 @@ void say_threads() {
       mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
 }
 
+/// What the estimate has not foreseen ends the run with a sentence, before the system does without.
+std::int64_t bytes_for(const TrainConfig& config) {
+  return config.ignore_memory ? std::numeric_limits<std::int64_t>::max() : bytes_until_the_end_of_each();
+}
+
 /// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.
 int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
   const bool speaks = world.rank() == 0;
@@ -131,6 +137,7 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
     tell_images(config, data);
     check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
   }
+  const BoundedHostMemory bounded(bytes_for(config));
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
@@ -159,6 +166,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
       if (world->rank() == 0) tell_images(config, data);
       check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
     }
+    const BoundedHostMemory bounded(bytes_for(config));
     return train_rank(config, *world, data);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.

@@ -75,10 +75,9 @@ void declare_ranks(std::vector<Setting>& all) {
   auto s = section(all, "Ranks");
   declare_method(s);
   s.number(
-       "ranks", &T::ranks, 1, 1024,
-       "ranks inside this process; under mpirun, srun or torchrun the launcher decides, and a run that goes on keeps "
-       "its number")
-      .may_change = true;  // check_ranks() asks the checkpoint, which knows
+      "ranks", &T::ranks, 1, 1024,
+      "ranks inside this process; under mpirun, srun or torchrun the launcher decides, and a run that goes on keeps "
+      "its number");
   s.number(
       "ranks_per_node", &T::ranks_per_node, 0, 1024,
       "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
@@ -93,7 +92,8 @@ void declare_ranks(std::vector<Setting>& all) {
        "GPU, unless processes exchange gradients while backward computes, batch norm is synchronised or a graph would "
        "need too much memory")
       .may_change = true;
-  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: cores divided by ranks").may_change = true;
+  s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: the cores that a rank has for itself").may_change =
+      true;
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024,

@@ -48,7 +48,7 @@ std::int64_t activation_bytes(const ModelSpec& asked, const TrainConfig& config,
   const std::int64_t fewest =
       wanted > 0 ? 2 : 1;  // a batch norm has no statistics of one image that has become one pixel
   std::int64_t few = std::clamp(wanted, fewest, std::max(fewest, config.batch_size / 2));
-  const BoundedHostMemory bounded;
+  const BoundedHostMemory bounded(available_host_bytes_of_each());
   for (;; few = std::max(fewest, few / 4)) {
     try {
       const std::int64_t bytes = bytes_by(few, spec, config, device);

@@ -149,8 +149,11 @@ Start start_of(const TrainConfig& config) {
   if (config.resume.empty()) return Start::anew;
   std::error_code ignored;
   const auto holds = [&](const char* file) { return fs::exists(in_folder(config.out, file), ignored); };
-  if (holds(kConfigFile))
-    check_resumable(settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile))), settle_config(config));
+  if (holds(kConfigFile)) {
+    TrainConfig saved = settle_config(resolve_train_config({}, in_folder(config.out, kConfigFile)));
+    saved.ranks = config.ranks;  // check_ranks() asks the checkpoint: a launcher, too, says how many there are
+    check_resumable(saved, settle_config(config));
+  }
   if (holds(kSummaryFile)) {
     AB_CHECK(
         config.resume_step == 0,

@@ -73,8 +73,13 @@ std::int64_t available_host_bytes(const std::string& root) {
   return root.empty() ? std::min(left, left_by_limits()) : left;
 }
 
+std::int64_t bytes_until_the_end() {
+  return number_in("/proc/meminfo", "SwapFree:").value_or(0) > 0 ? left_by_limits() : available_host_bytes();
+}
+
 void share_host_memory(int processes) { processes_here = std::max(1, processes); }
 
+std::int64_t bytes_until_the_end_of_each() { return bytes_until_the_end() / processes_here; }
 std::int64_t available_host_bytes_of_each() { return available_host_bytes() / processes_here; }
 
 void check_host_memory(const std::string& what, std::int64_t bytes, const std::string& remedy) {

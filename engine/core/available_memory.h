@@ -14,6 +14,9 @@ namespace ab {
 /// /proc and /sys are; another one than the machine's own has no limits of the process.
 std::int64_t available_host_bytes(const std::string& root = "");
 
+/// Bytes that can be taken before the system ends a process for it: as above, or where the machine swaps, what ulimit leaves.
+std::int64_t bytes_until_the_end();
+
 /// What libraries (threads, code that is compiled on the way) may take beside what is counted.
 inline constexpr std::int64_t kBytesForLibraries = std::int64_t{24} << 20;
 
@@ -24,19 +27,20 @@ void check_host_memory(const std::string& what, std::int64_t bytes, const std::s
 /// How many processes of this run take memory at the same time on this machine: each has that part of what is left. 1 before.
 void share_host_memory(int processes);
 
-/// While one lives, tensors on the CPU take no more memory from the system than is left when it begins, for one of those
-/// processes, less kBytesForLibraries: a larger one throws OutOfMemory, and no system ends the process for it. Implemented
-/// where tensors get their memory.
+/// While one lives, tensors on the CPU take no more from the system than `bytes` less kBytesForLibraries, nor the last of
+/// bytes_until_the_end(), where libraries would break off; a larger one throws OutOfMemory. Implemented where tensors get their
+/// memory.
 class BoundedHostMemory {
  public:
-  BoundedHostMemory();
+  explicit BoundedHostMemory(std::int64_t bytes);
   ~BoundedHostMemory();
   BoundedHostMemory(const BoundedHostMemory&) = delete;
   BoundedHostMemory& operator=(const BoundedHostMemory&) = delete;
 };
 
-/// What is left for each of the processes that share this machine.
+/// What is left for each of the processes that share this machine, of what the system has, and before it ends them.
 std::int64_t available_host_bytes_of_each();
+std::int64_t bytes_until_the_end_of_each();
 
 /// Bytes of memory that this process has in use; 0 where the system does not tell.
 std::int64_t resident_bytes();

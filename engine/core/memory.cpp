@@ -110,7 +110,7 @@ class CpuMemory final : public Memory {
 
  private:
   static constexpr std::size_t kAlignment = 64;
-  static constexpr std::int64_t kLarge = 1 << 20;
+  static constexpr std::int64_t kLarge = 1 << 16;
 
   // Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
   static std::size_t round_up(std::size_t bytes) {
@@ -150,7 +150,7 @@ class CpuMemory final : public Memory {
   bool may_take(std::int64_t bytes) const {
     if (most_from_system_ == kUnbounded) return true;
     return from_system_ + bytes <= most_from_system_ &&
-           (bytes < kLarge || bytes + kBytesForLibraries <= available_host_bytes_of_each());
+           (bytes < kLarge || bytes + kBytesForLibraries <= bytes_until_the_end());
   }
 
   void give_back(void* block, std::size_t bytes) {
@@ -179,8 +179,9 @@ CpuMemory& cpu_memory() {
 
 }  // namespace
 
-BoundedHostMemory::BoundedHostMemory() {
-  cpu_memory().bound(std::max<std::int64_t>(0, available_host_bytes_of_each() - kBytesForLibraries));
+BoundedHostMemory::BoundedHostMemory(std::int64_t bytes) {
+  const bool known = bytes < CpuMemory::kUnbounded;
+  cpu_memory().bound(known ? std::max<std::int64_t>(0, bytes - kBytesForLibraries) : CpuMemory::kUnbounded);
 }
 BoundedHostMemory::~BoundedHostMemory() { cpu_memory().bound(CpuMemory::kUnbounded); }
 

@@ -58,6 +58,8 @@ Error in_our_words(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::length_error*>(&error) ||
       available_host_bytes() < kBytesForLibraries)
     return no_memory();
+  // The program that uses this library may say itself what failed.
+  if (dynamic_cast<const std::runtime_error*>(&error)) return {ErrorKind::communication, error.what()};
   const char* const bug = dynamic_cast<const Bug*>(&error) ? "" : "bug in abtrain: ";
   return {ErrorKind::communication, fmt::format("{}{}; please report it with the command", bug, error.what())};
 }

@@ -185,13 +185,18 @@ std::optional<Checkpoint> load_newest_checkpoint(const std::string& folder, Comm
 }
 
 int ranks_of_newest_checkpoint(const std::string& folder) {
-  for (const std::int64_t step : checkpoints_in(folder)) {
-    const std::string file = manifest_path(checkpoint_path(folder, step));
+  const auto known = [](const auto& look) -> decltype(look()) {
     try {
-      return parse_manifest(read_file(file, ErrorKind::checkpoint, Manifest::kMaxBytes), file).world_size();
+      return look();
     } catch (const Error&) {
-      // passed over, with a warning, when the run goes on
+      return {};  // told, or passed over with a warning, when the run goes on
     }
+  };
+  for (const std::int64_t step : known([&] { return checkpoints_in(folder); })) {
+    const std::string file = manifest_path(checkpoint_path(folder, step));
+    const int ranks = known(
+        [&] { return parse_manifest(read_file(file, ErrorKind::checkpoint, Manifest::kMaxBytes), file).world_size(); });
+    if (ranks > 0) return ranks;
   }
   return 0;
 }

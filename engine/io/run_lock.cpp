@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <system_error>
 
 #include "engine/core/check.h"
 
@@ -136,10 +137,8 @@ RunLock::RunLock(const std::string& folder, std::chrono::milliseconds renewal) :
   }
   try {
     renews_ = std::thread([this, renewal] { renew(renewal); });
-  } catch (...) {  // no room for a thread
-    ::unlink(path_.c_str());
-    ::close(descriptor_);
-    throw;
+  } catch (const std::system_error&) {
+    // The system has no room for a thread: the run goes without, and other hosts may take it for dead in ten minutes.
   }
 }
 
@@ -155,7 +154,7 @@ RunLock::~RunLock() {
     ends_ = true;
   }
   ending_.notify_all();
-  renews_.join();
+  if (renews_.joinable()) renews_.join();
   if (is_at(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
 }
