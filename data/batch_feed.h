@@ -34,7 +34,9 @@ class BatchFeed {
   /// The same as the loader's.
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
   /// As Loader::look_ahead(), batches that are under way to a GPU among them.
-  void look_ahead(std::int64_t count) { loader_.look_ahead(count - (uploaded_ - taken_)); }
+  void look_ahead(std::int64_t count, const std::function<bool()>& gives_up = {}) {
+    loader_.look_ahead(count - (uploaded_ - taken_), gives_up);
+  }
   /// The next batch of the pass, or nothing at its end; fails when the loader does, once the batches before are used.
   std::optional<Batch> next();
   /// Sends what the loader has ready on its way to the GPU, at most two batches; never waits for the loader.

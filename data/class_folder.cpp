@@ -49,7 +49,8 @@ std::string extension_of(const fs::path& file) { return lower(file.extension().s
 
 bool has_image_extension(const fs::path& file) {
   const std::string extension = extension_of(file);
-  return extension == ".jpeg" || extension == ".jpg" || extension == ".png";
+  return extension == ".jpeg" || extension == ".jpg" || extension == ".jpe" || extension == ".jfif" ||
+         extension == ".png";
 }
 
 bool is_note(const fs::path& file) { return is_one_of(kNotes, extension_of(file)); }

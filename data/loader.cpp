@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -68,8 +69,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   void start(std::int64_t epoch, std::int64_t first);
   bool stop(std::chrono::duration<double> patience);
   std::optional<Batch> next();
-  void look_ahead(std::int64_t count);
-  Batch take();
+  void look_ahead(std::int64_t count, const std::function<bool()>& gives_up);
   bool has_ready() const;
   void run(Workbench& workbench);
   std::optional<std::int64_t> claim();
@@ -148,26 +148,36 @@ bool Loader::Impl::stop(std::chrono::duration<double> patience) {
 std::optional<Batch> Loader::Impl::next() {
   AB_CHECK(epoch >= 0, "loader: call start_epoch() before next()");
   if (steps_taken == sampler.batches_per_epoch()) return std::nullopt;
-  if (!threads.empty()) return take();
-  Batch batch = prepare(steps_taken, *own_workbench);
+  look_ahead(1, {});
+  std::unique_lock lock(mutex);
+  Batch batch = std::move(ready.extract(steps_taken).mapped());
   ++steps_taken;
+  lock.unlock();
+  changed.notify_all();
   return batch;
 }
 
-/// Waits for batches of the threads, as long as they get on with their images. The wait is cut into slices, so that a process
-/// that was itself suspended for a while (a debugger, SIGSTOP) loses one slice and not the whole patience.
-void Loader::Impl::look_ahead(std::int64_t count) {
-  if (threads.empty()) return;
-  constexpr int kSlices = 60;
-  const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / kSlices);
+/// Waits for batches of the threads, as long as they get on with their images, or prepares them where there are none. The
+/// wait is cut into slices, so that a process that was itself suspended for a while (a debugger, SIGSTOP) loses one slice and
+/// not the whole patience.
+void Loader::Impl::look_ahead(std::int64_t count, const std::function<bool()>& gives_up) {
+  const std::int64_t room = std::max<std::int64_t>(1, options.prefetch);
+  const std::int64_t end = std::min(steps_taken + std::min(count, room), sampler.batches_per_epoch());
+  if (threads.empty()) {
+    for (std::int64_t step = steps_taken; step < end; ++step)
+      if (!ready.contains(step)) ready.emplace(step, prepare(step, *own_workbench));
+    return;
+  }
+  const int slices = std::max(60, static_cast<int>(options.stall_timeout_seconds));
+  const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / slices);
   std::unique_lock lock(mutex);
-  const std::int64_t end = std::min({steps_taken + count, steps_taken + options.prefetch, sampler.batches_per_epoch()});
   const auto failed = [&] { return failure && failed_step < end; };
   const auto arrived = [&] {
-    return failed() || std::distance(ready.begin(), ready.lower_bound(end)) == end - steps_taken;
+    return failed() || std::distance(ready.begin(), ready.lower_bound(end)) >= end - steps_taken;
   };
   std::int64_t images_before = images_prepared;
-  for (int waited = 0; waited < kSlices && !arrived(); ++waited) {
+  for (int waited = 0; waited < slices && !arrived(); ++waited) {
+    if (gives_up && gives_up()) return;
     changed.wait_for(lock, slice, arrived);
     if (const std::int64_t images = images_prepared; images != images_before) images_before = images, waited = 0;
   }
@@ -182,16 +192,6 @@ void Loader::Impl::look_ahead(std::int64_t count) {
           "{}: the threads '{}' have delivered nothing for {} s (waiting for batch {} of {} in epoch {}); the disk "
           "may not be answering, or the machine may be swapping or short of processor time",
           set.name, kThreadName, options.stall_timeout_seconds, missing, sampler.batches_per_epoch(), epoch));
-}
-
-Batch Loader::Impl::take() {
-  look_ahead(1);
-  std::unique_lock lock(mutex);
-  Batch batch = std::move(ready.extract(steps_taken).mapped());
-  ++steps_taken;
-  lock.unlock();
-  changed.notify_all();
-  return batch;
 }
 
 /// Waits until there is room for one more batch, and returns its step; nothing when there is no more to do.
@@ -291,7 +291,9 @@ Loader::Loader(const Dataset& set, const LoaderOptions& options) : impl_(std::ma
 Loader::~Loader() { impl_->stop(kFarewell); }
 std::int64_t Loader::batches_per_epoch() const { return impl_->sampler.batches_per_epoch(); }
 std::optional<Batch> Loader::next() { return impl_->next(); }
-void Loader::look_ahead(std::int64_t count) { impl_->look_ahead(count); }
+void Loader::look_ahead(std::int64_t count, const std::function<bool()>& gives_up) {
+  impl_->look_ahead(count, gives_up);
+}
 bool Loader::ready() const { return impl_->has_ready(); }
 
 void Loader::start_epoch(std::int64_t epoch, std::int64_t first) {

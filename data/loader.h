@@ -7,6 +7,7 @@
 // mixing of a batch on (seed, epoch, batch), all drawn from Philox.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -65,9 +66,10 @@ class Loader {
   std::int64_t batches_per_epoch() const;
   /// Starts a pass at batch `first`; batches of an unfinished or failed one are discarded.
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
-  /// Waits until the next `count` batches of the pass are at hand, at most `prefetch` and those that it has. Throws what
-  /// next() will throw when it comes to the one among them that cannot be had.
-  void look_ahead(std::int64_t count);
+  /// Waits until the next `count` batches of the pass are at hand, at most `prefetch` and those that it has, or until
+  /// `gives_up`, asked now and then, says so. Throws what next() will throw when it comes to the one among them that cannot be
+  /// had.
+  void look_ahead(std::int64_t count, const std::function<bool()>& gives_up = {});
   /// The next batch of the pass, or nothing at its end. Rethrows what failed while that batch was prepared,
   /// such as Error(data) for a damaged file, and throws Error(data) when the threads have stalled.
   std::optional<Batch> next();

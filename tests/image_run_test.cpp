@@ -159,6 +159,37 @@ TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
   }
 }
 
+// With one step in an epoch, each is agreed on before it is trained.
+TEST_F(ImageRunTest, AStopBetweenEpochsCountsNothingTwice) {
+  add_training_images();
+  const std::string length = "--batch-size 16 --epochs 300 --log-every 1";
+  ASSERT_EQ(run(train("whole", "--ranks 2", length)).exit_code, 0);
+  const std::string stopped_soon =
+      fmt::format("sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill $p; wait $p' sh",
+                  path("part"));
+  ASSERT_EQ(run(train("part", "--ranks 2", length), stopped_soon).exit_code, 75);
+  ASSERT_EQ(run("train --resume " + path("part")).exit_code, 0);
+  EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
+  EXPECT_EQ(read_run(path("part")).summary.wire_bytes_per_rank_by_phase,
+            read_run(path("whole")).summary.wire_bytes_per_rank_by_phase);
+}
+
+// A disk that hangs keeps a run neither from being told to stop nor from what it has trained.
+TEST_F(ImageRunTest, AStopIsHeardWhileAReadHangs) {
+  add_training_images();
+  ASSERT_EQ(run(train("whole", "--seed 7", "--batch-size 1 --steps 40")).exit_code, 0);
+  const std::string stopped = fmt::format(
+      "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; sleep 0.5; kill $p; wait $p' sh timeout -k 9 30 "
+      "env ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0 LD_PRELOAD=" AB_STALLED_FILES,
+      path("part"));
+  const std::string patient =
+      "train --model mlp --width 0.05 --image-size 8 --dataset imagenet --data-dir " + path("images") +
+      " --batch-size 1 --steps 40 --eval-every 0 --lr 0.01 --log-every 1 --seed 7 --out " + path("part");
+  ASSERT_EQ(run(patient, stopped).exit_code, 75) << read_file(path("stderr"), ErrorKind::data);
+  ASSERT_EQ(run("train --resume " + path("part")).exit_code, 0);
+  EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
+}
+
 TEST_F(ImageRunTest, OtherFilesOfTheSameNamesAreRefused) {
   ASSERT_EQ(run(train("run", "--save-every 3 --ranks 2")).exit_code, 0);
   fs::remove(path("run/summary.json"));

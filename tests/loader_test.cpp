@@ -431,6 +431,7 @@ TEST(Loader, LooksAheadForABatchThatCannotBeHad) {
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }), "image 7"));
   loader.start_epoch(0, 10);
   EXPECT_NO_THROW(loader.look_ahead(100)) << "no more than the pass has";
+  for (const int none : {0, -1}) loader.look_ahead(none);  // all are under way to a GPU
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take address space as they like
@@ -455,9 +456,10 @@ TEST(Loader, PreparesBatchesItselfWhereNoThreadCanBeMade) {
         }
         loader.start_epoch(0);
         loader.look_ahead(2);
+        const bool looked = loader.ready();
         int batches = 0;
         while (loader.next()) ++batches;
-        std::_Exit(has_thread ? 1 : batches);
+        std::_Exit(has_thread || !looked ? 1 : batches);
       },
       ::testing::ExitedWithCode(3), "");
 }

@@ -42,7 +42,7 @@ bool holds_one(const std::string& file, const OutKind& kind) {
 
 const OutKind kReportPage{"a page of abtrain compare", ".html", text_is_one<is_report_html>};
 const OutKind kPlanFile{"a plan of abtrain", ".json", text_is_one<is_plan_json>};
-const OutKind kModelExport{"a model file of abtrain", "", is_model_of_ours};
+const OutKind kModelExport{"a model file of abtrain", ".safetensors", is_model_of_ours};
 const OutKind kPaperTable{"a table of abtrain reproduce", ".md", text_is_one<is_paper_table>};
 
 std::string out_file(const std::string& out, const OutKind& kind, const std::vector<std::string>& inputs) {

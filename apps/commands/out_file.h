@@ -11,7 +11,7 @@ namespace ab {
 /// A kind of file that a command writes.
 struct OutKind {
   const char* what;                                 ///< "a plan"
-  const char* ending;                               ///< of its name: ".json"; empty: any, as PyTorch takes any
+  const char* ending;                               ///< of its name: ".json"
   bool (*wrote_one)(const std::string& file_name);  ///< whether the file holds one, by abtrain
 };
 

@@ -13,10 +13,10 @@
 #include "apps/config/train_settings.h"
 #include "apps/methods/method.h"
 #include "apps/settings/nearest_name.h"
-#include "apps/settings/utf8.h"
 #include "data/datasets.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/path.h"
+#include "engine/core/utf8.h"
 #include "engine/io/checkpoint.h"
 
 namespace ab {

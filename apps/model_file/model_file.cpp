@@ -81,7 +81,8 @@ std::vector<std::string> ignored_tensors(const TensorFile& content, const std::s
   std::vector<std::string> ignored;
   for (const auto& [name, value] : content.tensors) {
     if (wanted.contains(name) || is_batch_count(name)) continue;
-    if (is_floating(value.dtype()) && value.numel() > 0) superfluous.push_back(name + " is not part of it");
+    if (is_floating(value.dtype()) && value.numel() > 0 && value.rank() > 0)
+      superfluous.push_back(name + " is not part of it");
     else ignored.push_back(fmt::format("{} ({} {})", name, name_of(value.dtype()), value.shape().str()));
   }
   for (const UnreadTensor& tensor : content.unread)

@@ -36,10 +36,10 @@ std::optional<std::int64_t> planned_bytes(TrainConfig config, const Dataset& ima
 }
 
 /// Of the batches that a rank's loader prepares ahead, in host memory.
-std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, Device device) {
+std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int world_size, Device device) {
   if (device.kind != DeviceKind::cpu) return 0;
   const std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
-  return (LoaderOptions{}.prefetch + compute_threads()) * config.batch_size * 3 * side * side * 4;
+  return (prefetched_batches(config, images, world_size) + compute_threads()) * config.batch_size * 3 * side * side * 4;
 }
 
 /// Why the run does not fit; empty where it does.
@@ -63,7 +63,7 @@ std::string obstacle(const TrainConfig& config, const Dataset& images, int world
         "of the {} that are left for {}, a step with few images takes more; take fewer ranks or a smaller model; {}",
         in_gb(share.available), ranks, kAnyway);
   }
-  const std::int64_t loader = loader_bytes(config, images, device);
+  const std::int64_t loader = loader_bytes(config, images, world_size, device);
   const std::int64_t activations = share.ranks * config.batch_size * per_image;
   const std::int64_t needed = share.ranks * (*planned + loader) + activations;
   if (needed <= share.available) return "";

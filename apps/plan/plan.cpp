@@ -89,6 +89,7 @@ PlannedRun describe_run(const TrainConfig& config, const DataShape& data, int wo
   run.steps_per_epoch = steps_per_epoch(config, data.train, world_size);
   run.total_steps = total_steps(config, run.steps_per_epoch);
   run.schedule = make_schedule(config, run.steps_per_epoch);
+  check_warm_up(config, run.schedule);
   run.eval_every = config.eval_every;
   const std::int64_t left_over = sampler.batches_per_epoch() % config.accumulate;
   run.micro_batches = config.accumulate;

@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "apps/settings/utf8.h"
 #include "engine/core/check.h"
 #include "engine/core/path.h"
+#include "engine/core/utf8.h"
 
 namespace ab {
 namespace {

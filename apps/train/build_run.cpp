@@ -19,8 +19,13 @@ TrainAndTest load_data(const TrainConfig& config) {
 
 double stall_timeout_seconds(const TrainConfig& config) { return static_cast<double>(config.timeout_s) / 2; }
 
-std::int64_t look_ahead_updates(const TrainConfig& config, const Comm& world) {
-  return world.size() == 1 ? 1 : StopAgreement::lag(config.accumulate) + 2;
+std::int64_t look_ahead_updates(const TrainConfig& config, int world_size) {
+  return world_size == 1 ? 1 : StopAgreement::lag(config.accumulate) + 2;
+}
+
+int prefetched_batches(const TrainConfig& config, const Dataset& set, int world_size) {
+  const auto ahead = static_cast<int>(look_ahead_updates(config, world_size) * config.accumulate);
+  return std::max(LoaderOptions{}.prefetch, set.reads_files() ? ahead : 0);
 }
 
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set) {
@@ -33,9 +38,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
   options.mix = {config.mixup, config.cutmix};
   options.skip_damaged = config.skip_damaged;
-  if (set.reads_files())
-    options.prefetch =
-        std::max(options.prefetch, static_cast<int>(look_ahead_updates(config, world) * config.accumulate));
+  options.prefetch = prefetched_batches(config, set, world.size());
   options.threads = compute_threads();
   options.stall_timeout_seconds = stall_timeout_seconds(config);
   return options;
@@ -69,30 +72,6 @@ std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epo
   return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
 }
 
-namespace {
-
-/// A schedule of which the run sees only the beginning trains at other rates than was asked for, without a word.
-void check_reached(const TrainConfig& config, const LrSchedule& schedule) {
-  const auto with_steps = [](const char* flag, double epochs, std::int64_t steps) {
-    return fmt::format("{} {} ({} step{})", flag, epochs, steps, steps == 1 ? "" : "s");
-  };
-  const std::string run = config.steps > 0
-                              ? fmt::format("--steps {}", config.steps)
-                              : with_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps);
-  const bool warm_up_ends = schedule.warmup_steps == 0 || schedule.total_steps > schedule.warmup_steps;
-  AB_CHECK(warm_up_ends,
-           "{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
-           config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
-                                   : with_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
-           run);
-  AB_CHECK(schedule.kind != LrSchedule::Kind::step || schedule.step_length < schedule.total_steps,
-           "{} does not pass within {}, so --schedule step would never cut the rate; cut it earlier or give --schedule "
-           "constant",
-           with_steps("--lr-step-epochs", config.lr_step_epochs, schedule.step_length), run);
-}
-
-}  // namespace
-
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
   const double per_epoch = static_cast<double>(updates_per_epoch);
   LrSchedule schedule;
@@ -105,7 +84,6 @@ LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epo
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
   schedule.steps_per_epoch = updates_per_epoch;
-  check_reached(config, schedule);
   return schedule;
 }
 
@@ -153,8 +131,23 @@ void check_run(const TrainConfig& config, const Method& method, int world_size) 
   if (method.check) method.check(config, *model, world_size);
 }
 
+void check_warm_up(const TrainConfig& config, const LrSchedule& schedule) {
+  if (schedule.warmup_steps == 0 || schedule.warmup_steps < schedule.total_steps) return;
+  const auto in_steps = [](const char* flag, double epochs, std::int64_t steps) {
+    return fmt::format("{} {} ({} steps)", flag, epochs, steps);
+  };
+  throw Error(
+      ErrorKind::config,
+      fmt::format("{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
+                  config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
+                                          : in_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
+                  config.steps > 0 ? fmt::format("--steps {}", config.steps)
+                                   : in_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps)));
+}
+
 void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size) {
   const LrSchedule schedule = make_schedule(config, steps_per_epoch(config, images, world_size));
+  if (config.resume.empty()) check_warm_up(config, schedule);  // a run that goes on keeps what it began with
   if (method.check_length) method.check_length(config, schedule);
 }
 

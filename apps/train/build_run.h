@@ -19,7 +19,9 @@ TrainAndTest load_data(const TrainConfig& config);
 
 /// How many updates have their images at hand before a rank begins the first of them, where they come from files: as many as
 /// it takes to agree with other ranks to stop before the one that lacks an image.
-std::int64_t look_ahead_updates(const TrainConfig& config, const Comm& world);
+std::int64_t look_ahead_updates(const TrainConfig& config, int world_size);
+/// Batches that a rank's loader keeps ready ahead.
+int prefetched_batches(const TrainConfig& config, const Dataset& set, int world_size);
 
 /// How long a rank waits for an image of its own: less than other ranks wait for it, so that the run ends with what
 /// went wrong.
@@ -38,14 +40,16 @@ std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int
 /// How long a run is.
 std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
 
-/// Throws Error(config) when the warm-up does not end within the run, or the rate of schedule step is never cut.
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
 /// `world`: the ranks that may share out its work; null: none.
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world = nullptr);
 /// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked
 /// before anything is loaded or written.
 void check_run(const TrainConfig& config, const Method& method, int world_size);
-/// The same for what the number of its images makes impossible.
+/// Throws Error(config) for a warm-up that does not end within the run, which would train at other rates than was asked for
+/// without a word.
+void check_warm_up(const TrainConfig& config, const LrSchedule& schedule);
+/// As check_run() for what the number of its images makes impossible.
 void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size);
 
 }  // namespace ab

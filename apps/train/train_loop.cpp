@@ -103,10 +103,14 @@ class Trainer {
     bool begins = true;
     for (; state.step < total_steps_ && batch_ < feed_.batches_per_epoch(); begins = false) {
       look_ahead(state.step);
+      const std::optional<Ledger> before = asks_before_step(begins) ? std::optional(world_.ledger()) : std::nullopt;
       world_.ledger().set_phase(strategy_.phase());
       world_.ledger().begin_step(state.step);
       stop_.ask(!missing_.empty());
-      if (knows_what_comes(begins) && stop_.agreed_by_now()) return false;
+      if (before && stop_.agreed_by_now()) {
+        world_.ledger() = *before;  // the run that goes on asks again
+        return false;
+      }
       train_step_or_explain(state);
       if (stop_.agreed() && state.step < total_steps_) return false;
       const bool due = config_.save_every > 0 && state.step % config_.save_every == 0;
@@ -121,7 +125,8 @@ class Trainer {
   void look_ahead(std::int64_t step) {
     if (!missing_.empty() || !data_.train->reads_files()) return;
     try {
-      feed_.look_ahead(std::min(look_ahead_updates(config_, world_), total_steps_ - step) * config_.accumulate);
+      const std::int64_t updates = std::min(look_ahead_updates(config_, world_.size()), total_steps_ - step);
+      feed_.look_ahead(updates * config_.accumulate, stop_requested);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::data) throw;
       missing_ = error.what();
@@ -130,7 +135,7 @@ class Trainer {
 
   /// Whether an image that is missing must be agreed on before the step begins: in later ones of a pass the ranks have it
   /// from the questions before.
-  bool knows_what_comes(bool begins) const { return data_.train->reads_files() && (begins || world_.size() == 1); }
+  bool asks_before_step(bool begins) const { return data_.train->reads_files() && (begins || world_.size() == 1); }
 
   /// Ends a run that stops for want of an image of a rank. Collective.
   void end_by_missing_image(const TrainState& state) {

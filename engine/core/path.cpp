@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/core/utf8.h"
+
 namespace ab {
 namespace {
 
@@ -28,7 +30,7 @@ std::string expand_home(const std::string& path) {
 std::string absolute_path(const std::string& path) {
   std::error_code problem;
   const std::filesystem::path absolute = std::filesystem::absolute(path, problem);
-  return problem || path.empty() ? path : absolute.string();
+  return problem || path.empty() || !is_utf8(absolute.string()) ? path : absolute.string();
 }
 
 }  // namespace ab

@@ -11,7 +11,8 @@ namespace ab {
 /// in --out=~/runs, and a file always does.
 std::string expand_home(const std::string& path);
 
-/// The same place from any working folder. Where the working folder is gone, and for an empty path, `path` itself.
+/// The same place from any working folder. An empty path stays empty, and one stays as it is where the working folder is gone
+/// or has a name that is not UTF-8, which config.toml could not keep.
 std::string absolute_path(const std::string& path);
 
 }  // namespace ab

@@ -56,7 +56,9 @@ std::string conversion(const char* load, const char* then, const std::string& fi
 std::string checkpoint_conversion(const std::string& file) { return conversion("torch.load", "", file); }
 
 std::string zip_format(std::string_view bytes, const std::string& file) {
-  if (has(bytes, "/code/__torch__") || has(bytes, "/data/0"))
+  // Both have data/0; torch.save writes data.pkl before it.
+  const std::size_t pickle = bytes.find("data.pkl"), numbers = bytes.find("/data/0");
+  if (has(bytes, "/code/__torch__") || numbers < pickle)
     return "a model of TorchScript; " + conversion("torch.jit.load", ".state_dict()", file);
   if (has(bytes, "data.pkl"))
     return "a checkpoint of PyTorch (a zip archive of torch.save); " + checkpoint_conversion(file);
@@ -65,6 +67,7 @@ std::string zip_format(std::string_view bytes, const std::string& file) {
 }
 
 std::string text_format(std::string_view bytes) {
+  if (bytes.starts_with("\xef\xbb\xbf")) bytes.remove_prefix(3);  // a byte order mark
   std::string text(bytes.substr(0, 1024));
   text.erase(0, text.find_first_not_of(" \t\r\n"));
   std::string lower = text;
@@ -96,7 +99,7 @@ std::string foreign_format(std::span<const std::uint8_t> first, const std::strin
   if (bytes.size() > 2 && bytes[0] == '\x08' && bytes[1] >= 3 && bytes[1] <= 32 &&
       has("\x12\x1a\x22\x3a", bytes.substr(2, 1)))
     return fmt::format("a model of ONNX; {}", kTakeAnother);
-  if (is_text(bytes.substr(0, 16))) return text_format(bytes);
+  if (is_text(bytes.substr(bytes.starts_with("\xef\xbb\xbf") ? 3 : 0, 16))) return text_format(bytes);
   return "";
 }
 

@@ -61,16 +61,17 @@ Owner read_owner(int descriptor) {
   return owner;
 }
 
-/// How long ago the file was renewed, by the clock of its file system: that of this host may be another.
+/// How long ago the file was renewed, by the clock of its file system: that of this host may be another. A time in the
+/// future, of a clock that has been set back, counts as long: an owner that runs would have renewed it.
 std::chrono::seconds silence_of(int descriptor, const std::string& path) {
   struct stat lock {
   }, now{};
   const std::string fresh = fmt::format("{}.{}", path, ::getpid());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  const bool known = file >= 0 && ::write(file, "\n", 1) == 1 && ::fsync(file) == 0 && ::fstat(file, &now) == 0 &&
-                     ::fstat(descriptor, &lock) == 0;
+  const bool known =
+      file >= 0 && ::futimens(file, nullptr) == 0 && ::fstat(file, &now) == 0 && ::fstat(descriptor, &lock) == 0;
   if (file >= 0) ::close(file), ::unlink(fresh.c_str());
-  return std::chrono::seconds(known ? now.st_mtim.tv_sec - lock.st_mtim.tv_sec : 0);
+  return std::chrono::seconds(known ? std::abs(now.st_mtim.tv_sec - lock.st_mtim.tv_sec) : 0);
 }
 
 /// Whether an owner who holds no flock that we can see may still be running.
@@ -126,6 +127,14 @@ RunLock::RunLock(const std::string& folder, std::chrono::milliseconds renewal) :
         fmt::format("the folder {} is in use by another run ({}{}): give this one a folder of its own, or remove "
                     "{} if that run has ended",
                     folder, owner.str(), sign, path_));
+  }
+  if (!is_new && flock_works && silence >= kPatience) {
+    // A file of its own, so that an owner who was only frozen neither renews nor removes it. Of several successors one stays.
+    ::close(descriptor_);
+    ::unlink(path_.c_str());
+    descriptor_ = open_lock(path_, is_new);
+    (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
+    AB_CHECK(is_new, "another run has taken {} over meanwhile; give the command again", folder);
   }
   const std::string text = self.str() + "\n";
   const bool written = ::ftruncate(descriptor_, 0) == 0 &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/settings/utf8.h"
+#include "engine/core/utf8.h"
 
 #include <cstddef>
 #include <cstdint>
