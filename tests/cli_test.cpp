@@ -436,14 +436,14 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   EXPECT_TRUE(contains(merged.out, "mlp, 8 tensors under torchvision's names")) << merged.err;
   EXPECT_TRUE(contains(merged.out, "the factors of 2 weights were multiplied"));
   EXPECT_EQ(evaluation_in(run("eval --model-file " + path("merged.safetensors") + data).out), trained);
-  for (const char* file : {"ab/model_timm.safetensors", "merged"})
+  for (const char* file : {"ab/model_timm.safetensors", "merged.safetensors"})
     EXPECT_TRUE(
         contains(run("inspect " + path(file)).out, file == std::string("merged.safetensors") ? "full" : "/128"));
   expect_failure("export --model-file " + path("ab") + " --out " + path("ab/model.safetensors"), 2,
                  "which is read here; choose another name");
 
   // Training starts from any of them: at a rate of zero it ends where it started.
-  for (const char* start : {"ab", "ab/model_timm.safetensors", "merged"}) {
+  for (const char* start : {"ab", "ab/model_timm.safetensors", "merged.safetensors"}) {
     const std::string train = tiny_train("further", "--width 0.25 --ranks 2 --overwrite --weights " + path(start));
     const Outcome further = run(replaced(train, "--lr 0.01", "--lr 0"));
     EXPECT_EQ(further.exit_code, 0) << further.err;
