@@ -1,0 +1,31 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// Elements of matrices and tensors in device memory, as the doubles of libraries read and write them.
+
+#include <cstdint>
+
+#include "engine/core/dtype.h"
+
+namespace ptx {
+
+inline double get_element(const void* at, std::int64_t i, ab::DType dtype) {
+  switch (dtype) {
+    case ab::DType::float64: return static_cast<const double*>(at)[i];
+    case ab::DType::bfloat16: return static_cast<float>(static_cast<const ab::bfloat16*>(at)[i]);
+    case ab::DType::float16: return static_cast<float>(static_cast<const ab::float16*>(at)[i]);
+    default: return static_cast<const float*>(at)[i];
+  }
+}
+
+inline void set_element(void* at, std::int64_t i, ab::DType dtype, double value) {
+  const auto rounded = static_cast<float>(value);
+  switch (dtype) {
+    case ab::DType::float64: static_cast<double*>(at)[i] = value; break;
+    case ab::DType::bfloat16: static_cast<ab::bfloat16*>(at)[i] = rounded; break;
+    case ab::DType::float16: static_cast<ab::float16*>(at)[i] = rounded; break;
+    default: static_cast<float*>(at)[i] = rounded;
+  }
+}
+
+}  // namespace ptx
