@@ -151,13 +151,13 @@ class DeviceTest : public testing::ProgramTest {
     EXPECT_EQ(on_device.ranks_r.empty(), config.method != "ab");
   }
 
-  /// The second half of a run on one device from a checkpoint of the other.
-  void expect_resumes(const std::string& from, const std::string& to) const {
-    TrainConfig config = short_run("ab");
+  /// The second half of a run on one device from a checkpoint of the other, after a stop among factors if there are any.
+  void expect_resumes(TrainConfig config, const std::string& from, const std::string& to) const {
     config.ema_decay = 0.8;
     config.cuda_graph = "on";
+    std::filesystem::remove_all(config.out);
     const Outcome whole = train_on("cpu", config, 2);
-    constexpr std::size_t kStop = 11;  // among factors
+    constexpr std::size_t kStop = 11;
     ASSERT_TRUE(train_on(from, config, 2, kStop).stopped);
     const Outcome rest = train_on(to, config, 2);
     expect_same_training(whole, rest, whole.losses.size() - rest.losses.size());
@@ -501,11 +501,23 @@ TEST_F(DeviceTest, AbOnThreeRanksAsGraphs) {
 }
 
 TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
-  expect_resumes("cuda", "cpu");
-  std::filesystem::remove_all(path("run"));
-  expect_resumes("cpu", "cuda");
-  std::filesystem::remove_all(path("run"));
-  expect_resumes("cuda", "cuda");
+  for (const auto& [from, to] : {std::pair("cuda", "cpu"), std::pair("cpu", "cuda"), std::pair("cuda", "cuda")})
+    expect_resumes(short_run("ab"), from, to);
+}
+
+TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
+  for (const char* way : {"dense", "groups", "cut"}) {
+    SCOPED_TRACE(way);
+    TrainConfig config = short_run(std::string(way) == "dense" ? "dense" : "ab");
+    config.model = "resnet20";
+    config.width = 0.25;
+    config.steps = 14;
+    if (std::string(way) == "cut") {
+      ab_settings(config) = ab_preset("default");
+      ab_settings(config).rank_policy.multiple = 1;
+    }
+    expect_resumes(config, "cuda", "cuda");
+  }
 }
 
 // Rows of factors begin at every 16 bytes there, also in 16 bits; a plan knows it.

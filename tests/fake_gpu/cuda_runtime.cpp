@@ -99,6 +99,9 @@ void fake_gpu::enqueue(cudaStream_t stream, std::function<void()> item) {
   changed.notify_all();
 }
 
+/// Nothing is known of memory here.
+void fake_gpu::use_memory(const void*, std::size_t, bool) {}
+
 extern "C" {
 
 cudaError_t cudaDriverGetVersion(int* version) { return *version = driver_version(), cudaSuccess; }

@@ -164,10 +164,16 @@ ncclResult_t issue(ncclComm* comm, cudaStream_t stream, Work work) {
   return ncclInProgress;
 }
 
+void write_to(void* to, const char* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  fake_gpu::use_memory(to, bytes, true);
+}
+
 /// A collective in which every rank brings `bytes` bytes; `use` is given those of all.
 ncclResult_t meet(ncclComm* comm, cudaStream_t stream, const void* mine, std::size_t bytes,
                   std::function<void(const std::vector<Bytes>&)> use) {
   return issue(comm, stream, [=] {
+    fake_gpu::use_memory(mine, bytes, false);
     const std::vector<Bytes> all = exchange(comm, "collective" + std::to_string(comm->collectives++), mine, bytes);
     if (!all.empty()) use(all);
   });
@@ -267,7 +273,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDat
                            ncclComm_t comm, cudaStream_t stream) {
   return meet(comm, stream, in, count * size_of(type), [=](const std::vector<Bytes>& all) {
     const Bytes result = reduce(all, type, op);
-    std::copy(result.begin(), result.end(), static_cast<char*>(out));
+    write_to(out, result.data(), result.size());
   });
 }
 
@@ -276,7 +282,7 @@ ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDat
   const std::size_t bytes = comm->rank == root ? count * size_of(type) : 0;
   return meet(comm, stream, in, bytes, [=](const std::vector<Bytes>& all) {
     const Bytes& from = all[static_cast<std::size_t>(root)];
-    std::copy(from.begin(), from.end(), static_cast<char*>(out));
+    write_to(out, from.data(), from.size());
   });
 }
 
@@ -284,7 +290,10 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
                            cudaStream_t stream) {
   return meet(comm, stream, in, count * size_of(type), [=](const std::vector<Bytes>& all) {
     auto* to = static_cast<char*>(out);
-    for (const Bytes& part : all) to = std::copy(part.begin(), part.end(), to);
+    for (const Bytes& part : all) {
+      write_to(to, part.data(), part.size());
+      to += part.size();
+    }
   });
 }
 
@@ -293,7 +302,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncc
   const std::size_t part = count * size_of(type);
   return meet(comm, stream, in, part * static_cast<std::size_t>(comm->size), [=](const std::vector<Bytes>& all) {
     const Bytes result = reduce(all, type, op);
-    std::memcpy(out, result.data() + part * static_cast<std::size_t>(comm->rank), part);
+    write_to(out, result.data() + part * static_cast<std::size_t>(comm->rank), part);
   });
 }
 

@@ -159,11 +159,11 @@ void Launch::run_thread(int t) {
   for (std::size_t next = thread.next;;) {
     const Instruction& i = code[next];
     ++executed_;
-    ran[next] = 1;
     if (i.predicate >= 0 && (slots[i.predicate] != 0) == i.negated) {
       ++next;
       continue;
     }
+    ran[next] = 1;
     switch (i.kind) {
       case Kind::compute: i.operation(i, slots), ++next; break;
       case Kind::branch: next = static_cast<std::size_t>(i.target); break;

@@ -108,7 +108,7 @@ bool is_on_device(const void* at, std::size_t bytes, const char* call) {
   return false;
 }
 
-void set_defined(void* at, std::size_t bytes) {
+void set_defined(const void* at, std::size_t bytes) {
   const std::lock_guard lock(device_mutex());
   ByteState* const first = device_memory().find(address_of(at))->state(address_of(at));
   std::for_each(first, first + bytes, [](ByteState& b) { b = {}, b.is_defined = true; });

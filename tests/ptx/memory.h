@@ -15,8 +15,8 @@ namespace ptx {
 
 /// A thread at some time: how many barriers its block had passed.
 struct Toucher {
-  std::uint32_t launch = 0, block = 0, phase = 0;
-  std::uint16_t thread = 0;
+  std::uint32_t launch = 0, block = 0;
+  std::uint16_t phase = 0, thread = 0;
 };
 
 /// Of a byte; all zero for one that nobody has written.
@@ -55,8 +55,8 @@ class Allocation {
 class DeviceMemory {
  public:
   void* allocate(std::size_t bytes);  // null when there is not enough
-  void release(
-      void* block);  // it serves again, for its own size only, so that pools which are never trimmed are noticed
+  /// It serves again for its own size only, so that a pool which is never trimmed is noticed.
+  void release(void* block);
   void trim();
   void add_constants(std::vector<std::uint8_t>& array);
   /// The allocation in which an address is, or null.
@@ -74,7 +74,7 @@ DeviceMemory& device_memory();
 /// Whether these bytes lie in one allocation; reported if not.
 bool is_on_device(const void* at, std::size_t bytes, const char* call);
 /// For what copies and libraries do with bytes on the device.
-void set_defined(void* at, std::size_t bytes);
+void set_defined(const void* at, std::size_t bytes);
 bool is_defined(const void* at, std::size_t bytes);
 void copy_definedness(void* to, const void* from, std::size_t bytes);
 /// A library may leave anything in its workspace.

@@ -5,12 +5,14 @@
 //   FAKE_GPU_COUNT, FAKE_GPU_BYTES, FAKE_GPU_SHARED   as of the fake GPU (tests/fake_gpu)
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tests/fake_gpu/stream.h"
 #include "tests/ptx/faults.h"
@@ -24,12 +26,12 @@ namespace {
 /// Blocks of cudaMallocHost; needs the device's mutex.
 std::map<std::uint64_t, std::size_t>& pinned = *new std::map<std::uint64_t, std::size_t>;
 
-void check_pinned(const void* at, std::size_t bytes) {
+bool is_pinned(const void* at, std::size_t bytes) {
   const std::lock_guard lock(device_mutex());
   const auto address = reinterpret_cast<std::uint64_t>(at);
-  auto block = pinned.upper_bound(address);
-  if (block == pinned.begin() || address + bytes > std::prev(block)->first + std::prev(block)->second)
-    report("a copy from or to host memory that is not pinned, or is freed");
+  const auto behind = pinned.upper_bound(address);
+  if (behind != pinned.begin() && address + bytes <= std::prev(behind)->first + std::prev(behind)->second) return true;
+  return report("a copy from or to host memory that is not pinned, or is freed"), false;
 }
 
 void release(void* block) {
@@ -37,18 +39,25 @@ void release(void* block) {
   device_memory().release(block);
 }
 
-void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
-  if (to_device && !ptx::is_on_device(to, bytes, "a copy to the device")) return;
-  if (from_device && !ptx::is_on_device(from, bytes, "a copy from the device")) return;
-  if (!to_device || !from_device) check_pinned(to_device ? from : to, bytes);
+/// `issued`: the bytes as they were when the copy was issued.
+void copy_to_device(void* to, const void* from, const std::vector<char>& issued) {
   // Slow, so that who does not wait for it is noticed.
-  if (!from_device) std::this_thread::sleep_for(std::chrono::microseconds(500));
+  std::this_thread::sleep_for(std::chrono::microseconds(500));
   const std::lock_guard lock(device_mutex());
+  if (issued.empty() || !is_pinned(from, issued.size()) ||
+      !ptx::is_on_device(to, issued.size(), "a copy to the device"))
+    return;
+  if (std::memcmp(from, issued.data(), issued.size()) != 0) report("host memory changes while a copy reads it");
+  std::memcpy(to, from, issued.size());
+  ptx::set_defined(to, issued.size());
+}
+
+void copy_from_device(void* to, const void* from, std::size_t bytes, bool to_device) {
+  const std::lock_guard lock(device_mutex());
+  if (bytes == 0 || !ptx::is_on_device(from, bytes, "a copy from the device")) return;
+  if (to_device ? !ptx::is_on_device(to, bytes, "a copy on the device") : !is_pinned(to, bytes)) return;
   std::memmove(to, from, bytes);
-  if (bytes == 0) return;
-  if (!from_device) ptx::set_defined(to, bytes);
-  else if (to_device) ptx::copy_definedness(to, from, bytes);
+  if (to_device) ptx::copy_definedness(to, from, bytes);
 }
 
 }  // namespace
@@ -123,7 +132,13 @@ cudaError_t cudaFreeHost(void* block) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (ptx::is_capturing(stream) && kind != cudaMemcpyDeviceToDevice)
     report("a copy from or to the host on a stream that captures");
-  return fake_gpu::enqueue(stream, [=] { copy(to, from, bytes, kind); }), cudaSuccess;
+  if (kind == cudaMemcpyHostToDevice) {
+    const auto* const begin = static_cast<const char*>(from);
+    fake_gpu::enqueue(stream, [=, issued = std::vector(begin, begin + bytes)] { copy_to_device(to, from, issued); });
+  } else {
+    fake_gpu::enqueue(stream, [=] { copy_from_device(to, from, bytes, kind == cudaMemcpyDeviceToDevice); });
+  }
+  return cudaSuccess;
 }
 /// To host memory that is not pinned it waits.
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,

@@ -12,6 +12,7 @@
 
 #include "tests/fake_gpu/stream.h"
 #include "tests/ptx/faults.h"
+#include "tests/ptx/memory.h"
 
 namespace {
 
@@ -91,6 +92,12 @@ void fake_gpu::enqueue(cudaStream_t handle, Work item) {
   if (stream.capture) return stream.capture->push_back(std::move(item));
   stream.work.push_back(std::move(item));
   changed.notify_all();
+}
+
+void fake_gpu::use_memory(const void* at, std::size_t bytes, bool writes) {
+  if (bytes == 0 || !ptx::is_on_device(at, bytes, "a collective")) return;
+  if (writes) ptx::set_defined(at, bytes);
+  else if (!ptx::is_defined(at, bytes)) ptx::report("a collective reads what nobody has written");
 }
 
 extern "C" {
