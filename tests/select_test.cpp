@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/device/device.h"
 #include "engine/kernels/random.h"
 #include "tests/thread_team.h"
 
@@ -60,6 +61,27 @@ TEST(Selector, ExactIsWhatASortGives) {
         const Tensor indices = room(k);
         selector.exact(x, k, numbers(indices));
         EXPECT_EQ(list(indices), sorted_selection(x, k)) << kind << ", " << k << " of " << n;
+      }
+    }
+}
+
+TEST(Selector, AGpuTakesTheSame) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  const Device gpu{DeviceKind::cuda, 0};
+  for (const std::int64_t n : {std::int64_t{5}, std::int64_t{257}, kSelectChunk + 777})
+    for (const char* kind : {"normal", "few values", "equal"}) {
+      const Tensor x = values(kind, n), there = x.to(gpu);
+      const Selector selector(n, gpu), here(n, Device{});
+      for (const std::int64_t k : {std::int64_t{1}, n / 100, n - 1}) {
+        if (k < 1) continue;
+        SCOPED_TRACE(fmt::format("{}, {} of {}", kind, k, n));
+        const Tensor indices = room(k).to(gpu), expected = room(k);
+        const auto numbers_there = static_cast<std::uint32_t*>(indices.raw());
+        selector.exact(there, k, numbers_there);
+        EXPECT_EQ(list(indices.to({})), sorted_selection(x, k));
+        selector.multi_sampling(there, k, 25, {.seed = 1, .stream = 2}, 3, numbers_there);
+        here.multi_sampling(x, k, 25, {.seed = 1, .stream = 2}, 3, numbers(expected));
+        EXPECT_EQ(list(indices.to({})), list(expected));
       }
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The laws of the singular value decomposition on easy and hard matrices, for both methods of the CPU
-// backend.
+// The laws of the singular value decomposition on easy and hard matrices, for both methods of each backend.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +11,7 @@
 #include "engine/backend/cholesky.h"
 #include "engine/backend/symmetric_eigen.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 #include "tests/tensor_values.h"
 
 namespace ab {
@@ -117,12 +117,7 @@ const Matrix kMatrices[] = {
      }},
 };
 
-class SvdLaws : public testing::TestWithParam<std::tuple<Matrix, SvdMethod>> {};
-
-TEST_P(SvdLaws, Hold) {
-  const auto& [matrix, method] = GetParam();
-  const Tensor w = matrix.make();
-  const Svd svd = cpu_backend().svd(w, method);
+void expect_laws(const Tensor& w, const Svd& svd) {
   const std::int64_t m = w.dim(0), n = w.dim(1);
   ASSERT_EQ(svd.u.shape(), (Shape{m, n}));
   ASSERT_EQ(svd.s.shape(), (Shape{n}));
@@ -145,6 +140,23 @@ TEST_P(SvdLaws, Hold) {
     EXPECT_GT(*std::max_element(row.begin(), row.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }),
               0.0f);
   }
+}
+
+class SvdLaws : public testing::TestWithParam<std::tuple<Matrix, SvdMethod>> {};
+
+TEST_P(SvdLaws, Hold) {
+  const auto& [matrix, method] = GetParam();
+  const Tensor w = matrix.make();
+  expect_laws(w, cpu_backend().svd(w, method));
+}
+
+TEST_P(SvdLaws, HoldOnAGpu) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  const auto& [matrix, method] = GetParam();
+  const Tensor w = matrix.make();
+  const Device gpu{DeviceKind::cuda, 0};
+  const Svd svd = backend(gpu).svd(w.to(gpu), method);
+  expect_laws(w, {svd.u.to({}), svd.s.to({}), svd.vt.to({})});
 }
 
 TEST(Svd, GramAgreesWithDirect) {

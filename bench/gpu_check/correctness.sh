@@ -111,7 +111,7 @@ stop_and_resume() {
 }
 set +a
 
-op_filter='*Gpu*' device_filter='*'
+op_filter='*Gpu*' device_filter='*-*AResidualNetwork*'  # which is trained below
 if [[ -n $tiny ]]; then op_filter='*GpuMatchesCpu/linear*' device_filter='*DenseOnOneRank'; fi
 check_with cuda_device_test cuda_device_test 10 run_tests '*'
 check_with cudnn_plan_test cudnn_plan_test 40 run_tests '*-CompiledPlan.*'
