@@ -101,12 +101,10 @@ std::uint8_t* Launch::locate_global(const Instruction& i, std::uint64_t address,
 
 /// For races and for what nobody has written; the access happens all the same.
 void Launch::check(const Instruction& i, ByteState* bytes, std::size_t count, bool writes, const char* memory) {
-  if (checks_) {
-    if (const char* race = find_race(bytes, count, current_, writes))
-      fault(i, std::string(race) + " one place of " + memory + " memory without a barrier between");
-    if (!writes && !std::all_of(bytes, bytes + count, [](const ByteState& b) { return b.is_defined; }))
-      fault(i, std::string("reads ") + memory + " memory that nobody has written");
-  }
+  if (const char* race = find_race(bytes, count, current_, writes))
+    fault(i, std::string(race) + " one place of " + memory + " memory without a barrier between");
+  if (!writes && !std::all_of(bytes, bytes + count, [](const ByteState& b) { return b.is_defined; }))
+    fault(i, std::string("reads ") + memory + " memory that nobody has written");
   for (std::size_t k = 0; writes && k < count; ++k) bytes[k].is_defined = true;
 }
 

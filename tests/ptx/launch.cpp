@@ -25,7 +25,6 @@ Launch::Launch(const Module& module, const Function& function, dim3 grid, dim3 b
       block_(block),
       count_(static_cast<int>(block.x * block.y * block.z)),
       parameters_(parameters),
-      checks_(setting("PTX_CHECKS", 1) != 0),
       order_(setting("PTX_ORDER", 0)),
       threads_(static_cast<std::size_t>(count_)),
       warps_(static_cast<std::size_t>((count_ + kWarp - 1) / kWarp)),

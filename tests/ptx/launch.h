@@ -3,8 +3,7 @@
 //
 // Runs a kernel: one block after the other, each thread until it waits for its warp or its block. Accesses are checked
 // against memory (bounds, alignment, races, what nobody has written), barriers and shuffles for threads that do not come.
-//   PTX_CHECKS=0   without races and what nobody has written: several times as fast
-//   PTX_ORDER=n    blocks, warps and lanes take turns in an order drawn from n
+//   PTX_ORDER=n   blocks, warps and lanes take turns in an order drawn from n
 
 #include <vector_types.h>
 
@@ -62,7 +61,6 @@ class Launch {
   const dim3 grid_, block_;
   const int count_;  // threads of a block
   const std::uint8_t* parameters_;
-  const bool checks_;
   const std::uint64_t order_;
   Toucher current_;
   int lane_flip_ = 0;

@@ -47,8 +47,10 @@ Allocation::Allocation(std::size_t bytes, void* existing)
 }
 
 void Allocation::forget() {
-  states_.reset(static_cast<ByteState*>(std::calloc(bytes_, sizeof(ByteState))));  // costs nothing until it is touched
-  if (memory_) std::memset(memory_.get(), 0xff, bytes_);                           // NaN
+  constexpr std::size_t kLarge = 1 << 20;  // where fresh pages, which cost nothing until they are touched, are cheaper
+  if (states_ && bytes_ < kLarge) std::memset(static_cast<void*>(states_.get()), 0, bytes_ * sizeof(ByteState));
+  else states_.reset(static_cast<ByteState*>(std::calloc(bytes_, sizeof(ByteState))));
+  if (memory_) std::memset(memory_.get(), 0xff, bytes_);  // NaN
   else std::for_each(states_.get(), states_.get() + bytes_, [](ByteState& b) { b.is_defined = true; });
 }
 
