@@ -20,6 +20,7 @@ using Work = std::function<void()>;
 using Graph = std::vector<Work>;
 
 struct Stream {
+  std::condition_variable arrived;  // work
   std::deque<Work> work;
   bool is_busy = false, is_destroyed = false;
   Graph* capture = nullptr;
@@ -30,7 +31,7 @@ struct Event {
 
 // Never destroyed, as the threads of streams run on.
 std::mutex& mutex = *new std::mutex;
-std::condition_variable& changed = *new std::condition_variable;
+std::condition_variable& changed = *new std::condition_variable;  // an event, or a stream that has done all
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
@@ -39,7 +40,7 @@ thread_local int captures = 0;  // that this thread has begun
 void run(Stream& stream) {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [&] { return !stream.work.empty(); });
+    stream.arrived.wait(lock, [&] { return !stream.work.empty(); });
     const Work item = std::move(stream.work.front());
     stream.work.pop_front();
     stream.is_busy = true;
@@ -47,7 +48,7 @@ void run(Stream& stream) {
     item();
     lock.lock();
     stream.is_busy = false;
-    changed.notify_all();
+    if (stream.work.empty()) changed.notify_all();
   }
 }
 
@@ -91,7 +92,7 @@ void fake_gpu::enqueue(cudaStream_t handle, Work item) {
   if (stream.is_destroyed) ptx::report("work for a stream that has been destroyed");
   if (stream.capture) return stream.capture->push_back(std::move(item));
   stream.work.push_back(std::move(item));
-  changed.notify_all();
+  stream.arrived.notify_one();
 }
 
 void fake_gpu::use_memory(const void* at, std::size_t bytes, bool writes) {
