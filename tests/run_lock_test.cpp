@@ -119,7 +119,12 @@ TEST_F(RunLockTest, AnotherHostThatGivesNoSignOfLifeIsSucceeded) {
   EXPECT_TRUE(contains(refusal(), "last sign of life 58")) << refusal();
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "the look at the clock left a file";
   silent_for(RunLock::kPatience + std::chrono::seconds(20));
+  struct stat former {
+  }, present{};
+  ASSERT_EQ(::stat(file().c_str(), &former), 0);
   const RunLock lock(folder_);
+  ASSERT_EQ(::stat(file().c_str(), &present), 0);
+  EXPECT_NE(former.st_ino, present.st_ino) << "a former owner that was only frozen would renew and remove it";
   EXPECT_TRUE(contains(read_file(file(), ErrorKind::data), host()));
 }
 

@@ -40,9 +40,10 @@ Error error_of(const std::exception& error) {
 void translate_exit(int code, void*) {
   if (code != EXIT_FAILURE) return;
   std::fflush(nullptr);
-  say_text(stderr,
-           "abtrain: a library ended the program, for which the system has refused it threads or memory; take fewer "
-           "--threads and --ranks, or raise the limit (ulimit -u, ulimit -v, a container's)\n");
+  say_text(
+      stderr,
+      "abtrain: a library ended the program; where it was refused threads or memory, take fewer --threads and --ranks, "
+      "or raise the limit (ulimit -u, ulimit -v, a container's)\n");
   std::_Exit(kRefused);
 }
 

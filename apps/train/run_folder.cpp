@@ -174,8 +174,9 @@ Start start_of(const TrainConfig& config) {
 }
 
 void check_ranks(const TrainConfig& config, int world_size, bool launched) {
+  if (config.resume.empty()) return;
   const int ranks = ranks_of_newest_checkpoint(in_folder(config.out, kCheckpointFolder));
-  if (config.resume.empty() || ranks == 0 || ranks == world_size) return;
+  if (ranks == 0 || ranks == world_size) return;
   AB_CHECK(launched,
            "a run goes on with as many ranks as it began with, but now has --ranks {} (it was {}); leave it away",
            world_size, ranks);

@@ -128,12 +128,15 @@ RunLock::RunLock(const std::string& folder, std::chrono::milliseconds renewal) :
                     "{} if that run has ended",
                     folder, owner.str(), sign, path_));
   }
-  if (!is_new && flock_works && silence >= kPatience) {
-    // A file of its own, so that an owner who was only frozen neither renews nor removes it. Of several successors one stays.
-    ::close(descriptor_);
+  if (!is_new && silence >= kPatience) {
+    // A file of its own, so that an owner who was only frozen neither renews nor removes it. The old one stays locked until
+    // then: of several successors one gets here.
+    const int old = descriptor_;
     ::unlink(path_.c_str());
     descriptor_ = open_lock(path_, is_new);
     (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
+    ::close(old);
+    if (!is_new) ::close(descriptor_);
     AB_CHECK(is_new, "another run has taken {} over meanwhile; give the command again", folder);
   }
   const std::string text = self.str() + "\n";
