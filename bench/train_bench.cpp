@@ -18,9 +18,6 @@
 #include "engine/core/plan_choice.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
-#ifdef AB_EMULATE_GPU
-#include "engine/device/emulated_gpu/kernel_traffic.h"
-#endif
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/loss.h"
@@ -73,16 +70,6 @@ class Training {
 
 void print(const nlohmann::json& line) { std::cout << line.dump() << std::endl; }
 
-#ifdef AB_EMULATE_GPU
-/// Bytes that every kernel of one step reads and writes, a line for each.
-void print_kernel_traffic(Training& training, Device device) {
-  const emulated_gpu::KernelTraffic traffic(device.index);
-  training.run(1);
-  for (const auto& [kernel, bytes] : traffic.by_kernel())
-    print({{"kernel", kernel}, {"launches", bytes.launches}, {"read", bytes.read}, {"written", bytes.written}});
-}
-#endif
-
 }  // namespace
 }  // namespace ab
 
@@ -111,10 +98,6 @@ int main(int argc, char** argv) {
   app.add_option("--steps", steps, "steps of a turn")->check(CLI::Range(1, 1000000))->capture_default_str();
   app.add_option("--warmup", warmup, "untimed steps before")->capture_default_str();
   app.add_flag("--turns", turns, "wait for a line of input before each turn; end with the input");
-#ifdef AB_EMULATE_GPU
-  bool kernel_traffic = false;
-  app.add_flag("--kernel-traffic", kernel_traffic, "in place of the time, what each kernel of a step reads and writes");
-#endif
   CLI11_PARSE(app, argc, argv);
 
   const Tf32Scope tf32(precision_named(precision));
@@ -136,13 +119,6 @@ int main(int argc, char** argv) {
          {"cuda_graph", graph_use != GraphUse::off},
          {"steps", steps}});
 
-#ifdef AB_EMULATE_GPU
-  if (kernel_traffic && device.kind == DeviceKind::cpu) {
-    std::fprintf(stderr, "--kernel-traffic: kernels of the emulated GPU are counted; give --device cuda\n");
-    return static_cast<int>(ErrorKind::config);
-  }
-  if (kernel_traffic) return print_kernel_traffic(training, device), 0;
-#endif
   std::string line;
   while (!turns || std::getline(std::cin, line)) {
     const auto start = std::chrono::steady_clock::now();

@@ -23,6 +23,7 @@
 #include "engine/core/random.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
+#include "tests/ptx_gpu.h"
 
 namespace ab {
 namespace {
@@ -50,7 +51,7 @@ void run_over_nccl(CommOptions options, const Body& body) {
   const char* const rendezvous = std::getenv("AB_RENDEZVOUS");  // of run_ranks.sh
   const Place place = find_place(rendezvous ? rendezvous : "");
   check_nccl(test_gpu().index);
-  options.share_gpu = cuda_device_count() < place.ranks && !std::getenv("AB_TEST_FAKE_GPU");
+  options.share_gpu = cuda_device_count() < place.ranks && !testing::on_ptx_gpu();
   auto bootstrap = launched_by_mpi() ? make_mpi_bootstrap(options)
                                      : make_rendezvous({place.rank, place.ranks, place.address, options.timeout});
   body(*make_nccl_comm(std::move(bootstrap), test_gpu().index, options));
@@ -531,7 +532,6 @@ TEST_P(DeviceCommTest, ReductionsAndTransfersEqualThoseInHostMemory) {
   });
 }
 
-// Without kernels beside the collectives, so that it runs on tests/fake_gpu too.
 TEST_P(DeviceCommTest, WholeNumbersEqualThoseInHostMemory) {
   run([](Comm& comm) {
     const int p = comm.size(), rank = comm.rank();

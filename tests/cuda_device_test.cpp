@@ -18,6 +18,7 @@
 #include "engine/device/graph.h"
 #include "engine/device/upload.h"
 #include "engine/kernels/elementwise.h"
+#include "tests/ptx_gpu.h"
 
 namespace ab {
 namespace {
@@ -109,31 +110,12 @@ TEST(UploadSlot, CanBeDroppedInEveryState) {
   EXPECT_EQ(live_bytes(), before);
 }
 
-#ifdef AB_EMULATE_GPU
-TEST(UploadSlot, TheEmulatedGpuTellsWhoCannotWait) {
-  EXPECT_THROW(cuda_upload_slot(0, 4)->start(4), Bug) << "nothing to copy";
-  EXPECT_THROW(cuda_upload_slot(0, 4)->acquire(), Bug) << "nothing is under way";
-  const auto slot = cuda_upload_slot(0, 4);
-  std::byte* const host = slot->host();
-  fill(host, 4, 1);
-  slot->start(4);
-  fill(host, 4, 2);
-  const Tensor block = slot->acquire();
-  EXPECT_TRUE(holds(block, 2)) << "a copy may read what is written after start()";
-  slot->release();
-  EXPECT_TRUE(holds(block, 0xff)) << "a block that was released may be overwritten at once";
-  fill(slot->host(), 4, 3);
-  slot->start(4);
-  EXPECT_THROW((void)slot->host(), Bug) << "nobody has seen what is under way";
-}
-#endif
-
 // What was released lies in the driver's pool in pieces that do not fit, some of it still in use.
 TEST(CudaMemory, ThePoolIsEmptiedBeforeMemoryRunsOut) {
-  if (!std::getenv("AB_TEST_FAKE_GPU")) GTEST_SKIP() << "needs the fake GPU";
+  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
   const Device gpu{DeviceKind::cuda, 0};
   constexpr std::int64_t kMiB = 1 << 20;
-  setenv("FAKE_GPU_BYTES", std::to_string(64 * kMiB).c_str(), 1);
+  setenv("PTX_BYTES", std::to_string(64 * kMiB).c_str(), 1);
   const std::int64_t before = live_bytes();
   for (const std::int64_t size : {30 * kMiB, 20 * kMiB, 40 * kMiB}) {
     Tensor released = Tensor::zeros({size}, DType::uint8).to(gpu);  // its copies take a while
@@ -142,10 +124,10 @@ TEST(CudaMemory, ThePoolIsEmptiedBeforeMemoryRunsOut) {
   const Tensor large = Tensor::zeros({60 * kMiB}, DType::uint8, gpu);
   EXPECT_THROW(Tensor({60 * kMiB}, DType::uint8, gpu), OutOfMemory);
   EXPECT_TRUE(holds(large.slice(0, kMiB), 0)) << "what is in use stays";
-  unsetenv("FAKE_GPU_BYTES");
+  unsetenv("PTX_BYTES");
 }
 
-// The fake GPU also tells who waits for the whole device.
+// The GPU of tests/ptx also tells who waits for the whole device.
 TEST(CudaMemory, AThreadMayKeepATensorToItsVeryEnd) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   const std::int64_t before = live_bytes();

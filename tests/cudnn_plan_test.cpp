@@ -223,7 +223,7 @@ TEST(CudnnPlanCandidates, AreUnfusedWhereCudnnHasNoFusedPlan) {
 }
 
 // Sums for a batch norm, and activations of products, come from plans that cuDNN compiles, which takes seconds and a
-// driver. On a GPU, and where a driver has been preloaded that does nothing (tests/fake_gpu/driver.cpp), they must be there.
+// driver. On a GPU, and where a driver has been preloaded that does nothing (tests/cudnn_driver.cpp), they must be there.
 class CompiledPlan : public testing::Test {
  protected:
   static bool may_be_missing() { return !std::getenv("LD_PRELOAD") && cuda_device_count() == 0; }
@@ -318,8 +318,8 @@ TEST_F(CompiledPlan, MatrixProductsHaveTheirActivation) {
     }
 }
 
-// ViT-Ti, -S and -B at 224 pixels, last batches and other numbers of tokens. What the graphs mean is tested in
-// attention_graph_test.cpp.
+// ViT-Ti, -S and -B at 224 pixels, last batches and other numbers of tokens. op_test computes the graphs
+// on tests/ptx, through their strides, beside attention written out.
 TEST_F(CompiledPlan, AttentionIsFused) {
   if (may_be_missing()) GTEST_SKIP() << "there is no driver";
   const CudnnDescriptor h200 = device_properties_from_json(kH200);
@@ -340,6 +340,24 @@ TEST_F(CompiledPlan, AttentionIsFused) {
         EXPECT_EQ(attention.backward_workspace_bytes() > kSmall, deterministic);
         EXPECT_LE(attention.backward_workspace_bytes(), std::size_t{1} << 29);
       }
+}
+
+TEST(FusedAttention, IsLeftOutWhereCudnnIsKnownToBeWrong) {
+  constexpr std::size_t kNew = 91900;
+  const AttentionSpec vit{256, 12, 197, 64, DType::bfloat16};
+  const auto with = [&](auto change) {
+    AttentionSpec spec = vit;
+    change(spec);
+    return spec;
+  };
+  EXPECT_TRUE(can_fuse_attention(vit, kNew));
+  EXPECT_FALSE(can_fuse_attention(vit, 91500)) << "reads beyond the last tile";
+  EXPECT_TRUE(can_fuse_attention(with([](auto& s) { s.tokens = 256; }), 91500));
+  EXPECT_FALSE(can_fuse_attention(with([](auto& s) { s.dtype = DType::float32; }), kNew));
+  EXPECT_FALSE(can_fuse_attention(with([](auto& s) { s.width = 20; }), kNew));
+  EXPECT_FALSE(can_fuse_attention(with([](auto& s) { s.width = 136; }), kNew));
+  for (const std::int64_t tokens : {1, 64, 192, 320})
+    EXPECT_FALSE(can_fuse_attention(with([&](auto& s) { s.tokens = tokens; }), kNew)) << tokens;
 }
 
 TEST_F(CompiledPlan, BackwardDataHasTheWayBackThroughAnActivation) {

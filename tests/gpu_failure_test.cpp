@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What a user is told whose GPU cannot be used, by the program on the fake GPU of tests/fake_gpu: one sentence, exit
+// What a user is told whose GPU cannot be used, by the program on the GPU of tests/ptx: one sentence, exit
 // code 6, and no process that stays.
 #include "tests/program_test.h"
 
@@ -9,12 +9,12 @@ namespace {
 
 class GpuFailureTest : public testing::ProgramTest {
  protected:
-  std::string on_fake_gpu(const std::string& environment) const {
-    return fmt::format("env {} LD_PRELOAD={}", environment, AB_FAKE_GPU);
+  std::string on_ptx_gpu(const std::string& environment) const {
+    return fmt::format("env {} LD_PRELOAD={}", environment, AB_PTX_GPU);
   }
 
   void expect_refusal(const std::string& environment, const std::string& sentence) const {
-    const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), on_fake_gpu(environment));
+    const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), on_ptx_gpu(environment));
     EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
     EXPECT_EQ(outcome.err, "abtrain: " + sentence + "\n");
     EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is written before the GPU is known to be there";
@@ -22,30 +22,29 @@ class GpuFailureTest : public testing::ProgramTest {
 };
 
 TEST_F(GpuFailureTest, NoDriver) {
-  expect_refusal("FAKE_GPU_DRIVER=0",
-                 "there is no NVIDIA driver on this machine; install one, or choose the device cpu");
+  expect_refusal("PTX_DRIVER=0", "there is no NVIDIA driver on this machine; install one, or choose the device cpu");
 }
 
 TEST_F(GpuFailureTest, DriverTooOld) {
-  expect_refusal("FAKE_GPU_DRIVER=12040", fmt::format("the NVIDIA driver supports CUDA 12.4 but this build needs {}; "
-                                                      "update the driver",
-                                                      AB_CUDA_VERSION));
+  expect_refusal("PTX_DRIVER=12040", fmt::format("the NVIDIA driver supports CUDA 12.4 but this build needs {}; "
+                                                 "update the driver",
+                                                 AB_CUDA_VERSION));
 }
 
 TEST_F(GpuFailureTest, NoDevice) {
-  expect_refusal("FAKE_GPU_COUNT=0",
+  expect_refusal("PTX_DEVICES=0",
                  "the driver sees no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose the device cpu");
 }
 
 TEST_F(GpuFailureTest, DeviceThatIsNotThere) {
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda:2"), on_fake_gpu("FAKE_GPU_COUNT=2"));
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda:2"), on_ptx_gpu("PTX_DEVICES=2"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.err, "abtrain: there is no GPU 2: this process sees 2, numbered from 0\n");
 }
 
 TEST_F(GpuFailureTest, OutOfMemory) {
   const testing::Outcome outcome =
-      run(tiny_train("run", "--device cuda --ranks 2 --ignore-memory"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
+      run(tiny_train("run", "--device cuda --ranks 2 --ignore-memory"), on_ptx_gpu("PTX_BYTES=1000"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
   EXPECT_TRUE(outcome.err.ends_with("lower the batch size or the number of ranks on this GPU\n")) << outcome.err;
@@ -53,8 +52,7 @@ TEST_F(GpuFailureTest, OutOfMemory) {
 }
 
 TEST_F(GpuFailureTest, ARunThatDoesNotFitIsRefused) {
-  const testing::Outcome outcome =
-      run(tiny_train("run", "--device cuda --ranks 2"), on_fake_gpu("FAKE_GPU_BYTES=1000"));
+  const testing::Outcome outcome = run(tiny_train("run", "--device cuda --ranks 2"), on_ptx_gpu("PTX_BYTES=1000"));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_TRUE(outcome.err.starts_with("abtrain: parameters, gradients and optimizer state of 2 ranks need "))
       << outcome.err;
@@ -66,7 +64,7 @@ TEST_F(GpuFailureTest, CudnnDoesNotStart) {
       "train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --device "
       "cuda --ranks 2 --batch-size 4 --steps 1 --out {}",
       small_cifar(), path("run"));
-  const testing::Outcome outcome = run(train, "timeout 60 " + on_fake_gpu(""));
+  const testing::Outcome outcome = run(train, "timeout 60 " + on_ptx_gpu("PTX_CUDNN=0"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_TRUE(outcome.err.starts_with("warning: the memory that the run needs could not be estimated: "));
   EXPECT_TRUE(outcome.err.ends_with(
@@ -78,9 +76,9 @@ TEST_F(GpuFailureTest, CudnnDoesNotStart) {
 // Both have what NCCL needs to introduce them, and rank 1 no room for the model.
 TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
   const std::string launcher = fmt::format(
-      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_BYTES=1000; "
+      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export PTX_BYTES=1000; "
       "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
-      AB_SOURCE_DIR, on_fake_gpu(""));
+      AB_SOURCE_DIR, on_ptx_gpu(""));
   const testing::Outcome outcome = run(tiny_train("run", "--device cuda --ignore-memory"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
   EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;
@@ -90,9 +88,9 @@ TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
 // After an illegal access every call fails, those that free what a rank holds too.
 TEST_F(GpuFailureTest, AnErrorThatStaysInOneOfTwoProcesses) {
   const std::string launcher = fmt::format(
-      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export FAKE_GPU_FAULT=2; "
+      "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export PTX_FAULT=2; "
       "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
-      AB_SOURCE_DIR, on_fake_gpu(""));
+      AB_SOURCE_DIR, on_ptx_gpu(""));
   const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.err;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Steps as graphs: the memory pool of a graph, capture and launch, and when a training step is captured again. The
-// pool is tested on the CPU, the rest where there is a GPU or an emulated one (CMake option AB_EMULATE_GPU).
+// pool is tested on the CPU, the rest where there is a GPU.
 #include "engine/device/graph.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,7 @@
 #include "layers/models/models.h"
 #include "layers/output_moments.h"
 #include "layers/weight.h"
-
-#ifdef AB_EMULATE_GPU
-#include "engine/device/emulated_gpu/arena.h"
-#endif
+#include "tests/ptx_gpu.h"
 
 namespace ab {
 namespace {
@@ -101,8 +98,7 @@ TEST(GraphUse, IsChosenByDeviceAndBatchNorm) {
 class GpuGraph : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0)
-      GTEST_SKIP() << cuda_unavailable_reason() << "; or build with AB_EMULATE_GPU=ON (preset asan)";
+    if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
     set_compute_threads(1);  // the work is small
   }
 };
@@ -200,12 +196,8 @@ struct Updates {
 
 void expect_equal(const std::vector<double>& a, const std::vector<double>& b) {
   ASSERT_EQ(a.size(), b.size());
-#ifdef AB_EMULATE_GPU
-  constexpr double kTolerance = 0;
-#else
-  constexpr double kTolerance = 1e-3;  // some plans add up in another order every time
-#endif
-  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], kTolerance * (1 + std::abs(a[i]))) << i;
+  const double tolerance = testing::on_ptx_gpu() ? 0 : 1e-3;  // some plans add up in another order every time
+  for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * (1 + std::abs(a[i]))) << i;
 }
 
 TEST_F(GpuGraph, AStepGivesTheSameBitsWithSeedsSharesAndScalesOfItsOwn) {
@@ -254,8 +246,8 @@ TEST_F(GpuGraph, KeepsNoMemoryOnceItIsDropped) {
   EXPECT_EQ(run.step.captures(), 2);
 }
 
-#ifdef AB_EMULATE_GPU
 TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
+  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "a real GPU has too much of it";
   const auto model = make_model({.name = "resnet20", .classes = 2, .image_size = 8, .width = 0.25}, kGpu);
   const Tensor statistic = inventory_of(*model).buffers.front().value;
   OutputMoments observed(3, kGpu);
@@ -270,9 +262,7 @@ TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
     const Tensor large({3 << 20}, DType::float32, kGpu);  // 12 MiB, for which a pool takes 16 beside its first 8
     return statistic.slice(0, 1).clone();
   };
-  emulated_gpu::Arena& arena = emulated_gpu::arena(0);
-  const std::int64_t limit = arena.limit();
-  arena.set_limit(arena.stats().live_bytes + (20 << 20));
+  setenv("PTX_BYTES", std::to_string(memory(kGpu).stats().live_bytes + (20 << 20)).c_str(), 1);
   StepGraph lenient(kGpu, GraphUse::if_possible), strict(kGpu, GraphUse::required);
   for (double n = 1; n <= 3; ++n) {
     EXPECT_EQ(lenient.run(StepKey(*model, {}), step, false).item(), n);
@@ -281,9 +271,8 @@ TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
   EXPECT_EQ(lenient.captures(), 0);
   EXPECT_FALSE(lenient.has_pool());
   EXPECT_THROW(strict.run(StepKey(*model, {}), step, false), OutOfMemory);
-  arena.set_limit(limit);
+  unsetenv("PTX_BYTES");
 }
-#endif
 
 TEST_F(GpuGraph, AStepIsCapturedAgainWhenItRefersToOtherTensors) {
   Updates plain(GraphUse::off), graphed(GraphUse::required);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What the ranks of an NCCL world see when one of them stays away, fails, or has the GPU of another. Runs under mpirun
-// with 3 ranks, on GPUs or with the fake ones of tests/fake_gpu.
+// with 3 ranks, on GPUs or on those of tests/ptx.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/device/device.h"
 #include "tests/error_message.h"
+#include "tests/ptx_gpu.h"
 
 namespace ab {
 namespace {
@@ -31,7 +32,7 @@ class NcclFaultTest : public ::testing::Test {
 
   static std::unique_ptr<Comm> make_world(std::unique_ptr<Bootstrap> bootstrap, std::chrono::seconds timeout) {
     const int gpus = cuda_device_count();
-    const bool too_few = gpus < 3 && !std::getenv("AB_TEST_FAKE_GPU");
+    const bool too_few = gpus < 3 && !testing::on_ptx_gpu();
     return make_nccl_comm(std::move(bootstrap), local_rank() % gpus, {.timeout = timeout, .share_gpu = too_few});
   }
 
@@ -93,15 +94,15 @@ TEST_F(NcclFaultTest, ARankWithoutMemoryIsNamedByTheOthers) {
 }
 
 TEST_F(NcclFaultTest, TwoRanksOnOneGpuAreRefusedUnlessTheyMayShareIt) {
-  if (!std::getenv("AB_TEST_FAKE_GPU")) GTEST_SKIP() << "needs the fake GPU";
-  setenv("FAKE_GPU_SHARED", "1", 1);
+  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
+  setenv("PTX_SHARED", "1", 1);
   EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication,
                                            [] { make_nccl_comm(make_mpi_bootstrap({}), 0, {.timeout = 30s}); }),
                        "ranks 0 and 1 both use the GPU 0000:0"));
   const auto world = make_nccl_comm(make_mpi_bootstrap({}), 0, {.timeout = 30s, .share_gpu = true});
   world->barrier();
   EXPECT_EQ(std::getenv("NCCL_HOSTID"), "abtrain-rank-" + std::to_string(world->rank()));
-  unsetenv("FAKE_GPU_SHARED");
+  unsetenv("PTX_SHARED");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "engine/autograd/gradcheck.h"
 #include "engine/backend/backend.h"
+#include "engine/core/plan_choice.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
@@ -141,11 +142,14 @@ TEST_P(OpTest, GpuMatchesCpu) {
   for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
 }
 
-// Where a GPU has other algorithms for 16 bits, fused attention among them.
+// Where a GPU has other algorithms for 16 bits, fused attention among them, whose deterministic form is another graph.
 TEST_P(OpTest, GpuIn16BitsIsCloseToFloat32) {
   SKIP_WITHOUT_GPU(kGpu);
-  expect_close_to_float32(GetParam(), DType::bfloat16, kBfloat16Tolerance, kGpu);
-  expect_close_to_float32(GetParam(), DType::float16, kFloat16Tolerance, kGpu);
+  for (const PlanChoice choice : {PlanChoice::heuristic, PlanChoice::deterministic}) {
+    const PlanChoiceScope plans(choice);
+    expect_close_to_float32(GetParam(), DType::bfloat16, kBfloat16Tolerance, kGpu);
+    expect_close_to_float32(GetParam(), DType::float16, kFloat16Tolerance, kGpu);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OpTest, testing::ValuesIn(cases::op_cases()), [](const auto& info) {

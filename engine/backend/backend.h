@@ -100,7 +100,7 @@ class Backend {
   virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
   /// Whether the two below can be called: attention in one pass over tiles, without scores in memory
-  /// (attention_graph.h). Elsewhere it is built from batched products.
+  /// (cuda/attention_graph.h). Elsewhere it is built from batched products.
   virtual bool has_fused_attention(const AttentionSpec& /*spec*/) { return false; }
   /// y: [samples, tokens, heads · width];   log_sums: [samples, heads, tokens] float32, which backward wants
   virtual void attention_forward(const AttentionSpec&, const Tensor& /*qkv*/, const Tensor& /*y*/,

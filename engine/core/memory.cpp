@@ -9,7 +9,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "engine/core/available_memory.h"
@@ -59,10 +58,6 @@ class CpuMemory final : public Memory {
           "out of memory: {} bytes more are not left on the CPU; lower --batch-size or --ranks, or raise a limit that a "
           "container or ulimit sets",
           rounded));
-#ifdef AB_EMULATE_GPU
-    const std::lock_guard lock(mutex_);
-    handed_out_.insert(block);
-#endif
     return block;
   }
 
@@ -102,11 +97,6 @@ class CpuMemory final : public Memory {
     most_from_system_ = bytes < kUnbounded - from_system_ ? from_system_ + bytes : kUnbounded;
   }
   static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
-
-  bool has_handed_out(const void* address) const {
-    const std::lock_guard lock(mutex_);
-    return handed_out_.contains(address);
-  }
 
  private:
   static constexpr std::size_t kAlignment = 64;
@@ -166,7 +156,6 @@ class CpuMemory final : public Memory {
 
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
-  std::set<const void*> handed_out_;  // ever; filled for the emulated GPU only
   MemoryStats stats_;
   std::int64_t from_system_ = 0, most_from_system_ = kUnbounded;
 };
@@ -186,9 +175,5 @@ BoundedHostMemory::BoundedHostMemory(std::int64_t bytes) {
 BoundedHostMemory::~BoundedHostMemory() { cpu_memory().bound(CpuMemory::kUnbounded); }
 
 Memory& memory(Device device) { return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index); }
-
-#ifdef AB_EMULATE_GPU
-bool is_host_block(const void* address) { return cpu_memory().has_handed_out(address); }
-#endif
 
 }  // namespace ab

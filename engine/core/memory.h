@@ -60,11 +60,6 @@ class Memory {
 /// The memory of `device`; throws Error(communication) when the device is not there.
 Memory& memory(Device device);
 
-#ifdef AB_EMULATE_GPU
-/// Whether a block of host memory that a tensor has, or had, begins there: no kernel of a GPU may be given that.
-bool is_host_block(const void* address);
-#endif
-
 /// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
 Memory& cuda_memory(int device_index);
 

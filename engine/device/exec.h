@@ -17,9 +17,6 @@
 
 #ifdef __CUDACC__
 #include "engine/device/cuda/launch.h"
-#elif defined(AB_EMULATE_GPU)
-#include "engine/device/emulated_gpu/capture.h"
-#include "engine/device/emulated_gpu/kernel_run.h"
 #endif
 
 namespace ab {
@@ -36,26 +33,13 @@ struct SerialTeam {
 /// Below this many indices a CPU loop stays on the calling thread: waking the others would cost more.
 inline constexpr std::int64_t kParallelGrain = 16384;
 
-/// Whether kernels for `device` are loops on this processor; the emulated GPU's are.
-constexpr bool runs_as_loops([[maybe_unused]] Device device) {
-#ifdef AB_EMULATE_GPU
-  return true;
-#else
-  return device.kind == DeviceKind::cpu;
-#endif
-}
-
 /// `cost` is the rough number of elements an index touches; it only decides whether threads are woken.
 template <class F>
 void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] std::int64_t cost = 1) {
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
 #endif
-  AB_ASSERT(runs_as_loops(device));
-#ifdef AB_EMULATE_GPU
-  if (emulated_gpu::capturing(device)) return emulated_gpu::capture([=] { for_each_index(device, n, f, cost); });
-  const emulated_gpu::KernelRun run(device, f);
-#endif
+  AB_ASSERT(device.kind == DeviceKind::cpu);
 #pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
   for (std::int64_t i = 0; i < n; ++i) f(i);
 }
@@ -66,12 +50,7 @@ void for_each_row(Device device, std::int64_t rows, [[maybe_unused]] std::int64_
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_rows(device.index, rows, row_cost, kernel);
 #endif
-  AB_ASSERT(runs_as_loops(device));
-#ifdef AB_EMULATE_GPU
-  if (emulated_gpu::capturing(device))
-    return emulated_gpu::capture([=] { for_each_row(device, rows, row_cost, kernel); });
-  const emulated_gpu::KernelRun run(device, kernel);
-#endif
+  AB_ASSERT(device.kind == DeviceKind::cpu);
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
   for (std::int64_t row = 0; row < rows; ++row) {
     SerialTeam team;

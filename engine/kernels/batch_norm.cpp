@@ -14,7 +14,7 @@ using kernels::ReluGate;
 
 PixelTable pixel_table(const Tensor& x) {
   const std::int64_t channels = x.dim(-1), pixels = x.numel() / channels;
-  if (runs_as_loops(x.device())) return kernels::cpu_pixel_table(pixels, channels);
+  if (x.device().kind == DeviceKind::cpu) return kernels::cpu_pixel_table(pixels, channels);
   return kernels::gpu_pixel_table(pixels, channels, kPackBytes / static_cast<std::int64_t>(size_of(x.dtype())));
 }
 

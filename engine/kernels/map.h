@@ -41,7 +41,7 @@ void map(Device device, std::int64_t n, To* y, const F& f, const From*... x) {
                    Block::value);
   };
   constexpr int width = kPackWidth<To, From...>;
-  if (runs_as_loops(device)) run(std::integral_constant<int, 1024>{});
+  if (device.kind == DeviceKind::cpu) run(std::integral_constant<int, 1024>{});
   else if (packable<width>(width, y, x...)) run(Packed<width>{});
   else run(std::integral_constant<int, 1>{});
 }

@@ -49,7 +49,7 @@ void column_sums(const Tensor& m, const Tensor& y) {
 
 kernels::PixelTable kernels::column_table(const Tensor& m) {
   const std::int64_t channels = m.dim(-1), rows = m.numel() / channels;
-  if (!runs_as_loops(m.device()))
+  if (m.device().kind != DeviceKind::cpu)
     return gpu_pixel_table(rows, channels, kPackBytes / static_cast<std::int64_t>(size_of(m.dtype())));
   return {.pixels = rows, .channels = channels, .chunk_rows = std::max<std::int64_t>(16, kReduceChunk / channels)};
 }

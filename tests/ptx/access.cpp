@@ -96,7 +96,7 @@ std::uint8_t* Launch::locate_global(const Instruction& i, std::uint64_t address,
     return nullptr;
   }
   check(i, allocation->state(address), bytes, writes, "device");
-  return reinterpret_cast<std::uint8_t*>(address);
+  return allocation->bytes_at(address);
 }
 
 /// For races and for what nobody has written; the access happens all the same.

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/fake_gpu/stream.h"
 #include "tests/ptx/elements.h"
 #include "tests/ptx/faults.h"
 #include "tests/ptx/memory.h"
+#include "tests/ptx/streams.h"
 
 namespace {
 
@@ -288,7 +288,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   check_alignment(A, algorithm.align[0], "A"), check_alignment(B, algorithm.align[1], "B");
   check_alignment(C, algorithm.align[2], "C"), check_alignment(D, algorithm.align[3], "D");
   if (workspace_bytes > 0) check_alignment(workspace, 256, "the workspace");
-  fake_gpu::enqueue(stream, [product] { product.run(); });
+  ptx::enqueue(stream, [product] { product.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }
 

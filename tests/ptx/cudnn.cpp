@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // cuDNN's graph interface: one engine that plans every graph and computes it by its documentation.
+//   PTX_CUDNN=0   it does not start
 #include <utility>
 
-#include "tests/fake_gpu/stream.h"
 #include "tests/ptx/cudnn_execution.h"
+#include "tests/ptx/streams.h"
 
 namespace {
 
@@ -34,12 +35,13 @@ extern "C" {
 
 std::size_t cudnnGetVersion() { return CUDNN_VERSION; }
 const char* cudnnGetErrorString(cudnnStatus_t status) {
-  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "an error of the double";
+  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "CUDNN_STATUS_NOT_INITIALIZED";
 }
 void cudnnGetLastErrorString(char* text, std::size_t size) {
   if (size > 0) *text = 0;
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  if (!ptx::setting("PTX_CUDNN", 1)) return CUDNN_STATUS_NOT_INITIALIZED;
   return *handle = reinterpret_cast<cudnnHandle_t>(new cudaStream_t{}), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) { return delete &stream_of(handle), CUDNN_STATUS_SUCCESS; }
@@ -101,7 +103,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
   const ptx::CudnnExecution execution(*of(plan), *of(pack));
-  fake_gpu::enqueue(stream_of(handle), [execution] { ptx::CudnnExecution(execution).run(); });
+  ptx::enqueue(stream_of(handle), [execution] { ptx::CudnnExecution(execution).run(); });
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -104,7 +104,7 @@ CudnnExecution::CudnnExecution(const Descriptor& plan, const Descriptor& pack)
         wanted.insert(t.id);
         if (!addresses_.contains(t.id)) give_up("cuDNN: no address for tensor " + std::to_string(t.id));
         const void* const address = addresses_[t.id];
-        if (t.is_by_value) numbers_[t.id] = get_element(address, 0, t.dtype);
+        if (t.is_by_value) numbers_[t.id] = get_number(address, t.dtype);
         else if (reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(t.alignment) != 0)
           report("cuDNN: a tensor is less aligned than its descriptor says");
       }

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "engine/backend/cpu/blas.h"
-#include "tests/fake_gpu/stream.h"
 #include "tests/ptx/faults.h"
 #include "tests/ptx/memory.h"
+#include "tests/ptx/streams.h"
 
 extern "C" void sgesvd_(const char* jobu, const char* jobvt, const int* m, const int* n, float* a, const int* lda,
                         float* s, float* u, const int* ldu, float* vt, const int* ldvt, float* work, const int* lwork,
                         int* info);
+
+using ptx::on_host;
 
 namespace {
 
@@ -68,7 +70,7 @@ cusolverStatus_t cusolverDnXsyevd(cusolverDnHandle_t handle, cusolverDnParams_t,
                                   std::int64_t lda, cudaDataType, void* values, cudaDataType, void* work,
                                   std::size_t work_bytes, void* host, std::size_t host_bytes, int* info) {
   if (type != CUDA_R_64F || !host || host_bytes < kHostBytes) ptx::report("cusolverDnXsyevd: its arguments");
-  fake_gpu::enqueue(stream_of(handle), [=] {
+  ptx::enqueue(stream_of(handle), [=] {
     constexpr const char* call = "cusolverDnXsyevd";
     auto *const a = static_cast<double*>(matrix), *const w = static_cast<double*>(values);
     if (!takes(a, lda * n, call) || !fills(w, n, call) || !fills(info, 1, call)) return;
@@ -78,7 +80,8 @@ cusolverStatus_t cusolverDnXsyevd(cusolverDnHandle_t handle, cusolverDnParams_t,
     const int lwork = 1 + 6 * order + 2 * order * order, liwork = 3 + 5 * order;
     std::vector<double> space(static_cast<std::size_t>(lwork));
     std::vector<int> indices(static_cast<std::size_t>(liwork));
-    dsyevd_("V", triangle, &order, a, &leading, w, space.data(), &lwork, indices.data(), &liwork, info);
+    dsyevd_("V", triangle, &order, on_host(a), &leading, on_host(w), space.data(), &lwork, indices.data(), &liwork,
+            on_host(info));
   });
   return CUSOLVER_STATUS_SUCCESS;
 }
@@ -98,7 +101,7 @@ cusolverStatus_t cusolverDnXgesvd(cusolverDnHandle_t handle, cusolverDnParams_t,
                                   void* right, std::int64_t ldvt, cudaDataType, void* work, std::size_t work_bytes,
                                   void* host, std::size_t host_bytes, int* info) {
   if (type != CUDA_R_32F || m < n || !host || host_bytes < kHostBytes) ptx::report("cusolverDnXgesvd: its arguments");
-  fake_gpu::enqueue(stream_of(handle), [=] {
+  ptx::enqueue(stream_of(handle), [=] {
     constexpr const char* call = "cusolverDnXgesvd";
     auto *const a = static_cast<float*>(matrix), *const s = static_cast<float*>(values);
     auto *const u = static_cast<float*>(left), *const vt = static_cast<float*>(right);
@@ -110,7 +113,8 @@ cusolverStatus_t cusolverDnXgesvd(cusolverDnHandle_t handle, cusolverDnParams_t,
     const int rows = static_cast<int>(m), columns = static_cast<int>(n), of_a = static_cast<int>(lda),
               of_u = static_cast<int>(ldu), of_vt = static_cast<int>(ldvt), lwork = 3 * columns + 5 * rows + 4096;
     std::vector<float> space(static_cast<std::size_t>(lwork));
-    sgesvd_(&jobs[0], &jobs[1], &rows, &columns, a, &of_a, s, u, &of_u, vt, &of_vt, space.data(), &lwork, info);
+    sgesvd_(&jobs[0], &jobs[1], &rows, &columns, on_host(a), &of_a, on_host(s), on_host(u), &of_u, on_host(vt), &of_vt,
+            space.data(), &lwork, on_host(info));
   });
   return CUSOLVER_STATUS_SUCCESS;
 }
@@ -120,13 +124,13 @@ cusolverStatus_t cusolverDnDgeqrf_bufferSize(cusolverDnHandle_t, int m, int n, d
 }
 cusolverStatus_t cusolverDnDgeqrf(cusolverDnHandle_t handle, int m, int n, double* a, int lda, double* tau,
                                   double* work, int elements, int* info) {
-  fake_gpu::enqueue(stream_of(handle), [=] {
+  ptx::enqueue(stream_of(handle), [=] {
     constexpr const char* call = "cusolverDnDgeqrf";
     if (!takes(a, std::int64_t{lda} * n, call) || !fills(tau, n, call) || !fills(info, 1, call)) return;
     ptx::use_workspace(work, static_cast<std::size_t>(elements) * sizeof(double), call);
     const int lwork = 64 * n;
     std::vector<double> space(static_cast<std::size_t>(lwork));
-    dgeqrf_(&m, &n, a, &lda, tau, space.data(), &lwork, info);
+    dgeqrf_(&m, &n, on_host(a), &lda, on_host(tau), space.data(), &lwork, on_host(info));
   });
   return CUSOLVER_STATUS_SUCCESS;
 }
@@ -136,13 +140,13 @@ cusolverStatus_t cusolverDnDorgqr_bufferSize(cusolverDnHandle_t, int m, int n, i
 }
 cusolverStatus_t cusolverDnDorgqr(cusolverDnHandle_t handle, int m, int n, int k, double* a, int lda, const double* tau,
                                   double* work, int elements, int* info) {
-  fake_gpu::enqueue(stream_of(handle), [=] {
+  ptx::enqueue(stream_of(handle), [=] {
     constexpr const char* call = "cusolverDnDorgqr";
     if (!takes(a, std::int64_t{lda} * n, call) || !takes(tau, k, call) || !fills(info, 1, call)) return;
     ptx::use_workspace(work, static_cast<std::size_t>(elements) * sizeof(double), call);
     const int lwork = 64 * n;
     std::vector<double> space(static_cast<std::size_t>(lwork));
-    dorgqr_(&m, &n, &k, a, &lda, tau, space.data(), &lwork, info);
+    dorgqr_(&m, &n, &k, on_host(a), &lda, on_host(tau), space.data(), &lwork, on_host(info));
   });
   return CUSOLVER_STATUS_SUCCESS;
 }

@@ -15,7 +15,6 @@
 #include <regex>
 #include <stdexcept>
 
-#include "tests/fake_gpu/stream.h"
 #include "tests/ptx/faults.h"
 #include "tests/ptx/launch.h"
 #include "tests/ptx/memory.h"
@@ -154,12 +153,12 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* sha
   configurations.pop_back();
   *grid = c.grid, *block = c.block, *shared = c.shared;
   *static_cast<cudaStream_t*>(stream) = c.stream;
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
   const auto it = kernels().by_host_function.find(host);
   if (it == kernels().by_host_function.end()) return ptx::answer(cudaErrorInvalidDeviceFunction);
-  return *kernel = reinterpret_cast<cudaKernel_t>(&it->second), cudaSuccess;
+  return *kernel = reinterpret_cast<cudaKernel_t>(&it->second), ptx::answer();
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 block, void** arguments, std::size_t shared,
                                cudaStream_t stream) {
@@ -176,10 +175,10 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 block, void*
   std::vector<std::uint8_t> parameters(f.parameter_bytes);
   for (std::size_t k = 0; k < f.parameters.size(); ++k)
     std::memcpy(parameters.data() + f.parameters[k].offset, arguments[k], f.parameters[k].bytes);
-  fake_gpu::enqueue(stream, [module = kernel.module, &f, grid, block, parameters = std::move(parameters)] {
+  ptx::enqueue(stream, [module = kernel.module, &f, grid, block, parameters = std::move(parameters)] {
     ptx::Launch(*module, f, grid, block, parameters.data()).run();
   });
-  return cudaSuccess;
+  return ptx::answer();
 }
 
 }  // extern "C"

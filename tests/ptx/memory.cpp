@@ -42,7 +42,8 @@ const char* find_race(ByteState* bytes, std::size_t count, const Toucher& who, b
 Allocation::Allocation(std::size_t bytes, void* existing)
     : bytes_(bytes),
       memory_(existing ? nullptr : std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)),
-      begin_(address_of(existing ? existing : memory_.get())) {
+      shift_(existing ? 0 : kDeviceAddresses),
+      begin_(address_of(existing ? existing : memory_.get()) + shift_) {
   forget();
 }
 
@@ -54,7 +55,7 @@ void Allocation::forget() {
   else std::for_each(states_.get(), states_.get() + bytes_, [](ByteState& b) { b.is_defined = true; });
 }
 
-std::size_t DeviceMemory::total() const { return setting("FAKE_GPU_BYTES", std::size_t{1} << 34); }
+std::size_t DeviceMemory::total() const { return setting("PTX_BYTES", std::size_t{1} << 34); }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   std::unique_ptr<Allocation> made;
@@ -135,7 +136,7 @@ void copy_definedness(void* to, const void* from, std::size_t bytes) {
 void use_workspace(void* at, std::size_t bytes, const char* call) {
   if (bytes == 0 || !is_on_device(at, bytes, call)) return;
   const std::lock_guard lock(device_mutex());
-  std::memset(at, 0xff, bytes);
+  std::memset(on_host(at), 0xff, bytes);
   std::memset(static_cast<void*>(device_memory().find(address_of(at))->state(address_of(at))), 0,
               bytes * sizeof(ByteState));
 }

@@ -1,8 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Device memory, which is host memory, and what is known of its bytes. All of it needs the device's mutex; the functions
-// that take pointers lock it themselves.
+// Device memory, and what is known of its bytes. It is host memory, under addresses at which a processor finds nothing:
+// host code that touches device memory dies at that line. All of it needs the device's mutex; the functions that take
+// pointers lock it themselves.
 
 #include <cstdint>
 #include <cstdlib>
@@ -34,6 +35,12 @@ struct FreeMemory {
   void operator()(void* p) const { std::free(p); }
 };
 
+/// Where the bytes of device memory really are.
+inline constexpr std::uint64_t kDeviceAddresses = std::uint64_t{1} << 60;
+template <class T> T* on_host(T* device) {
+  return reinterpret_cast<T*>(reinterpret_cast<std::uint64_t>(device) - kDeviceAddresses);
+}
+
 class Allocation {
  public:
   Allocation(std::size_t bytes, void* existing);  // null: memory of its own
@@ -43,12 +50,13 @@ class Allocation {
   std::size_t bytes() const { return bytes_; }
   ByteState* state(std::uint64_t address) { return states_.get() + (address - begin_); }
   bool is_constant() const { return !memory_; }
+  std::uint8_t* bytes_at(std::uint64_t address) const { return reinterpret_cast<std::uint8_t*>(address - shift_); }
   void forget();  // it is as new
 
  private:
   std::size_t bytes_;
   std::unique_ptr<void, FreeMemory> memory_;
-  std::uint64_t begin_;
+  std::uint64_t shift_, begin_;
   std::unique_ptr<ByteState, FreeMemory> states_;
 };
 

@@ -2,6 +2,7 @@
 #include "tests/ptx/streams.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -10,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "tests/fake_gpu/stream.h"
 #include "tests/ptx/faults.h"
 #include "tests/ptx/memory.h"
 
@@ -20,6 +20,7 @@ using Work = std::function<void()>;
 using Graph = std::vector<Work>;
 
 struct Stream {
+  std::uint64_t issued = 0;
   std::condition_variable arrived;  // work
   std::deque<Work> work;
   bool is_busy = false, is_destroyed = false;
@@ -27,12 +28,16 @@ struct Stream {
 };
 struct Event {
   long recorded = 0, happened = 0;
+  Stream* stream = nullptr;
+  std::uint64_t place = 0;  // of the last record in its stream
 };
 
 // Never destroyed, as the threads of streams run on.
 std::mutex& mutex = *new std::mutex;
 std::condition_variable& changed = *new std::condition_variable;  // an event, or a stream that has done all
 
+std::atomic<bool> device_is_lost = false;
+std::atomic<std::int64_t> host_waits = 0, graph_launches = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local int captures = 0;  // that this thread has begun
@@ -77,8 +82,13 @@ long last_record(Event& event) {
 }  // namespace
 
 cudaError_t ptx::answer(cudaError_t status) {
+  if (device_is_lost) status = cudaErrorIllegalAddress;
   if (status != cudaSuccess) last_error = status;
   return status;
+}
+void ptx::count_copy() {
+  static std::atomic<std::uint64_t> copies = 0;
+  if (++copies == setting("PTX_FAULT", 0)) device_is_lost = true;
 }
 bool ptx::is_capturing(cudaStream_t stream) { return of(stream).capture; }
 void ptx::refuse_in_capture(const char* call) {
@@ -86,25 +96,24 @@ void ptx::refuse_in_capture(const char* call) {
     report(std::string(call) + " in a thread that captures");
 }
 
-void fake_gpu::enqueue(cudaStream_t handle, Work item) {
+void ptx::enqueue(cudaStream_t handle, Work item) {
   Stream& stream = of(handle);
   const std::lock_guard lock(mutex);
   if (stream.is_destroyed) ptx::report("work for a stream that has been destroyed");
   if (stream.capture) return stream.capture->push_back(std::move(item));
+  ++stream.issued;
   stream.work.push_back(std::move(item));
   stream.arrived.notify_one();
 }
 
-void fake_gpu::use_memory(const void* at, std::size_t bytes, bool writes) {
-  if (bytes == 0 || !ptx::is_on_device(at, bytes, "a collective")) return;
-  if (writes) ptx::set_defined(at, bytes);
-  else if (!ptx::is_defined(at, bytes)) ptx::report("a collective reads what nobody has written");
-}
-
 extern "C" {
 
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
+// For tests (tests/ptx_gpu.h).
+std::int64_t ptx_host_waits() { return host_waits; }
+std::int64_t ptx_graph_launches() { return graph_launches; }
+
+cudaError_t cudaGetLastError() { return ptx::answer(), std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return ptx::answer(), last_error; }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   ptx::refuse_in_capture("cudaStreamCreateWithFlags");
@@ -112,30 +121,31 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   auto* made = new Stream;
   std::thread([made] { run(*made); }).detach();  // until the end of the process
   *stream = reinterpret_cast<cudaStream_t>(made);
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   ptx::refuse_in_capture("cudaStreamDestroy");
   const std::lock_guard lock(mutex);
   of(stream).is_destroyed = true;
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   refuse_on_capturing(handle, "cudaStreamSynchronize");
   Stream& stream = of(handle);
   if (stream.capture) return ptx::answer(cudaErrorStreamCaptureUnsupported);
   std::unique_lock lock(mutex);
+  ++host_waits;
   changed.wait(lock, [&] { return stream.work.empty() && !stream.is_busy; });
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
   if (of(stream).capture) ptx::report("cudaStreamWaitEvent on a stream that captures");
-  fake_gpu::enqueue(stream, [&event = of(handle), record = last_record(of(handle))] { wait_for(event, record); });
-  return cudaSuccess;
+  ptx::enqueue(stream, [&event = of(handle), record = last_record(of(handle))] { wait_for(event, record); });
+  return ptx::answer();
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return std::swap(*mode, capture_mode), cudaSuccess;
+  return std::swap(*mode, capture_mode), ptx::answer();
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (mode == cudaStreamCaptureModeGlobal) ptx::report("a capture that forbids other threads to allocate");
@@ -143,31 +153,32 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   if (of(stream).capture) return ptx::answer(cudaErrorIllegalState);
   of(stream).capture = new Graph;
   ++captures;
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard lock(mutex);
   if (!of(stream).capture) return ptx::answer(cudaErrorIllegalState);
   *graph = reinterpret_cast<cudaGraph_t>(std::exchange(of(stream).capture, nullptr));
   --captures;
-  return cudaSuccess;
+  return ptx::answer();
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete of(graph), cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete of(graph), ptx::answer(); }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  return *executable = reinterpret_cast<cudaGraphExec_t>(new Graph(*of(graph))), cudaSuccess;
+  return *executable = reinterpret_cast<cudaGraphExec_t>(new Graph(*of(graph))), ptx::answer();
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return delete of(executable), cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return delete of(executable), ptx::answer(); }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  for (const Work& item : *of(executable)) fake_gpu::enqueue(stream, item);
-  return cudaSuccess;
+  ++graph_launches;
+  for (const Work& item : *of(executable)) ptx::enqueue(stream, item);
+  return ptx::answer();
 }
 
 // Events are small and few: they are never freed, as a stream may still know them.
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  return *event = reinterpret_cast<cudaEvent_t>(new Event), cudaSuccess;
+  return *event = reinterpret_cast<cudaEvent_t>(new Event), ptx::answer();
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return ptx::answer(); }
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   refuse_on_capturing(stream, "cudaEventRecord");
   Event& event = of(handle);
@@ -175,13 +186,14 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   {
     const std::lock_guard lock(mutex);
     record = ++event.recorded;
+    event.stream = &of(stream), event.place = of(stream).issued + 1;
   }
-  fake_gpu::enqueue(stream, [&event, record] {
+  ptx::enqueue(stream, [&event, record] {
     const std::lock_guard lock(mutex);
     event.happened = std::max(event.happened, record);
     changed.notify_all();
   });
-  return cudaSuccess;
+  return ptx::answer();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   ptx::refuse_in_capture("cudaEventQuery");
@@ -190,10 +202,15 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ptx::refuse_in_capture("cudaEventSynchronize");
-  return wait_for(of(event), last_record(of(event))), cudaSuccess;
+  {
+    const std::lock_guard lock(mutex);
+    const Event& e = of(event);
+    if (e.stream && e.place == e.stream->issued) ++host_waits;  // nothing else is left to do
+  }
+  return wait_for(of(event), last_record(of(event))), ptx::answer();
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  return *milliseconds = 1, cudaSuccess;  // there are no clocks
+  return *milliseconds = 1, ptx::answer();  // there are no clocks
 }
 
 }  // extern "C"

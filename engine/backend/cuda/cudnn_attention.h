@@ -1,13 +1,13 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Fused attention, planned by cuDNN for one device from the graphs of engine/backend/attention_graph.h.
+// Fused attention, planned by cuDNN for one device from the graphs of engine/backend/cuda/attention_graph.h.
 
 #include <cstddef>
 #include <map>
 #include <vector>
 
-#include "engine/backend/attention_graph.h"
+#include "engine/backend/cuda/attention_graph.h"
 #include "engine/backend/cuda/cudnn_plan.h"
 
 namespace ab::cuda {

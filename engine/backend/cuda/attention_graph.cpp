@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/attention_graph.h"
+#include "engine/backend/cuda/attention_graph.h"
 
 namespace ab {
 namespace {

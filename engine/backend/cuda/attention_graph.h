@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Fused attention as graphs of small operations: the forms that cuDNN (9.11 to 9.19, sm_90) recognises and runs as one
-// kernel each, in which scores and probabilities never reach memory (Dao et al. 2022, arXiv 2205.14135). A graph is data:
-// engine/backend/cuda/cudnn_attention.cpp hands it to cuDNN, and tests/attention_graph_test.cpp computes it node by node,
-// through its strides, beside attention written out. With Z = Q Kᵀ / √d and P = softmax(Z), for each head:
+// kernel each, in which scores and probabilities never reach memory (Dao et al. 2022, arXiv 2205.14135). A graph is data
+// that cudnn_attention.cpp hands to cuDNN. With Z = Q Kᵀ / √d and P = softmax(Z), for each head:
 //   forward     y = P V,  L = ln Σ exp Z by rows
 //   backward    P = exp(Z − L),  dV = Pᵀ dy,  dS = P ∘ (dy Vᵀ − rowsum(dy ∘ y)) / √d,  dQ = dS K,  dK = dSᵀ Q
 

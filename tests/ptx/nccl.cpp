@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// NCCL's interface over files for the fake CUDA runtime, as strict as communicators that do not block are: calls return
+// NCCL's interface over files for the CUDA runtime beside it, as strict as communicators that do not block are: calls return
 // at once, work reaches the stream a little later from another thread, a communicator that is called before it has
 // settled ends the test, split leaves the handle of the new one empty until the old one has settled, and a handle on the
 // stack ends the test too: it may be written after its function has returned.
@@ -25,7 +25,9 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
-#include "tests/fake_gpu/stream.h"
+#include "tests/ptx/faults.h"
+#include "tests/ptx/memory.h"
+#include "tests/ptx/streams.h"
 
 struct ncclComm {
   std::string path;  // that its files begin with, on all ranks
@@ -93,7 +95,7 @@ Bytes reduce(const std::vector<Bytes>& operands, ncclDataType_t type, ncclRedOp_
     case ncclInt64: return reduce_as<std::int64_t>(operands, op);
     default: break;
   }
-  std::fprintf(stderr, "fake NCCL: a reduction of a type that the real one may not take\n");
+  std::fprintf(stderr, "PTX fault: NCCL: a reduction of a type that the real one may not take\n");
   std::abort();
 }
 
@@ -131,7 +133,7 @@ std::vector<Bytes> exchange(ncclComm* comm, const std::string& meeting, const vo
 
 void check_settled(const ncclComm* comm) {
   if (comm->settled) return;
-  std::fprintf(stderr, "fake NCCL: a communicator was used before it had settled\n");
+  std::fprintf(stderr, "PTX fault: NCCL: a communicator was used before it had settled\n");
   std::abort();
 }
 
@@ -144,7 +146,7 @@ void check_outlives_its_caller(const ncclComm_t* made) {
   pthread_attr_destroy(&attributes);
   const auto offset = reinterpret_cast<std::uintptr_t>(made) - reinterpret_cast<std::uintptr_t>(stack);
   if (offset >= bytes) return;
-  std::fprintf(stderr, "fake NCCL: the handle of a new communicator lies on the stack\n");
+  std::fprintf(stderr, "PTX fault: NCCL: the handle of a new communicator lies on the stack\n");
   std::abort();
 }
 
@@ -158,23 +160,32 @@ ncclResult_t issue(ncclComm* comm, cudaStream_t stream, Work work) {
   comm->settled = false;
   std::thread([=] {
     std::this_thread::sleep_for(kLate);
-    fake_gpu::enqueue(stream, work);
+    ptx::enqueue(stream, work);
     comm->settled = true;
   }).detach();
   return ncclInProgress;
 }
 
 void write_to(void* to, const char* from, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
-  fake_gpu::use_memory(to, bytes, true);
+  if (bytes == 0 || !ptx::is_on_device(to, bytes, "a collective")) return;
+  std::memcpy(ptx::on_host(to), from, bytes);
+  ptx::set_defined(to, bytes);
+}
+
+Bytes read_from(const void* at, std::size_t bytes) {
+  if (bytes == 0 || !ptx::is_on_device(at, bytes, "a collective")) return Bytes(bytes);
+  if (!ptx::is_defined(at, bytes)) ptx::report("a collective reads what nobody has written");
+  const char* const begin = ptx::on_host(static_cast<const char*>(at));
+  return Bytes(begin, begin + bytes);
 }
 
 /// A collective in which every rank brings `bytes` bytes; `use` is given those of all.
 ncclResult_t meet(ncclComm* comm, cudaStream_t stream, const void* mine, std::size_t bytes,
                   std::function<void(const std::vector<Bytes>&)> use) {
   return issue(comm, stream, [=] {
-    fake_gpu::use_memory(mine, bytes, false);
-    const std::vector<Bytes> all = exchange(comm, "collective" + std::to_string(comm->collectives++), mine, bytes);
+    const Bytes own = read_from(mine, bytes);
+    const std::vector<Bytes> all =
+        exchange(comm, "collective" + std::to_string(comm->collectives++), own.data(), bytes);
     if (!all.empty()) use(all);
   });
 }
@@ -188,7 +199,7 @@ const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 /// A folder that all ranks see, and sevens behind it: all of it has to arrive.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  std::string folder = (std::filesystem::temp_directory_path() / "fake_nccl_XXXXXX").string();
+  std::string folder = (std::filesystem::temp_directory_path() / "ptx_nccl_XXXXXX").string();
   if (!mkdtemp(folder.data()) || folder.size() + 2 > sizeof id->internal) return ncclSystemError;
   std::memset(id->internal, 7, sizeof id->internal);
   std::memcpy(id->internal, folder.c_str(), folder.size() + 1);
