@@ -51,7 +51,7 @@ void run_over_nccl(CommOptions options, const Body& body) {
   const char* const rendezvous = std::getenv("AB_RENDEZVOUS");  // of run_ranks.sh
   const Place place = find_place(rendezvous ? rendezvous : "");
   check_nccl(test_gpu().index);
-  options.share_gpu = cuda_device_count() < place.ranks && !testing::on_ptx_gpu();
+  options.share_gpu = cuda_device_count() < place.ranks && !on_ptx_gpu();
   auto bootstrap = launched_by_mpi() ? make_mpi_bootstrap(options)
                                      : make_rendezvous({place.rank, place.ranks, place.address, options.timeout});
   body(*make_nccl_comm(std::move(bootstrap), test_gpu().index, options));

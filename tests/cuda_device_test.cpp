@@ -112,7 +112,7 @@ TEST(UploadSlot, CanBeDroppedInEveryState) {
 
 // What was released lies in the driver's pool in pieces that do not fit, some of it still in use.
 TEST(CudaMemory, ThePoolIsEmptiedBeforeMemoryRunsOut) {
-  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
+  if (!on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
   const Device gpu{DeviceKind::cuda, 0};
   constexpr std::int64_t kMiB = 1 << 20;
   setenv("PTX_BYTES", std::to_string(64 * kMiB).c_str(), 1);

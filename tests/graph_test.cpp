@@ -196,7 +196,7 @@ struct Updates {
 
 void expect_equal(const std::vector<double>& a, const std::vector<double>& b) {
   ASSERT_EQ(a.size(), b.size());
-  const double tolerance = testing::on_ptx_gpu() ? 0 : 1e-3;  // some plans add up in another order every time
+  const double tolerance = on_ptx_gpu() ? 0 : 1e-3;  // some plans add up in another order every time
   for (std::size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance * (1 + std::abs(a[i]))) << i;
 }
 
@@ -247,7 +247,7 @@ TEST_F(GpuGraph, KeepsNoMemoryOnceItIsDropped) {
 }
 
 TEST_F(GpuGraph, AStepThatHasNoMemoryForItsPoolRunsAsItIsWhereThatIsAllowed) {
-  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "a real GPU has too much of it";
+  if (!on_ptx_gpu()) GTEST_SKIP() << "a real GPU has too much of it";
   const auto model = make_model({.name = "resnet20", .classes = 2, .image_size = 8, .width = 0.25}, kGpu);
   const Tensor statistic = inventory_of(*model).buffers.front().value;
   OutputMoments observed(3, kGpu);

@@ -32,7 +32,7 @@ class NcclFaultTest : public ::testing::Test {
 
   static std::unique_ptr<Comm> make_world(std::unique_ptr<Bootstrap> bootstrap, std::chrono::seconds timeout) {
     const int gpus = cuda_device_count();
-    const bool too_few = gpus < 3 && !testing::on_ptx_gpu();
+    const bool too_few = gpus < 3 && !on_ptx_gpu();
     return make_nccl_comm(std::move(bootstrap), local_rank() % gpus, {.timeout = timeout, .share_gpu = too_few});
   }
 
@@ -94,7 +94,7 @@ TEST_F(NcclFaultTest, ARankWithoutMemoryIsNamedByTheOthers) {
 }
 
 TEST_F(NcclFaultTest, TwoRanksOnOneGpuAreRefusedUnlessTheyMayShareIt) {
-  if (!testing::on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
+  if (!on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";
   setenv("PTX_SHARED", "1", 1);
   EXPECT_TRUE(contains(testing::message_of(ErrorKind::communication,
                                            [] { make_nccl_comm(make_mpi_bootstrap({}), 0, {.timeout = 30s}); }),

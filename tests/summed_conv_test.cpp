@@ -55,7 +55,7 @@ TEST(SummedConv, SumsAreThoseOfTheResult) {
       const Tensor bias = has_bias ? normal({72}, 3.0, dtype, kGpu) : Tensor();
       Tensor sums;
       const Tensor y = conv2d_forward(x, w, bias, options, Activation::none, &sums);
-      EXPECT_TRUE(sums.defined() || !testing::on_ptx_gpu());
+      EXPECT_TRUE(sums.defined() || !on_ptx_gpu());
       if (!sums.defined()) continue;
       std::vector<double> expected(2 * 72), sizes(72);
       const std::vector<double> values = y.to_doubles(), got = sums.to_doubles();
@@ -84,7 +84,7 @@ std::vector<std::vector<double>> train_pair(PlanChoice choice, bool training) {
   const Var x(normal({8, 6, 6, 16}, 0.5, DType::bfloat16, kGpu), true);
   const SummedVar convolved = conv.forward_summed(x);
   EXPECT_LE(convolved.sums.defined(), training && choice == PlanChoice::timed);
-  if (testing::on_ptx_gpu()) {
+  if (on_ptx_gpu()) {
     EXPECT_EQ(convolved.sums.defined(), training && choice == PlanChoice::timed);
   }
   const Var y = norm.forward(convolved, Activation::relu);

@@ -23,11 +23,12 @@ fi
 
 # 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
 train_steps=100 size_words="--batch-size 32" cycle_words="--ab.warmup-steps 30 --ab.cycle-steps 30"
-[[ -z $tiny ]] || train_steps=12 size_words="--width 0.25 --batch-size 4" cycle_words="--ab.warmup-steps 3 --ab.cycle-steps 4"
+[[ -z $tiny ]] || train_steps=12 size_words="--width 0.125 --batch-size 4" cycle_words="--ab.warmup-steps 3 --ab.cycle-steps 4"
 train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite"
 
 # Losses of the CPU and the GPU may be this far apart.
 loss_distance=0.005
+[[ -z $tiny ]] || loss_distance=0.05  # batch norms over four images let rounding grow
 
 count_tests() {  # one at least must have run, but in a rehearsal
   awk -v tiny="$tiny" '
@@ -114,7 +115,7 @@ set +a
 op_filter='*Gpu*' device_filter='*-*AResidualNetwork*'  # which is trained below
 if [[ -n $tiny ]]; then op_filter='*GpuMatchesCpu/linear*' device_filter='*DenseOnOneRank'; fi
 check_with cuda_device_test cuda_device_test 10 run_tests '*'
-check_with cudnn_plan_test cudnn_plan_test 40 run_tests '*-CompiledPlan.*'
+check_with cudnn_plan_test cudnn_plan_test 40 run_tests '*-CompiledPlan.*' env -u LD_PRELOAD
 check_with op_test op_test 30 run_tests "$op_filter"
 check_with graph_test graph_test 20 run_tests '*'
 check_with device_test device_test 35 run_tests "$device_filter"
@@ -126,7 +127,7 @@ check train_vgg16_groups 30 train_on_both vgg16_bn_cifar "$groups"
 check train_resnet20_both 15 train_on_both resnet20 "$both"
 check stop_and_resume 15 stop_and_resume
 
-check_with cudnn_plan_test cudnn_plans_compiled 85 run_tests 'CompiledPlan.*'
+check_with cudnn_plan_test cudnn_plans_compiled 85 run_tests 'CompiledPlan.*' env -u LD_PRELOAD
 check_with activation_grad_test activation_grad_test 20 run_tests '*'
 check_with summed_conv_test summed_conv_test 20 run_tests '*'
 check_with batch_feed_test batch_feed_test 10 run_tests '*'

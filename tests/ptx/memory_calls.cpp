@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +25,8 @@
 using ptx::device_memory, ptx::device_mutex, ptx::report, ptx::setting;
 
 namespace {
+
+std::atomic<bool> pool_may_wait = true;  // for what other streams will release
 
 /// Blocks of cudaMallocHost; needs the device's mutex.
 std::map<std::uint64_t, std::size_t>& pinned = *new std::map<std::uint64_t, std::size_t>;
@@ -92,7 +95,8 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) { return *pool = nullptr, ptx::answer(); }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, void* value) {
+  if (attribute == cudaMemPoolReuseAllowInternalDependencies) pool_may_wait = *static_cast<const int*>(value) != 0;
   return ptx::refuse_in_capture("cudaMemPoolSetAttribute"), ptx::answer();
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
@@ -109,8 +113,16 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t stream) {
   if (ptx::is_capturing(stream)) report("cudaMallocAsync on a stream that captures becomes a part of the graph");
   ptx::refuse_in_capture("cudaMallocAsync");
-  const std::lock_guard lock(device_mutex());
-  *block = device_memory().allocate(bytes);
+  const auto try_to_allocate = [&] {
+    const std::lock_guard lock(device_mutex());
+    return *block = device_memory().allocate(bytes);
+  };
+  if (!try_to_allocate() && pool_may_wait) {
+    ptx::finish_streams();
+    const std::lock_guard lock(device_mutex());
+    device_memory().trim();
+    try_to_allocate();
+  }
   return *block ? ptx::answer() : ptx::answer(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {

@@ -18,6 +18,9 @@ void count_copy();
 /// Runs `item` after all that was issued to the stream before.
 void enqueue(cudaStream_t stream, std::function<void()> item);
 
+/// Waits for all that was issued to any stream.
+void finish_streams();
+
 bool is_capturing(cudaStream_t stream);
 /// Reports a call that a capture of this thread forbids.
 void refuse_in_capture(const char* call);
