@@ -67,7 +67,7 @@ program() {
 # This test is skipped without a GPU, and says why there is none.
 reason_without_gpu() {
   local probe output
-  probe=$(program cuda_device_test) || fail 2 "this build has no cuda_device_test; build the tests"
+  probe=$(program engine_tests) || fail 2 "this build has no engine_tests; build the tests"
   output=$("$probe" --gtest_filter=CudaDevice.NamesAnIndexThatIsTooLarge 2>&1) || printf '%s\n' "$output"
   sed -n 's/^no GPU: //p' <<< "$output"
 }
@@ -100,7 +100,7 @@ set -a
 scratch=$scratch
 tiny=$tiny
 abtrain=$(program abtrain)
-ABTRAIN_PROGRAM=$abtrain  # which device_test starts
+ABTRAIN_PROGRAM=$abtrain  # which train_tests starts
 run_ranks=$here/run_ranks.sh
 peers=$here/peers
 PYTHON=${PYTHON:-python3}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// Times the operations of tests/op_cases.h at shapes of real training, in float32: forward alone, and forward
+// Times the operations of tests/engine/op_cases.h at shapes of real training, in float32: forward alone, and forward
 // with backward. items/s counts multiply-adds for matrix products and convolutions, elements otherwise.
 //   op_bench --benchmark_filter='batch_norm.*'
 #include <benchmark/benchmark.h>
 
 #include "engine/backend/backend.h"
 #include "engine/device/device.h"
-#include "tests/op_cases.h"
+#include "tests/engine/op_cases.h"
 
 namespace ab {
 namespace {

@@ -5,7 +5,7 @@
 //   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      this record
 //   and one row in methods.cpp
-// Flags, TOML table, --help, abtrain plan and the laws of tests/strategy_laws_test.cpp follow from the record; nothing
+// Flags, TOML table, --help, abtrain plan and the laws of tests/train/strategy_laws_test.cpp follow from the record; nothing
 // else knows the method by name.
 
 #include <memory>
@@ -21,7 +21,7 @@
 
 namespace ab {
 
-/// What tests/strategy_laws_test.cpp holds a method to. Settings are in TOML.
+/// What tests/train/strategy_laws_test.cpp holds a method to. Settings are in TOML.
 struct MethodLaws {
   const char* variant = "";  ///< in names of tests, where a method has several ways to train
   /// Its own settings for a run of 13 steps in which every kind of step occurs.

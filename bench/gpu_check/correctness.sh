@@ -55,7 +55,7 @@ over_nccl() {  # COMMAND...: as two processes, which may have to share a GPU
   return "$status"
 }
 
-comm_over_nccl() {  # COMM_TEST
+comm_over_nccl() {  # COMM_TESTS
   AB_TEST_NCCL=1 over_nccl "$1" --gtest_color=no --gtest_filter='*CommTest*'
   count_tests < "$scratch/nccl_ranks.txt" | grep '^note:'
 }
@@ -112,13 +112,13 @@ stop_and_resume() {
 }
 set +a
 
-op_filter='*Gpu*' device_filter='*-*AResidualNetwork*'  # which is trained below
+op_filter='*OpTest.*Gpu*' device_filter='DeviceTest.*-*AResidualNetwork*'  # which is trained below
 if [[ -n $tiny ]]; then op_filter='*GpuMatchesCpu/linear*' device_filter='*DenseOnOneRank'; fi
-check_with cuda_device_test cuda_device_test 10 run_tests '*'
-check_with cudnn_plan_test cudnn_plan_test 40 run_tests '*-CompiledPlan.*' env -u LD_PRELOAD
-check_with op_test op_test 30 run_tests "$op_filter"
-check_with graph_test graph_test 20 run_tests '*'
-check_with device_test device_test 35 run_tests "$device_filter"
+check_with engine_tests cuda_device_test 10 run_tests 'CudaDevice.*:CudaMemory.*:UploadSlot.*'
+check_with engine_tests cudnn_plan_test 40 run_tests 'Cudnn*:FusedAttention.*' env -u LD_PRELOAD
+check_with engine_tests op_test 30 run_tests "$op_filter"
+check_with train_tests graph_test 20 run_tests 'GpuGraph.*:Graph.*:GraphPool.*:GraphUse.*'
+check_with train_tests device_test 35 run_tests "$device_filter"
 
 check train_resnet20_dense 20 train_on_both resnet20 "--method dense"
 check train_vgg16_dense 30 train_on_both vgg16_bn_cifar "--method dense"
@@ -127,19 +127,19 @@ check train_vgg16_groups 30 train_on_both vgg16_bn_cifar "$groups"
 check train_resnet20_both 15 train_on_both resnet20 "$both"
 check stop_and_resume 15 stop_and_resume
 
-check_with cudnn_plan_test cudnn_plans_compiled 85 run_tests 'CompiledPlan.*' env -u LD_PRELOAD
-check_with activation_grad_test activation_grad_test 20 run_tests '*'
-check_with summed_conv_test summed_conv_test 20 run_tests '*'
-check_with batch_feed_test batch_feed_test 10 run_tests '*'
-check_with comm_test comm_test 15 run_tests '*'
-check_with comm_test comm_test_nccl 50 comm_over_nccl
+check_with engine_tests cudnn_plans_compiled 85 run_tests 'CompiledPlan.*' env -u LD_PRELOAD
+check_with engine_tests activation_grad_test 20 run_tests 'ActivationGrad.*'
+check_with engine_tests summed_conv_test 20 run_tests 'SummedConv.*'
+check_with data_tests batch_feed_test 10 run_tests 'BatchFeed.*:FinishImages.*'
+check_with comm_tests comm_test 15 run_tests '*CommTest*'
+check_with comm_tests comm_test_nccl 50 comm_over_nccl
 check train_2_nccl 35 train_over_nccl
 
 sanitizer=$(PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v compute-sanitizer || true)
-sanitize() {  # TOOL PROGRAM FILTER SECONDS
-  if [[ -z $sanitizer ]]; then skip "$1_$2" "waits for compute-sanitizer"
-  elif [[ -n $tiny ]]; then skip "$1_$2" "waits for a GPU"
-  else check_with "$2" "$1_$2" "$4" run_tests "$3" "$sanitizer" --tool "$1" --error-exitcode 1 --report-api-errors no --target-processes all; fi
+sanitize() {  # TOOL FILTER SECONDS
+  if [[ -z $sanitizer ]]; then skip "$1_op_test" "waits for compute-sanitizer"
+  elif [[ -n $tiny ]]; then skip "$1_op_test" "waits for a GPU"
+  else check_with engine_tests "$1_op_test" "$3" run_tests "$2" "$sanitizer" --tool "$1" --error-exitcode 1 --report-api-errors no --target-processes all; fi
 }
-own_kernels='*Gpu*/*norm*:*Gpu*/*pool*:*Gpu*/softmax*'
-sanitize memcheck op_test "$own_kernels" 25
+own_kernels='*OpTest.*Gpu*/*norm*:*OpTest.*Gpu*/*pool*:*OpTest.*Gpu*/softmax*'
+sanitize memcheck "$own_kernels" 25

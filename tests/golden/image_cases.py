@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Image operations by Pillow and torchvision, for tests/augment_test.cpp and tests/imagenet_test.cpp.
+"""Image operations by Pillow and torchvision, for tests/data/augment_test.cpp and tests/data/imagenet_test.cpp.
 
 Images are bytes, stored as float32 in NHWC without N; files are stored byte by byte.
 """

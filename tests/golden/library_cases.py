@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What torchvision and timm call the tensors of a model, and what they compute from them, for tests/torch_layout_test.cpp.
+"""What torchvision and timm call the tensors of a model, and what they compute from them, for tests/program/torch_layout_test.cpp.
 
 Values follow a formula of a tensor's name and its shape in PyTorch, so that no fixture has to carry them.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the golden fixtures that tests/golden_test.cpp compares abtrain with; README.md says what they hold.
+"""Writes the golden fixtures that tests/layers/golden_test.cpp compares abtrain with; README.md says what they hold.
 
 Inputs are float32; PyTorch computes on them in float64, and the results are rounded to float32 once, so that
 a fixture is as good as the exact answer. Everything is stored in abtrain's layouts: NHWC and KRSC.

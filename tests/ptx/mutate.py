@@ -36,7 +36,7 @@ def run(build, folder, files, coverage=None):
     if coverage:
         environment["PTX_COVERAGE"] = str(coverage)
     try:
-        return subprocess.run([build / "tests/op_test", "--gtest_filter=*Gpu*"], env=environment, cwd=folder,
+        return subprocess.run([build / "tests/engine_tests", "--gtest_filter=*OpTest.*Gpu*:FusedRelu*Gpu*"], env=environment, cwd=folder,
                               capture_output=True, timeout=600).returncode
     except subprocess.TimeoutExpired:
         return 124

@@ -2,7 +2,7 @@
 """The run that every method here goes through: three small parameters, a few ranks, eight updates by SGD.
 
 Every program of this folder computes one method in float64, from its publication, and writes NAME.json with what the
-parameters and the method's memory are after every update. tests/method_golden_test.cpp lets the strategy of that name
+parameters and the method's memory are after every update. tests/train/method_golden_test.cpp lets the strategy of that name
 do the same run. Python's standard library is all that is needed.
 
 A tensor is a list of numbers, row by row.  u(name) are numbers in [-1, 1) by formula (formula_init.h):

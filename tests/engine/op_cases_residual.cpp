@@ -6,7 +6,7 @@
 #include "engine/ops/conv.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/norm.h"
-#include "tests/op_cases.h"
+#include "tests/engine/op_cases.h"
 #include "tests/reference/conv_reference.h"
 #include "tests/reference/norm_reference.h"
 

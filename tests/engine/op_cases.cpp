@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tests/op_cases.h"
+#include "tests/engine/op_cases.h"
 
 #include <cmath>
 

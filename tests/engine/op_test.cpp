@@ -25,7 +25,7 @@
 #include "engine/ops/loss.h"
 #include "engine/ops/norm.h"
 #include "engine/ops/pool.h"
-#include "tests/op_cases.h"
+#include "tests/engine/op_cases.h"
 
 namespace ab {
 namespace {

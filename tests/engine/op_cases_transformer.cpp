@@ -5,7 +5,7 @@
 #include "engine/ops/attention.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/tokens.h"
-#include "tests/op_cases.h"
+#include "tests/engine/op_cases.h"
 #include "tests/reference/attention_reference.h"
 #include "tests/reference/conv_reference.h"
 

@@ -203,7 +203,7 @@ TEST(Route, BytesAsSentBetweenNodes) {
   EXPECT_DOUBLE_EQ(sent.at(AllReduce::two_level), 10.0 * 1600 * 2 * 3 / 16);
 }
 
-TEST(Ledger, ReadsTheTextOfEarlierReleases) {
+TEST(RouteLedger, ReadsTheTextOfEarlierReleases) {
   Ledger now(consecutive_nodes(8, 4)), then(consecutive_nodes(8, 4));
   now.set_phase("full");
   now.count(Collective::all_reduce, "world", {0, 1, 2, 3, 4, 5, 6, 7}, 800, 5);

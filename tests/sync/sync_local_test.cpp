@@ -60,10 +60,10 @@ class LocalSteps {
 
 float mean_target(const Comm& comm) { return static_cast<float>(comm.size() + 1) / 2; }
 
-class OnRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, OnRanks, ::testing::Values(1, 2, 4, 5));
+class LocalOnRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, LocalOnRanks, ::testing::Values(1, 2, 4, 5));
 
-TEST_P(OnRanks, LocalTrainingAveragesAfterEveryRound) {
+TEST_P(LocalOnRanks, LocalTrainingAveragesAfterEveryRound) {
   run_thread_ranks(GetParam(), {}, [](Comm& comm) {
     LocalSteps steps(comm, {.average_every = 3});
     EXPECT_EQ(steps.weight(), 0) << "that of rank 0";
@@ -86,7 +86,7 @@ TEST_P(OnRanks, LocalTrainingAveragesAfterEveryRound) {
   });
 }
 
-TEST_P(OnRanks, LocalTrainingShowsTheAverageAndGoesOnWithItsReplica) {
+TEST_P(LocalOnRanks, LocalTrainingShowsTheAverageAndGoesOnWithItsReplica) {
   run_thread_ranks(GetParam(), {}, [](Comm& comm) {
     LocalSteps steps(comm, {.average_every = 3});
     steps.step();
@@ -104,7 +104,7 @@ TEST(LocalTraining, NeedsARoundOfAtLeastOneStep) {
   EXPECT_THROW(LocalSteps(*make_self_comm(), {.average_every = 0}), Error);
 }
 
-TEST_P(OnRanks, LocalTrainingEndsItsLastRoundWithTheRun) {
+TEST_P(LocalOnRanks, LocalTrainingEndsItsLastRoundWithTheRun) {
   run_thread_ranks(GetParam(), {}, [](Comm& comm) {
     LocalSteps steps(comm, {.average_every = 3}, 5);
     for (int i = 0; i < 5; ++i) steps.step();

@@ -131,7 +131,7 @@ TEST(Activations, AreOfTheTypeOfTheImagesAndGradientsFloat32) {
     }
 }
 
-TEST(AbTraining, KeepsReplicasEqualInShortTypes) {
+TEST(AbInSixteenBits, KeepsReplicasEqualInShortTypes) {
   for (const char* precision : {"bf16", "fp16"}) {
     SCOPED_TRACE(precision);
     TrainConfig config = config_of({"vgg11_bn_cifar", 0.125, "ab"});
@@ -155,7 +155,7 @@ Var overflowing(const Var& loss) {
 }
 
 // Rank 0 overflows among factors, and then at full rank: its group skips, then all ranks do.
-TEST(AbTraining, GroupsMaySkipAnUpdateOfTheirOwn) {
+TEST(AbInSixteenBits, GroupsMaySkipAnUpdateOfTheirOwn) {
   run_thread_ranks(4, {.ranks_per_node = 2}, [](Comm& world) {
     set_compute_threads(1);
     const auto model = make_model({.name = "mlp", .width = 0.1});

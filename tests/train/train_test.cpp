@@ -103,7 +103,7 @@ TEST_P(Ranks, AllRanksHoldEqualBitsAtTheEnd) {
 
 INSTANTIATE_TEST_SUITE_P(Counts, Ranks, ::testing::Values(1, 2, 4, 5));
 
-TEST(AbTraining, PhasesFollowTheTimetable) {
+TEST(AbTrainingRuns, PhasesFollowTheTimetable) {
   const Outcome outcome = run(small_run("ab", 11), 2);
   const std::vector<std::string> expected{"warmup",   "warmup",   "low-rank", "low-rank", "rebound", "rebound",
                                           "low-rank", "low-rank", "rebound",  "rebound",  "low-rank"};
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(All, Modes,
                                            std::pair{SyncMode::only_b, Gauge::orthonormal},
                                            std::pair{SyncMode::tangent, Gauge::orthonormal}));
 
-TEST(AbTraining, ThePapersCombinationRuns) {
+TEST(AbTrainingRuns, ThePapersCombinationRuns) {
   TrainConfig config = small_run("ab", 12);
   config.optimizer = "adamw";
   config.lr = 1e-3;
@@ -166,7 +166,7 @@ TEST(AbTraining, ThePapersCombinationRuns) {
   EXPECT_EQ(outcome.phases, expected);
 }
 
-TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
+TEST(AbTrainingRuns, ARestThatIsKeptLosesNothingAtASplit) {
   // Without a step between split and sync but one at rate 0, W comes back as it was: the cut cost nothing.
   TrainConfig config = small_run("ab", 2);
   ab_settings(config).schedule.warmup_steps = 1;
@@ -190,7 +190,7 @@ TEST(AbTraining, ARestThatIsKeptLosesNothingAtASplit) {
 }
 
 // Steps at a vanishing rate leave W where the cut put it, whatever the mode.
-TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
+TEST(AbTrainingRuns, WithoutAStepEveryModeRejoinsTheCutWeight) {
   std::vector<float> reference;
   for (const auto& [sync, gauge] : {std::pair{SyncMode::tangent, Gauge::orthonormal},
                                     {SyncMode::full, Gauge::split_sigma},
@@ -215,7 +215,7 @@ TEST(AbTraining, WithoutAStepEveryModeRejoinsTheCutWeight) {
   }
 }
 
-TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
+TEST(AbTrainingRuns, SendsFewerBytesAndCountsThemByPhase) {
   const Outcome dense = run(small_run("dense", 10), 4), ab = run(small_run("ab", 10), 4);
   const auto& phases = ab.summary.wire_bytes_per_rank_by_phase;
   const double dense_step = dense.summary.wire_bytes_per_rank_by_phase.at("full") / 10;
@@ -227,7 +227,7 @@ TEST(AbTraining, SendsFewerBytesAndCountsThemByPhase) {
   EXPECT_NEAR(sum, ab.summary.wire_bytes_per_rank_total, 1e-6 * sum);
 }
 
-TEST(AbTraining, GroupsInsideANodeSendNothingAcrossNodes) {
+TEST(AbTrainingRuns, GroupsInsideANodeSendNothingAcrossNodes) {
   // Two nodes of two ranks, groups of two: in low-rank phases all gradients stay inside a node.
   TrainConfig config = small_run("ab", 4);
   ab_settings(config).schedule.warmup_steps = 0;
@@ -244,14 +244,14 @@ TEST(AbTraining, GroupsInsideANodeSendNothingAcrossNodes) {
   EXPECT_DOUBLE_EQ(inter_node(3), after_two + 8 * 2 * 0.75 * 0.5);
 }
 
-TEST(AbTraining, ARunThatEndsWithFactorsKeepsThem) {
+TEST(AbTrainingRuns, ARunThatEndsWithFactorsKeepsThem) {
   const Outcome outcome = run(small_run("ab", 3), 2);
   EXPECT_LT(outcome.summary.parameters_final, outcome.summary.parameters_full);
   ASSERT_FALSE(outcome.splits.empty());
   for (const LayerRank& layer : outcome.splits.back().layers) EXPECT_EQ(layer.r, (layer.n + 1) / 2) << layer.name;
 }
 
-TEST(AbTraining, EvaluationInALowRankPhaseChangesNothing) {
+TEST(AbTrainingRuns, EvaluationInALowRankPhaseChangesNothing) {
   TrainConfig config = small_run("ab", 60);
   ab_settings(config).schedule.cycle_steps = 70;
   config.schedule = LrSchedule::Kind::constant;
