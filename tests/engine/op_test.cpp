@@ -138,8 +138,11 @@ TEST_P(OpTest, Float16IsCloseToFloat32) { expect_close_to_float32(GetParam(), DT
 TEST_P(OpTest, GpuMatchesCpu) {
   SKIP_WITHOUT_GPU(kGpu);
   const OpCase& c = GetParam();
-  const auto got = run(c, make_inputs(c, DType::float32, kGpu)), expected = run(c, make_inputs(c, DType::float32));
-  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_LT(distance(got[k], expected[k]), 5e-5) << "result " << k;
+  for (const auto& [dtype, tolerance] : {std::pair{DType::float32, 5e-5}, {DType::float64, 1e-10}}) {
+    const auto got = run(c, make_inputs(c, dtype, kGpu)), expected = run(c, make_inputs(c, dtype));
+    for (std::size_t k = 0; k < got.size(); ++k)
+      EXPECT_LT(distance(got[k], expected[k]), tolerance) << name_of(dtype) << ", result " << k;
+  }
 }
 
 // Where a GPU has other algorithms for 16 bits, fused attention among them, whose deterministic form is another graph.
@@ -203,6 +206,24 @@ TEST(Linear, BackwardComputesOnlyWhatIsNeeded) {
   const LinearGrads grads = linear_backward(dy, x, {}, {.dx = false, .dw = true, .db = false});
   EXPECT_TRUE(grads.dw.defined());
   EXPECT_FALSE(grads.dx.defined() || grads.db.defined());
+}
+
+// Libraries are told by how many bytes addresses divide: here one factor after the other begins where a row ends.
+TEST(Gemm, TakesMatricesAtAnyAddressOnAGpu) {
+  SKIP_WITHOUT_GPU(kGpu);
+  for (const DType dtype : {DType::float32, DType::bfloat16})
+    for (int odd = 0; odd < 3; ++odd) {
+      const auto matrix = [&](int index, Device device) {
+        const Tensor rows = cases::input_values({6, 5}, dtype, static_cast<std::size_t>(index)).to(device);
+        return index == odd ? rows.slice(1, 6) : rows.slice(0, 5);
+      };
+      const auto product = [&](Device device) {
+        const Tensor c = matrix(2, device);
+        backend(device).gemm({}, matrix(0, device), matrix(1, device), c);
+        return c.to_doubles();
+      };
+      EXPECT_LT(distance(product(kGpu), product(Device{})), dtype == DType::float32 ? 1e-5 : kBfloat16Tolerance) << odd;
+    }
 }
 
 TEST(BatchNorm, TrainingMovesTheRunningStatistics) {

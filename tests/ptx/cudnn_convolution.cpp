@@ -11,18 +11,20 @@ namespace {
 
 /// Names of an operation's attributes; the three kinds have their own.
 struct Names {
-  int convolution, x, w, y, alpha;
+  int convolution, x, w, y, alpha, beta;
 };
-constexpr Names kForward{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA};
-constexpr Names kData{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA};
-constexpr Names kFilter{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA};
+constexpr Names kForward{
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+constexpr Names kData{
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+constexpr Names kFilter{
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
 struct Convolution {
   GraphTensor x, w, y;
@@ -73,8 +75,11 @@ void CudnnExecution::convolve(const Descriptor& operation) {
                       numbers(CUDNN_ATTR_CONVOLUTION_DILATIONS)};
   c.check();
   const bool is_double = geometry.get<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_DOUBLE;
-  if ((operation.at(names.alpha).type == CUDNN_TYPE_DOUBLE) != is_double)
-    report("cuDNN: alpha is not of the type that a convolution computes in");
+  if (is_double != (c.x.dtype == ab::DType::float64))
+    report("cuDNN: a convolution of doubles computes in double alone");
+  for (const int name : {names.alpha, names.beta})
+    if (operation.at(name).type != (is_double ? CUDNN_TYPE_DOUBLE : CUDNN_TYPE_FLOAT))
+      report("cuDNN: alpha or beta is not of the type that a convolution computes in");
   if (geometry.get<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION)
     give_up("cuDNN: a convolution that flips its filter");
 
