@@ -4,6 +4,7 @@
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
 #include "engine/core/available_cores.h"
+#include "engine/device/device.h"
 #include "tests/program_test.h"
 
 namespace ab {
@@ -17,12 +18,34 @@ class TransportTest : public testing::ProgramTest {
     return fmt::format("{} --oversubscribe --allow-run-as-root -np {}", AB_MPIEXEC, ranks);
   }
 
-  /// A run through all phases, which ends among factors.
-  std::string train(const std::string& out, const std::string& more) const {
+  /// Through all phases, ending among factors.
+  static constexpr const char* kGroups =
+      "ab --ab.train groups --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25";
+
+  std::string train(const std::string& out, const std::string& more, const std::string& method = kGroups) const {
     return fmt::format(
-        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --lr 0.01 --log-every 1 "
-        "--method ab --ab.train groups --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25 --out {} {}",
-        small_cifar(), path(out), more);
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 2 --lr 0.01 --log-every 1 --method {} --out {} "
+        "{}",
+        small_cifar(), method, path(out), more);
+  }
+
+  /// Which differs by rounding alone.
+  void expect_same_training(const std::string& one, const std::string& other) const {
+    const ab::Run a = read_run(path(one)), b = read_run(path(other));
+    EXPECT_EQ(a.summary.world_size, b.summary.world_size);
+    EXPECT_EQ(a.summary.steps_by_phase, b.summary.steps_by_phase);
+    EXPECT_EQ(a.summary.per_layer, b.summary.per_layer);
+    EXPECT_EQ(a.summary.wire_bytes_by_rank, b.summary.wire_bytes_by_rank);
+    EXPECT_EQ(a.summary.wire_bytes_per_rank_by_phase, b.summary.wire_bytes_per_rank_by_phase);
+    EXPECT_NEAR(a.summary.final_val_loss, b.summary.final_val_loss, 1e-5);
+    ASSERT_EQ(a.steps.size(), b.steps.size());
+    for (std::size_t i = 0; i < a.steps.size(); ++i) {
+      EXPECT_EQ(a.steps[i].phase, b.steps[i].phase);
+      EXPECT_EQ(a.steps[i].wire_bytes, b.steps[i].wire_bytes);
+      EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 1e-5);
+    }
+    ASSERT_EQ(a.splits.size(), b.splits.size());
+    for (std::size_t i = 0; i < a.splits.size(); ++i) EXPECT_EQ(a.splits[i].layers, b.splits[i].layers);
   }
 
   void expect_same_run(const std::string& a, const std::string& b) const {
@@ -42,25 +65,27 @@ TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
   const testing::Outcome processes = run(train("processes", "--steps 9"), launcher(GetParam()));
   ASSERT_EQ(processes.exit_code, 0) << processes.err;
 
-  const ab::Run a = read_run(path("threads")), b = read_run(path("processes"));
-  EXPECT_EQ(a.summary.world_size, GetParam());
-  EXPECT_EQ(b.summary.world_size, GetParam());
-  EXPECT_EQ(a.summary.steps_by_phase, b.summary.steps_by_phase);
-  EXPECT_EQ(a.summary.per_layer, b.summary.per_layer);
-  EXPECT_EQ(a.summary.wire_bytes_by_rank, b.summary.wire_bytes_by_rank);
-  EXPECT_EQ(a.summary.wire_bytes_per_rank_by_phase, b.summary.wire_bytes_per_rank_by_phase);
-  EXPECT_NEAR(a.summary.final_val_loss, b.summary.final_val_loss, 1e-5);
-  ASSERT_EQ(a.steps.size(), b.steps.size());
-  for (std::size_t i = 0; i < a.steps.size(); ++i) {
-    EXPECT_EQ(a.steps[i].phase, b.steps[i].phase);
-    EXPECT_EQ(a.steps[i].wire_bytes, b.steps[i].wire_bytes);
-    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 1e-5);
-  }
-  ASSERT_EQ(a.splits.size(), b.splits.size());
-  for (std::size_t i = 0; i < a.splits.size(); ++i) EXPECT_EQ(a.splits[i].layers, b.splits[i].layers);
+  expect_same_training("threads", "processes");
+  EXPECT_EQ(read_run(path("threads")).summary.world_size, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
+
+// Each process has a GPU of its own, and they meet over NCCL.
+TEST_F(TransportTest, ProcessesOnGpusTrainAsThreadsOfACpuDo) {
+  if (cuda_device_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  const std::string launcher = fmt::format(
+      "timeout 200 {}/bench/run_ranks.sh 2 sh -c 'exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh", AB_SOURCE_DIR);
+  const std::string flags = "--steps 9 --width 0.25 --image-size 8 --overwrite --device ";
+  for (const char* method : {kGroups, "dense"}) {
+    SCOPED_TRACE(method);
+    const testing::Outcome threads = run(train("threads", flags + "cpu --ranks 2", method));
+    ASSERT_EQ(threads.exit_code, 0) << threads.err;
+    const testing::Outcome processes = run(train("processes", flags + "cuda", method), launcher);
+    ASSERT_EQ(processes.exit_code, 0) << processes.err;
+    expect_same_training("threads", "processes");
+  }
+}
 
 // mpirun binds a rank to one core when nobody asks, and then it has the cores of mpirun; a binding that was asked for stays.
 TEST_F(TransportTest, RanksHaveTheCoresOfTheirMasks) {
