@@ -4,8 +4,9 @@
 // How our own kernels run. A kernel is a functor; here is the only place that knows there are two processors.
 //   for_each_index(device, n, f)     f(i) for i in [0, n), in any order
 //   for_each_row(device, rows, k)    k(team, row): a Team works on one row, its lanes striding over it
-// A Team has lane(), size(), barrier(), sum(v), max(v). It is one serial lane on a CPU and a thread block on
-// a GPU; the tests also run it as real threads, so that a missing barrier shows without a GPU.
+// A Team has lane(), size(), barrier(), sum(v), max(v), and sum_before(v), of the lanes before this one. It is one serial
+// lane on a CPU and a thread block on a GPU; the tests also run it as real threads, so that a missing barrier shows
+// without a GPU.
 //
 //   for (int64_t c = team.lane(); c < channels; c += team.size()) y[c] = …
 
@@ -28,20 +29,25 @@ struct SerialTeam {
   AB_HD void barrier() const {}
   template <class T> AB_HD T sum(T v) const { return v; }
   template <class T> AB_HD T max(T v) const { return v; }
+  template <class T> AB_HD T sum_before(T) const { return T{}; }
 };
 
 /// Below this many indices a CPU loop stays on the calling thread: waking the others would cost more.
 inline constexpr std::int64_t kParallelGrain = 16384;
 
+/// The loop of a CPU alone, for functors of which nvcc need not make a kernel.
+template <class F> void loop_over_indices(std::int64_t n, const F& f, [[maybe_unused]] std::int64_t cost) {
+#pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
+  for (std::int64_t i = 0; i < n; ++i) f(i);
+}
+
 /// `cost` is the rough number of elements an index touches; it only decides whether threads are woken.
-template <class F>
-void for_each_index(Device device, std::int64_t n, const F& f, [[maybe_unused]] std::int64_t cost = 1) {
+template <class F> void for_each_index(Device device, std::int64_t n, const F& f, std::int64_t cost = 1) {
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
 #endif
   AB_ASSERT(device.kind == DeviceKind::cpu);
-#pragma omp parallel for schedule(static) if (n > 1 && n * cost >= kParallelGrain)
-  for (std::int64_t i = 0; i < n; ++i) f(i);
+  loop_over_indices(n, f, cost);
 }
 
 /// `row_cost` is the rough number of elements a row touches; it only decides whether threads are woken.

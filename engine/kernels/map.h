@@ -36,14 +36,12 @@ template <class Block, class F, class To, class... From> struct Map {
 
 template <class F, class To, class... From>
 void map(Device device, std::int64_t n, To* y, const F& f, const From*... x) {
-  const auto run = [&]<class Block>(Block) {
-    for_each_index(device, (n + Block::value - 1) / Block::value, kernels::Map<Block, F, To, From...>{f, n, y, {x...}},
-                   Block::value);
-  };
-  constexpr int width = kPackWidth<To, From...>;
-  if (device.kind == DeviceKind::cpu) run(std::integral_constant<int, 1024>{});
-  else if (packable<width>(width, y, x...)) run(Packed<width>{});
-  else run(std::integral_constant<int, 1>{});
+  const auto blocks = [n](int width) { return (n + width - 1) / width; };
+  const auto by = [&]<class Block>(Block) { return kernels::Map<Block, F, To, From...>{f, n, y, {x...}}; };
+  constexpr int loop = 1024, width = kPackWidth<To, From...>;
+  if (device.kind == DeviceKind::cpu) loop_over_indices(blocks(loop), by(std::integral_constant<int, loop>{}), loop);
+  else if (packable<width>(width, y, x...)) for_each_index(device, blocks(width), by(Packed<width>{}));
+  else for_each_index(device, n, by(std::integral_constant<int, 1>{}));
 }
 
 }  // namespace ab
