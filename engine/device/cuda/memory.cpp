@@ -59,7 +59,8 @@ void* CudaMemory::allocate_on(cudaStream_t stream, std::size_t bytes) {
   const auto try_to_allocate = [&] { return cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), stream); };
   cudaError_t status = try_to_allocate();
   if (status == cudaErrorMemoryAllocation && trim_pool(stream)) status = try_to_allocate();
-  if (status == cudaErrorMemoryAllocation) {
+  // More than there is on the device may be refused as an invalid size.
+  if (status == cudaErrorMemoryAllocation || (status != cudaSuccess && bytes > sizes().total)) {
     (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch
     throw_out_of_memory(device_index_, live_bytes_, bytes);
   }
@@ -120,9 +121,13 @@ MemoryStats CudaMemory::stats() const { return {live_bytes_, peak_bytes_}; }
 
 std::int64_t CudaMemory::available() const {
   (void)ThreadStream::current(device_index_);  // makes the device current
-  std::size_t free = 0, total = 0;
-  AB_CUDA(cudaMemGetInfo(&free, &total));
-  return static_cast<std::int64_t>(free);
+  return static_cast<std::int64_t>(sizes().free);
+}
+
+CudaMemory::Sizes CudaMemory::sizes() {
+  Sizes sizes{};
+  AB_CUDA(cudaMemGetInfo(&sizes.free, &sizes.total));
+  return sizes;
 }
 
 CudaMemory& device_memory(int device_index) {

@@ -39,6 +39,11 @@ class CudaMemory final : public Memory {
   void release_on(cudaStream_t stream, void* block, std::size_t bytes) noexcept;
 
  private:
+  struct Sizes {
+    std::size_t free, total;
+  };
+  static Sizes sizes();  ///< of the device that is current
+
   cudaMemPool_t pool() const;
   bool trim_pool(cudaStream_t stream);
 
