@@ -45,10 +45,11 @@ inline PixelTable cpu_pixel_table(std::int64_t pixels, std::int64_t channels) {
   table.chunk_rows = std::max<std::int64_t>(16, chunk_elements / table.columns());
   return table;
 }
-/// A row has a Pack of `width` elements for each of 256 lanes. There are chunks for four such teams on each of 132
-/// multiprocessors, unless they would have too few rows to be worth their partial results.
+/// A row has a Pack of `width` elements for each of 256 lanes. There are chunks for two such teams on each of 132
+/// multiprocessors, all at once, unless they would have too few rows to be worth their partial results. For a third team
+/// the lanes would have 80 registers each, and those of batch norm need 90 to 128.
 inline PixelTable gpu_pixel_table(std::int64_t pixels, std::int64_t channels, std::int64_t width) {
-  constexpr std::int64_t lanes = 256, most_chunks = 528, group = 4;
+  constexpr std::int64_t lanes = 256, most_chunks = 264, group = 4;
   PixelTable table = pixel_table(pixels, channels, width, width * lanes);
   const std::int64_t groups = (table.rows() + most_chunks * group - 1) / (most_chunks * group);
   table.chunk_rows = std::max<std::int64_t>(2, groups) * group;

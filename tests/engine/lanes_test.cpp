@@ -154,7 +154,7 @@ TEST(PixelTables, HaveRowsOfWholePacks) {
       const PixelTable t = gpu_pixel_table(512 * 16, channels, width);
       EXPECT_EQ(t.columns() % width, 0) << channels << " channels";
       EXPECT_LE(t.columns(), std::max(256 * width, width * channels));
-      EXPECT_LE(t.chunks(), 528);
+      EXPECT_LE(t.chunks(), 264);
       EXPECT_EQ(gpu_pixel_table(8191, channels, width).pixels_per_row, 1) << "a prime number of pixels";
     }
   EXPECT_EQ(gpu_pixel_table(512 * 32 * 32, 64, 8).columns(), 256 * 8);
