@@ -34,20 +34,30 @@ class ThreadTeam {
   template <class T> T max(T v) const {
     return reduce(v, [](T a, T b) { return a < b ? b : a; });
   }
+  template <class T> T sum_before(T v) const {
+    T sum{};
+    exchange(v, [&](int lane, T theirs) { sum += lane < lane_ ? theirs : T{}; });
+    return sum;
+  }
 
  private:
   template <class T, class Combine> T reduce(T v, Combine combine) const {
+    T total{};
+    exchange(v, [&](int lane, T theirs) { total = lane == 0 ? theirs : combine(total, theirs); });
+    return total;
+  }
+
+  /// take(lane, v) for every lane's.
+  template <class T, class Take> void exchange(T v, Take take) const {
     static_assert(sizeof(T) <= sizeof(double));
     std::memcpy(&state_.slots[static_cast<std::size_t>(lane_)], &v, sizeof(T));
     barrier();
-    T total, next;
-    std::memcpy(&total, &state_.slots[0], sizeof(T));
-    for (std::size_t i = 1; i < state_.slots.size(); ++i) {
-      std::memcpy(&next, &state_.slots[i], sizeof(T));
-      total = combine(total, next);
+    for (int lane = 0; lane < size(); ++lane) {
+      T theirs;
+      std::memcpy(&theirs, &state_.slots[static_cast<std::size_t>(lane)], sizeof(T));
+      take(lane, theirs);
     }
-    barrier();  // the next reduction writes here again
-    return total;
+    barrier();  // the next exchange writes here again
   }
 
   ThreadTeamState& state_;

@@ -11,10 +11,22 @@ kernels::ChunkPlace place_of(const ChunkedVector& v, const Tensor& offsets) {
   return {v.elements, v.rate, offsets.data<std::uint8_t>()};
 }
 
+template <class K> struct ByOneLane {
+  K kernel;
+  AB_HD void operator()(std::int64_t row) const { kernel(SerialTeam{}, row); }
+};
+
+/// A chunk that does not fill a warp has a lane of its own: a GPU starts millions of blocks slowly.
+template <class K> void for_each_chunk(Device device, const ChunkedVector& v, const K& kernel) {
+  constexpr std::int64_t warp = 32;
+  if (v.rate < warp) for_each_index(device, v.chunks(), ByOneLane<K>{kernel}, v.rate);
+  else for_each_row(device, v.chunks(), v.rate, kernel);
+}
+
 }  // namespace
 
 void largest_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets) {
-  for_each_row(x.device(), v.chunks(), v.rate, kernels::LargestOfChunk{place_of(v, offsets), x.data<float>()});
+  for_each_chunk(x.device(), v, kernels::LargestOfChunk{place_of(v, offsets), x.data<float>()});
 }
 
 void take_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets, const FiniteCheck& marked,
@@ -25,9 +37,9 @@ void take_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offse
 
 void settle_chunks(const ChunkedVector& v, const Tensor& offsets, const Tensor& values, double beta,
                    const FiniteCheck& check, const Tensor& memory, const Tensor& x) {
-  for_each_row(x.device(), v.chunks(), v.rate,
-               kernels::SettleChunk{place_of(v, offsets), values.data<float>(), static_cast<float>(beta),
-                                    check.failed().data<double>(), memory.data<float>(), x.data<float>()});
+  for_each_chunk(x.device(), v,
+                 kernels::SettleChunk{place_of(v, offsets), values.data<float>(), static_cast<float>(beta),
+                                      check.failed().data<double>(), memory.data<float>(), x.data<float>()});
 }
 
 }  // namespace ab

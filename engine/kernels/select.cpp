@@ -50,7 +50,7 @@ void Selector::exact(const Tensor& x, std::int64_t k, std::uint32_t* indices) co
     const auto [shift, width] = digit;
     std::int64_t *const counts = as<std::int64_t>(counts_), *const totals = as<std::int64_t>(totals_);
     for_each_row(device_, chunks, kSelectChunk, CountDigits{x.data<float>(), search, counts, n_, shift, width});
-    for_each_index(device_, 1 << width, SumBins{counts, totals, chunks, 1 << width}, chunks);
+    for_each_row(device_, 1 << width, chunks, SumBins{counts, totals, chunks, 1 << width});
     for_each_index(device_, 1, ChooseDigit{totals, search, as<Cut>(cut_), shift, width});
   };
   if (device_.kind == DeviceKind::cpu)
@@ -83,11 +83,11 @@ void Selector::write(const Tensor& x, std::int64_t k, std::uint32_t* indices) co
   const std::int64_t blocks = parts(n_, kSelectBlock), chunks = parts(n_, kSelectChunk);
   CutCount *const of_blocks = as<CutCount>(blocks_), *const of_chunks = as<CutCount>(chunks_);
   const Cut* const cut = as<Cut>(cut_);
-  for_each_index(device_, blocks, CountBlock{x.data<float>(), cut, of_blocks, n_}, kSelectBlock);
-  for_each_index(device_, chunks, ScanBlocks{of_blocks, of_chunks, blocks}, kSelectChunk / kSelectBlock);
-  for_each_index(device_, 1, ScanChunks{of_chunks, chunks});
-  for_each_index(device_, blocks, WriteSelected{x.data<float>(), cut, of_blocks, of_chunks, indices, n_, k},
-                 kSelectBlock);
+  for_each_row(device_, blocks, kSelectBlock, CountBlock{x.data<float>(), cut, of_blocks, n_});
+  for_each_row(device_, chunks, kSelectChunk / kSelectBlock, ScanBlocks{of_blocks, of_chunks, blocks});
+  for_each_row(device_, 1, chunks, ScanChunks{of_chunks, chunks});
+  for_each_row(device_, blocks, kSelectBlock,
+               WriteSelected{x.data<float>(), cut, of_blocks, of_chunks, indices, n_, k});
 }
 
 }  // namespace ab

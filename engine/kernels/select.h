@@ -52,7 +52,7 @@ class Selector {
 
 namespace kernels {
 
-/// What a team counts, and what one lane goes through in the ordered pass.
+/// What a team counts, and what it goes through at a time in the ordered pass.
 inline constexpr std::int64_t kSelectChunk = 65536, kSelectBlock = 256;
 
 /// A radix select: the upper bits of the k-th magnitude so far, and which of the elements that share them is meant.
@@ -70,7 +70,6 @@ struct CountDigits {
   int shift, width;
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
-    constexpr int most = 16;  // bins that a lane of a GPU can hold
     const std::int64_t begin = chunk * kSelectChunk, end = n - begin < kSelectChunk ? n : begin + kSelectChunk;
     const int bins = 1 << width;
     std::int64_t* const row = counts + chunk * bins;
@@ -84,29 +83,37 @@ struct CountDigits {
         if (matches(bits)) ++row[bits >> shift & mask];
       }
     } else {
-      int found[most] = {};
-      for (std::int64_t i = begin + team.lane(); i < end; i += team.size()) {
-        const std::uint32_t bits = magnitude(x[i]), digit = bits >> shift & mask;
-        if (matches(bits))
-          for (int b = 0; b < most; ++b) found[b] += digit == static_cast<std::uint32_t>(b);
-      }
-      for (int b = 0; b < bins; ++b) {
-        const int all = team.sum(found[b]);
-        if (team.lane() == 0) row[b] = all;
-      }
+      constexpr int pack = kLaneWidth<Team, float>;
+      constexpr std::uint32_t words = 4, each = 4;  // 16 bins, in registers
+      static_assert(kSelectChunk / 32 < 1 << 16, "a lane of a warp counts in 16 bits");
+      std::uint64_t found[words] = {};
+      for_each_block<pack>(team, end - begin, packable<pack>(pack, x + begin), [&](std::int64_t i, auto count) {
+        const auto xs = load(x + begin + i, count);
+        for (int j = 0; j < count; ++j) {
+          const std::uint32_t bits = magnitude(xs[j]), digit = bits >> shift & mask;
+          const std::uint64_t one = matches(bits) ? std::uint64_t{1} << digit % each * 16 : 0;
+          for (std::uint32_t w = 0; w < words; ++w) found[w] += digit / each == w ? one : 0;
+        }
+      });
+      for (std::uint32_t w = 0; w < words; ++w)
+        for (std::uint32_t b = w * each; b < (w + 1) * each; ++b) {
+          const int all = team.sum(static_cast<int>(found[w] >> b % each * 16 & 0xffff));
+          if (team.lane() == 0 && b <= mask) row[b] = all;
+        }
     }
   }
 };
 
-/// One bin: the sum over chunks.
+/// One bin per team: the sum over chunks.
 struct SumBins {
   const std::int64_t* counts;
   std::int64_t* totals;
   std::int64_t chunks, bins;
-  AB_HD void operator()(std::int64_t bin) const {
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t bin) const {
     std::int64_t total = 0;
-    for (std::int64_t c = 0; c < chunks; ++c) total += counts[c * bins + bin];
-    totals[bin] = total;
+    for (std::int64_t c = team.lane(); c < chunks; c += team.size()) total += counts[c * bins + bin];
+    total = team.sum(total);
+    if (team.lane() == 0) totals[bin] = total;
   }
 };
 
@@ -243,47 +250,48 @@ struct CountBlock {
   const Cut* cut;
   CutCount* blocks;
   std::int64_t n;
-  AB_HD void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * kSelectBlock, end = n - begin < kSelectBlock ? n : begin + kSelectBlock;
-    const std::uint32_t above = cut->above, from = cut->from;
-    std::int32_t over = 0, at_least = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::uint32_t bits = magnitude(x[i]);
-      over += bits >= above;
-      at_least += bits >= from;
-    }
-    blocks[block] = {over, at_least - over};
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
+    static_assert(kSelectBlock < 1 << 15, "two counts share an int");
+    const std::int64_t begin = block * kSelectBlock, left = n - begin;
+    const auto at_least_and_over = [above = cut->above, from = cut->from](float v) {
+      return static_cast<int>(magnitude(v) >= from) + (static_cast<int>(magnitude(v) >= above) << 16);
+    };
+    const int both = lane_sum<int>(team, left < kSelectBlock ? left : kSelectBlock, at_least_and_over, x + begin);
+    const int over = both >> 16, at_least = both & 0xffff;
+    if (team.lane() == 0) blocks[block] = {over, at_least - over};
   }
 };
+
+/// Counts become those before each. Returns the whole.
+template <class Team> AB_HD CutCount scan(const Team& team, CutCount* counts, std::int64_t count) {
+  CutCount sum{0, 0};
+  for (std::int64_t first = 0; first < count; first += team.size()) {
+    const std::int64_t i = first + team.lane();
+    const CutCount here = i < count ? counts[i] : CutCount{0, 0};
+    const CutCount before{team.sum_before(here.above), team.sum_before(here.among)};
+    if (i < count) counts[i] = {sum.above + before.above, sum.among + before.among};
+    sum.above += team.sum(here.above), sum.among += team.sum(here.among);
+  }
+  return sum;
+}
 
 /// One chunk of blocks: counts become those of the blocks before, in the chunk; `chunks` receives the whole.
 struct ScanBlocks {
   CutCount *blocks, *chunks;
   std::int64_t count;
-  AB_HD void operator()(std::int64_t chunk) const {
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr std::int64_t each = kSelectChunk / kSelectBlock;
-    CutCount sum{0, 0};
-    for (std::int64_t b = chunk * each; b < count && b < (chunk + 1) * each; ++b) {
-      const CutCount here = blocks[b];
-      blocks[b] = sum;
-      sum.above += here.above, sum.among += here.among;
-    }
-    chunks[chunk] = sum;
+    const std::int64_t first = chunk * each, left = count - first;
+    const CutCount whole = scan(team, blocks + first, left < each ? left : each);
+    if (team.lane() == 0) chunks[chunk] = whole;
   }
 };
 
-/// One index: the same over chunks.
+/// One row: the same over chunks.
 struct ScanChunks {
   CutCount* chunks;
   std::int64_t count;
-  AB_HD void operator()(std::int64_t) const {
-    CutCount sum{0, 0};
-    for (std::int64_t c = 0; c < count; ++c) {
-      const CutCount here = chunks[c];
-      chunks[c] = sum;
-      sum.above += here.above, sum.among += here.among;
-    }
-  }
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const { scan(team, chunks, count); }
 };
 
 /// One block of elements: the indices of those that are taken, at their places.
@@ -294,19 +302,29 @@ struct WriteSelected {
   std::uint32_t* indices;
   std::int64_t n, k;
 
-  AB_HD void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * kSelectBlock, end = n - begin < kSelectBlock ? n : begin + kSelectBlock;
-    const CutCount in_chunk = blocks[block], before = chunks[begin / kSelectChunk];
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t block) const {
+    constexpr std::int64_t each = kSelectChunk / kSelectBlock;
+    const CutCount in_chunk = blocks[block], before = chunks[block / each];
     const std::uint32_t above = cut->above, from = cut->from;
     const std::int64_t start = cut->start, need = cut->need;
-    std::int64_t among = in_chunk.among + before.among;
-    std::int64_t at = in_chunk.above + before.above + (among < start ? 0 : among - start < need ? among - start : need);
+    std::int64_t at = in_chunk.above + before.above, among = in_chunk.among + before.among;
     // Its own counts are gone, but where the next block begins tells them, except for the last of a chunk.
-    const bool last = (block + 1) % (kSelectChunk / kSelectBlock) == 0 || end == n;
-    if (!last && blocks[block + 1].above == in_chunk.above &&
+    const bool last_block = (block + 1) * kSelectBlock >= n;
+    if (!last_block && (block + 1) % each != 0 && blocks[block + 1].above == in_chunk.above &&
         (blocks[block + 1].among == in_chunk.among || among >= start + need ||
          before.among + blocks[block + 1].among <= start))
       return;
+    // Each lane takes a run of neighbours.
+    const std::int64_t of_lane = (kSelectBlock + team.size() - 1) / team.size();
+    const std::int64_t last = last_block ? n : (block + 1) * kSelectBlock;
+    const std::int64_t begin = block * kSelectBlock + team.lane() * of_lane;
+    const std::int64_t end = begin + of_lane < last ? begin + of_lane : last;
+    if constexpr (!kIsSerial<Team>) {
+      std::int32_t over = 0, at_least = 0;
+      for (std::int64_t i = begin; i < end; ++i) over += magnitude(x[i]) >= above, at_least += magnitude(x[i]) >= from;
+      at += team.sum_before(over), among += team.sum_before(at_least - over);
+    }
+    at += among < start ? 0 : among - start < need ? among - start : need;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::uint32_t bits = magnitude(x[i]);
       if (bits < from) continue;

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "engine/device/device.h"
+#include "engine/kernels/chunk_select.h"
 #include "engine/kernels/random.h"
 #include "tests/thread_team.h"
 
@@ -86,6 +87,29 @@ TEST(Selector, AGpuTakesTheSame) {
     }
 }
 
+TEST(ChunkSelect, AGpuTakesTheSame) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  for (const std::int64_t rate : {5, 64, 300}) {
+    const ChunkedVector v{.elements = 3001, .rate = rate};
+    const auto settled = [&](Device device) {
+      const Tensor x = values("few values", v.elements).to(device), memory = values("normal", v.elements).to(device);
+      const FiniteCheck check{device};
+      const Tensor offsets({v.offset_bytes()}, DType::uint8, device);
+      const Tensor taken({v.chunks()}, DType::float32, device);
+      largest_of_chunks(v, x, offsets);
+      take_of_chunks(v, x, offsets, check, taken);
+      settle_chunks(v, offsets, taken, 0.25, check, memory, x);
+      std::vector<double> all = offsets.to_doubles();
+      for (const Tensor& t : {taken, x, memory})
+        for (const double e : t.to_doubles()) all.push_back(e);
+      return all;
+    };
+    const std::vector<double> here = settled({}), there = settled({DeviceKind::cuda, 0});
+    ASSERT_EQ(here.size(), there.size());
+    for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(here[i], there[i], 1e-6) << rate << ", " << i;
+  }
+}
+
 TEST(Selector, CountsDigitsAsATeamDoes) {
   constexpr std::int64_t n = kSelectChunk + 777;
   const Tensor x = values("few values", n);
@@ -97,6 +121,27 @@ TEST(Selector, CountsDigitsAsATeamDoes) {
     run_rows_in_threads(4, 2, CountDigits{x.data<float>(), &search, team.data(), n, shift, width});
     EXPECT_EQ(serial, team) << shift;
     EXPECT_GT(std::accumulate(serial.begin(), serial.begin() + (2 << width), std::int64_t{0}), 1000);
+  }
+}
+
+TEST(Selector, WritesAsATeamDoes) {
+  constexpr std::int64_t n = kSelectChunk + 777, blocks = n / kSelectBlock + 1, k = n / 5;
+  const Tensor x = values("few values", n), indices = room(k);
+  const std::vector<std::uint32_t> expected = sorted_selection(x, k);
+  std::uint32_t least = 0x7fffffffu;
+  for (const std::uint32_t i : expected) least = std::min(least, magnitude(x.data<float>()[i]));
+  const auto above = std::count_if(expected.begin(), expected.end(),
+                                   [&](std::uint32_t i) { return magnitude(x.data<float>()[i]) > least; });
+  const Cut cut{least + 1, least, 0, k - above};
+  for (const int lanes : {3, 5}) {
+    std::vector<CutCount> of_blocks(blocks), of_chunks(2);
+    run_rows_in_threads(lanes, blocks, CountBlock{x.data<float>(), &cut, of_blocks.data(), n});
+    run_rows_in_threads(lanes, 2, ScanBlocks{of_blocks.data(), of_chunks.data(), blocks});
+    run_rows_in_threads(lanes, 1, ScanChunks{of_chunks.data(), 2});
+    run_rows_in_threads(
+        lanes, blocks,
+        WriteSelected{x.data<float>(), &cut, of_blocks.data(), of_chunks.data(), numbers(indices), n, k});
+    EXPECT_EQ(list(indices), expected) << lanes << " lanes";
   }
 }
 

@@ -35,6 +35,21 @@ class BlockTeam {
   template <class T> __device__ T max(T v) const {
     return reduce(v, [](T a, T b) { return a < b ? b : a; });
   }
+  template <class T> __device__ T sum_before(T v) const {
+    T sum = v;  // with those before it in the warp
+    for (int distance = 1; distance < kWarp; distance *= 2) {
+      const T before = __shfl_up_sync(0xffffffffu, sum, distance);
+      if (lane() % kWarp >= distance) sum += before;
+    }
+    if (size() == kWarp) return sum - v;
+
+    T* of_warp = static_cast<T*>(scratch_);
+    if (lane() % kWarp == kWarp - 1) of_warp[lane() / kWarp] = sum;
+    barrier();
+    for (int warp = 0; warp < lane() / kWarp; ++warp) sum += of_warp[warp];
+    barrier();  // the next exchange writes here again
+    return sum - v;
+  }
 
  private:
   template <class T, class Combine> __device__ T reduce(T v, Combine combine) const {
