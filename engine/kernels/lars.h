@@ -57,18 +57,20 @@ struct LarsSquares {
   }
 };
 
-/// The rate of one tensor, counted from `first_tensor`.
+/// The rate of one tensor; row 0 is tensor `first_tensor`.
 struct LarsRate {
   const ParamSlice* slices;
   LarsTable table;
   LarsRule rule;
   std::int64_t first_tensor;
-  AB_HD void operator()(std::int64_t i) const {
-    i += first_tensor;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t i = first_tensor + row;
     const LarsTensor tensor = table.tensors[i];
     double g = 0, w = 0;
-    for (std::int64_t s = tensor.first; s < tensor.end; ++s) g += table.squares[2 * s], w += table.squares[2 * s + 1];
-    g = sqrt(g) * (rule.norm ? rule.norm->scale : 1.0f), w = sqrt(w);
+    for (std::int64_t s = tensor.first + team.lane(); s < tensor.end; s += team.size())
+      g += table.squares[2 * s], w += table.squares[2 * s + 1];
+    g = sqrt(team.sum(g)) * (rule.norm ? rule.norm->scale : 1.0f), w = sqrt(team.sum(w));
+    if (team.lane() != 0) return;
     const bool adapts = tensor.adapts != 0 && g > 0 && w > 0;
     const double decay = slices[tensor.first].weight_decay;
     table.rates[i] = adapts ? static_cast<float>(rule.trust * w / (g + decay * w + rule.epsilon)) : 1.0f;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "engine/device/device.h"
 #include "engine/kernels/lars.h"
 #include "engine/kernels/optim_functors.h"
 #include "engine/optim/loss_scale.h"
@@ -28,9 +29,10 @@ const MakeOptimizer kOptimizers[] = {
 struct Params {
   std::vector<Param> all;
 
-  Params() {
+  explicit Params(Device device = {}) {
     for (const std::int64_t n : {std::int64_t{3}, kSliceElements, 2 * kSliceElements + 77})
-      all.push_back({fmt::format("p{}", n), Var(normal_values({n, 1}, static_cast<std::uint64_t>(n)), true)});
+      all.push_back(
+          {fmt::format("p{}", n), Var(normal_values({n, 1}, static_cast<std::uint64_t>(n)).to(device), true)});
   }
   std::vector<Param*> list() {
     std::vector<Param*> pointers;
@@ -39,7 +41,7 @@ struct Params {
   }
   void set_grads(std::uint64_t step) {
     for (std::size_t i = 0; i < all.size(); ++i)
-      all[i].value.set_grad(normal_values(all[i].value.shape(), 1000 * step + i));
+      all[i].value.set_grad(normal_values(all[i].value.shape(), 1000 * step + i).to(all[i].value.value().device()));
   }
   std::vector<std::vector<double>> values() const {
     std::vector<std::vector<double>> result;
@@ -64,6 +66,21 @@ TEST(FusedUpdate, EqualsOneLaunchForEachParameterBitForBit) {
       for (const auto& optimizer : single) optimizer->step(0.1);
       EXPECT_EQ(together.values(), apart.values()) << "step " << step;
     }
+  }
+}
+
+TEST(FusedUpdate, AGpuMovesAsACpuDoes) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
+  for (const MakeOptimizer& make : kOptimizers) {
+    Params here, there({DeviceKind::cuda, 0});
+    const auto on_cpu = make(here.list()), on_gpu = make(there.list());
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      here.set_grads(step), there.set_grads(step);
+      on_cpu->step(0.1), on_gpu->step(0.1);
+    }
+    const auto expected = here.values(), got = there.values();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      for (std::size_t j = 0; j < got[i].size(); ++j) ASSERT_NEAR(got[i][j], expected[i][j], 1e-6) << i;
   }
 }
 
@@ -185,7 +202,7 @@ TEST(Lars, IsTheSameByATeamOfThreads) {
     const LarsTable table{&tensor, tensor_of_slice, squares.data(), &rate};
     const LarsRule rule{.learning_rate = 0.1f, .momentum = 0.9f, .trust = 0.5, .epsilon = 1e-9, .norm = nullptr};
     run_rows_in_threads(lanes, 2, kernels::LarsSquares{slices.data(), squares.data(), 0});
-    kernels::LarsRate{slices.data(), table, rule, 0}(0);
+    run_rows_in_threads(lanes, 1, kernels::LarsRate{slices.data(), table, rule, 0});
     run_rows_in_threads(lanes, 2, kernels::LarsUpdate{slices.data(), table, rule});
     std::vector<double> results = value.to_doubles();
     for (const double m : first.to_doubles()) results.push_back(m);
