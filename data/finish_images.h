@@ -44,7 +44,9 @@ template <class T> struct FinishImages {
     const int from_x = (drawn.crop.flip ? width - 1 - x : x) + drawn.crop.dx - kCropPadding;
     const bool is_padding = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
     const std::uint8_t byte = is_padding ? 0 : pixels[((image * height + from_y) * width + from_x) * 3 + c];
-    return normalised(byte, normalisation.scale[c], normalisation.shift[c]);
+    // A GPU can index what it holds in registers only by constants.
+    const auto of_channel = [c](const auto& of) { return c == 0 ? of[0] : c == 1 ? of[1] : of[2]; };
+    return normalised(byte, of_channel(normalisation.scale), of_channel(normalisation.shift));
   }
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t row) const {

@@ -15,8 +15,17 @@ template <class C> struct NormalAt {
   C density;  ///< φ(z) = exp(−z²/2) / √(2π)
 };
 
+/// 1 / x for x >= 1. A GPU's is off by up to 10⁻⁷ of its value, and takes fewer instructions than a division.
+AB_HD inline float reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(1.0f, x);
+#else
+  return 1.0f / x;
+#endif
+}
+
 AB_HD inline NormalAt<float> normal_at(float z) {
-  const float t = std::abs(z), e = exp_of_negative(-0.5f * t * t), u = 1.0f / (1.0f + 0.35f * t);
+  const float t = std::abs(z), e = exp_of_negative(-0.5f * t * t), u = reciprocal(1.0f + 0.35f * t);
   const float m = polynomial(u, -0.029108993709f, 0.143788516521f, -0.255327850580f, 0.158722609282f, -0.022791130468f,
                              0.105369344354f, 0.119869053364f, 0.139856711030f, 0.139621704817f);
   const float tail = e * (u * m);
