@@ -3,6 +3,7 @@
 // cuBLASLt by its documentation: columns first, sums in double. A promise that does not hold is reported where the real
 // library would read or write wrong memory.
 //   PTX_EPILOGUES=0   products have none: a bias is added by a kernel of ours
+//   PTX_PRODUCTS=0    there is no algorithm; 1: there is none for those who say how sums are reduced
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -243,6 +244,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const bool has_epilogue = of_product.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   if (has_epilogue && (result.type == CUDA_R_64F || ptx::setting("PTX_EPILOGUES", 1) == 0))
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (ptx::setting("PTX_PRODUCTS", 2) < (preferred.reductions != 0 ? 2u : 1u)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const std::int64_t k = of_product.op_a != CUBLAS_OP_N ? of_a.rows : of_a.columns;
   Algorithm algorithm{of_product.epilogue, {}, result.rows, result.columns, k, 0};

@@ -11,6 +11,7 @@ namespace {
 
 // What NVIDIA advises for Hopper; with less, the fastest split-k algorithms drop out.
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
+constexpr std::size_t kLastWorkspaceBytes = std::size_t{1} << 30;  // where no algorithm does with that
 constexpr std::size_t kTimedAlgorithms = 16;
 
 cudaDataType_t storage_type(DType dtype) {
@@ -66,16 +67,16 @@ cublasLtEpilogue_t cublaslt_epilogue(GemmEpilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-CublasLtMatmulPreference preference(const GemmKey& key) {
+CublasLtMatmulPreference preference(const GemmKey& key, bool any) {
   cublasLtMatmulPreference_t raw = nullptr;
   AB_CUDA(cublasLtMatmulPreferenceCreate(&raw));
   CublasLtMatmulPreference wanted(raw);
   const auto set = [raw](cublasLtMatmulPreferenceAttributes_t name, auto value) {
     AB_CUDA(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspaceBytes);
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, any ? kLastWorkspaceBytes : kMaxWorkspaceBytes);
   // Parts of a product are added up in the type that it is computed in, not in that of C, and in a fixed order.
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  if (!any) set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
@@ -107,18 +108,22 @@ CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
   add_candidates(handle, key, epilogue);
   if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && (candidates_.empty() || key.choice == PlanChoice::timed))
     add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT);
-  AB_CHECK_KIND(communication, !candidates_.empty(), "cuBLASLt has no algorithm for a {} matrix product {}×{}×{}",
-                name_of(key.dtype), key.m, key.n, key.k);
+  if (candidates_.empty()) add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT, true);
+  AB_CHECK_KIND(
+      communication, !candidates_.empty(),
+      "cuBLASLt has no algorithm for a {} matrix product {}×{}×{} (batch {}, aligned to {}, {} and {} bytes); "
+      "try another precision or batch size",
+      name_of(key.dtype), key.m, key.n, key.k, key.batch, key.align_a, key.align_b, key.align_c);
 }
 
-void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue) {
+void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue, bool any) {
   // No algorithm is looked for without an address of the bias; every call brings its own.
   set_epilogue(epilogue, reinterpret_cast<void*>(kBiasAlignment));
   std::vector<cublasLtMatmulHeuristicResult_t> results(key.choice == PlanChoice::timed ? kTimedAlgorithms : 1);
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(),
-                                     preference(key).get(), static_cast<int>(results.size()), results.data(), &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, operation_.get(), b_.get(), a_.get(), c_.get(), c_.get(), preference(key, any).get(),
+      static_cast<int>(results.size()), results.data(), &found);
   if (status != CUBLAS_STATUS_SUCCESS) return;
   results.resize(static_cast<std::size_t>(found));
   for (const cublasLtMatmulHeuristicResult_t& result : results)

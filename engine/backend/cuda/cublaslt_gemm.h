@@ -72,7 +72,8 @@ class CublasLtGemm {
     cublasLtEpilogue_t epilogue;
   };
 
-  void add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue);
+  /// `any`: also those that need much workspace, or add up in the type of C.
+  void add_candidates(cublasLtHandle_t handle, const GemmKey& key, cublasLtEpilogue_t epilogue, bool any = false);
   void set_epilogue(cublasLtEpilogue_t epilogue, void* bias);
 
   DType dtype_;
