@@ -30,8 +30,9 @@ struct Outcome {
 
 class ProgramTest : public ::testing::Test {
  protected:
-  ProgramTest()
-      : folder_(::testing::TempDir() + "abtrain_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  ProgramTest() {
+    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fmt::format("{}abtrain_{}_{}", ::testing::TempDir(), test->test_suite_name(), test->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
