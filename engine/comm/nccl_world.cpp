@@ -68,6 +68,7 @@ NcclWorld::~NcclWorld() {
   }
   ending_.notify_all();
   watchdog_.join();
+  (void)cudaStreamSynchronize(copy_stream_.get());  // which may still read staging_, where a collective has failed
 }
 
 void NcclWorld::destroy(ncclComm_t communicator, bool leave_alone) noexcept {

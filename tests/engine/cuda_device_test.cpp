@@ -110,6 +110,15 @@ TEST(UploadSlot, CanBeDroppedInEveryState) {
   EXPECT_EQ(live_bytes(), before);
 }
 
+TEST(UploadSlot, HasAnOrderOfCalls) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const auto slot = cuda_upload_slot(0, 4);
+  EXPECT_THROW(slot->acquire(), Bug) << "nothing is under way";
+  fill(slot->host(), 4, 1);
+  slot->start(4);
+  EXPECT_THROW((void)slot->host(), Bug) << "nobody has seen what is under way";
+}
+
 // What was released lies in the driver's pool in pieces that do not fit, some of it still in use.
 TEST(CudaMemory, ThePoolIsEmptiedBeforeMemoryRunsOut) {
   if (!on_ptx_gpu()) GTEST_SKIP() << "needs the GPU of tests/ptx";

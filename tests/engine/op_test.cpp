@@ -209,7 +209,7 @@ TEST(Linear, BackwardComputesOnlyWhatIsNeeded) {
 }
 
 // Libraries are told by how many bytes addresses divide: here one factor after the other begins where a row ends.
-TEST(Gemm, TakesMatricesAtAnyAddressOnAGpu) {
+TEST(GpuGemm, TakesMatricesAtAnyAddressOnAGpu) {
   SKIP_WITHOUT_GPU(kGpu);
   for (const DType dtype : {DType::float32, DType::bfloat16})
     for (int odd = 0; odd < 3; ++odd) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What a program does that a GPU, its driver or a library of the vendor would not bear.
+//   PTX_STATISTICS   a process says at its end what ran
 
 #include <cstdint>
 #include <mutex>

@@ -123,7 +123,8 @@ cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t stream
     device_memory().trim();
     try_to_allocate();
   }
-  return *block ? ptx::answer() : ptx::answer(cudaErrorMemoryAllocation);
+  if (*block) return ptx::answer();
+  return ptx::answer(bytes > device_memory().total() ? cudaErrorInvalidValue : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
   if (ptx::is_capturing(stream)) report("cudaFreeAsync on a stream that captures");

@@ -13,12 +13,11 @@
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_loop.h"
+#include "engine/backend/backend.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/low_rank.h"
-#include "engine/kernels/map.h"
 #include "engine/kernels/orthonormal_rows.h"
 #include "engine/kernels/random.h"
 #include "engine/optim/optimizer.h"
@@ -101,7 +100,9 @@ void expect_same_training(const Outcome& cpu, const Outcome& device, double tole
             device.phases);
   EXPECT_EQ(cpu.bytes_by_phase, device.bytes_by_phase);
   EXPECT_NEAR(cpu.val_loss, device.val_loss, tolerance);
-  EXPECT_EQ(cpu.model.size(), device.model.size());
+  ASSERT_EQ(cpu.model.size(), device.model.size());
+  for (std::size_t i = 0; on_ptx_gpu() && i < cpu.model.size(); ++i)
+    ASSERT_NEAR(cpu.model[i], device.model[i], 100 * tolerance * (1 + std::abs(cpu.model[i]))) << "of the model: " << i;
 }
 
 class DeviceTest : public testing::ProgramTest {
@@ -378,10 +379,10 @@ TEST_F(DeviceTest, TransformerInBfloat16) {
   const Outcome on_cpu = train_on("cpu", config, 1), on_device = train_on("cuda", config, 1);
   ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
   for (std::size_t i = 0; i < on_cpu.losses.size(); ++i) EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 5e-2) << i;
-  EXPECT_NE(on_cpu.model, on_device.model) << "attention was not fused";
+  EXPECT_TRUE(backend({DeviceKind::cuda, 0}).has_fused_attention({2, 3, 5, 8, DType::bfloat16}));
 }
 
-// Batch norms take the sums that come with convolutions there, and round otherwise. (On a real GPU: if that is faster.)
+// Batch norms take the sums that come with convolutions there. (On a real GPU: if that is faster.)
 TEST_F(DeviceTest, AutotunedInBfloat16) {
   if (!on_ptx_gpu()) GTEST_SKIP() << kNotMeasured;
   TrainConfig config = short_run("ab");
@@ -395,7 +396,6 @@ TEST_F(DeviceTest, AutotunedInBfloat16) {
   ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
   for (std::size_t i = 0; i < on_cpu.losses.size(); ++i)
     EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 0.02) << "step " << i + 1;
-  EXPECT_NE(on_cpu.model, on_device.model) << "the sums were not used";
 }
 
 TEST_F(DeviceTest, DenseInFloat16WithOverflows) {
@@ -618,7 +618,7 @@ TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;
-  EXPECT_EQ(on_device.out, on_cpu.out);
+  if (on_ptx_gpu()) EXPECT_EQ(on_device.out, on_cpu.out);
   expect_failure(tiny_train("nowhere", fmt::format("--device cuda:{}", cuda_device_count())), 6, "there is no GPU");
   EXPECT_FALSE(std::filesystem::exists(path("nowhere")));
 }

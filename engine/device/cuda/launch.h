@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
+#include "engine/core/check.h"
 #include "engine/device/cuda/launch_target.h"
 
 namespace ab::cuda {
@@ -75,13 +77,9 @@ template <class F> __global__ void __launch_bounds__(kIndexBlock) index_kernel(s
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kIndexBlock + threadIdx.x; i < n; i += stride) f(i);
 }
 
-template <class K> __global__ void __launch_bounds__(kMaxRowBlock, 1) row_kernel(std::int64_t rows, const K kernel) {
+template <class K> __global__ void __launch_bounds__(kMaxRowBlock, 1) row_kernel(const K kernel) {
   __shared__ alignas(double) unsigned char scratch[BlockTeam::kScratchBytes];
-  BlockTeam team(scratch);
-  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    kernel(team, row);
-    __syncthreads();
-  }
+  kernel(BlockTeam(scratch), static_cast<std::int64_t>(blockIdx.x));
 }
 
 /// f(i) for i in [0, n), in any order.
@@ -105,8 +103,8 @@ template <class K> void launch_rows(int device_index, std::int64_t rows, std::in
   const int most = rows < target.multiprocessors ? kMaxRowBlock : kRowBlock;
   int block = kMinRowBlock;
   while (block < most && block * kLaneElements < row_cost) block *= 2;
-  const std::int64_t grid = std::min<std::int64_t>(rows, 0x7fffffff);  // the kernel loops over what is left
-  row_kernel<<<static_cast<unsigned>(grid), static_cast<unsigned>(block), 0, target.stream>>>(rows, kernel);
+  AB_ASSERT(rows <= std::numeric_limits<int>::max());  // blocks that a grid can have
+  row_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(block), 0, target.stream>>>(kernel);
   check_launch();
 }
 

@@ -29,19 +29,25 @@ class CudaUploadSlot final : public UploadSlot {
   ~CudaUploadSlot() override { (void)cudaStreamSynchronize(copies_.get()); }
 
   std::byte* host() override {
+    AB_ASSERT(!is_under_way_);
     AB_CUDA(cudaEventSynchronize(copied_.get()));
     return static_cast<std::byte*>(host_.get());
   }
   void start(std::size_t bytes) override {
+    is_under_way_ = true;
     AB_CUDA(cudaStreamWaitEvent(copies_.get(), released_.get(), 0));
     AB_CUDA(cudaMemcpyAsync(block_.raw(), host_.get(), bytes, cudaMemcpyHostToDevice, copies_.get()));
     AB_CUDA(cudaEventRecord(copied_.get(), copies_.get()));
   }
   const Tensor& acquire() override {
+    AB_ASSERT(is_under_way_);
     AB_CUDA(cudaStreamWaitEvent(compute(), copied_.get(), 0));
     return block_;
   }
-  void release() override { AB_CUDA(cudaEventRecord(released_.get(), compute())); }
+  void release() override {
+    is_under_way_ = false;
+    AB_CUDA(cudaEventRecord(released_.get(), compute()));
+  }
 
  private:
   cudaStream_t compute() const { return ThreadStream::current(block_.device().index).handle(); }
@@ -50,6 +56,7 @@ class CudaUploadSlot final : public UploadSlot {
   PinnedBuffer host_;
   Event copied_, released_;
   Stream copies_;
+  bool is_under_way_ = false;  // from start() to release()
 };
 
 }  // namespace
