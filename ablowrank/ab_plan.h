@@ -12,7 +12,7 @@
 //   at the end   the same as a sync and, for FinalModel::factors, a split; at full rank the buffers
 
 #include "ablowrank/ab_sizes.h"
-#include "ablowrank/options.h"
+#include "ablowrank/groups/options.h"
 #include "ablowrank/timetable.h"
 #include "engine/plan/method_plan.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "ablowrank/groups.h"
+#include "ablowrank/groups/groups.h"
 #include "engine/plan/model_sizes.h"
 #include "layers/layer.h"
 #include "layers/weight.h"

@@ -4,8 +4,8 @@
 #include <tuple>
 
 #include "ablowrank/ab_plan.h"
-#include "ablowrank/join.h"
-#include "ablowrank/moments.h"
+#include "ablowrank/groups/join.h"
+#include "ablowrank/groups/join_moments.h"
 #include "ablowrank/split.h"
 #include "engine/sync/replica_check.h"
 

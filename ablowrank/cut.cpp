@@ -14,7 +14,7 @@
 namespace ab {
 namespace {
 
-std::string key_of(const Weight& weight) { return "ab.observed." + weight.name(); }
+std::string key_of(const Weight& weight) { return "late_cut.observed." + weight.name(); }
 
 /// Of sums over all ranks, so that all ranks find the same.
 void check_observed(const OutputMoments& moments, const std::string& name) {
@@ -23,7 +23,7 @@ void check_observed(const OutputMoments& moments, const std::string& name) {
       numerics,
       positions > 0 && weight > 0 && std::isfinite(positions) && std::isfinite(weight) && all_finite(moments.sums()),
       "{}: in none of the steps that were observed before the cut were outputs and gradients finite; lower the "
-      "learning rate, or observe more steps (--ab.gather-steps)",
+      "learning rate, or observe more steps (--late-cut.gather-steps)",
       name);
 }
 
@@ -81,16 +81,17 @@ std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
   return worth;
 }
 
-std::vector<std::int64_t> ranks_by_worth(const std::vector<Weight*>& weights,
-                                         const std::vector<std::int64_t>& earlier_ranks,
-                                         const std::vector<Worth>& worth, const RankPolicy& policy) {
+std::vector<std::int64_t> ranks_of_cut(const std::vector<Weight*>& weights,
+                                       const std::vector<std::int64_t>& earlier_ranks, const std::vector<Worth>& worth,
+                                       const LateCutOptions& options, double keep) {
+  if (options.rank_policy == RanksBy::ratio) return ranks_by_ratio(weights, keep, options.rank_multiple);
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
     cut.push_back(
         {weights[i]->rows(), weights[i]->columns(), worth[i].positions, worth[i].increases, earlier_ranks[i]});
-  const RankRounding rounding{policy.multiple};
-  return policy.kind == RankPolicy::Kind::loss_share ? ranks_by_share(cut, policy.loss_share, rounding)
-                                                     : ranks_by_budget(cut, policy.budget, rounding);
+  const RankRounding rounding{options.rank_multiple};
+  return options.rank_policy == RanksBy::loss_share ? ranks_by_share(cut, keep, rounding)
+                                                    : ranks_by_budget(cut, keep, rounding);
 }
 
 /// Of those whose weights are cut, from their owners to all ranks.
@@ -133,70 +134,50 @@ void CutObservers::load(const StateDict& state) {
   for (std::size_t i = 0; i < weights_.size(); ++i) moments_[i]->sums().copy_from(state.tensor(key_of(*weights_[i])));
 }
 
-RankPolicy policy_of_cut(const AbOptions& options, std::size_t index) {
-  RankPolicy policy = options.rank_policy;
-  if (options.cut.keep.empty()) return policy;
-  const double keep = options.cut.keep.at(index);
-  switch (policy.kind) {
-    case RankPolicy::Kind::sigma_cutoff: policy.cutoff = keep; break;
-    case RankPolicy::Kind::ratio: policy.ratio = keep; break;
-    case RankPolicy::Kind::energy: policy.energy = keep; break;
-    case RankPolicy::Kind::fixed: policy.fixed = static_cast<std::int64_t>(keep); break;
-    case RankPolicy::Kind::loss_share: policy.loss_share = keep; break;
-    case RankPolicy::Kind::loss_budget: policy.budget = keep; break;
+std::vector<std::int64_t> ranks_by_ratio(const std::vector<Weight*>& weights, double ratio, std::int64_t multiple) {
+  std::vector<std::int64_t> ranks;
+  for (const Weight* weight : weights) {
+    const std::int64_t n = weight->n(),
+                       r = RankRounding{multiple}.apply(std::llround(ratio * static_cast<double>(n)), n);
+    ranks.push_back(factors_are_smaller(*weight, r) ? r : n);
   }
-  return policy;
+  return ranks;
 }
 
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<std::int64_t>& earlier_ranks,
-                               const std::vector<Param*>& biases, const CutObservers* observers,
-                               const AbOptions& options, std::size_t index, Comm& world) {
-  const RankPolicy policy = policy_of_cut(options, index);
-  const std::vector<int> owners = assign_owners(weights, observes(options), world.size());
+                               const std::vector<Param*>& biases, const CutObservers& observers,
+                               const LateCutOptions& options, std::size_t index, Comm& world) {
+  AB_ASSERT(observers.size() == weights.size());
+  const std::vector<int> owners = assign_owners(weights, true, world.size());
   std::vector<CutResult> results(weights.size());
   for (std::size_t i = 0; i < weights.size(); ++i) results[i].weight = weights[i];
 
-  // What directions are worth, where that was observed.
   std::vector<std::unique_ptr<LossMetric>> metrics(weights.size());
-  std::vector<Worth> worth;
-  if (observes(options)) {
-    AB_ASSERT(observers && observers->size() == weights.size());
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      world.all_reduce(observers->of(i).sums(), ReduceOp::sum);
-      check_observed(observers->of(i), weights[i]->name());
-      if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers->of(i));
-    }
-    worth = share_worth(weights, metrics, *observers, world);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    world.all_reduce(observers.of(i).sums(), ReduceOp::sum);
+    check_observed(observers.of(i), weights[i]->name());
+    if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers.of(i));
   }
+  const std::vector<Worth> worth = share_worth(weights, metrics, observers, world);
+  const std::vector<std::int64_t> ranks = ranks_of_cut(weights, earlier_ranks, worth, options, options.kept(index));
 
-  // Which weights become factors, of which rank; a policy that looks at singular values finds out on the owner.
-  std::vector<std::int64_t> ranks(weights.size(), 0);
-  if (policy.needs_data()) ranks = ranks_by_worth(weights, earlier_ranks, worth, policy);
   std::vector<Weight*> cut;
   std::vector<int> cut_owners;
   std::vector<std::size_t> of_cut;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (policy.needs_data() && ranks[i] == weights[i]->n()) continue;
+    if (ranks[i] == weights[i]->n()) continue;
     cut.push_back(weights[i]);
     cut_owners.push_back(owners[i]);
     of_cut.push_back(i);
   }
   const auto decompose_owned = [&](std::size_t k) {
     const std::size_t i = of_cut[k];
-    const Tensor w = weights[i]->matrix();
-    RankPolicy fixed{.kind = RankPolicy::Kind::fixed, .fixed = ranks[i]};
-    if (ranks[i] == 0) fixed.fixed = decompose(w, &policy, options.svd).r();
-    if (options.cut.directions == Directions::weight) return decompose(w, &fixed, options.svd);
-    if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), fixed.fixed);
-    return metrics[i]->cut(w, fixed.fixed, options.svd);
+    if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), ranks[i]);
+    return metrics[i]->cut(weights[i]->matrix(), ranks[i], SvdMethod::gram);
   };
-  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world, factors_are_smaller);
-  for (std::size_t k = 0; k < cut.size(); ++k) {
-    const std::size_t i = of_cut[k];
-    results[i].parts = std::move(parts[k]);
-    if (results[i].parts.sigma.defined()) ranks[i] = results[i].parts.r();
-  }
-  if (options.cut.directions == Directions::loss) share_bias_changes(results, world);
+  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world);
+  for (std::size_t k = 0; k < cut.size(); ++k) results[of_cut[k]].parts = std::move(parts[k]);
+  share_bias_changes(results, world);
 
   for (std::size_t i = 0; i < worth.size(); ++i) {
     const std::vector<double>& increases = worth[i].increases;

@@ -3,16 +3,16 @@
 //
 // The cut: all weights of a model become factors of ranks that are chosen together, and stay factors. What decides is
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
-// Traffic, where data decides:
+// Traffic:
 //   an all-reduce of OutputMoments::elements(rows) floats for each weight
 //   an all-reduce of worth_elements() float64 for each weight: what directions are worth, beside singular values
-//   an all-reduce of a float for each output of the weights that are cut: what biases take over (Directions::loss)
+//   an all-reduce of a float for each output of the weights that are cut: what biases take over
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
 
 #include <memory>
 #include <vector>
 
-#include "ablowrank/options.h"
+#include "ablowrank/late_cut_options.h"
 #include "ablowrank/split.h"
 #include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
@@ -43,12 +43,9 @@ class CutObservers {
 /// Positions a sample, the increase without each direction, and shares of the sum of squared singular values.
 inline std::int64_t worth_elements(const Weight& weight) { return 1 + weight.rows() + kWorthIntervals + 1; }
 
-/// Whether a cut with these options has to be told what directions are worth.
-inline bool observes(const AbOptions& options) {
-  return options.rank_policy.needs_data() || options.cut.directions == Directions::loss;
-}
-/// The policy of cut number `index`, with what it keeps.
-RankPolicy policy_of_cut(const AbOptions& options, std::size_t index);
+/// The rank of every weight that keeps the share `ratio` of its directions, rounded up to a multiple; n for one whose factors
+/// would not be smaller, which stays dense.
+std::vector<std::int64_t> ranks_by_ratio(const std::vector<Weight*>& weights, double ratio, std::int64_t multiple);
 
 /// A weight after a cut.
 struct CutResult {
@@ -59,13 +56,12 @@ struct CutResult {
 };
 
 /// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `earlier_ranks`:
-/// of each weight, that of the factors that it is the product of, 0 where it has been dense; a policy that needs data
-/// chooses no larger one. `observers`: those of the same weights, needed if observes(options); they hold the sums
-/// over all ranks afterwards. `biases`: of each weight, or null. Throws Error(numerics) on all ranks when no step was
+/// of each weight, that of the factors that it is the product of, 0 where it has been dense; where the loss decides, r does not
+/// rise above it. `observers`: those of the same weights; they hold the sums over all ranks afterwards. `biases`: of each weight, or null. Throws Error(numerics) on all ranks when no step was
 /// observed whose numbers are finite.
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<std::int64_t>& earlier_ranks,
-                               const std::vector<Param*>& biases, const CutObservers* observers,
-                               const AbOptions& options, std::size_t index, Comm& world);
+                               const std::vector<Param*>& biases, const CutObservers& observers,
+                               const LateCutOptions& options, std::size_t index, Comm& world);
 
 /// The bias that belongs to each weight, by its name; null where there is none.
 std::vector<Param*> biases_of(const std::vector<Weight*>& weights, Layer& model);

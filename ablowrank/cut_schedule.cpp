@@ -8,9 +8,8 @@
 
 namespace ab {
 
-CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps,
-                         std::int64_t evaluation_period)
-    : gather_steps_(observes ? options.gather_steps : 0) {
+CutSchedule::CutSchedule(const LateCutOptions& options, std::int64_t total_steps, std::int64_t evaluation_period)
+    : gather_steps_(options.gather_steps) {
   std::int64_t before = 0;
   for (const double share : options.at) {
     const std::int64_t asked = std::llround(share * static_cast<double>(total_steps));
@@ -18,7 +17,7 @@ CutSchedule::CutSchedule(const CutOptions& options, bool observes, std::int64_t 
     if (evaluation_period > 1 && cut % evaluation_period == 0) cut += cut + 1 < total_steps ? 1 : -1;
     AB_CHECK(
         cut > before,
-        "--ab.cut-at {}: there has to be a step before the first cut, between two, and after the last, and a run of {} "
+        "--late-cut.at {}: there has to be a step before the first cut, between two, and after the last, and a run of {} "
         "steps has none",
         share, total_steps);
     cuts_.push_back(cut);

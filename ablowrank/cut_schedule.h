@@ -1,12 +1,12 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// When TrainedFactors::both observes and cuts: a pure function of the number of updates done.
+// When the late cut observes and cuts: a pure function of the number of updates done.
 
 #include <cstdint>
 #include <vector>
 
-#include "ablowrank/options.h"
+#include "ablowrank/late_cut_options.h"
 
 namespace ab {
 
@@ -16,7 +16,7 @@ class CutSchedule {
   /// step later, or earlier at the end of a run: running statistics of batch norm need some steps to follow (where every step is validated, they are not
   /// given any). Where fewer steps lie before a cut than are to be observed, all of them are. Throws Error(config) when
   /// there is no step before a cut, or none after the last.
-  CutSchedule(const CutOptions& options, bool observes, std::int64_t total_steps, std::int64_t evaluation_period);
+  CutSchedule(const LateCutOptions& options, std::int64_t total_steps, std::int64_t evaluation_period);
 
   /// How many cuts have been made once `step` updates are done.
   std::size_t cuts_until(std::int64_t step) const;

@@ -5,11 +5,18 @@
 // columns (layers/weight.h); the decomposition works on the tall orientation, and everything here is expressed in the stored form
 //   W2 = outer · diag(sigma) · inner      outer: [O, r]   inner: [r, K]
 
-#include "ablowrank/options.h"
+#include "ablowrank/rank_policy.h"
 #include "engine/backend/backend.h"
 #include "layers/weight.h"
 
 namespace ab {
+
+/// Where the singular values of W = U Σ V go.
+enum class Gauge {
+  split_sigma,  ///< A = U Σ^½, B = Σ^½ V on every rank (the paper)
+  orthonormal,  ///< the frozen factor is U or V itself and the trained one carries Σ: a step of the trained
+                ///< factor then moves W by the projected gradient, at the learning rate of dense training
+};
 
 /// A truncated singular value decomposition of W2.
 struct LowRank {

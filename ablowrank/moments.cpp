@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/moments.h"
 
+#include "ablowrank/factorise.h"
 #include "engine/backend/symmetric_eigen.h"
 #include "engine/kernels/elementwise.h"
 
@@ -25,29 +26,22 @@ Tensor least_squares(const Tensor& gram, const Tensor& right_side) {
 
 }  // namespace
 
-void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer) {
-  if (carry == MomentCarry::truncate) {
-    optimizer.resize(weight.a());
-    optimizer.resize(weight.b());
-    return;
-  }
+void project_moments(Weight& weight, Optimizer& optimizer) {
   optimizer.reset(weight.a());
   optimizer.reset(weight.b());
-  if (carry == MomentCarry::project) {
-    const ParamState dense = optimizer.state(weight.dense());
-    const Tensor outer = weight.outer_matrix(), inner = weight.inner_matrix();
-    for (Param* factor : {&weight.outer(), &weight.inner()}) {
-      if (!factor->trainable()) continue;
-      const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
-        return project(moment.view({weight.rows(), weight.columns()}), o, i, factor == &weight.outer())
-            .view(factor->value.shape());
-      };
-      ParamState& state = optimizer.state(*factor);
-      state.updates = dense.updates;
-      if (dense.first_moment.defined()) state.first_moment = projected(dense.first_moment, outer, inner);
-      if (dense.second_moment.defined())
-        state.second_moment = projected(dense.second_moment, squared(outer), squared(inner));
-    }
+  const ParamState dense = optimizer.state(weight.dense());
+  const Tensor outer = weight.outer_matrix(), inner = weight.inner_matrix();
+  for (Param* factor : {&weight.outer(), &weight.inner()}) {
+    if (!factor->trainable()) continue;
+    const auto projected = [&](const Tensor& moment, const Tensor& o, const Tensor& i) {
+      return project(moment.view({weight.rows(), weight.columns()}), o, i, factor == &weight.outer())
+          .view(factor->value.shape());
+    };
+    ParamState& state = optimizer.state(*factor);
+    state.updates = dense.updates;
+    if (dense.first_moment.defined()) state.first_moment = projected(dense.first_moment, outer, inner);
+    if (dense.second_moment.defined())
+      state.second_moment = projected(dense.second_moment, squared(outer), squared(inner));
   }
   optimizer.reset(weight.dense());
 }
@@ -60,9 +54,7 @@ EarlierFactors take_factors(Weight& weight, Optimizer& optimizer) {
   return earlier;
 }
 
-void carry_moments_to_later_factors(const EarlierFactors& earlier, Weight& weight, MomentCarry carry,
-                                    Optimizer& optimizer) {
-  if (carry != MomentCarry::project) return;
+void project_moments(const EarlierFactors& earlier, Weight& weight, Optimizer& optimizer) {
   const Tensor outer = in_float64(earlier.outer), inner = in_float64(earlier.inner);
   const auto onto_device = [&](const Tensor& t) { return cast(t, DType::float32).to(earlier.outer.device()); };
   const Tensor x = onto_device(least_squares(product(outer, outer, true, false),
@@ -82,37 +74,6 @@ void carry_moments_to_later_factors(const EarlierFactors& earlier, Weight& weigh
                                      earlier.of_outer.updates};
   optimizer.state(weight.inner()) = {of_inner(earlier.of_inner.first_moment, x),
                                      of_inner(earlier.of_inner.second_moment, squared(x)), earlier.of_inner.updates};
-}
-
-bool moments_can_join(const AbOptions& options, int moments_per_parameter) {
-  return options.moments == MomentCarry::project && options.sync == SyncMode::tangent && moments_per_parameter == 1;
-}
-
-bool moments_can_join(const AbOptions& options, const SplitWeight& split, Optimizer& optimizer) {
-  Param& trained = split.weight->outer().trainable() ? split.weight->outer() : split.weight->inner();
-  const ParamState& state = optimizer.state(trained);
-  return moments_can_join(options, state.first_moment.defined() + state.second_moment.defined());
-}
-
-Join join_moments(const SplitWeight& split, const AbOptions& options, const Trainers& trainers, Optimizer& optimizer,
-                  WeightedSum& sum) {
-  Weight& weight = *split.weight;
-  const bool train_outer = weight.outer().trainable();
-  const auto moment = [&](Param& factor) {
-    const Tensor& m = optimizer.state(factor).first_moment;
-    return m.view({m.dim(0), -1});
-  };
-  // In the orthonormal gauge the frozen side of a lifted moment is the frozen factor itself.
-  return Join(split, train_outer ? moment(weight.outer()) : split.origin.outer,
-              train_outer ? split.origin.inner : moment(weight.inner()), options.sync, trainers, sum);
-}
-
-void carry_moments_to_dense(Weight& weight, MomentCarry carry, const Tensor& dense_moment, Optimizer& optimizer) {
-  if (carry == MomentCarry::truncate) return;
-  optimizer.reset(weight.a());
-  optimizer.reset(weight.b());
-  optimizer.reset(weight.dense());
-  if (dense_moment.defined()) optimizer.state(weight.dense()).first_moment = dense_moment.view(weight.shape());
 }
 
 }  // namespace ab

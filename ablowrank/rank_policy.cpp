@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/core/check.h"
-
 namespace ab {
 namespace {
 
@@ -33,8 +31,6 @@ std::int64_t RankPolicy::choose(std::span<const double> sigma) const {
     case Kind::ratio: r = std::llround(ratio * static_cast<double>(n)); break;
     case Kind::energy: r = directions_holding(sigma, energy); break;
     case Kind::fixed: r = fixed; break;
-    case Kind::loss_share:
-    case Kind::loss_budget: throw Bug("bug in abtrain: singular values do not tell what a direction is worth");
   }
   r = std::max<std::int64_t>(r, 1);
   r = (r + multiple - 1) / multiple * multiple;

@@ -14,23 +14,17 @@ struct RankPolicy {
     ratio,         ///< ratio · n, rounded to the nearest
     energy,        ///< the fewest directions that hold this share of the sum of sigma_i²
     fixed,         ///< a number
-    loss_share,    ///< the cheapest that hold this share of what each weight is worth, in the mean (loss_ranks.h)
-    loss_budget,   ///< those worth most for what they cost, within a budget of all weights (loss_ranks.h)
   };
   Kind kind = Kind::ratio;
   double cutoff = 0.15;       ///< in [0, 1)
   double ratio = 0.5;         ///< in (0, 1]
   double energy = 0.9;        ///< in (0, 1]
   std::int64_t fixed = 16;    ///< >= 1
-  double loss_share = 0.99;   ///< in (0, 1]
-  double budget = 0.25;       ///< in (0, 1]
   std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
 
   bool operator==(const RankPolicy&) const = default;
-  /// Whether the loss decides, seen in data, and not the singular values of a weight.
-  bool needs_data() const { return kind == Kind::loss_share || kind == Kind::loss_budget; }
   /// r for a weight with singular values `sigma` (descending, n of them): at least 1, also for a dead layer
-  /// whose sigma are all zero, and at most n. Not for a policy that needs data.
+  /// whose sigma are all zero, and at most n.
   std::int64_t choose(std::span<const double> sigma) const;
 };
 

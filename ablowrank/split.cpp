@@ -25,29 +25,6 @@ LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod meth
 
 }  // namespace
 
-void keep_at_full_rank(const std::vector<std::string>& names, Layer& model) {
-  if (names.empty()) return;
-  const Inventory inventory = inventory_of(model);
-  for (const std::string& name : names) {
-    const auto is_it = [&](const Param* p) { return p->name == name; };
-    AB_CHECK(std::any_of(inventory.params.begin(), inventory.params.end(), is_it),
-             "AB-training keeps '{}' at full rank, but the model has no parameter of that name", name);
-  }
-  const auto is_dense_weight = [&](const Param* p) {
-    return std::any_of(inventory.weights.begin(), inventory.weights.end(), [&](Weight* w) { return &w->dense() == p; });
-  };
-  const auto listed = [&](const Param* p) { return std::find(names.begin(), names.end(), p->name) != names.end(); };
-  for (Param* p : inventory.params) {
-    if (listed(p)) p->role = ParamRole::always_sync;
-    else if (p->role == ParamRole::always_sync) p->role = is_dense_weight(p) ? ParamRole::weight : ParamRole::vector;
-  }
-}
-
-void prepare_weights(const AbOptions& options, Layer& model) {
-  keep_at_full_rank(options.always_sync, model);
-  for (Weight* w : eligible_weights(model)) w->set_conv_factors(options.conv_factors);
-}
-
 std::vector<Weight*> eligible_weights(Layer& model) {
   std::vector<Weight*> weights;
   for (Weight* w : inventory_of(model).weights)

@@ -14,15 +14,7 @@
 
 namespace ab {
 
-/// Gives the parameters of these names the role always_sync, and all others theirs of a model without such a list; does
-/// nothing for an empty list. Throws Error(config) for a name that the model lacks.
-void keep_at_full_rank(const std::vector<std::string>& names, Layer& model);
-
-/// What a run with these options does to a dense model before anything else: what is kept at full rank, and which factors the
-/// others are to have.
-void prepare_weights(const AbOptions& options, Layer& model);
-
-/// The weights of `model` that AB-training splits: all matrices and convolutions but those that are kept at full
+/// The weights of `model` that can be split: all matrices and convolutions but those that are kept at full
 /// rank on purpose, and those with nothing to cut.
 std::vector<Weight*> eligible_weights(Layer& model);
 

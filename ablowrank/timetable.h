@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ablowrank/phases.h"
+#include "ablowrank/groups/phases.h"
 #include "engine/plan/planned_run.h"
 
 namespace ab {

@@ -271,6 +271,10 @@ void refuse_unknown(const CLI::App& parser) {
   const std::vector<std::string> unknown = parser.remaining();
   if (unknown.empty()) return;
   const std::string name = unknown.front().substr(0, unknown.front().find('='));
+  std::string key = name.substr(std::min<std::size_t>(2, name.size()));
+  std::replace(key.begin(), key.end(), '-', '_');
+  if (const std::string moved = ab::moved_to_late_cut(name, key); !moved.empty())
+    throw ab::Error(ab::ErrorKind::config, moved);
   std::vector<std::string> known;
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);

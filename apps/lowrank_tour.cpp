@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ablowrank/ab_strategy.h"
+#include "ablowrank/groups/ab_strategy.h"
 #include "data/shape_images.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds abtrain, trains dense data-parallel and AB-training side by side on four
-# in-process ranks, and compares accuracy, bytes sent and time. A few minutes on two cores.
+# Installs what is missing, builds abtrain, trains dense data-parallel, by AB-training and with a late cut side by side on
+# four in-process ranks, and compares accuracy, bytes sent and time. A few minutes on two cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,13 +35,13 @@ data=(--dataset synthetic)
 if [ -n "${ABTRAIN_DATA_DIR:-}" ]; then
   data=(--dataset cifar10 --data-dir "$ABTRAIN_DATA_DIR")
 fi
-for method in dense ab; do
+for method in dense ab late-cut; do
   echo
   echo "== $method: four ranks in one process"
-  build/apps/abtrain train --config "apps/configs/quickstart_$method.toml" "${data[@]}" \
+  build/apps/abtrain train --config "apps/configs/quickstart_${method//-/_}.toml" "${data[@]}" \
     --out "runs/quickstart/$method" --overwrite
 done
 echo
-build/apps/abtrain compare runs/quickstart/dense runs/quickstart/ab --out runs/quickstart/report.html
+build/apps/abtrain compare runs/quickstart/{dense,ab,late-cut} --out runs/quickstart/report.html
 echo
 echo "Open runs/quickstart/report.html for the curves; build/apps/abtrain train --help shows every setting."

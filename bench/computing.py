@@ -78,7 +78,7 @@ def keep(rows, of_dense, seconds_of_dense):
 
 
 def measured(row):
-    return not (network_map.ONLY_TRAIN.match(row.name) or re.match("ab_|ab$|narrow|dense_bf16_e", row.name))
+    return not (network_map.ONLY_TRAIN.match(row.name) or re.match("late_cut|ab$|narrow|dense_bf16_e", row.name))
 
 
 def main():

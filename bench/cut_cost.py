@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What AB-training with both factors costs on a CPU: a step before the cut, one that is observed, the cut, a step after it.
+"""What the late cut costs on a CPU: a step before the cut, one that is observed, the cut, a step after it.
 
     bench/cut_cost.py --data-dir CIFAR10 [--build FOLDER] [--config NAME] [--conv-factors spatial] [--ratio R] [--rounds N]
                       [--threads N]
@@ -47,13 +47,14 @@ def main():
     options.add_argument("--threads", type=int, default=2)
     given = options.parse_args()
     program = f"{given.build}/apps/abtrain"
-    ab = ["--method", "ab", "--ab.full-rank-method", "dense", "--ab.low-rank-method", "dense", "--ab.cut-at", "0.5",
-          "--ab.rank-policy", "ratio", "--ab.ratio", str(given.ratio), "--ab.conv-factors", given.conv_factors]
+    cut = ["--method", "late-cut", "--late-cut.full-rank-method", "dense", "--late-cut.low-rank-method", "dense",
+           "--late-cut.at", "0.5", "--late-cut.rank-policy", "ratio", "--late-cut.keep", str(given.ratio),
+           "--late-cut.conv-factors", given.conv_factors]
     rows, compression = [], 0
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory() as folder:
             dense, _ = seconds_of_steps(program, given.config, given.data_dir, given.threads, ["--method", "dense"], folder + "/d")
-            steps, summary = seconds_of_steps(program, given.config, given.data_dir, given.threads, ab, folder + "/a")
+            steps, summary = seconds_of_steps(program, given.config, given.data_dir, given.threads, cut, folder + "/a")
         compression = summary["compression_ratio"]
         first_low = next(i for i, (phase, _) in enumerate(steps) if phase == "low-rank")
         full = [seconds for _, seconds in steps[10:first_low - OBSERVED]]

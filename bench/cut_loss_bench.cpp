@@ -107,9 +107,8 @@ int main(int argc, char** argv) {
   ab::set_compute_threads(2, 1);
   const std::string file = ab::model_path(model_file);
   const ab::LoadedModel loaded = ab::model_from_file(ab::read_safetensors(file), file);
-  ab::AbOptions options;
-  if (conv_factors == "spatial") options.conv_factors = ab::ConvFactors::spatial;
-  ab::prepare_weights(options, *loaded.model);
+  for (ab::Weight* weight : ab::eligible_weights(*loaded.model))
+    weight->set_conv_factors(conv_factors == "spatial" ? ab::ConvFactors::spatial : ab::ConvFactors::channel);
   const ab::DatasetEntry& entry = ab::find_dataset(loaded.info.dataset);
   ab::measure(*loaded.model, *entry.load(ab::folder_of(entry, data_dir), 0, 0).train, rise, observed, measured);
 }

@@ -16,7 +16,7 @@ nodes over that of computing a step.
 Within so many points of dense training with 32 bits and the same seeds: who gets there first, and who needs up to a twentieth
 longer (¹: of one seed). Whoever ends nearer than that trains for less long: as much less as costs dense training the points to
 spare, with a learning rate that falls over the shorter run, interpolated between the runs dense_bf16_eN of N epochs. So is
-what dense training with 16 bits loses in the time of `ab`. `dense_late` is dense training whose float32 gradients travel in
+what dense training with 16 bits loses in the time of `late_cut`. `dense_late` is dense training whose float32 gradients travel in
 one piece around a ring, after backward.
 """
 
@@ -41,7 +41,8 @@ POINTS = (0.5, 1, 2)  # below dense training
 AS_FAST = 1.05
 ONLY_TRAIN = re.compile("(dense|dense_bf16|local|local_nodes|diloco|diloco_half_lr|daso)$")  # compute nothing beside training
 # The first of them that was measured on a model.
-FULL_RANK_AS = {"ab": ["powersgd"], "ab_channel": ["powersgd"], "ab_acpsgd": ["acpsgd_r32", "acpsgd_r16"], "ab_local": ["dense"], "ab_local_nodes": ["dense"]}
+FULL_RANK_AS = {"late_cut": ["powersgd"], "late_cut_channel": ["powersgd"], "late_cut_acpsgd": ["acpsgd_r32", "acpsgd_r16"],
+                "late_cut_local": ["dense"], "late_cut_local_nodes": ["dense"]}
 CUT_AT = 0.7
 STEPS_OF_CUT = {"channel": 12, "spatial": 33}  # by bench/cut_cost.py: with what observing adds, on one rank
 
@@ -167,18 +168,18 @@ def cell_of(program, rows, gbps, latency):
     kappa = 4 * dense.whole_parameters * 2 * (NODES - 1) / NODES / (gbps * 1e9 / 8) / (dense.computing / dense.steps)
     return {"config": dense.config, "gbps": gbps, "latency": latency, "kappa": kappa, "times": times, "fastest": fastest,
             "of_one_seed": [row.name for row in rows if len(row.top1) == 1],
-            "dense_below_in_time_of_ab": between(sorted(shorter), min(times["ab"], 1))}
+            "dense_below_in_time_of_late_cut": between(sorted(shorter), min(times["late_cut"], 1))}
 
 
 def markdown(cells):
-    shown = ["dense_late", "dense", "ab", "ab_channel", "powersgd", "local_nodes", "ab_local_nodes"]
+    shown = ["dense_late", "dense", "late_cut", "late_cut_channel", "powersgd", "local_nodes", "late_cut_local_nodes"]
     print(f"| network between nodes | κ | {' | '.join(f'within {points:g}' for points in POINTS)} | "
-          f"time of {', '.join(f'`{name}`' for name in shown)} | below: dense in the time of `ab` |")
+          f"time of {', '.join(f'`{name}`' for name in shown)} | below: dense in the time of `late_cut` |")
     print("|---|---|" + "---|" * (len(POINTS) + 2))
     for cell in cells:
         names = lambda near: ", ".join(f"`{name}`{'¹' if name in cell['of_one_seed'] else ''} {time:.2f}" for name, time in near.items())
         part = lambda name: f"{cell['times'][name]:.2f}" if name in cell["times"] else "–"
-        below = cell["dense_below_in_time_of_ab"]
+        below = cell["dense_below_in_time_of_late_cut"]
         print(f"| {cell['gbps']:g} Gbit/s, {cell['latency']} | {cell['kappa']:.2g} | {' | '.join(map(names, cell['fastest']))} | "
               f"{', '.join(map(part, shown))} | {'more than was trained' if below is None else f'{below:.1f}'} |")
 

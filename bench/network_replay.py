@@ -21,8 +21,8 @@ import network_map
 import published
 
 # By their column in the table; the first of them that a configuration has is replayed.
-ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "ab_channel": ["ab_channel"], "local_nodes": ["local_nodes"],
-        "ab_local_nodes": ["ab_local_nodes"], "acpsgd": ["acpsgd_r32", "acpsgd_r16"], "artopk_5": ["artopk_5"],
+ROWS = {"dense": ["dense"], "dense_bf16": ["dense_bf16"], "late_cut_channel": ["late_cut_channel"], "local_nodes": ["local_nodes"],
+        "late_cut_local_nodes": ["late_cut_local_nodes"], "acpsgd": ["acpsgd_r32", "acpsgd_r16"], "artopk_5": ["artopk_5"],
         "hitopk_5": ["hitopk_5"]}
 CELLS = {
     "resnet20_dense": [(0.1, "50us"), (0.1, "4ms"), (1, "4ms")],
@@ -47,7 +47,7 @@ def replayed_over_planned(build, row, network):
     _, exchange = network_map.best_exchange(f"{build}/apps/abtrain", row, network)
     phases = network_map.plan(f"{build}/apps/abtrain", row, network, row.share, exchange)["plan"]["phases"]
     exposed = lambda phase: phases[phase]["communication_seconds"] - phases[phase]["hidden_seconds"]
-    by_share = ["--ab.rank-policy", "ratio", "--ab.ratio", row.share, "--ab.directions", "weight"] if row.share else []
+    by_share = ["--late-cut.rank-policy", "ratio", "--late-cut.keep", row.share] if row.share else []
     replayed = replayed_steps(build, row.computing / row.steps, network_map.RANKS * network_map.BATCH * STEPS, "--config",
                               f"{network_map.HERE.parent}/apps/configs/{row.config}.toml", "--network", network,
                               "--ranks-per-node", network_map.RANKS // network_map.NODES, "--steps", STEPS, *row.flags, *exchange,

@@ -7,8 +7,8 @@
 // its shape. Forward sleeps for the rest of the step, in which compression counts: what ranks really compute in between is
 // taken off it.
 // All times, latencies too, are --dilation times as long, and bandwidths as much lower, so that what is really computed
-// counts little; figures are divided by it again. Ranks r of --method ab cannot come from a loss here: give
-// --ab.rank-policy ratio. Prints a line of JSON for each phase.
+// counts little; figures are divided by it again. Ranks r of --method late-cut cannot come from a loss here: give
+// --late-cut.rank-policy ratio. Prints a line of JSON for each phase.
 //   replay_bench --config FILE --step-ms MS [--dilation N] [--any-setting of abtrain train VALUE]…
 
 #include <chrono>
@@ -25,6 +25,7 @@
 #include "engine/core/threads.h"
 #include "engine/kernels/random.h"
 #include "engine/ops/loss.h"
+#include "layers/weight.h"
 
 namespace ab {
 namespace {
@@ -84,6 +85,7 @@ class ReplayedModel : public Layer {
     if (!recording()) return Var(zeros);
     sleep_before_backward();
     steps_.push_back({world_.ledger().phase(), Clock::now()});
+    observe_nothing();
     backward_begin_ = Clock::now();
     const Tensor one = Tensor::zeros({1}, DType::float32);  // nobody reads what flows between parameters
     Var y(one);
@@ -109,6 +111,17 @@ class ReplayedModel : public Layer {
     double computed = 0;
     if (!steps_.empty()) computed = Seconds(Clock::now() - backward_end_).count() - (waited() - waited_at_end_);
     std::this_thread::sleep_for(ticks(times_.step - longest - computed));
+  }
+
+  /// A cut asks what was observed before it: here one drawn position, as its ranks r are given.
+  void observe_nothing() {
+    for (const Weight* const weight : inventory_of(*model_).weights) {
+      if (!weight->observed()) continue;
+      const Tensor drawn(Shape{1, 1, weight->rows()}, DType::float32);
+      fill_normal(drawn, 0.0f, 1.0f, Philox{static_cast<std::uint64_t>(steps_.size()), 0});
+      backward(record("observed", Tensor::zeros({1}, DType::float32), {weight->observe(Var(drawn, true))},
+                      [drawn](const Tensor&) -> Gradients { return {drawn}; }));
+    }
   }
 
   Tensor gradient_when_due(const Param& param) {

@@ -18,13 +18,13 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 MODELS = [("vgg16_cifar_dense", "VGG16, half width"), ("resnet20_dense", "ResNet-20")]
 # Of README.md: the words, and the rows of both models, of which the first that has been trained is shown.
-METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**AB-training, late cut**", "ab", "ab"),
-           ("the same, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "ab_ratio50", "ab_ratio50"),
-           ("late cut, channel factors³", "ab_channel", "ab_channel"),
-           ("AB-training by ACP-SGD³", "ab_acpsgd", "ab_acpsgd"),
-           ("AB-training by local averaging³", "ab_local", "ab_local"),
-           ("AB-training by nodes³ (`--ab.preset nodes`)", "ab_local_nodes", "ab_local_nodes"),
-           ("AB-training by groups, with our settings²", "ab_groups", "ab_groups"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
+METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16", "dense_bf16"), ("**late cut**", "late_cut", "late_cut"),
+           ("the same, PowerSGD's r = n/2 instead of n/4 (ResNet-20 alone)", "late_cut_ratio50", "late_cut_ratio50"),
+           ("late cut, channel factors³", "late_cut_channel", "late_cut_channel"),
+           ("late cut by ACP-SGD³", "late_cut_acpsgd", "late_cut_acpsgd"),
+           ("late cut by local averaging³", "late_cut_local", "late_cut_local"),
+           ("late cut by nodes³ (`--late-cut.preset nodes`)", "late_cut_local_nodes", "late_cut_local_nodes"),
+           ("**AB-training**, with our settings²", "ab", "ab"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
            ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
            ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),
            ("DiLoCo, half of the learning rate", "diloco_half_lr diloco", "diloco_half_lr diloco"),

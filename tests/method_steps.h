@@ -25,7 +25,9 @@ struct Variant {
   const Method* method;
   const MethodLaws* laws;
   std::string name() const {
-    return *laws->variant ? fmt::format("{}_{}", method->name, laws->variant) : std::string(method->name);
+    std::string name = *laws->variant ? fmt::format("{}_{}", method->name, laws->variant) : std::string(method->name);
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
   }
 };
 

@@ -85,6 +85,8 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
       AB_CHECK(node.value<double>() == gone->second, "{} is no longer a setting; it is always {}", where, gone->second);
       continue;
     }
+    const std::string moved = moved_to_late_cut(where, key, node.value_or(std::string()));
+    if (!moved.empty()) throw Error(ErrorKind::config, moved);
     const Setting* setting = find_setting(key);
     AB_CHECK(!setting || !setting->flag_only, "{} is about one start of a run: give it as {}, not in a file", where,
              setting->flag());
@@ -103,6 +105,8 @@ std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
   for (const auto& [key, text] : flags) {
     const Setting* setting = find_setting(key);
     AB_CHECK(setting, "--{} is not a flag", key);
+    const std::string moved = moved_to_late_cut(setting->flag(), key, text);
+    if (!moved.empty()) throw Error(ErrorKind::config, moved);
     AB_CHECK(!text.empty() || !setting->never_empty, "{} is given without a value; is a variable empty?",
              setting->flag());
     values.push_back({setting, value_from_text(*setting, text, setting->flag()), setting->flag()});
@@ -261,6 +265,21 @@ void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
 }
 
 }  // namespace
+
+std::string moved_to_late_cut(const std::string& where, const std::string& key, const std::string& value) {
+  static const std::set<std::string> keys{
+      "ab.train",           "ab.cut_at",     "ab.cut_keep", "ab.gather_steps", "ab.directions", "ab.full_rank_method",
+      "ab.low_rank_method", "ab.loss_share", "ab.budget",   "ab.conv_factors"};
+  static const std::set<std::pair<std::string, std::string>> words{{"ab.preset", "nodes"},
+                                                                   {"ab.preset", "groups"},
+                                                                   {"ab.rank_policy", "loss-share"},
+                                                                   {"ab.rank_policy", "loss-budget"}};
+  if (!keys.contains(key) && !words.contains({key, value})) return "";
+  return fmt::format(
+      "{}{}{}: the late cut is a method of its own now, --method late-cut with its settings --late-cut.*, and --method ab is "
+      "AB-training by groups alone; leave this out, or give --method late-cut",
+      where, value.empty() ? "" : " ", value);
+}
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
   TrainConfig config;

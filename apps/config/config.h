@@ -28,6 +28,10 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
                                 ConfigUse use = ConfigUse::train);
 
+/// The sentence about a setting that method ab had before the late cut was a method of its own; empty for any other.
+/// `key`: "ab.cut_at"; `value`: what it was given, where its words tell.
+std::string moved_to_late_cut(const std::string& where, const std::string& key, const std::string& value = "");
+
 /// The settings in which `now` differs from `before`, as "--lr 0.1 (it was 0.2)", save those that may change within a run:
 /// where data and results are, device, transport, threads, timeouts, how often to log and save.
 std::vector<std::string> differing_settings(const TrainConfig& before, const TrainConfig& now);

@@ -99,11 +99,10 @@ void declare_ranks(std::vector<Setting>& all) {
   s.number("bucket_mb", &T::bucket_mb, 0, 1024,
            "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs")
       .may_change = true;  // runs that were begun before it could be 0 have 4
-  s.choice("comm_dtype", &T::comm_dtype,
-           {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
-           "type of gradients, or of changes of parameters, on the wire; bf16 when not given for method ab with both "
-           "factors. With 16 bits every rank's are rounded once, "
-           "summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
+  s.choice(
+      "comm_dtype", &T::comm_dtype, {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
+      "type of gradients, or of changes of parameters, on the wire; bf16 when not given for method late-cut. "
+      "With 16 bits every rank's are rounded once, summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
   s.choice("allreduce", &T::all_reduce,
            {{"direct", AllReduce::direct},
             {"ring", AllReduce::ring},

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// The plan of a run of AB-training, by the ranks r that its settings, a share of the user's, or a trained run tell.
+// The plans of AB-training and of the late cut, by the ranks r that its settings, a share of the user's, or a trained run tell.
 #include <algorithm>
 
 #include "ablowrank/ab_plan.h"
-#include "ablowrank/both_plan.h"
 #include "ablowrank/cut.h"
+#include "ablowrank/groups/ab_strategy.h"
+#include "ablowrank/late_cut_plan.h"
 #include "ablowrank/loss_ranks.h"
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
+#include "apps/methods/late_cut.h"
 #include "apps/methods/method.h"
 
 namespace ab {
@@ -24,7 +26,7 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
         std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
     AB_CHECK(
         at != split.end() && at->m == weight->m() && at->n == weight->n(),
-        "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --ab.conv-factors",
+        "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --late-cut.conv-factors",
         assumed.run, weight->name(), weight->m(), weight->n());
     ranks.push_back(at->r);
     any_cut |= at->r < at->n;
@@ -65,51 +67,11 @@ std::vector<std::vector<std::int64_t>> ranks_of_cuts(const AssumedR& assumed, co
 
 double sent_bytes(const MethodPlan& plan) { return plan.traffic.classes[0].ledger.total().sent_bytes(); }
 
-MethodPlan plan_training_both(const TrainConfig& config, const AbOptions& options, Layer& model,
-                              const PlannedRun& run) {
-  const std::vector<Weight*> weights = eligible_weights(model);
-  const CutSchedule schedule(options.cut, observes(options), run.total_steps, run.evaluation_period());
-  const std::size_t cuts = schedule.cuts().size();
-  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks, bool at_most = false) {
-    BothPlanners planners;
-    planners.full_rank = [&](Layer& part_model, const PlannedRun& part) {
-      return full_rank_method(config).plan(config, part_model, part);
-    };
-    planners.low_rank = [&](Layer& part_model, const PlannedRun& part) {
-      MethodPlan plan = low_rank_method(config).plan(config, part_model, part);
-      if (!at_most || low_rank_method(config).drifts) return plan;
-      // A method may send larger factors with fewer bytes than smaller ones, but not with more than whole gradients.
-      const MethodPlan whole = find_method(kBaseline).plan(config, part_model, part);
-      if (sent_bytes(whole) > sent_bytes(plan)) plan.traffic = whole.traffic;
-      return plan;
-    };
-    return plan_both(model, options, schedule, ranks, at_most, planners, run);
-  };
-  if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
-  std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
-  bool known = true;
-  for (std::size_t k = 0; k < cuts; ++k) {
-    RankPolicy policy = policy_of_cut(options, k);
-    if (run.assumed.ratio > 0)
-      policy = {.kind = RankPolicy::Kind::ratio, .ratio = run.assumed.ratio, .multiple = policy.multiple};
-    known &= policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed;
-    if (known) most[k] = ranks_of_policy(policy, weights);
-    for (const Weight* weight : weights) {
-      if (!known) most[k].push_back(weight->n());
-      least[k].push_back(1);
-    }
-  }
-  MethodPlan plan = planned(most, !known);
-  if (!known) plan.least = planned(least).traffic;
-  return plan;
-}
-
 }  // namespace
 
 MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run) {
   AbOptions options = ab_options(config);
-  prepare_weights(options, model);
-  if (options.train == TrainedFactors::both) return plan_training_both(config, options, model, run);
+  keep_at_full_rank(options.always_sync, model);
   if (run.assumed.ratio > 0)
     options.rank_policy.kind = RankPolicy::Kind::ratio, options.rank_policy.ratio = run.assumed.ratio;
   const std::vector<Weight*> eligible = eligible_weights(model);
@@ -121,6 +83,46 @@ MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun
   if (std::ranges::any_of(run.assumed.final_r, is_cut))  // else that run was left at full rank
     ranks.at_the_end = ranks_of_run(run.assumed, run.assumed.final_r, eligible);
   return plan_ab(model, options, std::move(ranks), run);
+}
+
+MethodPlan plan_late_cut_run(const TrainConfig& config, Layer& model, const PlannedRun& run) {
+  const LateCutOptions options = late_cut_options(config);
+  for (Weight* weight : eligible_weights(model)) weight->set_conv_factors(options.conv_factors);
+  const std::vector<Weight*> weights = eligible_weights(model);
+  const CutSchedule schedule(options, run.total_steps, run.evaluation_period());
+  const std::size_t cuts = schedule.cuts().size();
+  const auto planned = [&](const std::vector<std::vector<std::int64_t>>& ranks, bool at_most = false) {
+    LateCutPlanners planners;
+    planners.full_rank = [&](Layer& part_model, const PlannedRun& part) {
+      return full_rank_method(config).plan(config, part_model, part);
+    };
+    planners.low_rank = [&](Layer& part_model, const PlannedRun& part) {
+      MethodPlan plan = low_rank_method(config).plan(config, part_model, part);
+      if (!at_most || low_rank_method(config).drifts) return plan;
+      // A method may send larger factors with fewer bytes than smaller ones, but not with more than whole gradients.
+      const MethodPlan whole = find_method(kBaseline).plan(config, part_model, part);
+      if (sent_bytes(whole) > sent_bytes(plan)) plan.traffic = whole.traffic;
+      return plan;
+    };
+    return plan_late_cut(model, schedule, ranks, at_most, planners, run);
+  };
+  if (!run.assumed.run.empty()) return planned(ranks_of_cuts(run.assumed, weights, cuts));
+  std::vector<std::vector<std::int64_t>> most(cuts), least(cuts);
+  bool known = true;
+  for (std::size_t k = 0; k < cuts; ++k) {
+    const double ratio = run.assumed.ratio > 0                   ? run.assumed.ratio
+                         : options.rank_policy == RanksBy::ratio ? options.kept(k)
+                                                                 : 0;
+    known &= ratio > 0;
+    if (known) most[k] = ranks_by_ratio(weights, ratio, options.rank_multiple);
+    for (const Weight* weight : weights) {
+      if (!known) most[k].push_back(weight->n());
+      least[k].push_back(1);
+    }
+  }
+  MethodPlan plan = planned(most, !known);
+  if (!known) plan.least = planned(least).traffic;
+  return plan;
 }
 
 }  // namespace ab

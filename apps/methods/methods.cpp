@@ -7,6 +7,7 @@
 #define AB_METHODS(METHOD) \
   METHOD(dense)            \
   METHOD(ab)               \
+  METHOD(late_cut)         \
   METHOD(local)            \
   METHOD(diloco)           \
   METHOD(daso)             \

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "ablowrank/phases.h"
+#include "ablowrank/groups/phases.h"
 
 namespace ab {
 namespace {

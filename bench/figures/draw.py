@@ -250,9 +250,10 @@ def mean(runs, value):
 
 # Rows of rivals.tsv that have a name in the picture, which is that of the first that was trained, as in README.md's table; the
 # others are settings that were tried on the way.
-NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("ab", "AB, late cut", "a"),
-         ("ab_local_nodes", "AB by nodes", "a"), ("ab_acpsgd", "AB by ACP-SGD", "a"), ("ab_local", "AB by local averaging", "a"),
-         ("ab_groups", "AB by groups", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
+NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("late_cut", "late cut", "a"),
+         ("late_cut_local_nodes", "late cut by nodes", "a"), ("late_cut_acpsgd", "late cut by ACP-SGD", "a"),
+         ("late_cut_local", "late cut by local averaging", "a"),
+         ("ab", "AB-training", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
          ("local", "local averaging", "muted"), ("local_nodes", "averaging between nodes", "muted"), ("daso", "DASO", "muted"),
          ("diloco_half_lr diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
          ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
@@ -284,7 +285,7 @@ def accuracy():
     lie on its edge, with their number."""
     rows = [row for row in table("../rivals") if not row["row"].startswith(HIDDEN)]
     svg = Svg(960, 490, "Measured on CIFAR-10, two nodes of two ranks, four epochs: accuracy against bytes sent between nodes, for "
-              "dense data parallel, AB-training and its rivals")
+              "dense data parallel, late cut, AB-training and rivals")
     panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.3, 25), [0.5, 1, 2, 5, 10, 20], (74, 82)),
               ("resnet20_dense", "ResNet-20", (0.02, 2), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], (68, 80))]
     for i, (config, title, (least, most), ticks, tops) in enumerate(panels):
@@ -314,10 +315,10 @@ def accuracy():
             svg.circle(*at[name], 5 if name in named else 2.5, named[name][1] if name in named else "line")
         for label_x, label_y, words, colour, anchor, _ in placed:
             svg.label(label_x, label_y, words, colour, anchor, 12)
-        dense, ab = means["dense"], means["ab"]
-        smaller = mean(runs["ab"], lambda run: int(run["parameters_full"]) / int(run["parameters_final"]))
-        svg.text(x - 36, 50, f"AB, late cut: {100 * (1 - ab[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
-                 f"{dense[1] - ab[1]:.1f} points lower", "muted", size=13)
+        dense, cut = means["dense"], means["late_cut"]
+        smaller = mean(runs["late_cut"], lambda run: int(run["parameters_full"]) / int(run["parameters_final"]))
+        svg.text(x - 36, 50, f"late cut: {100 * (1 - cut[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
+                 f"{dense[1] - cut[1]:.1f} points lower", "muted", size=13)
     return svg
 
 
@@ -325,14 +326,14 @@ def accuracy():
 
 
 # Beginnings of the names of rows of epochs20.tsv: those of a kind are joined, from dense training on.
-KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("ab", "AB-training", "a"),
+KINDS = [("dense", "dense", "w"), ("powersgd", "PowerSGD", "muted"), ("late_cut", "late cut", "a"),
          ("channel", "channel factors", "b"), ("narrow", "dense, narrower", "muted")]
 
 
 def size():
     """What runs of twenty epochs leave: each setting a point, the mean over its seeds of how far it ends from dense training."""
     svg = Svg(960, 426, "Measured on CIFAR-10, twenty epochs: accuracy, less that of dense training with the same seed, against the "
-              "number of weights that are left, for PowerSGD, AB-training and narrower dense nets")
+              "number of weights that are left, for PowerSGD, late cut and narrower dense nets")
     low, high = -4, 1
     panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.5, 4.5), [0.5, 1, 2, 4]),
               ("resnet20_dense", "ResNet-20", (0.09, 0.3), [0.1, 0.15, 0.2, 0.3])]
@@ -350,7 +351,7 @@ def size():
         labels = []
         for kind, words, colour in reversed(KINDS):
             names = of_kind(kind)
-            if kind in ("ab", "channel", "narrow"):
+            if kind in ("late_cut", "channel", "narrow"):
                 svg.path([at["dense"], *(at[name] for name in names)], colour, 1.2, stroke_dasharray="3 4")
             for name in names:
                 svg.circle(*at[name], 5, colour)
@@ -358,8 +359,8 @@ def size():
         for label_x, label_y, words, colour, anchor, _ in place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)):
             svg.label(label_x, label_y, words, colour, anchor, 12)
         narrow = of_kind("narrow")[-1]
-        ab = next(name for name in of_kind("ab") + of_kind("channel") if abs(means[name][0] / means[narrow][0] - 1) < 0.1)
-        svg.text(x - 36, 50, f"at {means['dense'][0] / means[ab][0]:.1f} : 1 AB-training is {-means[ab][1]:.1f} points below dense, "
+        cut = next(name for name in of_kind("late_cut") + of_kind("channel") if abs(means[name][0] / means[narrow][0] - 1) < 0.1)
+        svg.text(x - 36, 50, f"at {means['dense'][0] / means[cut][0]:.1f} : 1 a late cut is {-means[cut][1]:.1f} points below dense, "
                  f"a narrower net, about as small, {-means[narrow][1]:.1f}", "muted", size=13)
     return svg
 

@@ -65,9 +65,9 @@ train() {  # RUN MODEL FLAGS...: into the run folder RUN; in place of this shell
 }
 
 # Ranks r that the loss chooses may differ by rounding, so they are given; multiples and products are the same on both devices.
-alike="--ab.rank-multiple 8 --ab.execution factors"
-groups="--method ab $alike --ab.train groups $cycle_words --ab.full-rank-steps 2"
-both="--method ab $alike --ab.rank-policy ratio --ab.ratio 0.25 --comm-dtype fp32"
+groups="--method ab --ab.rank-multiple 8 --ab.execution factors $cycle_words --ab.full-rank-steps 2"
+cut="--method late-cut --late-cut.rank-multiple 8 --late-cut.execution factors --late-cut.rank-policy ratio --late-cut.keep 0.25
+  --comm-dtype fp32"
 
 losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$scratch/$1/metrics.jsonl"; }
 
@@ -124,7 +124,7 @@ check train_resnet20_dense 20 train_on_both resnet20 "--method dense"
 check train_vgg16_dense 30 train_on_both vgg16_bn_cifar "--method dense"
 check train_resnet20_groups 15 train_on_both resnet20 "$groups"
 check train_vgg16_groups 30 train_on_both vgg16_bn_cifar "$groups"
-check train_resnet20_both 15 train_on_both resnet20 "$both"
+check train_resnet20_late_cut 15 train_on_both resnet20 "$cut"
 check stop_and_resume 15 stop_and_resume
 
 check_with engine_tests cudnn_plans_compiled 85 run_tests 'CompiledPlan.*' env -u LD_PRELOAD

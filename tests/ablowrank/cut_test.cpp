@@ -537,30 +537,27 @@ TEST(CutScheduleTest, CutsAtSharesOfTheRunButNeverRightBeforeAValidation) {
       if (schedule.observes_at(step)) observed.push_back(step);
     return observed;
   };
-  const CutSchedule schedule({.at = {0.25, 0.5}, .gather_steps = 3}, true, 100, 50);
+  const CutSchedule schedule({.at = {0.25, 0.5}, .gather_steps = 3}, 100, 50);
   EXPECT_EQ(schedule.cuts(), (std::vector<std::int64_t>{25, 51}));
   EXPECT_EQ(schedule.cuts_until(24), 0u);
   EXPECT_EQ(schedule.cuts_until(25), 1u);
   EXPECT_EQ(schedule.cuts_until(51), 2u);
   EXPECT_EQ(observed_of(schedule), (std::vector<std::int64_t>{22, 23, 24, 48, 49, 50}));
-  const CutSchedule close({.at = {0.02, 0.04}, .gather_steps = 3}, true, 100, 50);
+  const CutSchedule close({.at = {0.02, 0.04}, .gather_steps = 3}, 100, 50);
   EXPECT_EQ(observed_of(close), (std::vector<std::int64_t>{0, 1, 2, 3})) << "all that there are";
-  EXPECT_EQ(CutSchedule({.at = {0.7}}, true, 4, 3).cuts(), (std::vector<std::int64_t>{2}))
-      << "3 is validated, 4 the end";
-  EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 1000).cuts(), (std::vector<std::int64_t>{99}));
-  EXPECT_THROW(CutSchedule({.at = {0.7}}, true, 1, 1), Error);
-  EXPECT_EQ(CutSchedule({.at = {0.7}}, true, 2, 1).cuts(), (std::vector<std::int64_t>{1})) << "all steps are validated";
-  EXPECT_EQ(CutSchedule({.at = {0.3, 0.6}}, true, 3, 1).cuts(), (std::vector<std::int64_t>{1, 2}));
-  EXPECT_EQ(CutSchedule({.at = {0.001}}, true, 100, 50).cuts(), (std::vector<std::int64_t>{1}));
-  EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, true, 100, 50), Error);
-  EXPECT_EQ(CutSchedule({.at = {0.999}}, true, 100, 50).cuts(), (std::vector<std::int64_t>{99}));
+  EXPECT_EQ(CutSchedule({.at = {0.7}}, 4, 3).cuts(), (std::vector<std::int64_t>{2})) << "3 is validated, 4 the end";
+  EXPECT_EQ(CutSchedule({.at = {0.999}}, 100, 1000).cuts(), (std::vector<std::int64_t>{99}));
+  EXPECT_THROW(CutSchedule({.at = {0.7}}, 1, 1), Error);
+  EXPECT_EQ(CutSchedule({.at = {0.7}}, 2, 1).cuts(), (std::vector<std::int64_t>{1})) << "all steps are validated";
+  EXPECT_EQ(CutSchedule({.at = {0.3, 0.6}}, 3, 1).cuts(), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(CutSchedule({.at = {0.001}}, 100, 50).cuts(), (std::vector<std::int64_t>{1}));
+  EXPECT_THROW(CutSchedule({.at = {0.5, 0.501}}, 100, 50), Error);
+  EXPECT_EQ(CutSchedule({.at = {0.999}}, 100, 50).cuts(), (std::vector<std::int64_t>{99}));
 }
 
 TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
-  AbOptions options;
-  options.train = TrainedFactors::both;
-  options.rank_policy.kind = RankPolicy::Kind::loss_share;
-  options.rank_policy.loss_share = 0.9999;
+  LateCutOptions options;
+  options.keep = {0.9999};
   std::vector<std::vector<double>> factors(3);
   run_thread_ranks(3, {}, [&](Comm& world) {
     // Two weights 20 × 40 whose outputs lie in twelve directions, of which every rank sees four.
@@ -580,9 +577,9 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
       backward(weighted(weight->observe(Var(y, true)), normal_values({kSamples, kPlaces, 20}, 71)));
     }
     const std::vector<Param*> biases{inventory.params[1], nullptr};
-    const std::vector<CutResult> results = cut_all(inventory.weights, {0, 0}, biases, &observers, options, 0, world);
+    const std::vector<CutResult> results = cut_all(inventory.weights, {0, 0}, biases, observers, options, 0, world);
     // Of factors that an earlier cut left, no more.
-    const std::vector<CutResult> later = cut_all(inventory.weights, {0, 9}, biases, &observers, options, 0, world);
+    const std::vector<CutResult> later = cut_all(inventory.weights, {0, 9}, biases, observers, options, 0, world);
     EXPECT_EQ(later[0].parts.r(), 12);
     EXPECT_EQ(later[1].parts.r(), 9);
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
@@ -601,15 +598,13 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
 }
 
 TEST(CutTest, NothingFiniteToGoByIsAnError) {
-  AbOptions options;
-  options.train = TrainedFactors::both;
-  options.rank_policy.kind = RankPolicy::Kind::loss_share;
+  LateCutOptions options;
   run_thread_ranks(2, {}, [&](Comm& world) {
     Linear layer("layer", 40, 20, Build{});
     Inventory inventory;
     layer.list(inventory);
     const CutObservers observers(inventory.weights);
-    EXPECT_THROW(cut_all(inventory.weights, {0}, {nullptr}, &observers, options, 0, world), Error);
+    EXPECT_THROW(cut_all(inventory.weights, {0}, {nullptr}, observers, options, 0, world), Error);
   });
 }
 
@@ -626,11 +621,11 @@ TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
     };
     optimizer->state(weight.dense()) = {momentum, {}, 5};
     cut_to(6);
-    carry_moments_to_factors(weight, MomentCarry::project, *optimizer);
+    project_moments(weight, *optimizer);
     const EarlierFactors earlier = take_factors(weight, *optimizer);
     weight.restore(product(weight.outer_matrix(), weight.inner_matrix()));
     cut_to(3);
-    carry_moments_to_later_factors(earlier, weight, MomentCarry::project, *optimizer);
+    project_moments(earlier, weight, *optimizer);
     const ParamState of_outer = optimizer->state(weight.outer()), of_inner = optimizer->state(weight.inner());
     EXPECT_LT(relative_error(of_outer.first_moment, product(momentum, weight.inner_matrix(), false, true)), 1e-5);
     EXPECT_LT(relative_error(of_inner.first_moment, product(weight.outer_matrix(), momentum, true, false)), 1e-5);

@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "ablowrank/groups.h"
-#include "ablowrank/phases.h"
+#include "ablowrank/groups/groups.h"
+#include "ablowrank/groups/phases.h"
 #include "ablowrank/rank_policy.h"
 #include "engine/core/check.h"
 

@@ -3,7 +3,7 @@
 // One training step on two ranks: reaches into every room of the library and its vendor libraries.
 #include <cstdio>
 
-#include "ablowrank/ab_strategy.h"
+#include "ablowrank/groups/ab_strategy.h"
 #include "engine/ops/loss.h"
 #include "layers/models/models.h"
 

@@ -3,7 +3,7 @@
 // The training program of README: checkpoints, resume, mixed precision, validation and all the rest of `abtrain train`.
 #include <cstdio>
 
-#include "apps/methods/ab.h"
+#include "apps/methods/late_cut.h"
 #include "apps/methods/method.h"
 #include "apps/train/train_in_folder.h"
 #include "engine/core/threads.h"
@@ -12,8 +12,8 @@ int main() {
   ab::TrainConfig config;  // every setting of `abtrain train`, with the same defaults
   config.model = "resnet20";
   config.dataset = "cifar10";  // in $ABTRAIN_DATA_DIR
-  ab::choose_method(config, "ab");
-  ab::ab_settings(config).cut.at = {0.5};  // half of the run at full rank
+  ab::choose_method(config, "late-cut");
+  ab::late_cut_settings(config).at = {0.5};  // half of the run at full rank
   config.batch_size = 2;
   config.epochs = 4;
   config.out = "runs/mine";

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "ablowrank/factorise.h"
-#include "ablowrank/split.h"
+#include "ablowrank/groups/ab_strategy.h"
 #include "apps/train/build_run.h"
 #include "engine/backend/backend.h"
 #include "engine/kernels/elementwise.h"

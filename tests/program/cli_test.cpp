@@ -49,6 +49,7 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
   expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");
   expect_failure("train --ab.cycle 4", 2, "'--ab.cycle'");
+  expect_failure("train --method ab --ab.train both", 2, "--ab.train: the late cut is a method of its own now");
   expect_failure("train run.toml", 2, "did you mean --config run.toml?");
   expect_failure("train now", 2, "no flag or argument 'now'");
   expect_failure("train --lr", 2, "--lr");
@@ -155,7 +156,7 @@ TEST_F(CliTest, BrokenDataIsExitThree) {
 }
 
 TEST_F(CliTest, GroupsThatDoNotFitAreExitTwo) {
-  expect_failure(tiny_train("o", "--method ab --ab.train groups --ranks 2 --ab.group-size 3"), 2, "group");
+  expect_failure(tiny_train("o", "--method ab --ranks 2 --ab.group-size 3"), 2, "group");
   EXPECT_FALSE(fs::exists(path("o/summary.json")));
 }
 
@@ -177,10 +178,9 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
             read_file(path("again/model.safetensors"), ErrorKind::data));
   EXPECT_EQ(run(tiny_train("dense", "--ranks 2 --overwrite")).exit_code, 0);
 
-  const Outcome low_rank =
-      run(tiny_train("ab",
-                     "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 "
-                     "--ab.full-rank-steps 1 --ab.ratio 0.25"));
+  const Outcome low_rank = run(tiny_train("ab",
+                                          "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
+                                          "--ab.full-rank-steps 1 --ab.ratio 0.25"));
   ASSERT_EQ(low_rank.exit_code, 0) << low_rank.err;
 
   for (const char* name : {"dense", "ab"}) {
@@ -288,7 +288,7 @@ TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
 // Running statistics and factors count as they are stored; the same figure everywhere.
 TEST_F(CliTest, EveryCommandCountsAModelAlike) {
   const std::string ab = tiny_train("ab",
-                                    "--width 0.25 --ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 "
+                                    "--width 0.25 --ranks 2 --method ab --ab.warmup-steps 1 "
                                     "--ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25");
   const Outcome train = run(std::string(ab).replace(ab.find("mlp"), 3, "resnet20"));
   ASSERT_EQ(train.exit_code, 0) << train.err;
@@ -355,7 +355,7 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   EXPECT_EQ(inside.exit_code, 0) << inside.err;
   EXPECT_FALSE(contains(inside.err, "--network")) << inside.err;
 
-  const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.train groups --ab.warmup-steps 100"));
+  const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.warmup-steps 100"));
   EXPECT_EQ(warmup.exit_code, 0) << warmup.err;
   EXPECT_TRUE(contains(warmup.err, "no weight was split")) << warmup.err;
   const Outcome plan = run(fmt::format("plan --no-activations --config {}", path("warmup/config.toml")));
@@ -421,7 +421,7 @@ TEST_F(CliTest, InspectPrintsNoControlCharactersOfAFile) {
 
 TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   const std::string ab =
-      "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
+      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
       "--width 0.25";
   ASSERT_EQ(run(tiny_train("ab", ab)).exit_code, 0);
   const std::string data = " --data-dir " + path("data");
@@ -462,20 +462,18 @@ TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
 
 TEST_F(CliTest, PythonReadsAModelWithItsFactorsMultiplied) {
   if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) GTEST_SKIP() << "this system has no Python with NumPy";
-  const std::string train = tiny_train(
-      "ab",
-      "--ranks 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --width 0.5");
+  const std::string train = tiny_train("cut", "--ranks 2 --method late-cut --width 0.5");
   for (const char* factors : {"channel", "spatial"}) {
     const std::string of_resnet =
-        replaced(train, "--model mlp", "--model resnet20 --ab.conv-factors " + std::string(factors));
+        replaced(train, "--model mlp", "--model resnet20 --late-cut.conv-factors " + std::string(factors));
     ASSERT_EQ(run(of_resnet + " --overwrite").exit_code, 0);
-    ASSERT_EQ(run("export --model-file " + path("ab") + " --out " + path("merged.safetensors")).exit_code, 0);
+    ASSERT_EQ(run("export --model-file " + path("cut") + " --out " + path("merged.safetensors")).exit_code, 0);
     const std::string script = fmt::format(
         "import sys; sys.path.insert(0, '{}/apps'); import numpy as np; from read_model import read_model; "
         "a, b = read_model('{}/model.safetensors'), read_model('{}'); "
         "assert a.keys() == b.keys() and len(a) > 90; "
         "assert all(a[n].shape == b[n].shape and np.allclose(a[n], b[n], 1e-5, 1e-6) for n in a)",
-        AB_SOURCE_DIR, path("ab"), path("merged.safetensors"));
+        AB_SOURCE_DIR, path("cut"), path("merged.safetensors"));
     EXPECT_EQ(std::system(fmt::format("python3 -B -c \"{}\"", script).c_str()), 0) << factors;
   }
 }

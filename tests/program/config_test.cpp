@@ -12,6 +12,7 @@
 #include "apps/config/config.h"
 #include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
+#include "apps/methods/late_cut.h"
 #include "apps/methods/local.h"
 #include "apps/methods/powersgd.h"
 #include "apps/settings/nearest_name.h"
@@ -61,7 +62,7 @@ TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
 // What ranks r are rounded up to follows the device, unless somebody says so or the authors' release did.
 TEST_F(ConfigTest, TheMultipleOfRanksFollowsTheDevice) {
   const auto multiple = [this](const std::vector<FlagValue>& flags) {
-    return rank_multiple(from_toml("method = \"ab\"\n", flags));
+    return ab_options(from_toml("method = \"ab\"\n", flags)).rank_policy.multiple;
   };
   EXPECT_EQ(multiple({}), 1);
   EXPECT_EQ(multiple({{"device", "cuda"}}), 8);
@@ -91,24 +92,6 @@ TEST_F(ConfigTest, KeysAreUniqueAndExplained) {
     EXPECT_EQ(line.flag.find('_'), std::string::npos);
   }
   EXPECT_TRUE(keys.contains("ab.cycle_steps"));
-}
-
-/// Converts to anything, to count how many initialisers an aggregate takes.
-struct Anything {
-  template <class T> operator T() const;
-};
-template <class T, class... Fields> constexpr std::size_t field_count() {
-  if constexpr (requires { T{Fields{}..., Anything{}}; }) return field_count<T, Fields..., Anything>();
-  else return sizeof...(Fields);
-}
-
-TEST_F(ConfigTest, EveryFieldOfTheStructIsASetting) {
-  std::map<std::string, std::size_t> settings;  // by table
-  for (const Setting& setting : train_settings()) ++settings[setting.table()];
-  EXPECT_EQ(settings.at(""), field_count<TrainConfig>() - 1);  // less the options of methods
-  // The cut, the schedule and the policy are structs of their own; sync_bn and gradients are settings of every run.
-  EXPECT_EQ(settings.at("ab"), field_count<AbOptions>() - 5 + field_count<CutOptions>() + field_count<PhaseSchedule>() +
-                                   field_count<RankPolicy>() + 3 /* preset, full_rank_method, low_rank_method */);
 }
 
 TEST_F(ConfigTest, FlagsOverrideTheFileWhichOverridesDefaults) {
@@ -253,11 +236,12 @@ TEST_F(ConfigTest, EpochsAndStepsExcludeEachOther) {
 TEST_F(ConfigTest, AFlagOfAMethodThatDoesNotTrainIsRefused) {
   EXPECT_TRUE(
       contains(refused("ab.ratio", "0.5"), "--ab.ratio is a setting of method ab, which a run by method dense"));
-  const auto ab_with = [](const char* key, const char* value) {
-    return [=] { resolve_train_config({{"method", "ab"}, {key, value}}, ""); };
+  const auto late_cut_with = [](const char* key, const char* value) {
+    return [=] { resolve_train_config({{"method", "late-cut"}, {key, value}}, ""); };
   };
-  EXPECT_NO_THROW(ab_with("powersgd.rank", "3")()) << "which it begins with";
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, ab_with("local.average_every", "8")), "--local.average-every"));
+  EXPECT_NO_THROW(late_cut_with("powersgd.rank", "3")()) << "which it begins with";
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::config, late_cut_with("local.average_every", "8")), "--local.average-every"));
   EXPECT_NO_THROW(from_toml("method = \"dense\"\n[ab]\nratio = 0.5\n")) << "a file may serve several methods";
 }
 
@@ -282,8 +266,8 @@ TEST_F(ConfigTest, AFlagWithAnEmptyVariableIsRefused) {
 }
 
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
-  const TrainConfig no_factors = resolve_train_config(
-      {{"method", "ab"}, {"ab.train", "groups"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
+  const TrainConfig no_factors =
+      resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_run(no_factors, find_method("ab"), 2); }),
                        "leaves no step for the factors"));
   EXPECT_TRUE(contains(refused("dataset", "cifar100"), "dataset cifar100 needs --data-dir"));
@@ -314,101 +298,92 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
 }
 
-TEST_F(ConfigTest, WhichFactorsAreTrainedIsAStartToo) {
-  EXPECT_EQ(ab_of(from_toml("")).train, TrainedFactors::both);
-  const AbSettings groups = ab_of(from_toml("[ab]\nratio = 0.25\ntrain = \"groups\"\n"));
-  EXPECT_EQ(groups.preset, "groups");
-  EXPECT_EQ(groups.rank_policy.kind, RankPolicy::Kind::ratio);
-  EXPECT_EQ(groups.rank_policy.ratio, 0.25);
-  const auto ab_by = [&](const std::vector<FlagValue>& flags) { return ab_of(from_toml("method = \"ab\"\n", flags)); };
-  EXPECT_EQ(ab_by({{"ab.preset", "groups"}}), ab_preset("groups"));
-  EXPECT_EQ(ab_by({{"ab.preset", "paper"}, {"ab.train", "groups"}}), ab_preset("paper"));
-  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}})), AbSettings{});
-  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\ntrain = \"groups\"\n", {{"ab.preset", "default"}})), AbSettings{});
-  for (const auto& [preset, train] : {std::pair{"paper", "both"}, {"nodes", "groups"}})
-    EXPECT_TRUE(contains(message_of(ErrorKind::config,
-                                    [&] {
-                                      ab_by({{"ab.preset", preset}, {"ab.train", train}});
-                                    }),
-                         fmt::format("--ab.preset {} does not go with the other flags", preset)));
-  const TrainConfig nodes = from_toml("method = \"ab\"\n", {{"ab.preset", "nodes"}, {"ab.cut_at", "0.5"}});
-  EXPECT_EQ(ab_settings(nodes).train, TrainedFactors::both);
-  EXPECT_EQ(ab_settings(nodes).low_rank_method, "local");
+TEST_F(ConfigTest, TheLateCutBringsWhatGoesWithIt) {
+  const TrainConfig nodes =
+      from_toml("method = \"late-cut\"\n", {{"late-cut.preset", "nodes"}, {"late-cut.at", "0.5"}});
+  EXPECT_EQ(late_cut_settings(nodes).at, std::vector<double>{0.5});
+  EXPECT_EQ(late_cut_settings(nodes).low_rank_method, "local");
   EXPECT_EQ(local_settings(nodes).node_size, 0);
   EXPECT_EQ(nodes.comm_dtype, DType::bfloat16);
-  const std::vector<FlagValue> alone{{"ab.preset", "nodes"}, {"local.node_size", "1"}};
-  EXPECT_EQ(local_settings(from_toml("method = \"ab\"\n", alone)).node_size, 1);
+  const std::vector<FlagValue> alone{{"late-cut.preset", "nodes"}, {"local.node_size", "1"}};
+  EXPECT_EQ(local_settings(from_toml("method = \"late-cut\"\n", alone)).node_size, 1);
   // Begun when buckets had to be given.
   EXPECT_NO_THROW(check_resumable(from_toml("bucket_mb = 4.0\n"), from_toml("")));
-  // What goes with it, as long as nobody says otherwise.
-  const auto wire = [&](const std::string& file, const std::vector<FlagValue>& flags) {
-    return from_toml("method = \"ab\"\n" + file, flags).comm_dtype;
-  };
-  EXPECT_EQ(wire("", {}), DType::bfloat16);
-  EXPECT_EQ(wire("comm_dtype = \"fp32\"\n", {}), DType::float32);
-  EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {}), DType::float32);
-  EXPECT_EQ(wire("[ab]\npreset = \"paper\"\n", {{"ab.train", "both"}}), DType::bfloat16);
-  EXPECT_EQ(wire("", {{"ab.train", "groups"}}), DType::float32);
-  EXPECT_EQ(from_toml("[ab]\npreset = \"default\"\n").comm_dtype, DType::float32) << "of another method";
-  const TrainConfig ab = from_toml("method = \"ab\"\n");
-  EXPECT_EQ(powersgd_settings(ab).ratio, 0.25);
-  EXPECT_EQ(powersgd_settings(from_toml("method = \"ab\"\n[powersgd]\nrank = 8\n")).ratio, 0)
+  // As long as nobody says otherwise, and if it trains.
+  EXPECT_EQ(from_toml("method = \"late-cut\"\n").comm_dtype, DType::bfloat16);
+  EXPECT_EQ(from_toml("method = \"late-cut\"\ncomm_dtype = \"fp32\"\n").comm_dtype, DType::float32);
+  EXPECT_EQ(from_toml("method = \"ab\"\n").comm_dtype, DType::float32);
+  EXPECT_EQ(from_toml("[late-cut]\npreset = \"nodes\"\n").comm_dtype, DType::float32) << "of another method";
+  const TrainConfig cut = from_toml("method = \"late-cut\"\n");
+  EXPECT_EQ(powersgd_settings(cut).ratio, 0.25);
+  EXPECT_EQ(powersgd_settings(from_toml("method = \"late-cut\"\n[powersgd]\nrank = 8\n")).ratio, 0)
       << "a rank takes its place";
-  EXPECT_EQ(powersgd_settings(from_toml("method = \"ab\"\n[powersgd]\nrank = 8\nratio = 0.5\n")).ratio, 0.5);
+  EXPECT_EQ(powersgd_settings(from_toml("method = \"late-cut\"\n[powersgd]\nrank = 8\nratio = 0.5\n")).ratio, 0.5);
   for (const std::vector<FlagValue>& flags : {std::vector<FlagValue>{},
-                                              {{"ab.preset", "groups"}},
-                                              {{"ab.preset", "paper"}},
-                                              {{"ab.preset", "nodes"}},
-                                              {{"ab.preset", "nodes"}, {"local.node_size", "2"}},
+                                              {{"late-cut.preset", "nodes"}},
+                                              {{"late-cut.preset", "nodes"}, {"local.node_size", "2"}},
                                               {{"powersgd.ratio", "0"}},
-                                              {{"ab.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
-                                              {{"ab.low_rank_method", "acpsgd"}, {"acpsgd.rank", "3"}},
+                                              {{"late-cut.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
+                                              {{"late-cut.low_rank_method", "acpsgd"}, {"acpsgd.rank", "3"}},
                                               {{"powersgd.preset", "default"}}}) {
-    const TrainConfig config = from_toml("method = \"ab\"\n", flags);
+    const TrainConfig config = from_toml("method = \"late-cut\"\n", flags);
     EXPECT_EQ(from_toml(to_toml(config)), config);
   }
-  TrainConfig changed = ab;
+  TrainConfig changed = cut;
   powersgd_settings(changed).rank = 9;
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_resumable(ab, changed); }), "--powersgd.rank 9"));
-  // Saved before the method brought anything.
-  const TrainConfig then =
-      from_toml(fmt::format("{}\nmethod = \"ab\"\ncomm_dtype = \"fp32\"\n[ab]\ntrain = \"both\"\n"
-                            "rank_policy = \"ratio\"\nloss_share = 0.99\n",
-                            kSavedConfigBegins));
-  EXPECT_EQ(powersgd_settings(then), PowerSgdSettings{});
-  EXPECT_NO_THROW(ab_options(then).validate());
-  EXPECT_EQ(ab_settings(then).low_rank_method, kBaseline);
-  EXPECT_EQ(ab_settings(then).conv_factors, ConvFactors::channel);
-  EXPECT_EQ(ab_settings(from_toml("method = \"ab\"\n")).conv_factors, ConvFactors::spatial);
-  EXPECT_EQ(ab_settings(from_toml("method = \"ab\"\n[ab]\ntrain = \"groups\"\n")).conv_factors, ConvFactors::channel);
-  // Saved when there were groups alone.
-  EXPECT_EQ(ab_of(from_toml(fmt::format("{}\n[ab]\npreset = \"default\"\n", kSavedConfigBegins))).train,
-            TrainedFactors::groups);
-  EXPECT_EQ(ab_of(from_toml("[ab]\npreset = \"default\"\n")).train, TrainedFactors::both) << "written by somebody";
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_resumable(cut, changed); }), "--powersgd.rank 9"));
+}
+
+TEST_F(ConfigTest, WhatALateCutKeepsIsOneNumberOrOneForEachCut) {
+  const auto kept = [&](const std::string& own, std::size_t cut) {
+    return late_cut_settings(from_toml("[late-cut]\nat = [0.4, 0.7]\n" + own)).kept(cut);
+  };
+  EXPECT_EQ(kept("", 1), 0.995);
+  EXPECT_EQ(kept("rank_policy = \"loss-budget\"\n", 0), 0.25);
+  EXPECT_EQ(kept("rank_policy = \"ratio\"\n", 0), 0.5);
+  EXPECT_EQ(kept("keep = [0.9]\n", 1), 0.9);
+  EXPECT_EQ(kept("keep = [0.9, 0.8]\n", 1), 0.8);
+}
+
+// Method ab had both until the late cut became a method of its own. What meant that is refused, never trained differently.
+TEST_F(ConfigTest, SettingsOfTheLateCutAreNoneOfAb) {
+  for (const char* own :
+       {"train = \"both\"", "train = \"groups\"", "cut_at = [0.7]", "cut_keep = [0.9]", "gather_steps = 5",
+        "directions = \"loss\"", "full_rank_method = \"local\"", "low_rank_method = \"local\"", "loss_share = 0.99",
+        "budget = 0.03", "conv_factors = \"channel\"", "preset = \"nodes\"", "preset = \"groups\"",
+        "rank_policy = \"loss-share\"", "rank_policy = \"loss-budget\""}) {
+    const std::string message = refused_toml(fmt::format("method = \"ab\"\n[ab]\n{}\n", own));
+    EXPECT_TRUE(contains(message, ":3: ab.")) << message;
+    EXPECT_TRUE(contains(message, "give --method late-cut")) << message;
+  }
+  for (const auto& [key, word] : {std::pair{"ab.preset", "nodes"}, {"ab.rank_policy", "loss-share"}})
+    EXPECT_TRUE(contains(refused(key, word), "give --method late-cut")) << key;
+  // A run of then has all of its settings, in the order in which they were.
+  EXPECT_TRUE(contains(refused_toml(fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\ntrain = \"both\"\n"
+                                                "warmup_steps = 400\ncycle_steps = 100\n",
+                                                kSavedConfigBegins)),
+                       "give --method late-cut"));
 }
 
 TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
-  const std::string dense = to_toml(from_toml("")), ab = to_toml(from_toml("method = \"ab\"\n"));
-  EXPECT_EQ(powersgd_settings(from_toml(dense, {{"method", "ab"}})).ratio, 0.25);
+  const std::string dense = to_toml(from_toml("")), cut = to_toml(from_toml("method = \"late-cut\"\n"));
+  EXPECT_EQ(powersgd_settings(from_toml(dense, {{"method", "late-cut"}})).ratio, 0.25);
   const std::vector<FlagValue> hook{{"method", "powersgd"}, {"powersgd.preset", "torch-hook"}};
   EXPECT_EQ(powersgd_settings(from_toml(dense, hook)), powersgd_settings(from_toml("", hook)));
-  const std::vector<FlagValue> nodes{{"method", "ab"}, {"ab.preset", "nodes"}};
-  EXPECT_EQ(ab_settings(from_toml(dense, nodes)).low_rank_method, "local");
+  const std::vector<FlagValue> nodes{{"method", "late-cut"}, {"late-cut.preset", "nodes"}};
+  EXPECT_EQ(late_cut_settings(from_toml(dense, nodes)).low_rank_method, "local");
   EXPECT_EQ(local_settings(from_toml(dense, nodes)).node_size, 0);
   // The run's own says nothing new; another would change nothing.
-  EXPECT_EQ(from_toml(ab, {{"method", "ab"}, {"ab.preset", "default"}, {"ab.train", "both"}}), from_toml(ab));
-  for (const auto& [key, word] : {std::pair{"ab.preset", "nodes"}, {"ab.train", "groups"}})
-    EXPECT_TRUE(contains(message_of(ErrorKind::config,
-                                    [&] {
-                                      from_toml(ab, {{key, word}});
-                                    }),
-                         "would change nothing: " + file_ + " is of a run and gives every setting of ab already"));
-  const std::string of_groups = fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\n", kSavedConfigBegins);
-  EXPECT_EQ(from_toml(of_groups, {{"ab.train", "groups"}}), from_toml(of_groups)) << "as all were then";
+  EXPECT_EQ(from_toml(cut, {{"method", "late-cut"}, {"late-cut.preset", "default"}}), from_toml(cut));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                  [&] {
+                                    from_toml(cut, {{"late-cut.preset", "nodes"}});
+                                  }),
+                       "would change nothing: " + file_ + " is of a run and gives every setting of late-cut already"));
 }
 
 TEST_F(ConfigTest, SettingsThatAreGoneAreReadWhereNothingChanges) {
-  const std::string saved = fmt::format("{}\nmethod = \"ab\"\n[ab]\ntrain = \"both\"\n", kSavedConfigBegins);
+  const std::string saved = fmt::format("{}\nmethod = \"ab\"\n[ab]\n", kSavedConfigBegins);
   EXPECT_EQ(from_toml(saved + "lr_factor = 1.0\nfactor_decay = 1.0\n"), from_toml(saved));
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { from_toml(saved + "lr_factor = 2.0\n"); }),
                        "ab.lr_factor is no longer a setting; it is always 1"));

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "apps/methods/ab.h"
+#include "apps/methods/late_cut.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
 #include "engine/io/checkpoint_folder.h"
@@ -23,7 +23,7 @@ class ResumeCommandTest : public testing::ProgramTest {
   std::string train(const std::string& more) const {
     return fmt::format(
         "train --model mlp --width 0.05 --dataset cifar10 --data-dir {} --batch-size 2 --steps 2500 --lr 0.01 --log-every 1 "
-        "--method ab --ab.train groups --ranks 2 --ab.warmup-steps 20 --ab.cycle-steps 40 --ab.full-rank-steps 10 {}",
+        "--method ab --ranks 2 --ab.warmup-steps 20 --ab.cycle-steps 40 --ab.full-rank-steps 10 {}",
         small_cifar(), more);
   }
 
@@ -232,31 +232,31 @@ TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
 
 // An automatic multiple is a number as soon as a run has begun.
 TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
-  ASSERT_EQ(run(tiny_train("on_cpu") + " --method ab").exit_code, 0);
-  TrainConfig config = resolve_train_config({{"method", "ab"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");
-  EXPECT_EQ(ab_settings(config).rank_policy.multiple, 0);
+  ASSERT_EQ(run(tiny_train("on_cpu") + " --method late-cut").exit_code, 0);
+  TrainConfig config = resolve_train_config({{"method", "late-cut"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");
+  EXPECT_EQ(late_cut_settings(config).rank_multiple, 0);
   create_run_folder(config);
   begin_run_folder(settle_config(config));
   const auto saved = [&](const std::string& folder) {
-    return ab_settings(resolve_train_config({}, in_folder(path(folder), kConfigFile))).rank_policy.multiple;
+    return late_cut_settings(resolve_train_config({}, in_folder(path(folder), kConfigFile))).rank_multiple;
   };
   EXPECT_EQ(saved("on_cpu"), 1);
   EXPECT_EQ(saved("on_gpu"), 8);
 
   const auto resumed = [&](const std::string& folder, const std::string& device) {
     const TrainConfig asked = resolve_train_config({{"resume", path(folder)}, {"device", device}}, "");
-    return ab_settings(settle_config(asked)).rank_policy.multiple;
+    return late_cut_settings(settle_config(asked)).rank_multiple;
   };
   EXPECT_EQ(resumed("on_cpu", "cuda"), 1);
   EXPECT_EQ(resumed("on_gpu", "cpu"), 8);
   config.device = "cpu";
-  EXPECT_EQ(ab_settings(settle_config(config)).rank_policy.multiple, 1) << "a run of its own";
+  EXPECT_EQ(late_cut_settings(settle_config(config)).rank_multiple, 1) << "a run of its own";
   config.resume = "auto";
-  EXPECT_EQ(ab_settings(settle_config(config)).rank_policy.multiple, 8);
+  EXPECT_EQ(late_cut_settings(settle_config(config)).rank_multiple, 8);
   EXPECT_EQ(start_of(settle_config(config)), Start::anew) << "refused, were it another run";
-  ab_settings(config).rank_policy.multiple = 4;
+  late_cut_settings(config).rank_multiple = 4;
   EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
-                                "--ab.rank-multiple 4 (it was 8)"));
+                                "--late-cut.rank-multiple 4 (it was 8)"));
 }
 
 /// Numbers of the checkpoints of a run, oldest first.

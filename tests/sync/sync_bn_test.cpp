@@ -195,7 +195,6 @@ TrainConfig small_run(const std::string& method, std::int64_t steps) {
   config.lr = 0.02;
   config.eval_every = 0;
   config.sync_bn = SyncBn::world;
-  ab_settings(config) = ab_preset("groups");
   ab_settings(config).schedule.warmup_steps = 2;
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;

@@ -9,6 +9,7 @@
 
 #include "apps/config/run_device.h"
 #include "apps/methods/ab.h"
+#include "apps/methods/late_cut.h"
 #include "apps/plan/plan.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
@@ -121,7 +122,6 @@ class DeviceTest : public testing::ProgramTest {
     config.batch_size = 4;
     config.lr = 1e-3;  // a larger one lets differences of rounding grow, and a real GPU rounds otherwise
     config.log_every = 1;
-    ab_settings(config) = ab_preset("groups");
     ab_settings(config).schedule.warmup_steps = 3;
     ab_settings(config).schedule.cycle_steps = 6;
     ab_settings(config).schedule.full_rank_steps = 2;
@@ -338,7 +338,7 @@ TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
   ab_settings(config).sync = SyncMode::with_stale;
   ab_settings(config).gauge = Gauge::split_sigma;
   ab_settings(config).moments = MomentCarry::truncate;
-  ab_settings(config).rank_policy.kind = RankPolicy::Kind::energy;
+  ab_settings(config).rank_policy.kind = RankPolicy::Kind::sigma_cutoff;
   config.cuda_graph = "off";
   expect_same_on_both(config, 1);
 }
@@ -486,17 +486,14 @@ TEST_F(DeviceTest, CheckpointsMoveFromOneDeviceToTheOther) {
 }
 
 TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
-  for (const char* way : {"dense", "groups", "cut"}) {
+  for (const char* way : {"dense", "ab", "late-cut"}) {
     SCOPED_TRACE(way);
-    TrainConfig config = short_run(std::string(way) == "dense" ? "dense" : "ab");
+    TrainConfig config = short_run(way);
     config.model = "resnet20";
     config.width = 0.25;
     config.steps = 14;
-    if (std::string(way) == "cut") {
-      ab_settings(config) = ab_preset("default");
-      ab_settings(config).rank_policy.kind = RankPolicy::Kind::ratio;  // what is rounded otherwise gives the same r
-      ab_settings(config).rank_policy.multiple = 1;
-    }
+    late_cut_settings(config).rank_policy = RanksBy::ratio;  // what is rounded otherwise gives the same r
+    late_cut_settings(config).rank_multiple = 1;
     expect_resumes(config, "cuda", "cuda");
   }
 }
@@ -600,7 +597,7 @@ TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
 }
 
 TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
-  const std::string flags = "--device cuda --deterministic --method ab --ab.train groups --ranks 2 --ab.warmup-steps 1";
+  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.warmup-steps 1";
   std::vector<std::string> files;
   for (const char* name : {"once", "again"}) {
     const testing::Outcome outcome = run(tiny_train(name, flags));
@@ -612,9 +609,7 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
 }
 
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
-  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ab.train groups --ranks 2 --ab.warmup-steps 1"))
-                .exit_code,
-            0);
+  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.warmup-steps 1")).exit_code, 0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;

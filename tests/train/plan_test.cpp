@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "ablowrank/ab_plan.h"
-#include "ablowrank/ab_strategy.h"
+#include "ablowrank/groups/ab_strategy.h"
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
 #include "apps/plan/plan.h"
@@ -46,7 +46,6 @@ TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
   config.lr = 1e-4;
   config.bucket_mb = 0.002;
   config.eval_every = 0;
-  ab_settings(config) = ab_preset("groups");
   ab_settings(config).schedule.warmup_steps = 3;
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
@@ -475,9 +474,10 @@ TEST(TimePlan, GroupsThatExchangeAtOnceShareACard) {
   const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
   const PlannedRun run{.world_size = 4, .ranks_per_node = 2, .total_steps = 10, .steps_per_epoch = 10};
   const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
-  const std::string ab = "cut_at = [0.4]\nrank_policy = \"ratio\"\nratio = 0.25\nlow_rank_method = \"hitopk\"\n";
-  for (const auto& [method, phase] : {std::pair{"hitopk", "compressed"}, {"ab", "low-rank"}}) {
-    TrainConfig config = resolve_config_text({{"method", method}}, "[hitopk]\nwarmup_steps = 0\n[ab]\n" + ab, "");
+  const std::string cut = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.25]\nlow_rank_method = \"hitopk\"\n";
+  for (const auto& [method, phase] : {std::pair{"hitopk", "compressed"}, {"late-cut", "low-rank"}}) {
+    TrainConfig config =
+        resolve_config_text({{"method", method}}, "[hitopk]\nwarmup_steps = 0\n[late-cut]\n" + cut, "");
     config.ranks_per_node = 2;
     const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
     const double of_a_rank = plan.classes[0].ledger.total_of_phase(phase).inter_node_sent_bytes;
@@ -538,7 +538,7 @@ using ab::testing::contains;
 
 TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   const std::string flags =
-      "--ranks 3 --ranks-per-node 2 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
+      "--ranks 3 --ranks-per-node 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
       "1 "
       "--ab.ratio 0.25";
   ASSERT_EQ(run(tiny_train("run", flags)).exit_code, 0);
@@ -568,12 +568,10 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
 }
 
 TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt) {
-  // Singular values: the owner of a weight finds the rank, and a weight may turn out to stay dense.
-  for (const char* policy : {"loss-share --ab.loss-share 0.9", "loss-budget --ab.budget 0.7",
-                             "energy --ab.energy 0.97 --ab.directions weight"}) {
+  for (const char* policy : {"loss-share --late-cut.keep 0.9", "loss-budget --late-cut.keep 0.7"}) {
     SCOPED_TRACE(policy);
-    const std::string flags =
-        fmt::format("--overwrite --ranks 3 --method ab --ab.gather-steps 1 --ab.rank-policy {}", policy);
+    const std::string flags = fmt::format(
+        "--overwrite --ranks 3 --method late-cut --late-cut.gather-steps 1 --late-cut.rank-policy {}", policy);
     const auto trained = run(tiny_train("run", flags));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     const auto planned = [&](const std::string& more) {
@@ -591,8 +589,8 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
     EXPECT_EQ(exact.parameters_final, counted.parameters_final);
   }
   expect_failure("plan --model mlp --dataset cifar10 --ranks-from " + path("run"), 2,
-                 "is a run by ab, and this is a plan of dense");
-  expect_failure("plan --method ab --model resnet20 --dataset cifar10 --ranks-from " + path("run"), 2,
+                 "is a run by late-cut, and this is a plan of dense");
+  expect_failure("plan --method late-cut --model resnet20 --dataset cifar10 --ranks-from " + path("run"), 2,
                  "is a run of mlp, and this is a plan of resnet20");
 }
 
@@ -602,7 +600,7 @@ TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
     SCOPED_TRACE(fmt::format("{} {}", final_model, energy));
     const std::string out = fmt::format("run_{}_{}", final_model, energy);
     const std::string flags = fmt::format(
-        "--ranks 3 --method ab --ab.train groups --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
+        "--ranks 3 --method ab --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
         "--ab.rank-policy energy --ab.energy {}",
         energy);
     const auto trained = run(fmt::format(
@@ -652,16 +650,16 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --world 0", 2, "--world");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
   expect_failure("plan --ratio 0.5", 2, "give --method ab too");
-  expect_failure("plan --method ab --ab.train groups --ab.cut-at 0.4", 2, "are for --ab.train both");
-  expect_failure("plan --method ab --ab.train groups --ab.rank-policy loss-share", 2, "give --ab.train both");
-  expect_failure("plan --method ab --ab.cycle-steps 50", 2, "has no groups and no cycles");
-  expect_failure("plan --method ab --ab.full-rank-method daso", 2, "can keep ranks together by dense, local, powersgd");
-  expect_failure("plan --method ab --ab.full-rank-method local", 2, "give --ab.low-rank-method local too");
-  expect_failure("plan --method ab --ab.low-rank-method daso", 2, "--ab.low-rank-method daso: AB-training can");
-  expect_failure("plan --method ab --ab.cut-at 0.5,0.4", 2, "cuts come one after the other");
-  expect_failure("plan --method ab --ab.cut-at 0.4,0.5 --ab.cut-keep 0.5,0.6", 2, "cannot keep more");
-  expect_failure("plan --method ab --steps 1", 2, "there has to be a step before the first cut");
-  expect_failure("plan --method ab --ab.ratio 0.25", 2, "--ab.ratio is for --ab.rank-policy ratio");
+  expect_failure("plan --method late-cut --late-cut.full-rank-method daso", 2,
+                 "can keep ranks together by dense, local, powersgd");
+  expect_failure("plan --method late-cut --late-cut.full-rank-method local", 2,
+                 "give --late-cut.low-rank-method local too");
+  expect_failure("plan --method late-cut --late-cut.low-rank-method daso", 2,
+                 "--late-cut.low-rank-method daso: a late cut can");
+  expect_failure("plan --method late-cut --late-cut.at 0.5,0.4", 2, "cuts come one after the other");
+  expect_failure("plan --method late-cut --late-cut.at 0.4,0.5 --late-cut.keep 0.5,0.6", 2, "cannot keep more");
+  expect_failure("plan --method late-cut --late-cut.keep 0.5,0.4", 2, "2 numbers for the 1 cuts");
+  expect_failure("plan --method late-cut --steps 1", 2, "there has to be a step before the first cut");
   expect_failure("plan --network bandwidth=0Gbps", 2, "--network: bandwidth must be above 0");
   expect_failure("plan --network latency=4", 2, "--network: latency needs a number and a unit");
   expect_failure("plan --network speed=4ms", 2, "--network: 'speed=4ms' is none of");
@@ -672,9 +670,8 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
   expect_failure("plan --overwrite", 2, "--overwrite");
   expect_failure("plan --method ab --ratio 0.5 --ranks-from x", 2, "--ranks-from");
-  expect_failure("plan --method ab --ab.train groups --ab.rank-policy sigma-cutoff", 2,
-                 "give --ratio, or --ranks-from");
-  expect_failure("plan --method ab --ab.train groups --ranks 2 --ab.group-size 3", 2, "group");
+  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --ranks-from");
+  expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
   expect_failure("plan --world 60000 --batch-size 128", 2, "fewer than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");

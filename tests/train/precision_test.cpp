@@ -6,7 +6,7 @@
 
 #include <mutex>
 
-#include "ablowrank/ab_strategy.h"
+#include "ablowrank/groups/ab_strategy.h"
 #include "apps/methods/ab.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/precision.h"
@@ -50,7 +50,6 @@ TrainConfig config_of(const Case& c) {
   config.max_grad_norm = 1.0;
   config.eval_every = 0;
   config.log_every = 1;
-  ab_settings(config) = ab_preset("groups");
   ab_settings(config).schedule.warmup_steps = 2;
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;

@@ -35,7 +35,6 @@ TrainConfig short_run() {
   config.model = "vgg11_bn_cifar";
   config.width = 0.0625;
   config.method = "ab";
-  ab_settings(config) = ab_preset("groups");
   config.steps = kSteps;
   config.batch_size = 4;
   config.accumulate = 2;

@@ -308,13 +308,12 @@ TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
     });
 }
 
-// --- AB-training lets other methods average gradients.
+// --- The late cut lets other methods average gradients.
 
-TEST(AbTraining, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
+TEST(LateCut, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
   const auto bytes = [](const std::string& method) {
-    const std::string own =
-        "cut_at = [0.4]\nrank_policy = \"ratio\"\nratio = 0.25\nlow_rank_method = \"" + method + "\"";
-    TrainConfig config = small_run(find_method("ab"), own.c_str());
+    const std::string own = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.25]\nlow_rank_method = \"" + method + "\"";
+    TrainConfig config = small_run(find_method("late-cut"), own.c_str());
     config.width = 1;
     return plan_run(config, {.world_size = 4}).summary.wire_bytes_per_rank_by_phase.at("low-rank");
   };
@@ -328,8 +327,8 @@ TEST(AbTraining, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
 }
 
 // Gradients averaged within nodes, weights and factors across them now and then.
-TEST(AbTraining, ByLocalAveragingOfNodesPlansWhatItSends) {
-  TrainConfig config = small_run(find_method("ab"), "preset = \"nodes\"\ncut_at = [0.4]\nrank_policy = \"ratio\"", 1);
+TEST(LateCut, ByLocalAveragingOfNodesPlansWhatItSends) {
+  TrainConfig config = small_run(find_method("late-cut"), "preset = \"nodes\"\nat = [0.4]\nrank_policy = \"ratio\"", 1);
   EXPECT_THROW(plan_run(config, {.world_size = 4}), Error) << "which nodes?";
   config.ranks_per_node = 2;
   const Outcome outcome = train_on_threads(config, 4);
@@ -343,11 +342,10 @@ TEST(AbTraining, ByLocalAveragingOfNodesPlansWhatItSends) {
 // --- What a cut leaves.
 
 TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
-  const Method& ab = find_method("ab");
+  const Method& late_cut = find_method("late-cut");
   std::map<std::string, ConvFactors> left;
-  for (const MethodLaws& laws : ab.laws) {
-    if (!std::string(laws.variant).starts_with("both")) continue;
-    const TrainConfig config = small_run(ab, laws.small);
+  for (const MethodLaws& laws : late_cut.laws) {
+    const TrainConfig config = small_run(late_cut, laws.small);
     run_thread_ranks(1, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)}, [&](Comm& world) {
       set_compute_threads(1);
       const TrainResult result = train(config, world, images(), {});
@@ -356,10 +354,10 @@ TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
     });
     fs::remove_all(config.out);
   }
-  EXPECT_EQ(left, (std::map<std::string, ConvFactors>{{"both", ConvFactors::spatial},
-                                                      {"both_sparse", ConvFactors::spatial},
-                                                      {"both_local", ConvFactors::channel}}))
-      << "both_by_weight leaves a dense model";
+  EXPECT_EQ(left, (std::map<std::string, ConvFactors>{{"acpsgd", ConvFactors::spatial},
+                                                      {"sparse", ConvFactors::spatial},
+                                                      {"local", ConvFactors::channel},
+                                                      {"dense", ConvFactors::spatial}}));
 }
 
 // --- A replica that drifts.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/phases.h"
+#include "ablowrank/groups/phases.h"
 
 #include <algorithm>
 

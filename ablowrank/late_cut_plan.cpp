@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/both_plan.h"
+#include "ablowrank/late_cut_plan.h"
 
 #include <algorithm>
 #include <map>
 
-#include "ablowrank/both_strategy.h"
 #include "ablowrank/cut.h"
+#include "ablowrank/late_cut.h"
 #include "ablowrank/split.h"
 
 namespace ab {
@@ -22,29 +22,26 @@ std::int64_t largest_rank(const Weight& weight) {
 }
 
 /// `at_most`: weights that stay dense are counted as if they were sent as large as factors can be.
-void count_cut(const AbSizes& sizes, const AbOptions& options, const PlannedRun& run, bool at_most,
-               TrafficCounter& counter) {
+void count_cut(const AbSizes& sizes, const PlannedRun& run, bool at_most, TrafficCounter& counter) {
   counter.set_phase("split");
   const std::vector<Weight*>& weights = sizes.eligible;
-  const std::vector<int> owners = assign_owners(weights, observes(options), run.world_size);
+  const std::vector<int> owners = assign_owners(weights, true, run.world_size);
   std::int64_t worth = 0, cut_outputs = 0, ranks_agreed = 0;
   std::map<int, std::int64_t> of_owner;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Weight& weight = *weights[i];
     worth += worth_elements(weight);
-    if (observes(options))
-      counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.rows()), 1);
+    counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.rows()), 1);
     const bool factored = is_factored(weight, sizes.cut.at_the_end[i]);
-    if (factored || at_most || !options.rank_policy.needs_data()) ++ranks_agreed;
     if (!factored && !at_most) continue;
+    ++ranks_agreed;
     cut_outputs += weight.outputs();
     of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut.at_the_end[i] : largest_rank(weight));
   }
-  if (observes(options)) counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
+  counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
   counter.over_world(Collective::all_reduce, kRankBytes * ranks_agreed, 1);
   for (const auto& [owner, elements] : of_owner) counter.over_world(Collective::broadcast, kFloatBytes * elements, 1);
-  if (options.cut.directions == Directions::loss)
-    counter.over_world(Collective::all_reduce, kFloatBytes * cut_outputs, 1);
+  counter.over_world(Collective::all_reduce, kFloatBytes * cut_outputs, 1);
 }
 
 /// A dense model whose weights have factors of some ranks as long as this lives; what is in them does not count.
@@ -73,7 +70,7 @@ class WithFactors {
 void go_on_with(const MethodPlan& next, MethodPlan& plan) {
   AB_CHECK(
       plan.traffic.classes.size() == 1 && next.traffic.classes.size() == 1,
-      "--method ab: ranks that do not fill all nodes alike cannot be planned; give a --local.node-size that divides the "
+      "--method late-cut: ranks that do not fill all nodes alike cannot be planned; give a --local.node-size that divides the "
       "number of ranks");
   plan.traffic.classes[0].go_on_with(next.traffic.classes[0]);
   plan.memory.insert(plan.memory.end(), next.memory.begin(), next.memory.end());
@@ -84,7 +81,7 @@ void go_on_with(const MethodPlan& next, MethodPlan& plan) {
 PlannedRun low_rank_part(const PlannedRun& run, const CutSchedule& schedule, std::size_t index) {
   const std::vector<std::int64_t>& cuts = schedule.cuts();
   PlannedRun part = run;
-  part.part = {cuts[index], run.whole_steps(), BothStrategy::phase_name(index, cuts.size())};
+  part.part = {cuts[index], run.whole_steps(), LateCutStrategy::phase_name(index, cuts.size())};
   if (index + 1 < cuts.size()) part.total_steps = cuts[index + 1];
   return part;
 }
@@ -99,24 +96,21 @@ PlannedRun full_rank_part(const PlannedRun& run, const CutSchedule& schedule) {
 
 }  // namespace
 
-MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& schedule,
-                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, const BothPlanners& planners,
-                     const PlannedRun& run) {
+MethodPlan plan_late_cut(Layer& model, const CutSchedule& schedule, const std::vector<std::vector<std::int64_t>>& ranks,
+                         bool at_most, const LateCutPlanners& planners, const PlannedRun& run) {
   MethodPlan plan = planners.full_rank(model, full_rank_part(run, schedule));
   const std::size_t cuts = schedule.cuts().size();
   if (cuts == 0) return plan;
   plan.phases.push_back("split");
   plan.times["split"] = static_cast<std::int64_t>(cuts);
-  if (observes(options)) {
-    MemoryRow row{"observed", plan.memory.back().use};
-    for (const Weight* weight : eligible_weights(model))
-      row.use.kept += kFloatBytes * OutputMoments::elements(weight->rows());
-    plan.memory.push_back(row);
-  }
+  MemoryRow observed{"observed", plan.memory.back().use};
+  for (const Weight* weight : eligible_weights(model))
+    observed.use.kept += kFloatBytes * OutputMoments::elements(weight->rows());
+  plan.memory.push_back(observed);
   for (std::size_t k = 0; k < cuts; ++k) {
     const AbSizes sizes(model, {{ranks.at(k)}});
     TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
-    count_cut(sizes, options, run, at_most, counter);
+    count_cut(sizes, run, at_most, counter);
     const PlannedRun part = low_rank_part(run, schedule, k);
     MethodPlan next = [&] {
       const WithFactors factors(sizes);
@@ -130,8 +124,7 @@ MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& 
     for (std::size_t i = 0; i < sizes.eligible.size(); ++i) {
       const Weight& weight = *sizes.eligible[i];
       plan.cut_r.push_back({weight.name(), weight.m(), weight.n(), sizes.cut.at_the_end[i]});
-      if (is_factored(weight, sizes.cut.at_the_end[i]) && options.final_model == FinalModel::factors)
-        plan.final_r.push_back(plan.cut_r.back());
+      if (is_factored(weight, sizes.cut.at_the_end[i])) plan.final_r.push_back(plan.cut_r.back());
     }
   }
   return plan;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/join.h"
+#include "ablowrank/groups/join.h"
 
 namespace ab {
 namespace {

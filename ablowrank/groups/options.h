@@ -7,36 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "ablowrank/phases.h"
-#include "ablowrank/rank_policy.h"
+#include "ablowrank/factorise.h"
+#include "ablowrank/groups/phases.h"
 #include "engine/backend/backend.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "engine/sync/gradient_buckets.h"
 #include "layers/weight.h"
 
 namespace ab {
-
-/// Which factors a rank trains.
-enum class TrainedFactors {
-  groups,  ///< A or B, by the group that it is in; the groups go apart and rejoin in cycles (the paper)
-  both,    ///< A and B, on all ranks, which average gradients in every step: full rank first, then a cut (cut.h)
-};
-
-/// In which directions a cut projects a weight (TrainedFactors::both).
-enum class Directions {
-  loss,    ///< those of the outputs that the loss depends on most (loss_metric.h)
-  weight,  ///< those of its largest singular values
-};
-
-/// When and how TrainedFactors::both cuts.
-struct CutOptions {
-  std::vector<double> at{0.5};     ///< shares of the run, rising, each in (0, 1)
-  std::vector<double> keep{};      ///< what each cut keeps, in place of the rank policy's own number; empty: that
-  std::int64_t gather_steps = 20;  ///< at most so many steps before a cut in which outputs and gradients are observed
-  Directions directions = Directions::loss;
-
-  bool operator==(const CutOptions&) const = default;
-};
 
 /// How the independently trained factors become one W again. U, V: the orthonormal factors of the split.
 enum class SyncMode {
@@ -49,13 +27,6 @@ enum class SyncMode {
 
 /// Who averages the gradients of a trained factor.
 enum class GradientScope { group, individual };
-
-/// Where the singular values of W = U Σ V go.
-enum class Gauge {
-  split_sigma,  ///< A = U Σ^½, B = Σ^½ V on every rank (the paper)
-  orthonormal,  ///< the frozen factor is U or V itself and the trained one carries Σ: a step of the trained
-                ///< factor then moves W by the projected gradient, at the learning rate of dense training
-};
 
 /// What happens to optimizer state when a weight changes form.
 enum class MomentCarry {
@@ -76,8 +47,6 @@ enum class Rest {
 enum class FinalModel { factors, dense };
 
 struct AbOptions {
-  TrainedFactors train = TrainedFactors::groups;
-  CutOptions cut;
   PhaseSchedule schedule;
   RankPolicy rank_policy;
   SyncMode sync = SyncMode::tangent;
@@ -86,7 +55,6 @@ struct AbOptions {
   Rest rest = Rest::drop;
   MomentCarry moments = MomentCarry::project;
   FinalModel final_model = FinalModel::factors;
-  ConvFactors conv_factors = ConvFactors::channel;
   Execution execution = Execution::automatic;
   SvdMethod svd = SvdMethod::gram;
   int group_size = -1;                     ///< ranks per group; -1: two halves of the world
@@ -98,9 +66,6 @@ struct AbOptions {
 
   /// Throws Error(config) when settings exclude each other.
   void validate() const;
-
- private:
-  void validate_both() const;
 };
 
 }  // namespace ab

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/groups.h"
+#include "ablowrank/groups/groups.h"
 
 #include "engine/core/check.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/sync/weighted_sum.h"
+#include "ablowrank/groups/weighted_sum.h"
 
 #include "engine/kernels/elementwise.h"
 

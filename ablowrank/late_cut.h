@@ -1,11 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// AB-training with both factors (TrainedFactors::both): training at full rank by any method that averages gradients, or
-// parameters now and then; then a cut (cut.h), of replicas that are made equal for it, after which all ranks train A and B of
-// every weight, by any such method again, which begins anew: what it has kept of gradients of the weights (residuals) is
-// dropped. A later cut takes more; what the optimizer knows of factors goes to those that take their place
-// (moments.h).
+// The late cut: training at full rank by any method that averages gradients, or parameters now and then; then a cut (cut.h),
+// of replicas that are made equal for it, after which all ranks train A and B of every weight, by any such method again, which
+// begins anew: what it has kept of gradients of the weights (residuals) is dropped. A later cut takes more; what the optimizer
+// knows of factors goes to those that take their place (moments.h).
 //
 //   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
@@ -21,14 +20,14 @@
 
 namespace ab {
 
-class BothStrategy final : public SyncStrategy {
+class LateCutStrategy final : public SyncStrategy {
  public:
   /// Trains a replica on the world.
   using Average = std::function<std::unique_ptr<SyncStrategy>(Replica replica)>;
 
   /// `full_rank`: trains until the first cut, and has given all ranks the same model. `low_rank` makes what trains factors.
-  BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-               std::unique_ptr<SyncStrategy> full_rank, Average low_rank);
+  LateCutStrategy(Layer& model, Comm& world, const LateCutOptions& options, CutSchedule schedule,
+                  std::unique_ptr<SyncStrategy> full_rank, Average low_rank);
 
   /// Of the steps after cut number `index`, of `cuts`.
   static std::string phase_name(std::size_t index, std::size_t cuts);
@@ -48,7 +47,7 @@ class BothStrategy final : public SyncStrategy {
   bool replicas_agree() const override { return now_->replicas_agree(); }
   void begin_evaluation(TrainState& state) override { now_->begin_evaluation(state); }
   void end_evaluation(TrainState& state) override { now_->end_evaluation(state); }
-  void finish(TrainState& state) override;
+  void finish(TrainState& state) override { now_->finish(state); }
   void save(StateDict& state) const override;
   void load(const StateDict& saved, TrainState& state) override;
 
@@ -59,7 +58,7 @@ class BothStrategy final : public SyncStrategy {
 
   Layer& model_;
   Comm& world_;
-  AbOptions options_;
+  LateCutOptions options_;
   CutSchedule schedule_;
   std::unique_ptr<SyncStrategy> now_;
   Average low_rank_;

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "ablowrank/factorise.h"
-#include "ablowrank/groups.h"
-#include "engine/sync/weighted_sum.h"
+#include "ablowrank/groups/groups.h"
+#include "ablowrank/groups/options.h"
+#include "ablowrank/groups/weighted_sum.h"
 
 namespace ab {
 

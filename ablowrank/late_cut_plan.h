@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What AB-training with both factors sends and holds (both_strategy.h): the plan of the method that trains at full rank, up
+// What the late cut sends and holds (late_cut.h): the plan of the method that trains at full rank, up
 // to the first cut; what a cut exchanges (cut.h); and from there the plan of the method that trains the factors.
 
 #include <functional>
@@ -13,14 +13,13 @@
 namespace ab {
 
 /// The plans of part of a run (RunPart), with the model as it is in that part. All ranks do the same in them.
-struct BothPlanners {
+struct LateCutPlanners {
   std::function<MethodPlan(Layer&model, const PlannedRun&part)> full_rank, low_rank;
 };
 
 /// `model` is dense, before and after. `ranks`: of every eligible weight after each cut, n for one that stays dense; `at_most`: or of which
 /// nothing is known.
-MethodPlan plan_both(Layer& model, const AbOptions& options, const CutSchedule& schedule,
-                     const std::vector<std::vector<std::int64_t>>& ranks, bool at_most, const BothPlanners& planners,
-                     const PlannedRun& run);
+MethodPlan plan_late_cut(Layer& model, const CutSchedule& schedule, const std::vector<std::vector<std::int64_t>>& ranks,
+                         bool at_most, const LateCutPlanners& planners, const PlannedRun& run);
 
 }  // namespace ab

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/both_strategy.h"
+#include "ablowrank/late_cut.h"
 
 #include "ablowrank/moments.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
 
-BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, CutSchedule schedule,
-                           std::unique_ptr<SyncStrategy> full_rank, Average low_rank)
+LateCutStrategy::LateCutStrategy(Layer& model, Comm& world, const LateCutOptions& options, CutSchedule schedule,
+                                 std::unique_ptr<SyncStrategy> full_rank, Average low_rank)
     : model_(model),
       world_(world),
       options_(options),
@@ -15,44 +15,44 @@ BothStrategy::BothStrategy(Layer& model, Comm& world, const AbOptions& options, 
       now_(std::move(full_rank)),
       low_rank_(std::move(low_rank)) {
   options_.validate();
-  for (Weight* w : eligible_weights(model_)) w->set_execution(options.execution);
+  for (Weight* weight : eligible_weights(model_)) weight->set_execution(options.execution);
 }
 
-std::string BothStrategy::phase_name(std::size_t index, std::size_t cuts) {
+std::string LateCutStrategy::phase_name(std::size_t index, std::size_t cuts) {
   return cuts == 1 ? "low-rank" : fmt::format("low-rank-{}", index + 1);
 }
 
-std::string BothStrategy::phase() const {
+std::string LateCutStrategy::phase() const {
   return cuts_ == 0 ? now_->phase() : phase_name(cuts_ - 1, schedule_.cuts().size());
 }
 
-void BothStrategy::start(TrainState& state) {
+void LateCutStrategy::start(TrainState& state) {
   now_->start(state);
   observe(0);
 }
 
-double BothStrategy::learning_rate(double scheduled, std::int64_t step) const {
+double LateCutStrategy::learning_rate(double scheduled, std::int64_t step) const {
   return now_->learning_rate(scheduled, step);
 }
 
-bool BothStrategy::has_transition(std::int64_t step) const {
+bool LateCutStrategy::has_transition(std::int64_t step) const {
   return now_->has_transition(step) || schedule_.cuts_at(step) ||
          schedule_.observes_at(step) != schedule_.observes_at(step - 1);
 }
 
-void BothStrategy::after_step(TrainState& state) {
+void LateCutStrategy::after_step(TrainState& state) {
   now_->after_step(state);
   if (schedule_.cuts_at(state.step)) cut(schedule_.cuts_until(state.step) - 1, state);
   observe(state.step);
 }
 
 /// Whether the next update is observed.
-void BothStrategy::observe(std::int64_t step) {
+void LateCutStrategy::observe(std::int64_t step) {
   if (!schedule_.observes_at(step)) observers_.reset();
   else if (!observers_) observers_ = std::make_unique<CutObservers>(eligible_weights(model_));
 }
 
-void BothStrategy::cut(std::size_t index, TrainState& state) {
+void LateCutStrategy::cut(std::size_t index, TrainState& state) {
   if (!now_->replicas_agree()) now_->finish(state);
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
@@ -65,8 +65,7 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
     weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
   }
   const std::vector<Param*> biases = biases_of(weights, model_);
-  const std::vector<CutResult> results =
-      cut_all(weights, earlier_ranks, biases, observers_.get(), options_, index, world_);
+  const std::vector<CutResult> results = cut_all(weights, earlier_ranks, biases, *observers_, options_, index, world_);
   observers_.reset();
   worth_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -76,8 +75,8 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
     FactorPair pair = apply_gauge(result.parts, Gauge::split_sigma, true);
     weights[i]->factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
     if (const auto before = earlier.find(weights[i]); before != earlier.end())
-      carry_moments_to_later_factors(before->second, *weights[i], options_.moments, state.optimizer);
-    else carry_moments_to_factors(*weights[i], options_.moments, state.optimizer);
+      project_moments(before->second, *weights[i], state.optimizer);
+    else project_moments(*weights[i], state.optimizer);
     if (biases[i] && result.bias_change.defined()) {
       const Tensor bias = biases[i]->value.value();
       add_in_place(bias, result.bias_change.to(bias.device()));
@@ -88,7 +87,7 @@ void BothStrategy::cut(std::size_t index, TrainState& state) {
 }
 
 /// From here on what parameters there are now are trained.
-void BothStrategy::train_factors(TrainState& state) {
+void LateCutStrategy::train_factors(TrainState& state) {
   cuts_ = schedule_.cuts_until(state.step);
   const Inventory inventory = inventory_of(model_);
   state.optimizer.set_params(inventory.params);
@@ -99,20 +98,12 @@ void BothStrategy::train_factors(TrainState& state) {
   now_ = low_rank_(std::move(replica));
 }
 
-void BothStrategy::finish(TrainState& state) {
-  now_->finish(state);
-  if (options_.final_model != FinalModel::dense) return;
-  for (Weight* weight : eligible_weights(model_))
-    if (weight->factored()) weight->restore(product(weight->outer_matrix(), weight->inner_matrix()));
-  state.optimizer.set_params(inventory_of(model_).params);
-}
-
-void BothStrategy::save(StateDict& state) const {
+void LateCutStrategy::save(StateDict& state) const {
   now_->save(state);
   if (observers_) observers_->save(state);
 }
 
-void BothStrategy::load(const StateDict& saved, TrainState& state) {
+void LateCutStrategy::load(const StateDict& saved, TrainState& state) {
   if (schedule_.cuts_until(state.step) > 0) train_factors(state);
   now_->load(saved, state);
   observe(state.step);

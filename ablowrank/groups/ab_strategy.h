@@ -8,14 +8,14 @@
 //
 //   phases.h       when: a pure function of the step
 //   groups.h       who trains what
+//   split.h        W -> A, B         join.h  A, B -> W         join_moments.h  optimizer state both ways
 //   rank_policy.h  how many directions are kept
-//   split.h        W -> A, B         join.h  A, B -> W         moments.h  optimizer state both ways
 
 #include <memory>
 
-#include "ablowrank/groups.h"
-#include "ablowrank/join.h"
-#include "ablowrank/options.h"
+#include "ablowrank/groups/groups.h"
+#include "ablowrank/groups/join.h"
+#include "ablowrank/groups/options.h"
 #include "engine/comm/comm.h"
 #include "engine/optim/schedule.h"
 #include "engine/sync/gradient_buckets.h"
@@ -23,6 +23,10 @@
 #include "layers/layer.h"
 
 namespace ab {
+
+/// Gives the parameters of these names the role always_sync, and all others theirs of a model without such a list; does
+/// nothing for an empty list. Throws Error(config) for a name that the model lacks.
+void keep_at_full_rank(const std::vector<std::string>& names, Layer& model);
 
 class AbStrategy final : public SyncStrategy {
  public:

@@ -1,13 +1,31 @@
 // SPDX-License-Identifier: MIT
-#include "ablowrank/ab_strategy.h"
+#include "ablowrank/groups/ab_strategy.h"
 
-#include "ablowrank/moments.h"
+#include "ablowrank/groups/join_moments.h"
 #include "ablowrank/split.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
 #include "engine/sync/replica_check.h"
 
 namespace ab {
+
+void keep_at_full_rank(const std::vector<std::string>& names, Layer& model) {
+  if (names.empty()) return;
+  const Inventory inventory = inventory_of(model);
+  for (const std::string& name : names) {
+    const auto is_it = [&](const Param* p) { return p->name == name; };
+    AB_CHECK(std::any_of(inventory.params.begin(), inventory.params.end(), is_it),
+             "AB-training keeps '{}' at full rank, but the model has no parameter of that name", name);
+  }
+  const auto is_dense_weight = [&](const Param* p) {
+    return std::any_of(inventory.weights.begin(), inventory.weights.end(), [&](Weight* w) { return &w->dense() == p; });
+  };
+  const auto listed = [&](const Param* p) { return std::find(names.begin(), names.end(), p->name) != names.end(); };
+  for (Param* p : inventory.params) {
+    if (listed(p)) p->role = ParamRole::always_sync;
+    else if (p->role == ParamRole::always_sync) p->role = is_dense_weight(p) ? ParamRole::weight : ParamRole::vector;
+  }
+}
 
 AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, const LrSchedule& schedule)
     : model_(model), world_(world), options_(options), schedule_(schedule) {
@@ -16,7 +34,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
   const int group = group_of(groups_, world.rank());
   group_ = world.split(group, "group");
   batch_norms_ = std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
-  prepare_weights(options_, model_);
+  keep_at_full_rank(options_.always_sync, model_);
   std::vector<Tensor> values = shared_values();
   for (Weight* w : eligible_weights(model_)) {
     w->set_execution(options.execution);
