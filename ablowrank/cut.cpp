@@ -31,8 +31,8 @@ void check_observed(const OutputMoments& moments, const std::string& name) {
 std::vector<double> held_shares(std::span<const double> values, std::int64_t n) {
   const double all = std::accumulate(values.begin(), values.end(), 0.0);
   std::vector<double> shares;
-  for (std::int64_t k = 0; k <= kWorthIntervals; ++k) {
-    const std::int64_t count = k * n / kWorthIntervals;
+  for (std::int64_t k = 0; k <= kSensitivityIntervals; ++k) {
+    const std::int64_t count = k * n / kSensitivityIntervals;
     shares.push_back(all > 0 ? std::accumulate(values.begin(), values.begin() + count, 0.0) / all : 1);
   }
   return shares;
@@ -50,20 +50,20 @@ std::vector<double> squared_singular_values(const Weight& weight) {
 }
 
 /// What all directions of a weight are worth, on every rank.
-struct Worth {
+struct Sensitivity {
   double positions = 1;  ///< a sample
   std::vector<double> increases, by_sigma;
 };
 
 /// From the metrics of this rank's weights.
-std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
-                               const std::vector<std::unique_ptr<LossMetric>>& metrics, const CutObservers& observers,
-                               Comm& world) {
+std::vector<Sensitivity> share_sensitivity(const std::vector<Weight*>& weights,
+                                           const std::vector<std::unique_ptr<LossMetric>>& metrics,
+                                           const CutObservers& observers, Comm& world) {
   std::int64_t total = 0;
-  for (const Weight* weight : weights) total += worth_elements(*weight);
+  for (const Weight* weight : weights) total += sensitivity_elements(*weight);
   const Tensor all = Tensor::zeros({total}, DType::float64);
   double* at = all.data<double>();
-  for (std::size_t i = 0; i < weights.size(); at += worth_elements(*weights[i++])) {
+  for (std::size_t i = 0; i < weights.size(); at += sensitivity_elements(*weights[i++])) {
     if (!metrics[i]) continue;
     at[0] = positions_per_sample(observers.of(i));
     const std::vector<double>& increases = metrics[i]->increases();
@@ -71,24 +71,25 @@ std::vector<Worth> share_worth(const std::vector<Weight*>& weights,
     std::copy(by_sigma.begin(), by_sigma.end(), std::copy(increases.begin(), increases.end(), at + 1));
   }
   if (total > 0) world.all_reduce(all, ReduceOp::sum);
-  std::vector<Worth> worth;
+  std::vector<Sensitivity> sensitivity;
   at = all.data<double>();
   for (const Weight* weight : weights) {
-    double *increases = at + 1, *by_sigma = increases + weight->rows(), *end = at + worth_elements(*weight);
-    worth.push_back({at[0], {increases, by_sigma}, {by_sigma, end}});
+    double *increases = at + 1, *by_sigma = increases + weight->rows(), *end = at + sensitivity_elements(*weight);
+    sensitivity.push_back({at[0], {increases, by_sigma}, {by_sigma, end}});
     at = end;
   }
-  return worth;
+  return sensitivity;
 }
 
 std::vector<std::int64_t> ranks_of_cut(const std::vector<Weight*>& weights,
-                                       const std::vector<std::int64_t>& earlier_ranks, const std::vector<Worth>& worth,
-                                       const LateCutOptions& options, double keep) {
+                                       const std::vector<std::int64_t>& earlier_ranks,
+                                       const std::vector<Sensitivity>& sensitivity, const LateCutOptions& options,
+                                       double keep) {
   if (options.rank_policy == RanksBy::ratio) return ranks_by_ratio(weights, keep, options.rank_multiple);
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
-    cut.push_back(
-        {weights[i]->rows(), weights[i]->columns(), worth[i].positions, worth[i].increases, earlier_ranks[i]});
+    cut.push_back({weights[i]->rows(), weights[i]->columns(), sensitivity[i].positions, sensitivity[i].increases,
+                   earlier_ranks[i]});
   const RankRounding rounding{options.rank_multiple};
   return options.rank_policy == RanksBy::loss_share ? ranks_by_share(cut, keep, rounding)
                                                     : ranks_by_budget(cut, keep, rounding);
@@ -158,8 +159,9 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     check_observed(observers.of(i), weights[i]->name());
     if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers.of(i));
   }
-  const std::vector<Worth> worth = share_worth(weights, metrics, observers, world);
-  const std::vector<std::int64_t> ranks = ranks_of_cut(weights, earlier_ranks, worth, options, options.kept(index));
+  const std::vector<Sensitivity> sensitivity = share_sensitivity(weights, metrics, observers, world);
+  const std::vector<std::int64_t> ranks =
+      ranks_of_cut(weights, earlier_ranks, sensitivity, options, options.kept(index));
 
   std::vector<Weight*> cut;
   std::vector<int> cut_owners;
@@ -179,11 +181,11 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
   for (std::size_t k = 0; k < cut.size(); ++k) results[of_cut[k]].parts = std::move(parts[k]);
   share_bias_changes(results, world);
 
-  for (std::size_t i = 0; i < worth.size(); ++i) {
-    const std::vector<double>& increases = worth[i].increases;
-    LayerWorth& of_weight = results[i].worth;
+  for (std::size_t i = 0; i < sensitivity.size(); ++i) {
+    const std::vector<double>& increases = sensitivity[i].increases;
+    LayerSensitivity& of_weight = results[i].sensitivity;
     of_weight.by_loss = held_shares(increases, weights[i]->n());
-    of_weight.by_sigma = worth[i].by_sigma;
+    of_weight.by_sigma = sensitivity[i].by_sigma;
     if (!results[i].parts.sigma.defined()) continue;
     of_weight.increase = std::accumulate(increases.begin() + ranks[i], increases.end(), 0.0);
     const double all = std::accumulate(increases.begin(), increases.end(), 0.0);

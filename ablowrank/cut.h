@@ -5,7 +5,7 @@
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
 // Traffic:
 //   an all-reduce of OutputMoments::elements(rows) floats for each weight
-//   an all-reduce of worth_elements() float64 for each weight: what directions are worth, beside singular values
+//   an all-reduce of sensitivity_elements() float64 for each weight: what directions are worth, beside singular values
 //   an all-reduce of a float for each output of the weights that are cut: what biases take over
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
 
@@ -41,7 +41,7 @@ class CutObservers {
 };
 
 /// Positions a sample, the increase without each direction, and shares of the sum of squared singular values.
-inline std::int64_t worth_elements(const Weight& weight) { return 1 + weight.rows() + kWorthIntervals + 1; }
+inline std::int64_t sensitivity_elements(const Weight& weight) { return 1 + weight.rows() + kSensitivityIntervals + 1; }
 
 /// The rank of every weight that keeps the share `ratio` of its directions, rounded up to a multiple; n for one whose factors
 /// would not be smaller, which stays dense.
@@ -52,7 +52,7 @@ struct CutResult {
   Weight* weight = nullptr;
   LowRank parts;       ///< undefined where it stays dense
   Tensor bias_change;  ///< [O] float32 on the host; undefined where nothing is taken over
-  LayerWorth worth{};
+  LayerSensitivity sensitivity{};
 };
 
 /// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `earlier_ranks`:

@@ -40,7 +40,7 @@ class LateCutStrategy final : public SyncStrategy {
   void finish_grads(TrainState& state) override { now_->finish_grads(state); }
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;
-  std::map<std::string, LayerWorth> worth() const override { return worth_; }
+  std::map<std::string, LayerSensitivity> sensitivity() const override { return sensitivity_; }
   bool follows_epochs() const override { return now_->follows_epochs(); }
   void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }
   std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
@@ -64,7 +64,7 @@ class LateCutStrategy final : public SyncStrategy {
   Average low_rank_;
   std::size_t cuts_ = 0;  // so far
   std::unique_ptr<CutObservers> observers_;
-  std::map<std::string, LayerWorth> worth_;  // at the last cut
+  std::map<std::string, LayerSensitivity> sensitivity_;  // at the last cut
 };
 
 }  // namespace ab

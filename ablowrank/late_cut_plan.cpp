@@ -26,11 +26,11 @@ void count_cut(const AbSizes& sizes, const PlannedRun& run, bool at_most, Traffi
   counter.set_phase("split");
   const std::vector<Weight*>& weights = sizes.eligible;
   const std::vector<int> owners = assign_owners(weights, true, run.world_size);
-  std::int64_t worth = 0, cut_outputs = 0, ranks_agreed = 0;
+  std::int64_t sensitivity = 0, cut_outputs = 0, ranks_agreed = 0;
   std::map<int, std::int64_t> of_owner;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Weight& weight = *weights[i];
-    worth += worth_elements(weight);
+    sensitivity += sensitivity_elements(weight);
     counter.over_world(Collective::all_reduce, kFloatBytes * OutputMoments::elements(weight.rows()), 1);
     const bool factored = is_factored(weight, sizes.cut.at_the_end[i]);
     if (!factored && !at_most) continue;
@@ -38,7 +38,7 @@ void count_cut(const AbSizes& sizes, const PlannedRun& run, bool at_most, Traffi
     cut_outputs += weight.outputs();
     of_owner[owners[i]] += decomposition_elements(weight, factored ? sizes.cut.at_the_end[i] : largest_rank(weight));
   }
-  counter.over_world(Collective::all_reduce, kDoubleBytes * worth, 1);
+  counter.over_world(Collective::all_reduce, kDoubleBytes * sensitivity, 1);
   counter.over_world(Collective::all_reduce, kRankBytes * ranks_agreed, 1);
   for (const auto& [owner, elements] : of_owner) counter.over_world(Collective::broadcast, kFloatBytes * elements, 1);
   counter.over_world(Collective::all_reduce, kFloatBytes * cut_outputs, 1);

@@ -5,22 +5,6 @@
 #include <cmath>
 
 namespace ab {
-namespace {
-
-std::int64_t directions_holding(std::span<const double> sigma, double share) {
-  double total = 0, held = 0;
-  for (double s : sigma) total += s * s;
-  std::int64_t r = 0;
-  for (double s : sigma) {
-    if (held >= share * total) break;
-    held += s * s;
-    ++r;
-  }
-  return r;
-}
-
-}  // namespace
-
 std::int64_t RankPolicy::choose(std::span<const double> sigma) const {
   const auto n = static_cast<std::int64_t>(sigma.size());
   std::int64_t r = n;
@@ -29,8 +13,6 @@ std::int64_t RankPolicy::choose(std::span<const double> sigma) const {
       r = std::count_if(sigma.begin(), sigma.end(), [&](double s) { return s > cutoff * sigma[0]; });
       break;
     case Kind::ratio: r = std::llround(ratio * static_cast<double>(n)); break;
-    case Kind::energy: r = directions_holding(sigma, energy); break;
-    case Kind::fixed: r = fixed; break;
   }
   r = std::max<std::int64_t>(r, 1);
   r = (r + multiple - 1) / multiple * multiple;

@@ -12,14 +12,10 @@ struct RankPolicy {
   enum class Kind {
     sigma_cutoff,  ///< all sigma_i > cutoff · sigma_1 (the paper)
     ratio,         ///< ratio · n, rounded to the nearest
-    energy,        ///< the fewest directions that hold this share of the sum of sigma_i²
-    fixed,         ///< a number
   };
   Kind kind = Kind::ratio;
   double cutoff = 0.15;       ///< in [0, 1)
   double ratio = 0.5;         ///< in (0, 1]
-  double energy = 0.9;        ///< in (0, 1]
-  std::int64_t fixed = 16;    ///< >= 1
   std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
 
   bool operator==(const RankPolicy&) const = default;

@@ -125,7 +125,8 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
                            ->type_name("NUM")
                            ->group("Plan");
   parser
-      ->add_option("--ranks-from", options.ranks_from, "take the ranks r of a trained run: its folder or summary.json")
+      ->add_option("--factors-from", options.factors_from,
+                   "take the ranks r of a trained run: its folder or summary.json")
       ->excludes(ratio)
       ->type_name("PATH")
       ->transform(ab::expand_home)
@@ -136,7 +137,7 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->type_name("PATH")
       ->transform(ab::expand_home)
       ->group("Plan");
-  number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --ranks-from's run when not given");
+  number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --factors-from's run when not given");
   options.activations = true;
   parser
       ->add_flag("!--no-activations", options.activations,
@@ -159,12 +160,6 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
   parser->add_flag("--list", command.list, "list the experiments");
   parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
   parser
-      ->add_option("--variant", command.variant,
-                   "faithful: as released; lean: its defects fixed, less traffic between nodes (default faithful, "
-                   "for all both)")
-      ->check(CLI::IsMember({"faithful", "lean"}))
-      ->type_name("WORD");
-  parser
       ->add_option("--scale", command.adjustments.scale,
                    "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
       ->type_name("NUM");
@@ -175,7 +170,7 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
                            ->check(CLI::Range(1e-6, 1.0))
                            ->type_name("NUM");
   parser
-      ->add_option("--ranks-from", command.ranks.runs,
+      ->add_option("--factors-from", command.ranks.runs,
                    "plan with the ranks r of trained runs of the same model: folders or summary.json files")
       ->excludes(ratio)
       ->type_name("PATH")

@@ -85,8 +85,8 @@ void tour(Comm& world, const Pictures& train, const Pictures& test, std::array<T
   Weight& weight = *inventory_of(model).weights[0];
   const auto optimizer = make_sgd(inventory_of(model).params, {.momentum = 0.9});
   AbOptions options;
-  options.schedule = {.warmup_steps = 400, .cycle_steps = 100, .full_rank_steps = 20};
-  options.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = kR};
+  options.schedule = {.first_split = 400, .cycle_steps = 100, .full_rank_steps = 20};
+  options.rank_policy.ratio = static_cast<double>(kR) / kHidden;
   AbStrategy strategy(model, world, options, LrSchedule{.peak = kRate});
   TrainState state{0, *optimizer};
   strategy.start(state);

@@ -54,7 +54,7 @@ def bandwidth_where(share, computing, *settings):
 # AR-Topk (arXiv 2312.02493), ResNet-50 on 8 nodes, 4 ms, 20 Gbit/s: computing takes 24.9 ms, selection 3.1. Of each row its
 # published ms a step, seconds of computing here, settings.
 ARTOPK_RUN = ["--model", "resnet50", "--ranks", 8, "--ranks-per-node", 1, "--network", "latency=4ms,bandwidth=20Gbps"]
-STAR = ["--method", "artopk", "--artopk.warmup-steps", 0, "--artopk.ratio"]
+STAR = ["--method", "artopk", "--artopk.dense-steps", 0, "--artopk.ratio"]
 ARTOPK = {
     "dense, one ring after backward": (152.5, 0.0249, ["--allreduce", "ring", "--bucket-mb", 1000]),
     "STAR by trees, 0.1": (100.8, 0.028, ["--allreduce", "tree", *STAR, 0.1]),
@@ -83,8 +83,8 @@ def scalecom():
     computing = 0.005
     network = ["--network", f"latency=10us,bandwidth={bandwidth_where(0.56, computing, *run, '--ranks', 128)}Gbps"]
     times = {ranks: [seconds(computing, *run, *network, "--ranks", ranks, *method) for method in
-                     ([], ["--method", "scalecom", "--scalecom.warmup-steps", 0],
-                      ["--method", "mstopk", "--mstopk.warmup-steps", 0])] for ranks in (8, 32, 128)}
+                     ([], ["--method", "scalecom", "--scalecom.dense-steps", 0],
+                      ["--method", "mstopk", "--mstopk.dense-steps", 0])] for ranks in (8, 32, 128)}
     share = 1 - 1000 * computing / times[128][1]
     yield ("ScaleCom: communication, share of a step with 128 workers", "56 % → below 3 %", f"56 % → {100 * share:.1f} %",
            "most of it the classifier, which our settings exchange whole")
@@ -128,7 +128,7 @@ def acpsgd():
         times = []
         for latency in ("50us", "4ms"):
             network = ["--network", f"latency={latency},bandwidth={gbps}Gbps"]
-            of = lambda method: seconds(0.2, *run, *network, "--method", method, f"--{method}.rank", 4, f"--{method}.warmup-steps", 0)
+            of = lambda method: seconds(0.2, *run, *network, "--method", method, f"--{method}.rank", 4, f"--{method}.dense-steps", 0)
             times.append(f"{of('powersgd') / of('acpsgd'):.2f}")
         yield (f"ACP-SGD: times as fast as PowerSGD, r = 4, {gbps} Gbit/s, 50 µs and 4 ms", "1.43 in the mean", ", ".join(times),
                "what compression takes is left out" if gbps == 1 else "")

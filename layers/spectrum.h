@@ -11,14 +11,12 @@
 namespace ab {
 
 enum class Spectrum {
-  drawn,   ///< σ' = σ: as the distribution of the elements has them
-  ortho,   ///< σ'_i = 1
-  rand,    ///< σ'_i = σ_1 · u_i, u_i uniform in [0, 1), in descending order
-  sloped,  ///< σ'_i = 2 σ_1 · 10⁻ⁱ, i = 0, 1, …
+  drawn,  ///< σ' = σ: as the distribution of the elements has them
+  ortho,  ///< σ'_i = 1
 };
 
 /// Replaces the values of `params`. Dimensions of size one do not count, and the first that is left makes the
-/// rows. Depends on the present values, the seed and the names alone: equal on all ranks.
-void set_spectrum(const std::vector<Param*>& params, Spectrum spectrum, std::uint64_t seed);
+/// rows. Depends on the present values alone: equal on all ranks.
+void set_spectrum(const std::vector<Param*>& params, Spectrum spectrum);
 
 }  // namespace ab

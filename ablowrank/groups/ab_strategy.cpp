@@ -45,7 +45,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
 
 void AbStrategy::start(TrainState& state) {
   enter(Phase::warmup, state);
-  if (options_.schedule.warmup_steps == 0) split(state, options_.schedule.cut_at_warmup);
+  if (options_.schedule.first_split == 0) split(state, options_.schedule.cut_at_warmup);
 }
 
 double AbStrategy::learning_rate(double scheduled, std::int64_t step) const {

@@ -6,13 +6,9 @@
 namespace ab {
 
 void carry_moments_to_factors(Weight& weight, MomentCarry carry, Optimizer& optimizer) {
-  switch (carry) {
-    case MomentCarry::project: return project_moments(weight, optimizer);
-    case MomentCarry::reset:
-      for (Param* p : {&weight.a(), &weight.b(), &weight.dense()}) optimizer.reset(*p);
-      return;
-    case MomentCarry::truncate: optimizer.resize(weight.a()); optimizer.resize(weight.b());
-  }
+  if (carry == MomentCarry::project) return project_moments(weight, optimizer);
+  optimizer.resize(weight.a());
+  optimizer.resize(weight.b());
 }
 
 bool moments_can_join(const AbOptions& options, int moments_per_parameter) {

@@ -7,8 +7,7 @@ namespace ab {
 
 void AbOptions::validate() const {
   schedule.validate();
-  AB_CHECK(rank_policy.multiple >= 1 && rank_policy.fixed >= 1,
-           "AB-training: rank multiple and fixed rank are at least 1");
+  AB_CHECK(rank_policy.multiple >= 1, "AB-training: r is rounded up to a multiple of at least 1");
   AB_CHECK(gauge != Gauge::orthonormal || (sync != SyncMode::only_learned && sync != SyncMode::with_stale),
            "AB-training: sync only-learned and with-stale multiply A and B of different ranks, which needs "
            "--ab.gauge split-sigma");

@@ -32,7 +32,6 @@ enum class GradientScope { group, individual };
 enum class MomentCarry {
   project,  ///< moments follow the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W; back at a sync for SGD with SyncMode::tangent,
             ///< anew otherwise
-  reset,     ///< moments and update counts start anew
   truncate,  ///< W's moments sleep while the factors train; a factor's are cut or padded to its new rank
 };
 

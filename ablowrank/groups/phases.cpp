@@ -17,7 +17,7 @@ const char* name_of(Phase phase) {
 }
 
 void PhaseSchedule::validate() const {
-  AB_CHECK(warmup_steps >= 0, "AB-training: warmup_steps must not be negative, got {}", warmup_steps);
+  AB_CHECK(first_split >= 0, "AB-training: first_split must not be negative, got {}", first_split);
   AB_CHECK(full_rank_steps >= 1 && full_rank_steps < cycle_steps,
            "AB-training: full_rank_steps must be at least 1 and less than cycle_steps, got {} of {}", full_rank_steps,
            cycle_steps);
@@ -25,45 +25,45 @@ void PhaseSchedule::validate() const {
 }
 
 Phase PhaseSchedule::phase_at(std::int64_t step) const {
-  if (step < warmup_steps) return Phase::warmup;
+  if (step < first_split) return Phase::warmup;
   if (release_order) {
     const std::int64_t last_sync = step / cycle_steps * cycle_steps;
-    return last_sync > warmup_steps && step - last_sync < full_rank_steps ? Phase::rebound : Phase::low_rank;
+    return last_sync > first_split && step - last_sync < full_rank_steps ? Phase::rebound : Phase::low_rank;
   }
-  return (step - warmup_steps) % cycle_steps < cycle_steps - full_rank_steps ? Phase::low_rank : Phase::rebound;
+  return (step - first_split) % cycle_steps < cycle_steps - full_rank_steps ? Phase::low_rank : Phase::rebound;
 }
 
 Transition PhaseSchedule::transition_at(std::int64_t step) const {
-  if (step < warmup_steps) return Transition::none;
-  if (step == warmup_steps) return cut_at_warmup ? Transition::split : Transition::split_uncut;
+  if (step < first_split) return Transition::none;
+  if (step == first_split) return cut_at_warmup ? Transition::split : Transition::split_uncut;
   if (release_order) {
     if (step % cycle_steps == 0) return Transition::sync;
     if (step <= cycle_steps || step % cycle_steps != full_rank_steps) return Transition::none;
     return phase_at(step - 1) == Phase::rebound ? Transition::split : Transition::restart_rebound;
   }
-  const std::int64_t position = (step - warmup_steps) % cycle_steps;
+  const std::int64_t position = (step - first_split) % cycle_steps;
   if (position == 0) return Transition::split;
   return position == cycle_steps - full_rank_steps ? Transition::sync : Transition::none;
 }
 
 std::int64_t PhaseSchedule::last_transition(std::int64_t step) const {
-  if (step < warmup_steps) return -1;
+  if (step < first_split) return -1;
   if (!release_order) {
-    const std::int64_t position = (step - warmup_steps) % cycle_steps;
+    const std::int64_t position = (step - first_split) % cycle_steps;
     const std::int64_t sync = cycle_steps - full_rank_steps;
     return step - (position < sync ? position : position - sync);
   }
   // A cycle of the release has its sync at a multiple of S and its split D steps later; the newest comes first.
   const std::int64_t cycle = step / cycle_steps * cycle_steps;
-  for (std::int64_t t : {cycle + full_rank_steps, cycle, cycle - cycle_steps + full_rank_steps, warmup_steps})
-    if (t >= warmup_steps && t <= step && transition_at(t) != Transition::none) return t;
-  return warmup_steps;
+  for (std::int64_t t : {cycle + full_rank_steps, cycle, cycle - cycle_steps + full_rank_steps, first_split})
+    if (t >= first_split && t <= step && transition_at(t) != Transition::none) return t;
+  return first_split;
 }
 
 std::int64_t PhaseSchedule::next_transition(std::int64_t step) const {
-  if (step < warmup_steps) return warmup_steps;
+  if (step < first_split) return first_split;
   if (!release_order) {
-    const std::int64_t position = (step - warmup_steps) % cycle_steps;
+    const std::int64_t position = (step - first_split) % cycle_steps;
     const std::int64_t sync = cycle_steps - full_rank_steps;
     return step - position + (position < sync ? sync : cycle_steps);
   }
@@ -77,10 +77,10 @@ std::int64_t PhaseSchedule::next_transition(std::int64_t step) const {
 }
 
 std::int64_t PhaseSchedule::splits_until(std::int64_t step) const {
-  if (step < warmup_steps) return 0;
-  if (!release_order) return 1 + (step - warmup_steps) / cycle_steps;
+  if (step < first_split) return 0;
+  if (!release_order) return 1 + (step - first_split) / cycle_steps;
   const std::int64_t syncs_by_then = std::max<std::int64_t>(0, (step - full_rank_steps) / cycle_steps);
-  return 1 + std::max<std::int64_t>(0, syncs_by_then - warmup_steps / cycle_steps);
+  return 1 + std::max<std::int64_t>(0, syncs_by_then - first_split / cycle_steps);
 }
 
 double rebound_learning_rate(const PhaseSchedule& schedule, double scheduled, double scheduled_at_transition,

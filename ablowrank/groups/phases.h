@@ -27,7 +27,7 @@ enum class Transition {
 };
 
 struct PhaseSchedule {
-  std::int64_t warmup_steps = 400;    ///< W >= 0
+  std::int64_t first_split = 400;     ///< W >= 0
   std::int64_t cycle_steps = 100;     ///< S
   std::int64_t full_rank_steps = 20;  ///< D, 1 <= D < S
   std::int64_t rebound_steps = 0;     ///< R >= 0: length of the ramp of the rate after a transition

@@ -163,12 +163,14 @@ std::string inspect_text(const std::string& file, int width) {
 }
 
 std::string cut_text(const SplitMetrics& cut, int width) {
-  if (std::all_of(cut.worth.begin(), cut.worth.end(), [](const LayerWorth& w) { return w.by_loss.empty(); })) return "";
+  if (std::all_of(cut.sensitivity.begin(), cut.sensitivity.end(),
+                  [](const LayerSensitivity& w) { return w.by_loss.empty(); }))
+    return "";
   const int name_width = std::clamp(width - 76, 20, 48);
   TextTable table({"layer", "m×n", "r", "kept", "loss rises by", "loss holds, by directions", "weight holds"}, {5, 6});
   for (std::size_t i = 0; i < cut.layers.size(); ++i) {
     const LayerRank& layer = cut.layers[i];
-    const LayerWorth& worth = cut.worth[i];
+    const LayerSensitivity& sensitivity = cut.sensitivity[i];
     const bool factored = layer.r < layer.n;
     // What the first sixteenth adds, the second, …
     const auto bars = [](const std::vector<double>& shares) {
@@ -177,11 +179,13 @@ std::string cut_text(const SplitMetrics& cut, int width) {
       return spark_bars(parts);
     };
     table.add({shorten(short_name(layer.name), name_width), fmt::format("{}×{}", layer.m, layer.n),
-               factored ? std::to_string(layer.r) : "full", factored ? percent(worth.kept) : "-",
-               factored ? fmt::format("{:.2g}", worth.increase) : "-", bars(worth.by_loss), bars(worth.by_sigma)});
+               factored ? std::to_string(layer.r) : "full", factored ? percent(sensitivity.kept) : "-",
+               factored ? fmt::format("{:.2g}", sensitivity.increase) : "-", bars(sensitivity.by_loss),
+               bars(sensitivity.by_sigma)});
   }
   double kept = 0;
-  for (const LayerWorth& worth : cut.worth) kept += worth.kept / static_cast<double>(cut.worth.size());
+  for (const LayerSensitivity& sensitivity : cut.sensitivity)
+    kept += sensitivity.kept / static_cast<double>(cut.sensitivity.size());
   return fmt::format(
       "\nthe cut after step {}: what a loss of directions was expected to cost, by the outputs and gradients "
       "of the steps before\n\n{}\nkept in the mean over layers: {}\n",

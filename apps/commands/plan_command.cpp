@@ -9,7 +9,7 @@
 namespace ab {
 
 int run_plan(const TrainConfig& config, const PlanCommand& command) {
-  const std::string out = command.out.empty() ? "" : out_file(command.out, kPlanFile, {command.options.ranks_from});
+  const std::string out = command.out.empty() ? "" : out_file(command.out, kPlanFile, {command.options.factors_from});
   const RunPlan plan = plan_run(config, command.options);
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
   print_text(plan_text(plan));

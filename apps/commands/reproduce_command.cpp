@@ -28,11 +28,6 @@ int list_experiments() {
   return 0;
 }
 
-std::vector<Variant> variants_of(const ReproduceCommand& command) {
-  if (command.variant.empty() && command.experiment == kAll) return {Variant::faithful, Variant::lean};
-  return {command.variant == name_of(Variant::lean) ? Variant::lean : Variant::faithful};
-}
-
 void publish(const std::string& report, const std::string& folder) {
   std::error_code problem;
   if (!folder.empty()) std::filesystem::create_directories(folder, problem);
@@ -65,15 +60,14 @@ int run_reproduce(const ReproduceCommand& command) {
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
     check_table_of(command.out);
-    publish(paper_traffic_report(variants_of(command), command.adjustments, command.ranks), command.out);
+    publish(paper_traffic_report(command.adjustments, command.ranks), command.out);
     return 0;
   }
   Reproduction result;
   result.experiment = &find_experiment(command.experiment);
-  result.variant = variants_of(command).front();
-  const TrainConfig config = experiment_config(*result.experiment, result.variant, command.adjustments,
-                                               command.dry_run ? ConfigUse::plan : ConfigUse::train);
-  result.changes = changed_settings(experiment_config(*result.experiment, result.variant), config);
+  const TrainConfig config =
+      experiment_config(*result.experiment, command.adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train);
+  result.changes = changed_settings(experiment_config(*result.experiment), config);
   check_rank_choice(command.ranks, {config});
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
@@ -82,7 +76,7 @@ int run_reproduce(const ReproduceCommand& command) {
         find_launcher() == Launcher::none,
         "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
         "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
-    if (folder.empty()) folder = "runs/reproduce/" + config_name(*result.experiment, result.variant);
+    if (folder.empty()) folder = "runs/reproduce/" + result.experiment->name;
     check_table_of(folder);
     for (const char* method : {"dense", "ab"})
       if (const int code = train_method(config, method, folder, command.overwrite); code != 0) return code;

@@ -13,7 +13,6 @@ struct ReproduceCommand {
   std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
   bool list = false;
   bool dry_run = false;    ///< plan only
-  std::string variant;     ///< "faithful", "lean"; empty: faithful, for "all" both
   std::string out;         ///< folder; runs/reproduce/NAME when not given and something is trained
   bool overwrite = false;  ///< train anew what the folder has already
   Adjustments adjustments;

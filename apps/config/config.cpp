@@ -68,9 +68,6 @@ Value value_of(const toml::node& node, const std::string& where) {
   return names;
 }
 
-/// Settings that are gone. Configurations that were saved with what is always so now can still be read.
-const std::map<std::string, double> kGone{{"ab.lr_factor", 1}, {"ab.factor_decay", 1}};
-
 void collect(const toml::table& table, const std::string& prefix, const std::string& file,
              std::vector<GivenValue>& values) {
   for (const auto& [toml_key, node] : table) {
@@ -79,10 +76,6 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
     const toml::table* inner = node.as_table();
     if (inner && prefix.empty() && has_table(key)) {
       collect(*inner, key + ".", file, values);
-      continue;
-    }
-    if (const auto gone = kGone.find(key); gone != kGone.end()) {
-      AB_CHECK(node.value<double>() == gone->second, "{} is no longer a setting; it is always {}", where, gone->second);
       continue;
     }
     const std::string moved = moved_to_late_cut(where, key, node.value_or(std::string()));
@@ -120,8 +113,7 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
   return at == values.end() ? nullptr : &*at;
 }
 
-/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default, and settings that were not
-/// there yet. Its method brings nothing to it. One that flags put in its place brings the tables that it lacks, but neither
+/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default. Its method brings nothing to it. One that flags put in its place brings the tables that it lacks, but neither
 /// does that change settings of all runs, as what gradients travel in, nor a preset those of a table that it has.
 void add_what_was_not_saved(const std::string& name, const std::vector<GivenValue>& flags,
                             std::vector<GivenValue>& values) {
@@ -134,7 +126,6 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
     const GivenValue* saved = find_value(values, flag.setting->key);
     std::optional<Value> was;
     if (saved) was = saved->value;
-    else if (tables.contains(table)) was = flag.setting->before;
     if (!flag.setting->brings_defaults || was == flag.value) continue;
     AB_CHECK(table.empty() || !tables.contains(table),
              "{} would change nothing: {} is of a run and gives every setting of {} already; leave it out", flag.where,
@@ -144,8 +135,9 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
   for (const Setting& setting : train_settings()) {
     const std::string table = setting.table();
     if (table.empty() || given.contains(setting.key)) continue;
+    AB_CHECK(!tables.contains(table) || setting.flag_only || setting.unset_at_zero,
+             "{} was saved by another version of abtrain, which had no {}; start a new run", name, setting.flag());
     if (!tables.contains(table) && !begins_anew) values.push_back({&setting, setting.get(defaults), name});
-    else if (tables.contains(table) && setting.before) values.push_back({&setting, *setting.before, name});
   }
 }
 

@@ -38,12 +38,8 @@ void declare_data(std::vector<Setting>& all) {
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
   s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
   s.value("zero_init_residual", &T::zero_init_residual, "start the last norm of every residual block at zero");
-  s.choice("init", &T::init,
-           {{"default", Spectrum::drawn},
-            {"ortho", Spectrum::ortho},
-            {"rand", Spectrum::rand},
-            {"sloped", Spectrum::sloped}},
-           "singular values of the initial matrices: as PyTorch draws them, all one, uniform, or 10^-i");
+  s.choice("init", &T::init, {{"default", Spectrum::drawn}, {"ortho", Spectrum::ortho}},
+           "singular values of the initial matrices: as PyTorch draws them, or all one");
   Setting& weights =
       s.value("weights", &T::weights,
               "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");

@@ -17,40 +17,16 @@ namespace {
 constexpr const char* kName = "ab";
 constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
 
-struct ReleasedExperiment {
-  const char* name;
-  std::int64_t warmup, cycle, full_rank, rebound;  // W, S, D, R
-  SyncMode sync;
-  int group_size;
-};
-
-// What the authors of arXiv 2405.01067 released with their code (github.com/Helmholtz-AI-Energy/AB-Training, April 2024). W, S,
-// D and R are step for step those of the release; a run still synchronises before it validates and when it ends, which the
-// release does not.
-// "2k" to "64k" are global batches; groups of 4 are the GPUs of a node.
-constexpr ReleasedExperiment kReleased[] = {
-    {"paper-resnet50-2k", 24000, 6000, 300, 600, SyncMode::with_stale, 4},
-    {"paper-resnet50-4k", 9300, 3000, 300, 750, SyncMode::with_stale, 4},
-    {"paper-resnet50-8k", 6150, 1500, 150, 325, SyncMode::with_stale, 4},
-    {"paper-resnet50-16k", 3750, 600, 75, 188, SyncMode::with_stale, 4},
-    {"paper-resnet50-32k", 1900, 400, 38, 94, SyncMode::with_stale, 4},
-    {"paper-resnet50-64k", 581, 94, 19, 47, SyncMode::with_stale, 4},
-    {"paper-resnet50-nogroups-2k", 24000, 6000, 300, 600, SyncMode::only_b, -1},
-    {"paper-resnet50-nogroups", 9300, 3000, 300, 750, SyncMode::only_b, -1},
-    {"paper-vit-2k", 24600, 4360, 600, 1500, SyncMode::only_b, -1},
-    {"paper-vit-4096", 12300, 2180, 300, 750, SyncMode::only_b, -1},
-    {"paper", 4330, 759, 60, 267, SyncMode::only_b, 4},
-};
-
-AbSettings released(const ReleasedExperiment& experiment) {
+/// VGG16 on CIFAR-10 as the authors of arXiv 2405.01067 released it with their code (github.com/Helmholtz-AI-Energy/AB-Training,
+/// April 2024). W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it
+/// ends, which the release does not. Their experiments on ImageNet are in apps/configs/paper.
+AbSettings paper() {
   AbSettings ab;
-  ab.schedule = {experiment.warmup,       experiment.cycle,      experiment.full_rank, experiment.rebound,
-                 /*cut_at_warmup=*/false, /*release_order=*/true};
-  ab.sync = experiment.sync;
-  ab.group_size = experiment.group_size;
+  ab.schedule = {4330, 759, 60, 267, /*cut_at_warmup=*/false, /*release_order=*/true};
+  ab.sync = SyncMode::only_b;
+  ab.group_size = 4;  // the GPUs of a node
   ab.gauge = Gauge::split_sigma;
   ab.rank_policy.kind = RankPolicy::Kind::sigma_cutoff;
-  ab.rank_policy.cutoff = 0.15;
   ab.rank_policy.multiple = 1;
   ab.moments = MomentCarry::truncate;
   ab.execution = Execution::form_w;
@@ -60,16 +36,15 @@ AbSettings released(const ReleasedExperiment& experiment) {
 
 void declare(std::vector<Setting>& settings) {
   auto s = method_section<AbSettings>(settings, kName, "AB-training (method ab)");
-  std::vector<std::pair<const char*, AbSettings>> presets{{"default", {}}};
-  for (const ReleasedExperiment& experiment : kReleased) presets.emplace_back(experiment.name, released(experiment));
   declare_preset(
-      s, std::move(presets),
-      "where the other ab settings start from: ours, or those of an experiment that the authors released; 'paper' "
-      "is VGG16 on CIFAR-10, and this list tells where it differs from the default");
+      s, {{"default", {}}, {"paper", paper()}},
+      "where the other ab settings start from: ours, or those that the authors released for VGG16 on CIFAR-10; this "
+      "list tells where these differ");
   auto schedule = s.part(&AbSettings::schedule);
   auto policy = s.part(&AbSettings::rank_policy);
 
-  schedule.number("warmup_steps", &PhaseSchedule::warmup_steps, 0, kMany, "W: full-rank steps before the first split");
+  schedule.number("first_split", &PhaseSchedule::first_split, 0, kMany,
+                  "W: the first split comes after so many steps at full rank");
   schedule.number("cycle_steps", &PhaseSchedule::cycle_steps, 2, kMany,
                   "S: steps from one synchronisation to the next");
   schedule.number("full_rank_steps", &PhaseSchedule::full_rank_steps, 1, kMany,
@@ -97,22 +72,15 @@ void declare(std::vector<Setting>& settings) {
   schedule.value("cut_at_warmup", &PhaseSchedule::cut_at_warmup,
                  "cut the rank at the first split as well, not only at later ones");
   policy.choice("rank_policy", &RankPolicy::kind,
-                {{"sigma-cutoff", RankPolicy::Kind::sigma_cutoff},
-                 {"ratio", RankPolicy::Kind::ratio},
-                 {"energy", RankPolicy::Kind::energy},
-                 {"fixed", RankPolicy::Kind::fixed}},
+                {{"sigma-cutoff", RankPolicy::Kind::sigma_cutoff}, {"ratio", RankPolicy::Kind::ratio}},
                 "how r is chosen, by the singular values of each weight");
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
   policy.number("ratio", &RankPolicy::ratio, 0, 1, "keep this share of all singular values").above_low = true;
-  policy.number("energy", &RankPolicy::energy, 0, 1, "keep this share of the sum of squared singular values")
-      .above_low = true;
-  policy.number("fixed_rank", &RankPolicy::fixed, 1, 65536, "keep so many singular values");
   declare_rank_multiple(policy, &RankPolicy::multiple);
   s.choice("rest", &AbSettings::rest, {{"drop", Rest::drop}, {"keep", Rest::keep}},
            "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
-  s.choice("moments", &AbSettings::moments,
-           {{"project", MomentCarry::project}, {"reset", MomentCarry::reset}, {"truncate", MomentCarry::truncate}},
-           "optimizer state at a split: project onto the new factors, forget, or cut and pad");
+  s.choice("moments", &AbSettings::moments, {{"project", MomentCarry::project}, {"truncate", MomentCarry::truncate}},
+           "optimizer state at a split: project onto the new factors, or cut and pad");
   declare_execution(s);
   s.choice("svd", &AbSettings::svd, {{"gram", SvdMethod::gram}, {"direct", SvdMethod::direct}},
            "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
@@ -177,9 +145,9 @@ Method ab_method() {
           .make = make,
           .plan = plan,
           .has_ranks = true,
-          .laws = {{.small = "warmup_steps = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
+          .laws = {{.small = "first_split = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
                     .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
-                    .lossless = "warmup_steps = 1000000",
+                    .lossless = "first_split = 1000000",
                     .unusable_by_three = "group_size = 4"}}};
 }
 

@@ -16,7 +16,7 @@
 namespace ab {
 namespace {
 
-/// Those of a split of the trained run that --ranks-from names.
+/// Those of a split of the trained run that --factors-from names.
 std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vector<LayerRank>& split,
                                        const std::vector<Weight*>& weights) {
   std::vector<std::int64_t> ranks;
@@ -26,13 +26,13 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
         std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
     AB_CHECK(
         at != split.end() && at->m == weight->m() && at->n == weight->n(),
-        "--ranks-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --late-cut.conv-factors",
+        "--factors-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --late-cut.conv-factors",
         assumed.run, weight->name(), weight->m(), weight->n());
     ranks.push_back(at->r);
     any_cut |= at->r < at->n;
   }
   AB_CHECK(any_cut || !assumed.as_left || weights.empty(),
-           "--ranks-from {} describes a model that was left at full rank; give its run folder, whose "
+           "--factors-from {} describes a model that was left at full rank; give its run folder, whose "
            "metrics.jsonl has the "
            "ranks of its splits",
            assumed.run);
@@ -41,19 +41,19 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
 
 /// The rank r of every weight after a cut.
 std::vector<std::int64_t> ranks_of_policy(const RankPolicy& policy, const std::vector<Weight*>& weights) {
-  AB_CHECK(policy.kind == RankPolicy::Kind::ratio || policy.kind == RankPolicy::Kind::fixed,
-           "the rank policies sigma-cutoff and energy choose r from the singular values of a trained model; give "
-           "--ratio, or --ranks-from with a run, to plan with");
+  AB_CHECK(policy.kind == RankPolicy::Kind::ratio,
+           "the rank policy sigma-cutoff chooses r from the singular values of a trained model; give --ratio, or "
+           "--factors-from with a run, to plan with");
   std::vector<std::int64_t> ranks;
   for (const Weight* weight : weights)
     ranks.push_back(policy.choose(std::vector<double>(static_cast<std::size_t>(weight->n()), 1.0)));
   return ranks;
 }
 
-/// The ranks after every cut of the trained run that --ranks-from names; a weight that it does not list stayed dense.
+/// The ranks after every cut of the trained run that --factors-from names; a weight that it does not list stayed dense.
 std::vector<std::vector<std::int64_t>> ranks_of_cuts(const AssumedR& assumed, const std::vector<Weight*>& weights,
                                                      std::size_t cuts) {
-  AB_CHECK(assumed.splits.size() == cuts, "--ranks-from {}: that run has {} cuts, this one {}", assumed.run,
+  AB_CHECK(assumed.splits.size() == cuts, "--factors-from {}: that run has {} cuts, this one {}", assumed.run,
            assumed.splits.size(), cuts);
   std::vector<std::vector<std::int64_t>> ranks;
   for (std::vector<LayerRank> split : assumed.splits) {

@@ -13,7 +13,7 @@ namespace {
 AcpSgdSettings release() {
   AcpSgdSettings settings;
   settings.min_rate = 0;
-  settings.warmup_steps = 0;
+  settings.dense_steps = 0;
   return settings;
 }
 
@@ -28,14 +28,14 @@ void declare(std::vector<Setting>& settings) {
            "in full");
   s.number("bucket_mb", &AcpSgdSettings::bucket_mb, 0.001, 65536,
            "MiB of gradients whose factors travel in one bucket; more suits slow networks, less overlaps more");
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
                                       const LrSchedule& schedule) {
   const auto& options = config.method_options.of<AcpSgdSettings>();
   return std::make_unique<AcpSgdStrategy>(std::move(replica), world, options,
-                                          compression_start(config, options.warmup_steps, schedule));
+                                          compression_start(config, options.dense_steps, schedule));
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -65,7 +65,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   }
   compressed.work_bytes = 4 * (whole + rest);
   compressed.kept_bytes = 4 * (whole + 2 * (all_p + all_q) + std::max(all_p, all_q)) + 8 * grams;
-  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+  return plan_compressed(sizes_of(model), run, options.dense_steps, compressed);
 }
 
 }  // namespace
@@ -75,9 +75,9 @@ Method acpsgd_method() {
           .declare = declare,
           .average = average,
           .plan = plan,
-          .laws = {{.small = "rank = 2\nwarmup_steps = 3\nbucket_mb = 0.02",
+          .laws = {{.small = "rank = 2\ndense_steps = 3\nbucket_mb = 0.02",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "warmup_steps = 1000000"}}};
+                    .lossless = "dense_steps = 1000000"}}};
 }
 
 }  // namespace ab

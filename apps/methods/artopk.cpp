@@ -35,7 +35,7 @@ void declare(std::vector<Setting>& settings) {
       "a step against the share of the gradient's energy that is sent");
   s.number("least_ratio", &ArtopkOptions::least_ratio, 0, 1, "the smallest ratio that adapt may choose").above_low =
       true;
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 void check(const TrainConfig& config, Layer&, int) {
@@ -49,7 +49,7 @@ void check(const TrainConfig& config, Layer&, int) {
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
   const auto& options = config.method_options.of<ArtopkOptions>();
   return std::make_unique<ArtopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
-                                          compression_start(config, options.warmup_steps, schedule),
+                                          compression_start(config, options.dense_steps, schedule),
                                           !config.network.empty());
 }
 
@@ -106,7 +106,7 @@ MethodPlan plan_ways(const TrainConfig& config, const ModelSizes& sizes, const P
   compressed.work_bytes =
       all + (sums ? entries : 0) + (gathers ? (1 + run.world_size) * entries : 0) + (options.adapt ? 2 * entries : 0);
   compressed.kept_bytes = all;
-  MethodPlan plan = plan_compressed(sizes, run, options.warmup_steps, compressed);
+  MethodPlan plan = plan_compressed(sizes, run, options.dense_steps, compressed);
   if (const std::int64_t times = std::max(deciding.probes, deciding.choices); times > 0) {
     plan.phases.push_back(ArtopkSwitch::kProbe);
     plan.times[ArtopkSwitch::kProbe] = times;
@@ -139,7 +139,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   const ModelSizes sizes = sizes_of(model);
   const std::vector<std::int64_t> choices = artopk_choices(options, sizes.gradients());
   const std::int64_t most = choices.front(), least = choices.back();
-  const std::int64_t dense = std::min(run.total_steps, dense_steps(options.warmup_steps, run.whole_steps()));
+  const std::int64_t dense = std::min(run.total_steps, dense_steps(options.dense_steps, run.whole_steps()));
   const std::int64_t steps = run.total_steps - dense;
   const auto planned = [&](const std::vector<Ways>& ways, const Deciding& deciding = {}) {
     return plan_ways(config, sizes, run, most, ways, deciding);
@@ -179,9 +179,9 @@ Method artopk_method() {
           .make = make,
           .plan = plan,
           .decides = true,
-          .laws = {{.small = "ratio = 0.1\nwarmup_steps = 3",
+          .laws = {{.small = "ratio = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "ratio = 1\nwarmup_steps = 0"}}};
+                    .lossless = "ratio = 1\ndense_steps = 0"}}};
 }
 
 }  // namespace ab

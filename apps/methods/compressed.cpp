@@ -26,17 +26,16 @@ StepCount steps_of_turn(std::int64_t begin, std::int64_t end, std::int64_t turn,
 
 }  // namespace
 
-CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule) {
-  return {.warmup_steps = dense_steps(warmup_steps, schedule.total_steps),
-          .gradients = gradient_wire(config),
-          .seed = config.seed};
+CompressionStart compression_start(const TrainConfig& config, std::int64_t asked, const LrSchedule& schedule) {
+  return {
+      .dense_steps = dense_steps(asked, schedule.total_steps), .gradients = gradient_wire(config), .seed = config.seed};
 }
 
-MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t warmup_steps,
+MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t asked,
                            const CompressedSteps& compressed) {
   constexpr const char *kWarmup = CompressedGradients::kWarmup, *kCompressed = CompressedGradients::kCompressed;
   run.check();
-  const std::int64_t first = run.part.first_step, warmup = dense_steps(warmup_steps, run.whole_steps());
+  const std::int64_t first = run.part.first_step, warmup = dense_steps(asked, run.whole_steps());
   const std::int64_t dense = std::clamp(warmup, first, run.total_steps);
   MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {kWarmup, kCompressed}};
   TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);

@@ -13,9 +13,9 @@ namespace ab {
 
 constexpr double kMostSteps = 1e15;  // "for ever", and exact in a double
 
-/// The setting warmup_steps of such a method.
-template <class Options> void declare_warmup(const Section<Options>& section) {
-  section.number("warmup_steps", &Options::warmup_steps, -1, kMostSteps,
+/// The setting dense_steps of such a method.
+template <class Options> void declare_dense_steps(const Section<Options>& section) {
+  section.number("dense_steps", &Options::dense_steps, -1, kMostSteps,
                  "steps at the start that exchange whole gradients; -1: a tenth of the run");
 }
 
@@ -26,13 +26,11 @@ template <class Options> void declare_gradient_rank(const Section<Options>& sect
     store(config, value);
     config.method_options.template of<Options>().ratio = 0;
   };
-  section
-      .number("ratio", &Options::ratio, 0, 1,
-              "above 0: r is this share of the smaller side of a gradient; who gives a rank alone means no share")
-      .before = 0.0;
+  section.number("ratio", &Options::ratio, 0, 1,
+                 "above 0: r is this share of the smaller side of a gradient; who gives a rank alone means no share");
 }
 
-CompressionStart compression_start(const TrainConfig& config, std::int64_t warmup_steps, const LrSchedule& schedule);
+CompressionStart compression_start(const TrainConfig& config, std::int64_t asked, const LrSchedule& schedule);
 
 /// What compressed steps exchange, and what the method holds for them.
 struct CompressedSteps {
@@ -45,7 +43,7 @@ struct CompressedSteps {
   std::int64_t work_bytes = 0;  ///< flat copies beside buckets
   std::int64_t kept_bytes = 0;  ///< residuals, factors
 };
-MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t warmup_steps,
+MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t asked,
                            const CompressedSteps& compressed);
 
 }  // namespace ab

@@ -26,7 +26,7 @@ const DasoSettings& settings_of(const TrainConfig& config) { return config.metho
 
 DasoSettings release(std::int64_t max_skips) {
   DasoSettings daso;
-  daso.warmup_epochs = daso.cooldown_epochs = 4;
+  daso.blocking_epochs = daso.cooldown_epochs = 4;
   daso.max_skips = max_skips;
   return daso;
 }
@@ -38,7 +38,7 @@ void declare(std::vector<Setting>& settings) {
       "where the other daso settings start from: our own choice for short runs, those of the ImageNet example in the "
       "authors' release, or the defaults of that release");
 
-  s.number("warmup_epochs", &DasoSettings::warmup_epochs, 0, 1e9,
+  s.number("blocking_epochs", &DasoSettings::blocking_epochs, 0, 1e9,
            "epochs at the start in which nodes average after every step");
   s.number("cooldown_epochs", &DasoSettings::cooldown_epochs, 0, 1e9, "the same at the end");
   s.number("start_skips", &DasoSettings::start_skips, 1, 1e6,
@@ -245,7 +245,7 @@ Method daso_method() {
           .decides = true,
           .laws = {{.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
                     .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},
-                    .lossless = "warmup_epochs = 1000000",
+                    .lossless = "blocking_epochs = 1000000",
                     .lossless_to_the_bit = false,
                     .unusable_by_three = "node_size = 4"}}};
 }

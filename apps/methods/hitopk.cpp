@@ -25,7 +25,7 @@ void declare(std::vector<Setting>& settings) {
   s.number("node_size", &HiTopkSettings::node_size, 0, 65536,
            "neighbouring ranks that exchange whole gradients; 0: --ranks-per-node if all nodes are full and there are "
            "several, or else 1");
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 int node_ranks(const TrainConfig& config, int world_size) {
@@ -45,7 +45,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                       const LrSchedule& schedule) {
   const auto& options = config.method_options.of<HiTopkSettings>();
   return std::make_unique<HiTopkStrategy>(std::move(replica), world, node_ranks(config, world.size()), options,
-                                          compression_start(config, options.warmup_steps, schedule));
+                                          compression_start(config, options.dense_steps, schedule));
 }
 
 /// Every n-th of `count` ranks from the first on.
@@ -76,7 +76,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   compressed.work_bytes = bucket_memory(4 * n * slice, run.gradients.dtype) +
                           bucket_memory(4 * slice, run.gradients.dtype) + kSparseEntryBytes * sent + gathered;
   compressed.kept_bytes = 2 * 4 * slice;
-  return plan_compressed(sizes, run, options.warmup_steps, compressed);
+  return plan_compressed(sizes, run, options.dense_steps, compressed);
 }
 
 }  // namespace
@@ -87,9 +87,9 @@ Method hitopk_method() {
           .check = check,
           .average = average,
           .plan = plan,
-          .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
+          .laws = {{.small = "density = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "density = 1\nwarmup_steps = 0",
+                    .lossless = "density = 1\ndense_steps = 0",
                     .lossless_to_the_bit = false,
                     .unusable_by_three = "node_size = 2"}}};
 }

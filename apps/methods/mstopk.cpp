@@ -17,14 +17,14 @@ void declare(std::vector<Setting>& settings) {
            "share of all gradient elements that a rank sends, float32 values with their indices")
       .above_low = true;
   s.number("rounds", &MsTopkOptions::rounds, 1, 64, "rounds of the search for the threshold");
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
                                       const LrSchedule& schedule) {
   const auto& options = config.method_options.of<MsTopkOptions>();
   return std::make_unique<MsTopkStrategy>(std::move(replica), world, options,
-                                          compression_start(config, options.warmup_steps, schedule));
+                                          compression_start(config, options.dense_steps, schedule));
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -38,7 +38,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   compressed.after_backward = {{Collective::all_gather, gathered}};
   compressed.work_bytes = 4 * all + own + gathered;
   compressed.kept_bytes = 4 * all;
-  return plan_compressed(sizes, run, options.warmup_steps, compressed);
+  return plan_compressed(sizes, run, options.dense_steps, compressed);
 }
 
 }  // namespace
@@ -48,9 +48,9 @@ Method mstopk_method() {
           .declare = declare,
           .average = average,
           .plan = plan,
-          .laws = {{.small = "density = 0.1\nwarmup_steps = 3",
+          .laws = {{.small = "density = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "density = 1\nwarmup_steps = 0",
+                    .lossless = "density = 1\ndense_steps = 0",
                     .lossless_to_the_bit = false}}};
 }
 

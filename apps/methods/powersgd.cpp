@@ -13,7 +13,7 @@ namespace {
 PowerSgdSettings torch_hook() {
   PowerSgdSettings settings;
   settings.rank = 1;
-  settings.warmup_steps = 1000;
+  settings.dense_steps = 1000;
   return settings;
 }
 
@@ -22,7 +22,7 @@ PowerSgdSettings paper() {
   PowerSgdSettings settings;
   settings.rank = 2;
   settings.min_rate = 0;
-  settings.warmup_steps = 0;
+  settings.dense_steps = 0;
   return settings;
 }
 
@@ -35,14 +35,14 @@ void declare(std::vector<Setting>& settings) {
   declare_gradient_rank(s);
   s.number("min_rate", &PowerSgdSettings::min_rate, 0, 1e9,
            "gradients whose factors are not so many times smaller are exchanged in full");
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
                                       const LrSchedule& schedule) {
   const auto& options = powersgd_settings(config);
   return std::make_unique<PowerSgdStrategy>(std::move(replica), world, options,
-                                            compression_start(config, options.warmup_steps, schedule));
+                                            compression_start(config, options.dense_steps, schedule));
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -62,7 +62,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   compressed.after_backward = {{.bytes = run.wire_bytes(p)}, {.bytes = run.wire_bytes(q)}};
   compressed.work_bytes = 4 * whole;
   compressed.kept_bytes = 4 * (whole + 2 * (p + q) + std::max(p, q)) + 8 * grams;
-  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+  return plan_compressed(sizes_of(model), run, options.dense_steps, compressed);
 }
 
 }  // namespace
@@ -72,9 +72,9 @@ Method powersgd_method() {
           .declare = declare,
           .average = average,
           .plan = plan,
-          .laws = {{.small = "rank = 2\nwarmup_steps = 3",
+          .laws = {{.small = "rank = 2\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "warmup_steps = 1000000"}}};
+                    .lossless = "dense_steps = 1000000"}}};
 }
 
 }  // namespace ab

@@ -35,7 +35,7 @@ void declare(std::vector<Setting>& settings) {
           "exchanged in full otherwise");
   s.number("beta", &ScaleComSettings::beta, 0, 1, "share of a new residual that enters the memory; 1: no filter")
       .above_low = true;
-  declare_warmup(s);
+  declare_dense_steps(s);
 }
 
 void check(const TrainConfig& config, Layer& model, int) {
@@ -53,7 +53,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                       const LrSchedule& schedule) {
   const auto& options = config.method_options.of<ScaleComSettings>();
   return std::make_unique<ScaleComStrategy>(std::move(replica), world, options,
-                                            compression_start(config, options.warmup_steps, schedule));
+                                            compression_start(config, options.dense_steps, schedule));
 }
 
 MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
@@ -74,7 +74,7 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   compressed.after_backward = {{Collective::broadcast, offsets}, {Collective::all_reduce, run.wire_bytes(values / 4)}};
   compressed.work_bytes = whole + offsets + values;
   compressed.kept_bytes = whole;
-  return plan_compressed(sizes_of(model), run, options.warmup_steps, compressed);
+  return plan_compressed(sizes_of(model), run, options.dense_steps, compressed);
 }
 
 }  // namespace
@@ -85,9 +85,9 @@ Method scalecom_method() {
           .check = check,
           .average = average,
           .plan = plan,
-          .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\nwarmup_steps = 3",
+          .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "rate = 1\nwarmup_steps = 0"}}};
+                    .lossless = "rate = 1\ndense_steps = 0"}}};
 }
 
 }  // namespace ab

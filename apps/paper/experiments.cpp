@@ -7,8 +7,6 @@
 
 namespace ab {
 
-const char* name_of(Variant variant) { return variant == Variant::faithful ? "faithful" : "lean"; }
-
 const std::vector<Experiment>& experiments() {
   const auto resnet = [](const char* name, const char* title) {
     return Experiment{.name = name, .title = title, .has_traffic = true, .has_top1_gain = true};
@@ -23,6 +21,8 @@ const std::vector<Experiment>& experiments() {
       resnet("resnet50_8k", "ResNet-50 on ImageNet, groups of 4, 32 ranks, batch 8,192"),
       resnet("resnet50_16k", "ResNet-50 on ImageNet, groups of 4, 64 ranks, batch 16,384"),
       resnet("resnet50_32k", "ResNet-50 on ImageNet, groups of 4, 128 ranks, batch 32,768"),
+      {.name = "resnet50_64k", .title = "ResNet-50 on ImageNet, groups of 4, 256 ranks, batch 65,536"},
+      {.name = "resnet50_nogroups_2k", .title = "ResNet-50 on ImageNet without groups, 8 ranks, batch 2,048"},
       resnet("resnet50_nogroups", "ResNet-50 on ImageNet without groups, 16 ranks, batch 4,096"),
       vit("vit_b16_2k", "ViT-B/16 on ImageNet, 8 ranks, batch 2,048"),
       vit("vit_b16_4096", "ViT-B/16 on ImageNet, 16 ranks, batch 4,096"),
@@ -42,13 +42,8 @@ const Experiment& find_experiment(const std::string& name) {
                           nearest.empty() ? "abtrain reproduce --list shows them" : "did you mean " + nearest + "?"));
 }
 
-std::string config_name(const Experiment& experiment, Variant variant) {
-  return experiment.name + (variant == Variant::lean ? "_lean" : "");
-}
-
-TrainConfig experiment_config(const Experiment& experiment, Variant variant, const Adjustments& adjustments,
-                              ConfigUse use) {
-  const std::string name = config_name(experiment, variant);
+TrainConfig experiment_config(const Experiment& experiment, const Adjustments& adjustments, ConfigUse use) {
+  const std::string& name = experiment.name;
   const std::string& text = paper_configs().at(name);
   const TrainConfig original = resolve_config_text({}, text, name, ConfigUse::plan);
   const TrainConfig asked = resolve_config_text(adjustments.flags, text, name, ConfigUse::plan);

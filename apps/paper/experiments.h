@@ -13,12 +13,6 @@
 
 namespace ab {
 
-enum class Variant {
-  faithful,  ///< as released: NAME.toml
-  lean,      ///< its defects mended, less traffic between nodes: NAME_lean.toml
-};
-const char* name_of(Variant variant);
-
 /// The mean reduction of network traffic over the ImageNet runs; what was measured how is not known.
 inline constexpr double kPublishedTraffic = 0.7031;
 /// Parameters of the dense VGG16 over those of the low-rank one.
@@ -39,8 +33,6 @@ const Experiment& find_experiment(const std::string& name);
 
 /// The texts of apps/configs/paper/*.toml by the names of the files, without their endings.
 const std::map<std::string, std::string>& paper_configs();
-/// The name of an experiment's configuration file without its ending.
-std::string config_name(const Experiment& experiment, Variant variant);
 
 /// What changes a configuration before it runs.
 struct Adjustments {
@@ -48,7 +40,7 @@ struct Adjustments {
   std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
 };
 /// The configuration of an experiment. Throws Error(config) when scale or flags do not fit it.
-TrainConfig experiment_config(const Experiment& experiment, Variant variant, const Adjustments& adjustments = {},
+TrainConfig experiment_config(const Experiment& experiment, const Adjustments& adjustments = {},
                               ConfigUse use = ConfigUse::plan);
 
 }  // namespace ab

@@ -31,7 +31,7 @@ class PlannedRunPair {
   }
 
   PlannedTraffic at(const RankSource& source) const {
-    const RunPlan plan = plan_run(config_, {.ratio = source.ratio, .ranks_from = source.run});
+    const RunPlan plan = plan_run(config_, {.ratio = source.ratio, .factors_from = source.run});
     std::vector<double> fractions;
     for (const LayerRank& layer : plan.cut_r)
       fractions.push_back(static_cast<double>(layer.r) / static_cast<double>(layer.n));
@@ -130,7 +130,7 @@ void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>&
   for (const std::string& run : choice.runs) {
     const std::string model = model_of_run(run);
     AB_CHECK(std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
-             "--ranks-from {} is a run of {}, which is not the model here", run, model);
+             "--factors-from {} is a run of {}, which is not the model here", run, model);
   }
 }
 
@@ -138,8 +138,7 @@ std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice
   if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
   for (const std::string& run : choice.runs)
     if (model_of_run(run) == config.model) return {{"measured", 0, run}};
-  const RankPolicy::Kind policy = ab_settings(config).rank_policy.kind;
-  if (policy == RankPolicy::Kind::ratio || policy == RankPolicy::Kind::fixed) return {{"as configured"}};
+  if (ab_settings(config).rank_policy.kind == RankPolicy::Kind::ratio) return {{"as configured"}};
   return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 
@@ -181,24 +180,19 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
 
 bool is_paper_traffic_report(const std::string& text) { return text.starts_with(kTitle); }
 
-std::string paper_traffic_report(const std::vector<Variant>& variants, const Adjustments& adjustments,
-                                 const RankChoice& choice) {
-  std::string text = kTitle + fmt::format(kNotes, percent(kPublishedTraffic));
-  for (const Variant variant : variants) {
-    std::vector<Row> rows;
-    std::vector<TrainConfig> all, imagenet;
-    for (const Experiment& experiment : experiments()) {
-      all.push_back(experiment_config(experiment, variant, adjustments));
-      if (experiment.has_traffic) imagenet.push_back(all.back());
-    }
-    check_rank_choice(choice, all);
-    for (std::size_t i = 0; i < all.size(); ++i)
-      for (PlannedTraffic& planned : plan_experiment(all[i], choice))
-        rows.push_back({&experiments()[i], std::move(planned)});
-    text += fmt::format("\n## {}\n\n{}\n{}", variant == Variant::faithful ? "As released" : "Better", rows_table(rows),
-                        means_table(rows, imagenet));
+std::string paper_traffic_report(const Adjustments& adjustments, const RankChoice& choice) {
+  std::vector<Row> rows;
+  std::vector<TrainConfig> all, imagenet;
+  for (const Experiment& experiment : experiments()) {
+    all.push_back(experiment_config(experiment, adjustments));
+    if (experiment.has_traffic) imagenet.push_back(all.back());
   }
-  return text;
+  check_rank_choice(choice, all);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (PlannedTraffic& planned : plan_experiment(all[i], choice))
+      rows.push_back({&experiments()[i], std::move(planned)});
+  return kTitle + fmt::format(kNotes, percent(kPublishedTraffic)) +
+         fmt::format("\n{}\n{}", rows_table(rows), means_table(rows, imagenet));
 }
 
 }  // namespace ab

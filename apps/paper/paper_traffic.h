@@ -22,7 +22,7 @@ struct RankSource {
 
 struct RankChoice {
   double ratio = 0;                 ///< --ratio
-  std::vector<std::string> runs{};  ///< --ranks-from: runs of one or several models
+  std::vector<std::string> runs{};  ///< --factors-from: runs of one or several models
 };
 /// Throws Error(config) when one of the runs is of a model that none of `configs` trains.
 void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs);
@@ -48,10 +48,9 @@ struct RankFractionSearch {
 RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, const TrafficDefinition& definition,
                                       double target);
 
-/// The table of all experiments in Markdown, for each of `variants`: what plans say at each source of ranks,
+/// The table of all experiments in Markdown: what plans say at each source of ranks,
 /// their mean over the ImageNet runs, and the rank fraction that would give the published one.
-std::string paper_traffic_report(const std::vector<Variant>& variants, const Adjustments& adjustments,
-                                 const RankChoice& choice);
+std::string paper_traffic_report(const Adjustments& adjustments, const RankChoice& choice);
 /// Whether a text is such a report.
 bool is_paper_traffic_report(const std::string& text);
 

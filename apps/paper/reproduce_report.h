@@ -11,7 +11,6 @@ namespace ab {
 
 struct Reproduction {
   const Experiment* experiment = nullptr;
-  Variant variant = Variant::faithful;
   std::string changes;  ///< what was scaled or set otherwise (changed_settings)
   std::vector<PlannedTraffic> planned;
   struct Trained {

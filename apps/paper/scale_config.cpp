@@ -36,11 +36,11 @@ void fit_ranks(TrainConfig& config, int ranks) {
 
 void scale_steps(TrainConfig& config, double scale) {
   PhaseSchedule& ab = ab_settings(config).schedule;
-  ab.warmup_steps = in_proportion(ab.warmup_steps, scale);
+  ab.first_split = in_proportion(ab.first_split, scale);
   ab.cycle_steps = std::max<std::int64_t>(2, in_proportion(ab.cycle_steps, scale));
   ab.full_rank_steps = std::min(in_proportion(ab.full_rank_steps, scale), ab.cycle_steps - 1);
   ab.rebound_steps = in_proportion(ab.rebound_steps, scale);
-  config.steps = std::max(in_proportion(config.steps, scale), ab.warmup_steps + ab.cycle_steps);
+  config.steps = std::max(in_proportion(config.steps, scale), ab.first_split + ab.cycle_steps);
   config.warmup_steps = std::min(in_proportion(config.warmup_steps, scale), config.steps - 1);  // else it never ends
 }
 

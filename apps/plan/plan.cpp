@@ -62,7 +62,7 @@ TrainedRun read_trained_run(const std::string& path) {
 
 /// The ranks r that the method plans with.
 AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
-  AssumedR assumed{.ratio = options.ratio, .run = options.ranks_from};
+  AssumedR assumed{.ratio = options.ratio, .run = options.factors_from};
   if (trained) assumed.splits = trained->splits, assumed.as_left = !trained->from_folder;
   if (trained && trained->from_folder) assumed.final_r = trained->summary.per_layer;
   return assumed;
@@ -271,13 +271,13 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   spec.draw = false;
   const std::unique_ptr<Layer> model = make_model(spec);
   std::optional<TrainedRun> trained;
-  if (!options.ranks_from.empty()) trained = read_trained_run(options.ranks_from);
+  if (!options.factors_from.empty()) trained = read_trained_run(options.factors_from);
   AB_CHECK(!trained || method.has_ranks || !find_method(trained->summary.method).has_ranks,
-           "--ranks-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
-           options.ranks_from, trained ? trained->summary.method : "", method.name);
+           "--factors-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
+           options.factors_from, trained ? trained->summary.method : "", method.name);
   AB_CHECK(!trained || trained->summary.model == config.model,
-           "--ranks-from {} is a run of {}, and this is a plan of {}; give the run's config.toml as --config",
-           options.ranks_from, trained ? trained->summary.model : "", config.model);
+           "--factors-from {} is a run of {}, and this is a plan of {}; give the run's config.toml as --config",
+           options.factors_from, trained ? trained->summary.model : "", config.model);
 
   PlannedRun run = describe_run(config, data, world_size, *model);
   run.check();

@@ -18,9 +18,9 @@ struct PlanOptions {
   int world_size = 0;            ///< 0: the configuration's ranks
   std::int64_t classes = 0;      ///< 0: as the data set has
   double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
-  std::string ranks_from{};      ///< run folder or summary.json of a run whose ranks r are taken; empty: none
+  std::string factors_from{};    ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
-  double step_milliseconds = 0;  ///< computing of one step; 0: from the run of ranks_from, if given
+  double step_milliseconds = 0;  ///< computing of one step; 0: from the run of factors_from, if given
   bool activations = false;      ///< measure what a batch holds, on the CPU
 };
 

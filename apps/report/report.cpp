@@ -123,7 +123,7 @@ std::string worth_chart(const Run& run, bool by_loss) {
                   true,
                   {}};
   for (std::size_t i = 0; i < cut.layers.size(); ++i) {
-    const std::vector<double>& shares = by_loss ? cut.worth[i].by_loss : cut.worth[i].by_sigma;
+    const std::vector<double>& shares = by_loss ? cut.sensitivity[i].by_loss : cut.sensitivity[i].by_sigma;
     if (shares.empty()) continue;
     Curve curve{cut.layers[i].name, {}, static_cast<int>(i)};
     for (std::size_t k = 0; k < shares.size(); ++k)

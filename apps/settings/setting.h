@@ -43,7 +43,6 @@ struct Setting {
   bool may_change = false;         ///< may differ when a run is resumed
   bool is_path = false;            ///< a leading ~/ stands for the home folder
   bool brings_defaults = false;    ///< replaces the defaults of others, so it is assigned before them
-  std::optional<Value> before{};   ///< what it stands for in configurations that were saved before it was there
   std::vector<std::string> words;  ///< of a setting that is one of a few words
   std::string shown_word{};        ///< of those, the one whose defaults --help shows beside ours
   std::optional<Beside> beside{};  ///< what it must stand beside to count

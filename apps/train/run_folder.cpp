@@ -54,11 +54,11 @@ void add_line(const Json& line, Run& run) {
     SplitMetrics split{integer(line, "step"), {}};
     for (const Json& layer : line.at("layers")) {
       split.layers.push_back({layer.at("name"), layer.at("m"), layer.at("n"), layer.at("r")});
-      split.worth.emplace_back();
+      split.sensitivity.emplace_back();
       if (!layer.contains("by_loss")) continue;
-      split.worth.back() = {number(layer, "kept"), number(layer, "increase"),
-                            layer.at("by_loss").get<std::vector<double>>(),
-                            layer.at("by_sigma").get<std::vector<double>>()};
+      split.sensitivity.back() = {number(layer, "kept"), number(layer, "increase"),
+                                  layer.at("by_loss").get<std::vector<double>>(),
+                                  layer.at("by_sigma").get<std::vector<double>>()};
     }
     run.splits.push_back(std::move(split));
   } else if (kind == "decision") {

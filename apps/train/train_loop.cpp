@@ -56,7 +56,7 @@ class Trainer {
       checkpoint.reset();  // it would double the memory for the rest of the run
     } else {
       strategy_.start(state);
-      record_.split(0, strategy_.worth());
+      record_.split(0, strategy_.sensitivity());
     }
     for (;; ++epoch_, batch_ = 0, epoch_told_ = false) {
       clock_.lap();
@@ -198,7 +198,7 @@ class Trainer {
     if (has_transition) release_step();
     strategy_.after_step(state);
     learner_.update_average();
-    if (strategy_.phase() != phase) record_.split(state.step, strategy_.worth());
+    if (strategy_.phase() != phase) record_.split(state.step, strategy_.sensitivity());
     record_.step(state.step, epoch_, phase, learning_rate);
   }
 

@@ -145,14 +145,14 @@ void TrainRecord::decision(std::int64_t epoch, std::int64_t step, std::map<std::
     listener_.on_decision({epoch, step, std::move(values)});
 }
 
-void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerWorth>& worth) {
+void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity) {
   if (world_.rank() != 0 || !listener_.on_split) return;
   SplitMetrics metrics{step, {}};
   for (const Weight* w : inventory_of(model_).weights) {
-    const auto of_weight = worth.find(w->name());
-    if (!w->factored() && of_weight == worth.end()) continue;
+    const auto of_weight = sensitivity.find(w->name());
+    if (!w->factored() && of_weight == sensitivity.end()) continue;
     metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
-    metrics.worth.push_back(of_weight == worth.end() ? LayerWorth{} : of_weight->second);
+    metrics.sensitivity.push_back(of_weight == sensitivity.end() ? LayerSensitivity{} : of_weight->second);
   }
   if (!metrics.layers.empty()) listener_.on_split(metrics);
 }

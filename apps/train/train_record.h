@@ -68,7 +68,7 @@ class TrainRecord {
   /// The method has decided at the end of an epoch.
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
-  void split(std::int64_t step, const std::map<std::string, LayerWorth>& worth);
+  void split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity);
   /// Around validations, whose time is not that of steps.
   void begin_evaluation() { interval_seconds_ = interval_.seconds(); }
   void end_evaluation() { interval_.lap(), interval_.advance(interval_seconds_); }

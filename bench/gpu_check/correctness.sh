@@ -22,8 +22,8 @@ PYTHON
 fi
 
 # 100 steps that end among factors, after two synchronisations. At a learning rate that lets no rounding grow.
-train_steps=100 size_words="--batch-size 32" cycle_words="--ab.warmup-steps 30 --ab.cycle-steps 30"
-[[ -z $tiny ]] || train_steps=12 size_words="--width 0.125 --batch-size 4" cycle_words="--ab.warmup-steps 3 --ab.cycle-steps 4"
+train_steps=100 size_words="--batch-size 32" cycle_words="--ab.first-split 30 --ab.cycle-steps 30"
+[[ -z $tiny ]] || train_steps=12 size_words="--width 0.125 --batch-size 4" cycle_words="--ab.first-split 3 --ab.cycle-steps 4"
 train_words="--val-samples 256 --lr 0.001 --log-every 1 --overwrite"
 
 # Losses of the CPU and the GPU may be this far apart.

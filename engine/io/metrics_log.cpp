@@ -67,11 +67,11 @@ void MetricsLog::write(const SplitMetrics& m) {
   for (std::size_t i = 0; i < m.layers.size(); ++i) {
     const LayerRank& layer = m.layers[i];
     Json line{{"name", layer.name}, {"m", layer.m}, {"n", layer.n}, {"r", layer.r}};
-    if (i < m.worth.size() && !m.worth[i].by_loss.empty()) {
-      const LayerWorth& worth = m.worth[i];
-      line.update({{"kept", worth.kept}, {"increase", worth.increase}});
-      line["by_loss"] = worth.by_loss;
-      line["by_sigma"] = worth.by_sigma;
+    if (i < m.sensitivity.size() && !m.sensitivity[i].by_loss.empty()) {
+      const LayerSensitivity& sensitivity = m.sensitivity[i];
+      line.update({{"kept", sensitivity.kept}, {"increase", sensitivity.increase}});
+      line["by_loss"] = sensitivity.by_loss;
+      line["by_sigma"] = sensitivity.by_sigma;
     }
     layers.push_back(std::move(line));
   }

@@ -41,20 +41,20 @@ struct LayerRank {
 };
 
 /// What the directions of a weight are worth to the loss, as observed before a cut.
-struct LayerWorth {
+struct LayerSensitivity {
   double kept = 1;      ///< share of it that the weight keeps
   double increase = 0;  ///< expected, of the loss of a sample
   /// Shares of the whole that the first k/16 of n directions hold, k = 0 … 16: of their worth, and, of the weight's own
   /// directions, of the sum of squared singular values. Empty where that was not observed.
   std::vector<double> by_loss{}, by_sigma{};
-  bool operator==(const LayerWorth&) const = default;
+  bool operator==(const LayerSensitivity&) const = default;
 };
-constexpr std::int64_t kWorthIntervals = 16;
+constexpr std::int64_t kSensitivityIntervals = 16;
 
 struct SplitMetrics {
   std::int64_t step = 0;
   std::vector<LayerRank> layers;
-  std::vector<LayerWorth> worth{};  ///< of each layer, or empty
+  std::vector<LayerSensitivity> sensitivity{};  ///< of each layer, or empty
 };
 
 /// What a method has decided at the end of an epoch (SyncStrategy::decision()).

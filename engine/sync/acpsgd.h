@@ -17,8 +17,8 @@ namespace ab {
 
 /// min_rate is of the mean over both turns.
 struct AcpSgdOptions : GradientRank {
-  double bucket_mb = 25;           ///< of gradients in one bucket, in MiB
-  std::int64_t warmup_steps = -1;  ///< dense_steps()
+  double bucket_mb = 25;          ///< of gradients in one bucket, in MiB
+  std::int64_t dense_steps = -1;  ///< dense_steps()
 
   GradientWire wire(DType dtype) const;  ///< of both factors
   bool operator==(const AcpSgdOptions&) const = default;
@@ -44,7 +44,7 @@ class AcpSgdStrategy final : public CompressedGradients {
   void save_compression(StateDict& state) const override { gradients_->save(state); }
   void load_compression(const StateDict& saved) override { gradients_->load(saved); }
 
-  bool is_p_turn(std::int64_t step) const { return (step - settings().warmup_steps) % 2 == 0; }
+  bool is_p_turn(std::int64_t step) const { return (step - settings().dense_steps) % 2 == 0; }
   GradientBuckets& buckets_of(std::int64_t step) const { return is_p_turn(step) ? *p_buckets_ : *q_buckets_; }
   /// What a parameter sends in a turn. A whole gradient has a place of its own, the same in both turns, as an optimizer
   /// on a GPU makes its table anew when gradients move.

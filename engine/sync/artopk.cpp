@@ -70,7 +70,7 @@ void ArtopkStrategy::make_room(std::int64_t k) {
 }
 
 void ArtopkStrategy::exchange(std::int64_t step) {
-  const std::int64_t turn = step - settings().warmup_steps;
+  const std::int64_t turn = step - settings().dense_steps;
   const int in_turn = static_cast<int>(turn % world().size());
   gradients_->gather();
   switch (options_.mode) {

@@ -32,7 +32,7 @@ struct ArtopkOptions {
   std::int64_t probe_every = 100;  ///< automatic: steps of a period
   bool adapt = false;              ///< automatic: c is chosen for every period, from least_ratio to ratio
   double least_ratio = 0.001;
-  std::int64_t warmup_steps = -1;  ///< dense_steps()
+  std::int64_t dense_steps = -1;  ///< dense_steps()
 
   bool operator==(const ArtopkOptions&) const = default;
 };

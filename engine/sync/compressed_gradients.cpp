@@ -17,7 +17,7 @@ CompressedGradients::CompressedGradients(Replica replica, Comm& world, const Com
       start_(start),
       device_(device_of(this->replica().params)),
       check_(device_) {
-  AB_CHECK(start_.warmup_steps >= 0, "a run has no {} steps of warm-up", start_.warmup_steps);
+  AB_CHECK(start_.dense_steps >= 0, "a run has no {} steps of warm-up", start_.dense_steps);
 }
 
 std::vector<Param*> CompressedGradients::trained_params() const {
@@ -28,7 +28,7 @@ std::vector<Param*> CompressedGradients::trained_params() const {
 }
 
 void CompressedGradients::enter(std::int64_t step) {
-  const bool compress = step >= start_.warmup_steps;
+  const bool compress = step >= start_.dense_steps;
   if (buckets_ && compress == compressing_) return;
   compressing_ = compress;
   buckets_.reset();  // its hooks, before others take their places

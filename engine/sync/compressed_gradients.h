@@ -24,7 +24,7 @@ namespace ab {
 
 /// How a method of compressed gradients begins.
 struct CompressionStart {
-  std::int64_t warmup_steps = 0;  ///< steps with whole gradients
+  std::int64_t dense_steps = 0;  ///< steps with whole gradients
   GradientWire gradients{};
   std::uint64_t seed = 0;  ///< of what the method draws
 };

@@ -28,8 +28,8 @@ struct DasoOptions {
     clock,    ///< nothing: it is taken as if it never fell, so that the whole run is known before it is trained
   };
 
-  std::int64_t warmup_epochs = 1, cooldown_epochs = 1;  ///< blocking ones
-  std::int64_t start_skips = 4, start_wait = 1;         ///< B and S of the first cycling epoch
+  std::int64_t blocking_epochs = 1, cooldown_epochs = 1;  ///< blocking ones
+  std::int64_t start_skips = 4, start_wait = 1;           ///< B and S of the first cycling epoch
   std::int64_t max_skips = 8;
   Decide decide = Decide::plateau;
   double stability = 0.05;
@@ -72,7 +72,7 @@ DasoPace next_pace(const DasoPace& pace, const DasoOptions& options);
 class DasoCalendar {
  public:
   DasoCalendar(const DasoOptions& options, const LrSchedule& schedule)
-      : warmup_(options.warmup_epochs),
+      : warmup_(options.blocking_epochs),
         cooldown_(options.cooldown_epochs),
         per_epoch_(schedule.steps_per_epoch),
         total_(schedule.total_steps) {}

@@ -21,7 +21,7 @@
 namespace ab {
 
 struct PowerSgdOptions : GradientRank {
-  std::int64_t warmup_steps = -1;  ///< dense_steps()
+  std::int64_t dense_steps = -1;  ///< dense_steps()
 
   bool operator==(const PowerSgdOptions&) const = default;
 };

@@ -69,7 +69,7 @@ std::vector<Param*> ScaleComStrategy::begin(std::int64_t) {
 }
 
 void ScaleComStrategy::exchange(std::int64_t step) {
-  const int leader = static_cast<int>((step - settings().warmup_steps) % world().size());
+  const int leader = static_cast<int>((step - settings().dense_steps) % world().size());
   gradients_->gather();
   own_.reset();
   own_.add(gradients_->work());

@@ -50,7 +50,7 @@ class SyncStrategy {
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
   /// What the last cut has found out about the weights that it could have cut, by their names; for metrics.jsonl.
-  virtual std::map<std::string, LayerWorth> worth() const { return {}; }
+  virtual std::map<std::string, LayerSensitivity> sensitivity() const { return {}; }
   /// What on_epoch_end() has settled for the epochs to come, for metrics.jsonl and for a plan that follows a run.
   virtual std::map<std::string, std::int64_t> decision() const { return {}; }
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.

@@ -88,7 +88,7 @@ std::unique_ptr<Layer> make_model(const ModelSpec& spec, Device device) {
     if (model.name != spec.name) continue;
     check_settings(model, spec);
     std::unique_ptr<Layer> layer = model.make(spec, {.seed = spec.seed, .device = device, .draw = spec.draw});
-    if (spec.draw) set_spectrum(inventory_of(*layer).params, spec.spectrum, spec.seed);
+    if (spec.draw) set_spectrum(inventory_of(*layer).params, spec.spectrum);
     return layer;
   }
   throw Error(ErrorKind::config,

@@ -585,9 +585,9 @@ TEST(CutTest, AllRanksCutAlikeByWhatAllHaveSeen) {
     std::vector<double>& own = factors[static_cast<std::size_t>(world.rank())];
     for (const CutResult& result : results) {
       ASSERT_EQ(result.parts.r(), 12);
-      EXPECT_NEAR(result.worth.kept, 1, 1e-6);
-      EXPECT_NEAR(result.worth.by_loss.at(10), 1, 1e-6) << "12 of 20 directions hold all";
-      EXPECT_LT(result.worth.by_sigma.at(10), 0.95) << "but not of the weight itself";
+      EXPECT_NEAR(result.sensitivity.kept, 1, 1e-6);
+      EXPECT_NEAR(result.sensitivity.by_loss.at(10), 1, 1e-6) << "12 of 20 directions hold all";
+      EXPECT_LT(result.sensitivity.by_sigma.at(10), 0.95) << "but not of the weight itself";
       for (const Tensor& t : {result.parts.outer, result.parts.sigma, result.parts.inner, result.bias_change})
         for (const double v : t.to_doubles()) own.push_back(v);
     }
@@ -614,7 +614,7 @@ TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
     const auto optimizer = make_sgd({&weight.dense()}, {});
     const Tensor momentum = normal_values(shape, 81);
     const auto cut_to = [&](std::int64_t r) {
-      const RankPolicy policy{.kind = RankPolicy::Kind::fixed, .fixed = r};
+      const RankPolicy policy{.ratio = static_cast<double>(r) / 7};
       const LowRank parts = decompose(weight.matrix(), &policy, SvdMethod::direct);
       FactorPair pair = apply_gauge(parts, Gauge::split_sigma, true);
       weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);

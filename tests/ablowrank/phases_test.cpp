@@ -205,10 +205,6 @@ TEST(RankPolicy, EachKind) {
   EXPECT_EQ(policy.choose(sigma), 3);  // 1.5 is not strictly above 0.15 · 10
   policy.kind = RankPolicy::Kind::ratio;
   EXPECT_EQ(policy.choose(sigma), 3);
-  policy.kind = RankPolicy::Kind::energy;
-  EXPECT_EQ(policy.choose(sigma), 2);  // 125 of 131.5
-  policy.kind = RankPolicy::Kind::fixed;
-  EXPECT_EQ(policy.choose(sigma), 6);  // 16 directions are not there
 }
 
 TEST(RankPolicy, RoundsUpAndNeverReachesZero) {

@@ -318,28 +318,5 @@ TEST_F(InitialSpectrum, OrthoIsOne) {
     for (const double s : replaced(name)) EXPECT_NEAR(s, 1.0, 1e-4) << name;
 }
 
-TEST_F(InitialSpectrum, RandIsBelowTheLargestDrawn) {
-  draw(Spectrum::rand);
-  for (const std::string& name : kMatrices) {
-    const auto before = drawn(name), after = replaced(name);
-    EXPECT_LT(after.front(), before.front() * 1.0001) << name;
-    EXPECT_GT(after.front(), 0.3 * before.front()) << name;
-    EXPECT_LT(after.back(), 0.7 * before.front()) << name;
-  }
-  const auto first = replaced(kMatrices[1]);
-  draw(Spectrum::rand);
-  EXPECT_EQ(replaced(kMatrices[1]), first) << "two ranks would start from different weights";
-}
-
-TEST_F(InitialSpectrum, SlopedFallsByTen) {
-  draw(Spectrum::sloped);
-  for (const std::string& name : kMatrices) {
-    const auto before = drawn(name), after = replaced(name);
-    for (std::size_t i = 0; i < 4; ++i)
-      EXPECT_NEAR(after[i], 2 * before[0] * std::pow(0.1, static_cast<double>(i)), 1e-5 * before[0])
-          << name << " " << i;
-  }
-}
-
 }  // namespace
 }  // namespace ab

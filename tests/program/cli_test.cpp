@@ -76,7 +76,7 @@ TEST_F(CliTest, AnEmptyTextIsNotTakenForNothing) {
   for (const char* command :
        {"plan --out ''", "compare a --out ''", "export --model-file a --out ''", "reproduce all --dry-run --out ''"})
     expect_failure(command, 2, "--out" + empty);
-  expect_failure("plan --ranks-from ''", 2, "--ranks-from" + empty);
+  expect_failure("plan --factors-from ''", 2, "--factors-from" + empty);
   expect_failure("eval --model-file a --dataset ''", 2, "--dataset");
   expect_failure("inspect ''", 2, "file" + empty);
   EXPECT_EQ(run("plan --model mlp --no-activations --network ''").exit_code, 0);
@@ -133,7 +133,7 @@ TEST_F(CliTest, ARunThatIsTooShortLeavesWhatItWouldReplace) {
   for (const char* out : {"kept", "new"}) {
     const std::string train =
         fmt::format("train --model mlp --dataset cifar10 --data-dir {} --overwrite --out {} ", path("data"), path(out));
-    expect_failure(train + "--batch-size 2 --method ab --steps 1", 2, "there has to be a step before the first cut");
+    expect_failure(train + "--batch-size 2 --method late-cut --steps 1", 2, "there has to be a step before the first cut");
     expect_failure(train + "--batch-size 512 --steps 1", 2, "fewer than one batch of 512");
   }
   EXPECT_EQ(read_file(path("kept/model.safetensors"), ErrorKind::data), model);
@@ -179,7 +179,7 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_EQ(run(tiny_train("dense", "--ranks 2 --overwrite")).exit_code, 0);
 
   const Outcome low_rank = run(tiny_train("ab",
-                                          "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 "
+                                          "--ranks 2 --method ab --ab.first-split 1 --ab.cycle-steps 10 "
                                           "--ab.full-rank-steps 1 --ab.ratio 0.25"));
   ASSERT_EQ(low_rank.exit_code, 0) << low_rank.err;
 
@@ -229,7 +229,7 @@ TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
   const std::string compare = fmt::format("compare {} {} --out ", path("a"), path("b"));
   const std::string plan = "plan --model mlp --dataset cifar10 --no-activations --out ";
   const std::string with_ranks =
-      fmt::format("plan --model mlp --dataset cifar10 --no-activations --ranks-from {} --out ", path("copy.json"));
+      fmt::format("plan --model mlp --dataset cifar10 --no-activations --factors-from {} --out ", path("copy.json"));
   const std::string exported = fmt::format("export --model-file {} --out ", path("a"));
   const std::string in_run = "is a file of a run", foreign = "is there already, and is not ",
                     read_here = "which is read here";
@@ -288,7 +288,7 @@ TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
 // Running statistics and factors count as they are stored; the same figure everywhere.
 TEST_F(CliTest, EveryCommandCountsAModelAlike) {
   const std::string ab = tiny_train("ab",
-                                    "--width 0.25 --ranks 2 --method ab --ab.warmup-steps 1 "
+                                    "--width 0.25 --ranks 2 --method ab --ab.first-split 1 "
                                     "--ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25");
   const Outcome train = run(std::string(ab).replace(ab.find("mlp"), 3, "resnet20"));
   ASSERT_EQ(train.exit_code, 0) << train.err;
@@ -311,13 +311,13 @@ TEST_F(CliTest, EveryCommandCountsAModelAlike) {
 TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
   const std::string plan =
       "plan --model resnet20 --dataset cifar10 --no-activations --world 8 --ranks-per-node 2 --epochs 4 ";
-  const Outcome open = run(plan + "--method ab --out " + path("open.json"));
+  const Outcome open = run(plan + "--method late-cut --out " + path("open.json"));
   EXPECT_TRUE(contains(open.out, "272 k parameters, training decides how many remain\n")) << open.err;
   EXPECT_TRUE(contains(open.out, "  ≥ "));
   EXPECT_FALSE(contains(open.out, ": 1")) << open.out;
   EXPECT_TRUE(contains(read_file(path("open.json"), ErrorKind::data), "\"compression_ratio\": null"));
   EXPECT_TRUE(contains(run(plan).out, "272 k parameters, as many at the end\n"));
-  EXPECT_TRUE(contains(run(plan + "--method ab --ratio 0.25").out, " : 1 as stored)\n"));
+  EXPECT_TRUE(contains(run(plan + "--method late-cut --ratio 0.25").out, " : 1 as stored)\n"));
 
   const Outcome daso = run(plan + "--method daso");
   EXPECT_TRUE(contains(daso.out, "× as much")) << "more than dense training sends";
@@ -328,7 +328,7 @@ TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
 
   // Two digits of a modelled time, and one decimal of a share: the next ones are not of the network, but of the model.
   const std::string text =
-      run(plan + "--method ab --ratio 0.25 --network latency=1us,bandwidth=0.1Gbps --step-ms 40").out;
+      run(plan + "--method late-cut --ratio 0.25 --network latency=1us,bandwidth=0.1Gbps --step-ms 40").out;
   std::istringstream words(text.substr(0, text.find("memory per rank")));
   int times = 0, shares = 0;
   for (std::string number, word; words >> word; number = word) {
@@ -355,21 +355,20 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   EXPECT_EQ(inside.exit_code, 0) << inside.err;
   EXPECT_FALSE(contains(inside.err, "--network")) << inside.err;
 
-  const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.warmup-steps 100"));
+  const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.first-split 100"));
   EXPECT_EQ(warmup.exit_code, 0) << warmup.err;
   EXPECT_TRUE(contains(warmup.err, "no weight was split")) << warmup.err;
   const Outcome plan = run(fmt::format("plan --no-activations --config {}", path("warmup/config.toml")));
   EXPECT_TRUE(contains(plan.out, "No weight is split in this run")) << plan.out << plan.err;
 
-  const Outcome whole =
-      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.warmup-steps 4 --accumulate 9"));
+  const Outcome whole = run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 4 --accumulate 9"));
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_TRUE(contains(whole.err, "the warm-up of --method powersgd did not end in this run")) << whole.err;
   EXPECT_TRUE(contains(whole.err, "an update adds up the 5 batches of an epoch, fewer than --accumulate 9"));
   EXPECT_TRUE(contains(run(fmt::format("plan --no-activations --config {}", path("whole/config.toml"))).out,
                        "The warm-up of the method does not end in this run"));
   const Outcome compressed =
-      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.warmup-steps 3 --accumulate 5 --overwrite"));
+      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 3 --accumulate 5 --overwrite"));
   EXPECT_EQ(compressed.err.find("warning"), std::string::npos) << compressed.err;
 }
 
@@ -421,7 +420,7 @@ TEST_F(CliTest, InspectPrintsNoControlCharactersOfAFile) {
 
 TEST_F(CliTest, ModelsAreExportedAndTrainedFurther) {
   const std::string ab =
-      "--ranks 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
+      "--ranks 2 --method ab --ab.first-split 1 --ab.cycle-steps 10 --ab.full-rank-steps 1 --ab.ratio 0.25 "
       "--width 0.25";
   ASSERT_EQ(run(tiny_train("ab", ab)).exit_code, 0);
   const std::string data = " --data-dir " + path("data");

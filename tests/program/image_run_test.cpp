@@ -128,7 +128,7 @@ TEST_F(ImageRunTest, ADamagedImageInAnyValidationCostsNoTraining) {
 TEST_F(ImageRunTest, ADamagedTrainingImageCostsNoTraining) {
   add_training_images();
   for (const char* how : {"", "--accumulate 3", "--ranks 2", "--ranks 2 --accumulate 2", "--ranks 2 --method local",
-                          "--ranks 4 --method ab --ab.warmup-steps 2 --ab.cycle-steps 4 "
+                          "--ranks 4 --method ab --ab.first-split 2 --ab.cycle-steps 4 "
                           "--ab.full-rank-steps 1 --ab.ratio 0.5"}) {
     write("train/dog/x7.jpg", image_);
     ASSERT_EQ(run(train_on_32("whole", how)).exit_code, 0) << how;

@@ -35,23 +35,23 @@ constexpr Released kReleased[] = {
     {"resnet50_8k", "resnet50", 32, 256, 22500, 1500, kResNet50, 6150, 1500, 150, 325, SyncMode::with_stale},
     {"resnet50_16k", "resnet50", 64, 256, 11250, 750, kResNet50, 3750, 600, 75, 188, SyncMode::with_stale},
     {"resnet50_32k", "resnet50", 128, 256, 5700, 380, kResNet50, 1900, 400, 38, 94, SyncMode::with_stale},
+    {"resnet50_64k", "resnet50", 256, 256, 2850, 190, kResNet50, 581, 94, 19, 47, SyncMode::with_stale},
+    {"resnet50_nogroups_2k", "resnet50", 8, 256, 90000, 6000, kResNet50, 24000, 6000, 300, 600, SyncMode::only_b},
     {"resnet50_nogroups", "resnet50", 16, 256, 45000, 3000, kResNet50, 9300, 3000, 300, 750, SyncMode::only_b},
     {"vit_b16_2k", "vit_b_16", 8, 256, 90000, 6000, kVit, 24600, 4360, 600, 1500, SyncMode::only_b},
     {"vit_b16_4096", "vit_b_16", 16, 256, 45000, 3000, kVit, 12300, 2180, 300, 750, SyncMode::only_b},
 };
 
-TEST(PaperConfigurations, EveryExperimentHasTwoAndNoneIsLeftOver) {
+TEST(PaperConfigurations, EveryExperimentHasOneAndNoneIsLeftOver) {
   EXPECT_EQ(experiments().size(), std::size(kReleased));
-  EXPECT_EQ(paper_configs().size(), 2 * experiments().size());
-  for (const Experiment& experiment : experiments())
-    for (const Variant variant : {Variant::faithful, Variant::lean})
-      EXPECT_TRUE(paper_configs().contains(config_name(experiment, variant))) << experiment.name;
+  EXPECT_EQ(paper_configs().size(), experiments().size());
+  for (const Experiment& experiment : experiments()) EXPECT_TRUE(paper_configs().contains(experiment.name));
 }
 
 TEST(PaperConfigurations, AreThoseOfTheRelease) {
   for (const Released& released : kReleased) {
     SCOPED_TRACE(released.name);
-    const TrainConfig config = experiment_config(find_experiment(released.name), Variant::faithful);
+    const TrainConfig config = experiment_config(find_experiment(released.name));
     EXPECT_EQ(config.model, released.model);
     EXPECT_EQ(config.ranks, released.ranks);
     EXPECT_EQ(config.ranks_per_node, 4);
@@ -60,7 +60,7 @@ TEST(PaperConfigurations, AreThoseOfTheRelease) {
     EXPECT_EQ(config.warmup_steps, released.lr_warmup);
     EXPECT_EQ(config.optimizer, "adamw");
     EXPECT_EQ(config.init, Spectrum::ortho);
-    EXPECT_EQ(ab_settings(config).schedule.warmup_steps, released.warmup);
+    EXPECT_EQ(ab_settings(config).schedule.first_split, released.warmup);
     EXPECT_EQ(ab_settings(config).schedule.cycle_steps, released.cycle);
     EXPECT_EQ(ab_settings(config).schedule.full_rank_steps, released.full_rank);
     EXPECT_EQ(ab_settings(config).schedule.rebound_steps, released.rebound);
@@ -73,47 +73,20 @@ TEST(PaperConfigurations, AreThoseOfTheRelease) {
   }
 }
 
-// Better means the same training budget, the listed defects gone, and fewer bytes between nodes.
-TEST(PaperConfigurations, BetterOnesMendTheDefects) {
-  for (const Released& released : kReleased) {
-    SCOPED_TRACE(released.name);
-    const Experiment& experiment = find_experiment(released.name);
-    const TrainConfig faithful = experiment_config(experiment, Variant::faithful);
-    const TrainConfig lean = experiment_config(experiment, Variant::lean);
-    EXPECT_EQ(lean.ranks, faithful.ranks);
-    EXPECT_EQ(lean.steps, faithful.steps);
-    EXPECT_EQ(lean.batch_size, faithful.batch_size);
-    EXPECT_EQ(lean.lr, faithful.lr);
-    EXPECT_EQ(lean.weight_decay, faithful.weight_decay);
-    const PhaseSchedule& phases = ab_settings(lean).schedule;
-    EXPECT_GE(phases.warmup_steps, lean.warmup_steps) << "no split before the learning rate is up";
-    EXPECT_LE(phases.rebound_steps, phases.full_rank_steps);
-    EXPECT_TRUE(phases.cut_at_warmup);
-    EXPECT_FALSE(phases.release_order);
-    EXPECT_FALSE(lean.decay_vectors);
-    EXPECT_NE(lean.sync_bn, SyncBn::world);
-    EXPECT_EQ(ab_settings(lean).sync, SyncMode::tangent);
-    EXPECT_EQ(ab_settings(lean).gauge, Gauge::orthonormal);
-    EXPECT_EQ(ab_settings(lean).moments, MomentCarry::project);
-  }
-}
-
-TEST(PaperTraffic, GroupsInsideNodesSave85PercentBetweenNodesAtAnyRank) {
-  for (const Experiment& experiment : experiments()) {
-    if (experiment.name == "resnet50_nogroups") continue;
-    SCOPED_TRACE(experiment.name);
-    const TrainConfig lean = experiment_config(experiment, Variant::lean);
+TEST(PaperTraffic, GroupsInsideNodesSendNothingBetweenThemInLowRankStepsAtAnyRank) {
+  for (const char* name : {"resnet50_2k", "resnet50_32k"}) {
+    SCOPED_TRACE(name);
+    const TrainConfig config = experiment_config(find_experiment(name));
     for (const double ratio : {1.0 / 16, 1.0}) {
-      const TrafficFigures figures = plan_experiment(lean, {.ratio = ratio}).at(0).figures;
-      EXPECT_GE(figures.run_inter_node, 0.85);
+      const TrafficFigures figures = plan_experiment(config, {.ratio = ratio}).at(0).figures;
       EXPECT_LE(figures.run_inter_node, figures.low_rank_steps) << "full-rank steps bound what a run saves";
-      EXPECT_EQ(figures.low_rank_inter_node, 1);
+      EXPECT_GT(figures.low_rank_inter_node, 0.99) << "statistics of batch norm are of the world";
     }
   }
 }
 
 TEST(PaperTraffic, FindsTheRankFractionOfATarget) {
-  const std::vector<TrainConfig> configs{experiment_config(find_experiment("vit_b16_2k"), Variant::faithful)};
+  const std::vector<TrainConfig> configs{experiment_config(find_experiment("vit_b16_2k"))};
   const TrafficDefinition whole_run = kTrafficDefinitions[0];
   const RankFractionSearch found = find_rank_fraction(configs, whole_run, 0.55);
   ASSERT_TRUE(found.fraction);
@@ -125,7 +98,7 @@ TEST(PaperTraffic, FindsTheRankFractionOfATarget) {
 }
 
 TEST(PaperTraffic, ComparesWithTheDenseTwin) {
-  const TrainConfig config = experiment_config(find_experiment("resnet50_4k"), Variant::faithful);
+  const TrainConfig config = experiment_config(find_experiment("resnet50_4k"));
   TrainConfig dense = config;
   dense.method = "dense";
   const RunPlan plan = plan_run(config, {.ratio = 0.25}), twin = plan_run(dense, {});
@@ -144,7 +117,7 @@ TEST(PaperTraffic, ComparesWithTheDenseTwin) {
 int group_size(const TrainConfig& config) { return ab_settings(config).group_size; }
 
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
-  const TrainConfig full = experiment_config(find_experiment("resnet50_4k"), Variant::lean);
+  const TrainConfig full = experiment_config(find_experiment("resnet50_4k"));
   EXPECT_EQ(scale_config(full, 1), full);
   const TrainConfig half = scale_config(full, 0.5);
   EXPECT_EQ(half.ranks, 8);
@@ -162,7 +135,7 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   EXPECT_EQ(tiny.ranks, 4);
   EXPECT_EQ(tiny.ranks_per_node, 2);
   EXPECT_EQ(ab_settings(tiny).group_size, 2);
-  EXPECT_GE(tiny.steps, ab_settings(tiny).schedule.warmup_steps + ab_settings(tiny).schedule.cycle_steps);
+  EXPECT_GE(tiny.steps, ab_settings(tiny).schedule.first_split + ab_settings(tiny).schedule.cycle_steps);
   EXPECT_LT(ab_settings(tiny).schedule.full_rank_steps, ab_settings(tiny).schedule.cycle_steps);
   EXPECT_EQ(tiny.train_samples, 4 * tiny.batch_size);
   EXPECT_LT(tiny.warmup_steps, tiny.steps) << "a warm-up that does not end is refused";
@@ -174,18 +147,17 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
 
 TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
   for (const Experiment& experiment : experiments())
-    for (const Variant variant : {Variant::faithful, Variant::lean})
-      for (const double scale : {0.3, 0.02, 0.001}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", experiment.name, name_of(variant), scale));
-        const TrainConfig config = experiment_config(experiment, variant, {.scale = scale});
-        EXPECT_GT(plan_experiment(config, {.ratio = 0.25}).at(0).figures.low_rank_steps, 0);
-      }
+    for (const double scale : {0.3, 0.02, 0.001}) {
+      SCOPED_TRACE(fmt::format("{} {}", experiment.name, scale));
+      const TrainConfig config = experiment_config(experiment, {.scale = scale});
+      EXPECT_GT(plan_experiment(config, {.ratio = 0.25}).at(0).figures.low_rank_steps, 0);
+    }
 }
 
 TEST(ScaleConfig, FlagsWin) {
   const Experiment& experiment = find_experiment("resnet50_4k");
-  const TrainConfig config = experiment_config(
-      experiment, Variant::faithful, {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
+  const TrainConfig config =
+      experiment_config(experiment, {.scale = 0.1, .flags = {{"ranks", "4"}, {"steps", "77"}, {"lr", "0.5"}}});
   EXPECT_EQ(config.ranks, 4);
   EXPECT_EQ(ab_settings(config).group_size, 2) << "nodes and groups follow the number of ranks";
   EXPECT_EQ(config.steps, 77);
@@ -234,10 +206,9 @@ TEST_F(CliReproduceTest, WrongUseIsExitTwo) {
   expect_failure("reproduce zzz", 2, "--list");
   expect_failure("reproduce all", 2, "--dry-run");
   expect_failure("reproduce resnet50_4k --dry-run --scale 2", 2, "--scale");
-  expect_failure("reproduce resnet50_4k --dry-run --variant best", 2, "variant");
   expect_failure("reproduce resnet50_4k --dry-run --config x", 2, "--config");
   expect_failure("reproduce resnet50_4k", 2, "--data-dir");
-  expect_failure("reproduce vgg16_cifar10 --dry-run --ranks-from " + path("none"), 3, "none");
+  expect_failure("reproduce vgg16_cifar10 --dry-run --factors-from " + path("none"), 3, "none");
 }
 
 TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
@@ -270,7 +241,7 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   EXPECT_TRUE(contains(again.out, "is complete"));
   EXPECT_EQ(read_file(path("small/reproduce.md"), ErrorKind::data), report);
   expect_failure(command + " --lr 0.5", 2, "--lr");
-  expect_failure("reproduce resnet50_4k --dry-run --ranks-from " + path("small/ab"), 2, "is a run of mlp");
+  expect_failure("reproduce resnet50_4k --dry-run --factors-from " + path("small/ab"), 2, "is a run of mlp");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class ResumeCommandTest : public testing::ProgramTest {
   std::string train(const std::string& more) const {
     return fmt::format(
         "train --model mlp --width 0.05 --dataset cifar10 --data-dir {} --batch-size 2 --steps 2500 --lr 0.01 --log-every 1 "
-        "--method ab --ranks 2 --ab.warmup-steps 20 --ab.cycle-steps 40 --ab.full-rank-steps 10 {}",
+        "--method ab --ranks 2 --ab.first-split 20 --ab.cycle-steps 40 --ab.full-rank-steps 10 {}",
         small_cifar(), more);
   }
 

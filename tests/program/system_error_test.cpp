@@ -132,7 +132,7 @@ TEST_F(SystemErrorTest, ALinkToNowhereIsNamed) {
   expect_failure(tiny_train("link", "--resume auto"), 2, reason);
   expect_failure("reproduce vgg16_cifar10 --data-dir " + path("data") + " --out " + link, 2, reason);
   expect_failure("train --config " + link, 2, reason);
-  expect_failure("plan --ranks-from " + link, 3, reason);
+  expect_failure("plan --factors-from " + link, 3, reason);
   EXPECT_TRUE(testing::fs::is_symlink(link));
 }
 

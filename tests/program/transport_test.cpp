@@ -20,7 +20,7 @@ class TransportTest : public testing::ProgramTest {
 
   /// Through all phases, ending among factors.
   static constexpr const char* kGroups =
-      "ab --ab.warmup-steps 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25";
+      "ab --ab.first-split 2 --ab.cycle-steps 4 --ab.full-rank-steps 1 --ab.ratio 0.25";
 
   std::string train(const std::string& out, const std::string& more, const std::string& method = kGroups) const {
     return fmt::format(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Trains small runs, lets them fail at random moments of their work, and looks at what is left (tests/soak.sh).
 
-A run is dense or AB-training in groups, on ranks that are threads or processes. It is started, suffers one fault, is
+A run is dense or AB-training or a late cut, on ranks that are threads or processes. It is started, suffers one fault, is
 started again, and so on; in the end it finishes undisturbed. After each fault:
 - the exit code is that of the fault, a failure is told in one sentence, and a crash in none;
 - no process is left;
@@ -28,9 +28,10 @@ LIMIT_S = 240  # of one start: what takes longer hangs
 STOPPED = 75
 METHODS = {
     "dense": ["--method", "dense"],
-    "groups": ["--method", "ab", "--ab.train", "groups", "--ab.group-size", "2", "--ab.warmup-steps", "4",
-               "--ab.cycle-steps", "6", "--ab.full-rank-steps", "2"],
-    "both": ["--method", "ab", "--ab.cut-at", "0.3,0.7", "--ab.cut-keep", "0.9,0.8", "--ab.gather-steps", "3"],
+    "ab": ["--method", "ab", "--ab.group-size", "2", "--ab.first-split", "4", "--ab.cycle-steps", "6", "--ab.full-rank-steps",
+           "2"],
+    "late-cut": ["--method", "late-cut", "--late-cut.at", "0.3,0.7", "--late-cut.keep", "0.9,0.8", "--late-cut.gather-steps",
+                 "3"],
 }
 
 

@@ -27,8 +27,8 @@ constexpr Mode kModes[] = {Mode::star, Mode::var, Mode::gather, Mode::layerwise,
 
 ExchangeSteps::Make artopk(const ArtopkOptions& options, std::int64_t warmup = 0, bool network_is_given = false) {
   return [=](Replica replica, Comm& world) {
-    return std::make_unique<ArtopkStrategy>(std::move(replica), world, options,
-                                            CompressionStart{.warmup_steps = warmup}, network_is_given);
+    return std::make_unique<ArtopkStrategy>(std::move(replica), world, options, CompressionStart{.dense_steps = warmup},
+                                            network_is_given);
   };
 }
 

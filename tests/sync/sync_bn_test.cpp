@@ -195,7 +195,7 @@ TrainConfig small_run(const std::string& method, std::int64_t steps) {
   config.lr = 0.02;
   config.eval_every = 0;
   config.sync_bn = SyncBn::world;
-  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.first_split = 2;
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;
   return config;
@@ -299,7 +299,7 @@ TEST_P(SyncBnRanks, EndlessWarmupEqualsDenseBitForBit) {
     config.sync_bn = scope;
     const std::vector<Seen> dense = train_on(config, GetParam(), all_different);
     config.method = "ab";
-    ab_settings(config).schedule.warmup_steps = 1000;
+    ab_settings(config).schedule.first_split = 1000;
     const std::vector<Seen> ab = train_on(config, GetParam(), all_different);
     EXPECT_EQ(dense[0].parameters, ab[0].parameters);
     EXPECT_EQ(dense[0].statistics, ab[0].statistics);
@@ -314,7 +314,7 @@ TEST(SyncBn, GroupsThatTrainByThemselvesDoNotInfluenceEachOther) {
   for (const SyncBn scope : {SyncBn::group, SyncBn::world}) {
     TrainConfig config = small_run("ab", 3);
     config.sync_bn = scope;
-    ab_settings(config).schedule.warmup_steps = 0;
+    ab_settings(config).schedule.first_split = 0;
     ab_settings(config).schedule.cycle_steps = 10;
     const std::vector<Seen> a = train_on(config, 4, others_see(0)), b = train_on(config, 4, others_see(5000));
     const bool apart = config.sync_bn == SyncBn::group;

@@ -15,7 +15,7 @@ namespace {
 
 // --- The schedule.
 
-constexpr DasoOptions kReleased{.warmup_epochs = 4, .cooldown_epochs = 4};
+constexpr DasoOptions kReleased{.blocking_epochs = 4, .cooldown_epochs = 4};
 
 LrSchedule run_of(std::int64_t epochs, std::int64_t steps_per_epoch) {
   return {.total_steps = epochs * steps_per_epoch, .steps_per_epoch = steps_per_epoch};
@@ -104,7 +104,7 @@ std::set<std::int64_t> all_sends(const DasoOptions& options, const DasoCalendar&
 TEST(DasoSchedule, BoundsAreThoseOfAllRunsThereCanBe) {
   for (const std::int64_t patience : {0, 1, 2})
     for (const std::int64_t warmup : {0, 1, 3}) {
-      const DasoOptions options{.warmup_epochs = warmup, .max_skips = 6, .patience = patience};
+      const DasoOptions options{.blocking_epochs = warmup, .max_skips = 6, .patience = patience};
       const DasoCalendar calendar(options, {.total_steps = 11 * 13 + 5, .steps_per_epoch = 13});
       const std::set<std::int64_t> sums = all_sends(options, calendar);
       const auto sends = [&](bool most) {
@@ -162,7 +162,7 @@ class DasoSteps {
   TrainState state_;
 };
 
-constexpr DasoOptions kCyclingOnly{.warmup_epochs = 0, .cooldown_epochs = 0, .start_skips = 2};
+constexpr DasoOptions kCyclingOnly{.blocking_epochs = 0, .cooldown_epochs = 0, .start_skips = 2};
 
 TEST(Daso, MergesWhatWasSentAStepAgo) {
   run_thread_ranks(2, {}, [](Comm& comm) {
@@ -262,7 +262,7 @@ class DasoPlan : public testing::ProgramTest {
 TEST_F(DasoPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
   const testing::Outcome trained = run(fmt::format(
       "train --model mlp --dataset cifar10 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 4 "
-      "--steps 28 --lr 0.01 --ranks 2 --method daso --daso.warmup-epochs 0 --daso.patience 0 "
+      "--steps 28 --lr 0.01 --ranks 2 --method daso --daso.blocking-epochs 0 --daso.patience 0 "
       "--daso.stability 0.9 --out {}",
       small_cifar(), path("run")));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;

@@ -32,7 +32,7 @@ ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double 
   return [=](Replica replica, Comm& world) {
     return std::make_unique<PowerSgdStrategy>(std::move(replica), world,
                                               PowerSgdOptions{{.rank = rank, .min_rate = min_rate}},
-                                              CompressionStart{.warmup_steps = warmup});
+                                              CompressionStart{.dense_steps = warmup});
   };
 }
 
@@ -40,7 +40,7 @@ ExchangeSteps::Make acpsgd(std::int64_t rank, std::int64_t warmup = 0, double mi
   return [=](Replica replica, Comm& world) {
     return std::make_unique<AcpSgdStrategy>(std::move(replica), world,
                                             AcpSgdOptions{{.rank = rank, .min_rate = min_rate}, bucket_mb},
-                                            CompressionStart{.warmup_steps = warmup});
+                                            CompressionStart{.dense_steps = warmup});
   };
 }
 
@@ -353,7 +353,7 @@ TEST(PowerSgd, SendsWhileBackwardComputesInItsWarmUpAlone) {
   on_ranks(2, [](Comm& world) {
     const auto in_small_buckets = [](Replica replica, Comm& comm) {
       return std::make_unique<PowerSgdStrategy>(std::move(replica), comm, PowerSgdOptions{{.rank = 2, .min_rate = 0}},
-                                                CompressionStart{.warmup_steps = 1, .gradients = {.bucket_bytes = 1}});
+                                                CompressionStart{.dense_steps = 1, .gradients = {.bucket_bytes = 1}});
     };
     ExchangeSteps steps(world, kShapes, in_small_buckets);
     EXPECT_TRUE(steps.strategy().exchanges_in_backward());

@@ -29,19 +29,19 @@ ExchangeSteps::Make scalecom(const ScaleComOptions& options, std::int64_t warmup
   return [=](Replica replica, Comm& world) {
     replica.params[1]->role = ParamRole::vector;
     return std::make_unique<ScaleComStrategy>(std::move(replica), world, options,
-                                              CompressionStart{.warmup_steps = warmup});
+                                              CompressionStart{.dense_steps = warmup});
   };
 }
 ExchangeSteps::Make mstopk(double density, std::int64_t warmup = 0) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<MsTopkStrategy>(std::move(replica), world, MsTopkOptions{.density = density},
-                                            CompressionStart{.warmup_steps = warmup});
+                                            CompressionStart{.dense_steps = warmup});
   };
 }
 ExchangeSteps::Make hitopk(double density, int node, std::int64_t warmup = 0) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<HiTopkStrategy>(std::move(replica), world, node, HiTopkOptions{.density = density},
-                                            CompressionStart{.warmup_steps = warmup});
+                                            CompressionStart{.dense_steps = warmup});
   };
 }
 

@@ -122,7 +122,7 @@ class DeviceTest : public testing::ProgramTest {
     config.batch_size = 4;
     config.lr = 1e-3;  // a larger one lets differences of rounding grow, and a real GPU rounds otherwise
     config.log_every = 1;
-    ab_settings(config).schedule.warmup_steps = 3;
+    ab_settings(config).schedule.first_split = 3;
     ab_settings(config).schedule.cycle_steps = 6;
     ab_settings(config).schedule.full_rank_steps = 2;
     ab_settings(config).schedule.rebound_steps = 2;
@@ -597,7 +597,7 @@ TEST_F(DeviceTest, ProcessesTakeTheGpusOfTheirMachineInTurn) {
 }
 
 TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
-  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.warmup-steps 1";
+  const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.first-split 1";
   std::vector<std::string> files;
   for (const char* name : {"once", "again"}) {
     const testing::Outcome outcome = run(tiny_train(name, flags));
@@ -609,7 +609,7 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
 }
 
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
-  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.warmup-steps 1")).exit_code, 0);
+  ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.first-split 1")).exit_code, 0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;

@@ -46,7 +46,7 @@ TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
   config.lr = 1e-4;
   config.bucket_mb = 0.002;
   config.eval_every = 0;
-  ab_settings(config).schedule.warmup_steps = 3;
+  ab_settings(config).schedule.first_split = 3;
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).rank_policy.ratio = 0.3;
@@ -163,17 +163,16 @@ const Variant kVariants[] = {
     {"alternating_with_stale",
      [](auto& c, auto& ab) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma), ab.group_size = 4; }},
     {"rest_is_kept", [](auto&, auto& ab) { ab.rest = Rest::keep, ab.final_model = FinalModel::dense; }},
-    {"moments_are_reset", [](auto&, auto& ab) { ab.moments = MomentCarry::reset; }},
     {"moments_are_truncated", [](auto&, auto& ab) { ab.moments = MomentCarry::truncate; }},
     {"adamw", [](auto& c, auto&) { c.optimizer = "adamw"; }},
     {"adamw_truncated", [](auto& c, auto& ab) { c.optimizer = "adamw", ab.moments = MomentCarry::truncate; }},
     {"sgd_without_momentum", [](auto& c, auto&) { c.momentum = 0; }},
     {"uncut_at_first", [](auto&, auto& ab) { ab.schedule.cut_at_warmup = false; }},
-    {"without_warmup", [](auto&, auto& ab) { ab.schedule.warmup_steps = 0; }},
+    {"without_warmup", [](auto&, auto& ab) { ab.schedule.first_split = 0; }},
     {"release_order", [](auto&, auto& ab) { ab.schedule.release_order = true, ab.schedule.cut_at_warmup = false; }},
     {"release_order_with_a_restart",
      [](auto&, auto& ab) {
-       ab.schedule.release_order = true, ab.schedule.warmup_steps = 5, ab.schedule.full_rank_steps = 1;
+       ab.schedule.release_order = true, ab.schedule.first_split = 5, ab.schedule.full_rank_steps = 1;
      }},
     {"accumulation", [](auto& c, auto&) { c.batch_size = 1, c.accumulate = 3, c.eval_every = 1; }},
     {"sync_bn_in_groups", [](auto& c, auto&) { c.sync_bn = SyncBn::group; }},
@@ -182,8 +181,7 @@ const Variant kVariants[] = {
      [](auto& c, auto&) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
     {"sync_bn_where_every_rank_is_a_group", [](auto& c, auto& ab) { c.sync_bn = SyncBn::group, ab.group_size = 1; }},
     {"averaged_weights", [](auto& c, auto&) { c.ema_decay = 0.9, c.eval_every = 1; }},
-    {"fixed_rank",
-     [](auto&, auto& ab) { ab.rank_policy = {.kind = RankPolicy::Kind::fixed, .fixed = 5, .multiple = 4}; }},
+    {"rank_multiple", [](auto&, auto& ab) { ab.rank_policy.multiple = 4; }},
     {"rank_too_high_to_pay", [](auto&, auto& ab) { ab.rank_policy.ratio = 0.9; }},
     {"kept_at_full_rank",
      [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
@@ -214,7 +212,7 @@ TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
                                     {SyncMode::tangent, Gauge::orthonormal}}) {
     TrainConfig config = convolutions(tiny_run("ab", 7));
     set_sync(config, sync, gauge);
-    ab_settings(config).schedule.warmup_steps = 1;
+    ab_settings(config).schedule.first_split = 1;
     expect_plan_equals_run(config, 3, 2);
   }
 }
@@ -262,7 +260,7 @@ PlannedRun large_run(int world, std::int64_t steps) {
 AbOptions groups_of(int size) {
   AbOptions options;
   options.group_size = size;
-  options.schedule = {.warmup_steps = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
+  options.schedule = {.first_split = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
   return options;
 }
 
@@ -476,8 +474,7 @@ TEST(TimePlan, GroupsThatExchangeAtOnceShareACard) {
   const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
   const std::string cut = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.25]\nlow_rank_method = \"hitopk\"\n";
   for (const auto& [method, phase] : {std::pair{"hitopk", "compressed"}, {"late-cut", "low-rank"}}) {
-    TrainConfig config =
-        resolve_config_text({{"method", method}}, "[hitopk]\nwarmup_steps = 0\n[late-cut]\n" + cut, "");
+    TrainConfig config = resolve_config_text({{"method", method}}, "[hitopk]\ndense_steps = 0\n[late-cut]\n" + cut, "");
     config.ranks_per_node = 2;
     const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
     const double of_a_rank = plan.classes[0].ledger.total_of_phase(phase).inter_node_sent_bytes;
@@ -501,7 +498,7 @@ TEST(TimePlan, APlanKnowsHowManyGradientsFillItsBuckets) {
   const auto gradients = static_cast<std::int64_t>(inventory_of(*model).params.size());
   for (const char* method : {kBaseline, "acpsgd"}) {
     const TrainConfig config =
-        resolve_config_text({{"method", method}}, "[acpsgd]\nrank = 2\nwarmup_steps = 50\nbucket_mb = 0.005\n", "");
+        resolve_config_text({{"method", method}}, "[acpsgd]\nrank = 2\ndense_steps = 50\nbucket_mb = 0.005\n", "");
     const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
     for (const PlannedSteps& steps : plan.classes[0].steps) {
       EXPECT_GT(steps.buckets.size(), 1u) << method;
@@ -538,7 +535,7 @@ using ab::testing::contains;
 
 TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   const std::string flags =
-      "--ranks 3 --ranks-per-node 2 --method ab --ab.warmup-steps 1 --ab.cycle-steps 10 --ab.full-rank-steps "
+      "--ranks 3 --ranks-per-node 2 --method ab --ab.first-split 1 --ab.cycle-steps 10 --ab.full-rank-steps "
       "1 "
       "--ab.ratio 0.25";
   ASSERT_EQ(run(tiny_train("run", flags)).exit_code, 0);
@@ -558,8 +555,8 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   // Ranks and the time of a step from the run; its plan is a run's summary too, as far as ranks go.
   for (const char* source : {"run", "run/summary.json", "plan.json"}) {
     const auto again =
-        run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --ab.rank-policy energy "
-                        "--ranks-from {} --out {}",
+        run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --ab.rank-policy sigma-cutoff "
+                        "--factors-from {} --out {}",
                         path("run/config.toml"), path(source), path("again.json")));
     ASSERT_EQ(again.exit_code, 0) << again.err;
     EXPECT_EQ(contains(again.out, "exposed"), std::string(source) != "plan.json") << again.out;
@@ -582,41 +579,41 @@ TEST_F(CliPlanTest, RanksThatTheLossChoosesAreBoundedBeforeTheRunAndExactAfterIt
     };
     const Summary counted = summary_from_json(read_file(path("run/summary.json"), ErrorKind::data), "run");
     ASSERT_GT(counted.steps_by_phase.count("low-rank"), 0u);
-    const Summary most = planned(""), exact = planned("--ranks-from " + path("run"));
+    const Summary most = planned(""), exact = planned("--factors-from " + path("run"));
     EXPECT_GE(most.wire_bytes_per_rank_total, counted.wire_bytes_per_rank_total);
     EXPECT_EQ(exact.wire_bytes_by_rank, counted.wire_bytes_by_rank);
     EXPECT_EQ(exact.per_layer, counted.per_layer);
     EXPECT_EQ(exact.parameters_final, counted.parameters_final);
   }
-  expect_failure("plan --model mlp --dataset cifar10 --ranks-from " + path("run"), 2,
+  expect_failure("plan --model mlp --dataset cifar10 --factors-from " + path("run"), 2,
                  "is a run by late-cut, and this is a plan of dense");
-  expect_failure("plan --method late-cut --model resnet20 --dataset cifar10 --ranks-from " + path("run"), 2,
+  expect_failure("plan --method late-cut --model resnet20 --dataset cifar10 --factors-from " + path("run"), 2,
                  "is a run of mlp, and this is a plan of resnet20");
 }
 
 TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
   const auto left_dense = [](const LayerRank& layer) { return layer.r == layer.n; };
-  for (const auto& [final_model, energy] : {std::pair{"factors", 0.8}, {"factors", 0.97}, {"dense", 0.8}}) {
-    SCOPED_TRACE(fmt::format("{} {}", final_model, energy));
-    const std::string out = fmt::format("run_{}_{}", final_model, energy);
+  for (const auto& [final_model, cutoff] : {std::pair{"factors", 0.6}, {"factors", 0.4}, {"dense", 0.6}}) {
+    SCOPED_TRACE(fmt::format("{} {}", final_model, cutoff));
+    const std::string out = fmt::format("run_{}_{}", final_model, cutoff);
     const std::string flags = fmt::format(
-        "--ranks 3 --method ab --ab.warmup-steps 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
-        "--ab.rank-policy energy --ab.energy {}",
-        energy);
+        "--ranks 3 --method ab --ab.first-split 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
+        "--ab.rank-policy sigma-cutoff --ab.sigma-cutoff {}",
+        cutoff);
     const auto trained = run(fmt::format(
-        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 9 --lr 0.5 --out {} {} --ab.final-model {}",
+        "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 9 --lr 0.2 --out {} {} --ab.final-model {}",
         small_cifar(), path(out), flags, final_model));
     ASSERT_EQ(trained.exit_code, 0) << trained.err;
     const auto whole = read_run(path(out));
     ASSERT_GE(whole.splits.size(), 3u);
     EXPECT_NE(whole.splits[0].layers, whole.splits[2].layers) << "of equal ranks nothing is to be seen";
-    if (energy > 0.9) {
+    if (cutoff < 0.5) {
       EXPECT_TRUE(std::ranges::any_of(whole.summary.per_layer, left_dense)) << "all end in factors";
       EXPECT_FALSE(std::ranges::all_of(whole.splits.back().layers, left_dense)) << "nothing was cut";
     }
     const auto plan =
         run(fmt::format("plan --config {0}/config.toml --train-samples 40 --val-samples 16 --out {1} "
-                        "--ranks-from {0}",
+                        "--factors-from {0}",
                         path(out), path("plan.json")));
     ASSERT_EQ(plan.exit_code, 0) << plan.err;
     const Summary planned = summary_from_json(read_file(path("plan.json"), ErrorKind::data), "plan.json");
@@ -649,7 +646,7 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --wrld 3", 2, "did you mean --world?");
   expect_failure("plan --world 0", 2, "--world");
   expect_failure("plan --ratio 1.5 --method ab", 2, "--ratio");
-  expect_failure("plan --ratio 0.5", 2, "give --method ab too");
+  expect_failure("plan --ratio 0.5", 2, "give --method ab or --method late-cut too");
   expect_failure("plan --method late-cut --late-cut.full-rank-method daso", 2,
                  "can keep ranks together by dense, local, powersgd");
   expect_failure("plan --method late-cut --late-cut.full-rank-method local", 2,
@@ -669,13 +666,13 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --comm-dtype int8", 2, "--comm-dtype");
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
   expect_failure("plan --overwrite", 2, "--overwrite");
-  expect_failure("plan --method ab --ratio 0.5 --ranks-from x", 2, "--ranks-from");
-  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --ranks-from");
+  expect_failure("plan --method ab --ratio 0.5 --factors-from x", 2, "--factors-from");
+  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --factors-from");
   expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
   expect_failure("plan --world 60000 --batch-size 128", 2, "fewer than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");
-  expect_failure("plan --method ab --ranks-from " + path("none"), 3, "none");
+  expect_failure("plan --method ab --factors-from " + path("none"), 3, "none");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TrainConfig config_of(const Case& c) {
   config.max_grad_norm = 1.0;
   config.eval_every = 0;
   config.log_every = 1;
-  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.first_split = 2;
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).final_model = FinalModel::dense;
@@ -161,7 +161,7 @@ TEST(AbInSixteenBits, GroupsMaySkipAnUpdateOfTheirOwn) {
     const auto optimizer = make_adamw(inventory_of(*model).params, {});
     optimizer->set_skip_overflow(true);
     AbOptions options;
-    options.schedule = {.warmup_steps = 2, .cycle_steps = 6, .full_rank_steps = 3};
+    options.schedule = {.first_split = 2, .cycle_steps = 6, .full_rank_steps = 3};
     options.group_size = 2;
     AbStrategy strategy(*model, world, options, LrSchedule{.peak = 1e-3});
     TrainState state{0, *optimizer};

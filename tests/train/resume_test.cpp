@@ -42,7 +42,7 @@ TrainConfig short_run() {
   config.label_smoothing = 0.1;
   config.ema_decay = 0.8;
   config.log_every = 1;
-  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.first_split = 2;
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).schedule.rebound_steps = 2;
@@ -182,7 +182,7 @@ TrainConfig short_daso_run() {
   TrainConfig config = short_run();
   config.method = "daso";
   config.method_options = resolve_config_text({{"method", "daso"}},
-                                              "[daso]\nwarmup_epochs = 0\ncooldown_epochs = 0\nstart_skips = 2\n"
+                                              "[daso]\nblocking_epochs = 0\ncooldown_epochs = 0\nstart_skips = 2\n"
                                               "stability = 0.9\npatience = 0\n",
                                               "daso")
                               .method_options;
@@ -214,7 +214,7 @@ TEST(Resume, DilocoWithAFragmentInFlight) {
 }
 
 TEST(Resume, DasoOnNodes) {
-  stop_after(short_run_on_nodes("daso", "warmup_epochs = 0\ncooldown_epochs = 1\nstart_skips = 3\nstart_wait = 2"), 4,
+  stop_after(short_run_on_nodes("daso", "blocking_epochs = 0\ncooldown_epochs = 1\nstart_skips = 3\nstart_wait = 2"), 4,
              2);
 }
 

@@ -33,7 +33,7 @@ TrainConfig small_run(const std::string& method, std::int64_t steps) {
   config.lr = 0.05;
   config.eval_every = 0;
   config.log_every = 1;
-  ab_settings(config).schedule.warmup_steps = 2;
+  ab_settings(config).schedule.first_split = 2;
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).schedule.rebound_steps = 1;
@@ -87,7 +87,7 @@ class Ranks : public ::testing::TestWithParam<int> {};
 TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
   const Outcome dense = run(small_run("dense", 5), GetParam());
   TrainConfig config = small_run("ab", 5);
-  ab_settings(config).schedule.warmup_steps = std::int64_t{1} << 40;
+  ab_settings(config).schedule.first_split = std::int64_t{1} << 40;
   const Outcome ab = run(config, GetParam());
   EXPECT_EQ(ab.losses, dense.losses);
   expect_equal_bits(ab.parameters[0], dense.parameters[0]);
@@ -122,7 +122,7 @@ TEST_P(Modes, RanksAgreeAfterEverySync) {
     expect_all_ranks_equal(outcome);
     EXPECT_TRUE(std::isfinite(outcome.summary.final_val_loss));
   }
-  for (const MomentCarry moments : {MomentCarry::reset, MomentCarry::truncate}) {
+  for (const MomentCarry moments : {MomentCarry::project, MomentCarry::truncate}) {
     ab_settings(config).moments = moments;
     expect_all_ranks_equal(run(config, 3));
   }
@@ -151,7 +151,7 @@ TEST(AbTrainingRuns, ThePapersCombinationRuns) {
   config.max_grad_norm = 1.0;
   config.label_smoothing = 0.1;
   ab_settings(config).schedule.release_order = true;
-  ab_settings(config).schedule.warmup_steps = 3;
+  ab_settings(config).schedule.first_split = 3;
   ab_settings(config).schedule.cut_at_warmup = false;
   ab_settings(config).sync = SyncMode::only_b;
   ab_settings(config).group_size = 2;
@@ -168,7 +168,7 @@ TEST(AbTrainingRuns, ThePapersCombinationRuns) {
 TEST(AbTrainingRuns, ARestThatIsKeptLosesNothingAtASplit) {
   // Without a step between split and sync but one at rate 0, W comes back as it was: the cut cost nothing.
   TrainConfig config = small_run("ab", 2);
-  ab_settings(config).schedule.warmup_steps = 1;
+  ab_settings(config).schedule.first_split = 1;
   ab_settings(config).rest = Rest::keep;
   ab_settings(config).final_model = FinalModel::dense;
   ab_settings(config).rank_policy.ratio = 0.1;
@@ -200,7 +200,7 @@ TEST(AbTrainingRuns, WithoutAStepEveryModeRejoinsTheCutWeight) {
     ab_settings(config).sync = sync;
     ab_settings(config).gauge = gauge;
     ab_settings(config).final_model = FinalModel::dense;
-    ab_settings(config).schedule.warmup_steps = 0;
+    ab_settings(config).schedule.first_split = 0;
     config.lr = 1e-12;
     config.weight_decay = 0;
     config.momentum = 0;
@@ -229,7 +229,7 @@ TEST(AbTrainingRuns, SendsFewerBytesAndCountsThemByPhase) {
 TEST(AbTrainingRuns, GroupsInsideANodeSendNothingAcrossNodes) {
   // Two nodes of two ranks, groups of two: in low-rank phases all gradients stay inside a node.
   TrainConfig config = small_run("ab", 4);
-  ab_settings(config).schedule.warmup_steps = 0;
+  ab_settings(config).schedule.first_split = 0;
   ab_settings(config).schedule.cycle_steps = 6;
   ab_settings(config).final_model = FinalModel::dense;
   const auto inter_node = [&](std::int64_t steps) {
@@ -270,7 +270,7 @@ TEST(Training, LearnsTheStripes) {
   config.augment = false;
   EXPECT_GT(run(config, 2).summary.final_val_top1, 0.8);
   config.method = "ab";
-  ab_settings(config).schedule.warmup_steps = 20;
+  ab_settings(config).schedule.first_split = 20;
   ab_settings(config).schedule.cycle_steps = 20;
   ab_settings(config).schedule.full_rank_steps = 5;
   EXPECT_GT(run(config, 2).summary.final_val_top1, 0.7);

@@ -11,7 +11,7 @@ def main():
     ranks = [Rank(i) for i in range(RANKS)]
     total = sum(size(name) for name in SHAPES)
     error = [[0.0] * total for _ in ranks]
-    settings = f'ratio = {RATIO}\nmode = "gather"\nwarmup_steps = {WARMUP}\n'
+    settings = f'ratio = {RATIO}\nmode = "gather"\ndense_steps = {WARMUP}\n'
     record = Record("artopk", RANKS, settings, name="artopk_gather")
     for step in range(STEPS):
         gradients = [flat(r, step) for r in ranks]

@@ -21,7 +21,7 @@ def main(name="daso", skips=B, wait=S):
     record = Record(
         "daso",
         RANKS,
-        f"warmup_epochs = 0\ncooldown_epochs = 0\nstart_skips = {skips}\nstart_wait = {wait}\n",
+        f"blocking_epochs = 0\ncooldown_epochs = 0\nstart_skips = {skips}\nstart_wait = {wait}\n",
         ranks_per_node=NODE,
         name=name,
     )
