@@ -106,7 +106,7 @@ std::string bounds(const RunPlan& plan) {
       "across.\n"
       "--{} RUN plans with what a run decided.\n",
       human_bytes(plan.least->wire), human_bytes(plan.least->inter_node),
-      find_method(plan.summary.method).has_ranks ? "ranks-from" : "decisions-from");
+      find_method(plan.summary.method).has_ranks ? "factors-from" : "decisions-from");
 }
 
 /// For a run that is over before its method begins.

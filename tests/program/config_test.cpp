@@ -125,7 +125,6 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   TrainConfig config;
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
-    if (setting.key == "ab.train") continue;  // the preset has said
     const std::string where = setting.key;
     if (setting.type == SettingType::on_off) assign(setting, config, toml_text(setting, config) == "false", where);
     else if (!setting.words.empty())
