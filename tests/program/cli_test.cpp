@@ -133,7 +133,8 @@ TEST_F(CliTest, ARunThatIsTooShortLeavesWhatItWouldReplace) {
   for (const char* out : {"kept", "new"}) {
     const std::string train =
         fmt::format("train --model mlp --dataset cifar10 --data-dir {} --overwrite --out {} ", path("data"), path(out));
-    expect_failure(train + "--batch-size 2 --method late-cut --steps 1", 2, "there has to be a step before the first cut");
+    expect_failure(train + "--batch-size 2 --method late-cut --steps 1", 2,
+                   "there has to be a step before the first cut");
     expect_failure(train + "--batch-size 512 --steps 1", 2, "fewer than one batch of 512");
   }
   EXPECT_EQ(read_file(path("kept/model.safetensors"), ErrorKind::data), model);
