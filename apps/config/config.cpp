@@ -113,7 +113,8 @@ const GivenValue* find_value(const std::vector<GivenValue>& values, const std::s
   return at == values.end() ? nullptr : &*at;
 }
 
-/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default. Its method brings nothing to it. One that flags put in its place brings the tables that it lacks, but neither
+/// Adds to a saved configuration what it leaves unsaid: tables in which all is as by default. Its method brings nothing to
+/// it. One that flags put in its place brings the tables that it lacks, but neither
 /// does that change settings of all runs, as what gradients travel in, nor a preset those of a table that it has.
 void add_what_was_not_saved(const std::string& name, const std::vector<GivenValue>& flags,
                             std::vector<GivenValue>& values) {
@@ -259,18 +260,28 @@ void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
 }  // namespace
 
 std::string moved_to_late_cut(const std::string& where, const std::string& key, const std::string& value) {
-  static const std::set<std::string> keys{
-      "ab.train",           "ab.cut_at",     "ab.cut_keep", "ab.gather_steps", "ab.directions", "ab.full_rank_method",
-      "ab.low_rank_method", "ab.loss_share", "ab.budget",   "ab.conv_factors"};
-  static const std::set<std::pair<std::string, std::string>> words{{"ab.preset", "nodes"},
-                                                                   {"ab.preset", "groups"},
-                                                                   {"ab.rank_policy", "loss-share"},
-                                                                   {"ab.rank_policy", "loss-budget"}};
-  if (!keys.contains(key) && !words.contains({key, value})) return "";
+  static const std::map<std::string, std::string> keys{{"ab.train", "*"},
+                                                       {"ab.directions", "*"},
+                                                       {"ab.cut_at", "at"},
+                                                       {"ab.cut_keep", "keep"},
+                                                       {"ab.loss_share", "keep"},
+                                                       {"ab.budget", "keep"},
+                                                       {"ab.gather_steps", "gather-steps"},
+                                                       {"ab.conv_factors", "conv-factors"},
+                                                       {"ab.full_rank_method", "full-rank-method"},
+                                                       {"ab.low_rank_method", "low-rank-method"}};
+  static const std::map<std::pair<std::string, std::string>, std::string> words{
+      {{"ab.preset", "nodes"}, "preset"},
+      {{"ab.preset", "groups"}, "*"},
+      {{"ab.rank_policy", "loss-share"}, "rank-policy"},
+      {{"ab.rank_policy", "loss-budget"}, "rank-policy"}};
+  const auto by_key = keys.find(key);
+  const auto by_word = words.find({key, value});
+  if (by_key == keys.end() && by_word == words.end()) return "";
   return fmt::format(
-      "{}{}{}: the late cut is a method of its own now, --method late-cut with its settings --late-cut.*, and --method ab is "
-      "AB-training by groups alone; leave this out, or give --method late-cut",
-      where, value.empty() ? "" : " ", value);
+      "{}{}{}: --method ab is AB-training by groups alone now, which needs no such setting; the late cut is --method "
+      "late-cut with --late-cut.{}, and a run that was saved before cannot go on",
+      where, value.empty() ? "" : " ", value, by_key == keys.end() ? by_word->second : by_key->second);
 }
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {

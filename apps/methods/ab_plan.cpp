@@ -26,7 +26,7 @@ std::vector<std::int64_t> ranks_of_run(const AssumedR& assumed, const std::vecto
         std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
     AB_CHECK(
         at != split.end() && at->m == weight->m() && at->n == weight->n(),
-        "--factors-from {} tells no rank of {} ({}×{}): it is the run of another model, or of other --late-cut.conv-factors",
+        "--factors-from {} tells no rank of {} ({}×{}): it is the run of another model, or its factors have another form",
         assumed.run, weight->name(), weight->m(), weight->n());
     ranks.push_back(at->r);
     any_cut |= at->r < at->n;

@@ -272,7 +272,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const std::unique_ptr<Layer> model = make_model(spec);
   std::optional<TrainedRun> trained;
   if (!options.factors_from.empty()) trained = read_trained_run(options.factors_from);
-  AB_CHECK(!trained || method.has_ranks || !find_method(trained->summary.method).has_ranks,
+  AB_CHECK(!trained || trained->summary.method == method.name || !find_method(trained->summary.method).has_ranks,
            "--factors-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
            options.factors_from, trained ? trained->summary.method : "", method.name);
   AB_CHECK(!trained || trained->summary.model == config.model,

@@ -352,15 +352,15 @@ TEST_F(ConfigTest, SettingsOfTheLateCutAreNoneOfAb) {
         "rank_policy = \"loss-share\"", "rank_policy = \"loss-budget\""}) {
     const std::string message = refused_toml(fmt::format("method = \"ab\"\n[ab]\n{}\n", own));
     EXPECT_TRUE(contains(message, ":3: ab.")) << message;
-    EXPECT_TRUE(contains(message, "give --method late-cut")) << message;
+    EXPECT_TRUE(contains(message, "the late cut is --method late-cut with --late-cut.")) << message;
   }
   for (const auto& [key, word] : {std::pair{"ab.preset", "nodes"}, {"ab.rank_policy", "loss-share"}})
-    EXPECT_TRUE(contains(refused(key, word), "give --method late-cut")) << key;
+    EXPECT_TRUE(contains(refused(key, word), "the late cut is --method late-cut with --late-cut.")) << key;
   // A run of then has all of its settings, in the order in which they were.
   EXPECT_TRUE(contains(refused_toml(fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\ntrain = \"both\"\n"
                                                 "warmup_steps = 400\ncycle_steps = 100\n",
                                                 kSavedConfigBegins)),
-                       "give --method late-cut"));
+                       "the late cut is --method late-cut with --late-cut."));
 }
 
 TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {

@@ -85,6 +85,11 @@ TEST(PaperTraffic, GroupsInsideNodesSendNothingBetweenThemInLowRankStepsAtAnyRan
   }
 }
 
+TEST(PaperTraffic, LowRankStepsWithoutBatchNormSendNothingBetweenNodes) {
+  const TrainConfig config = experiment_config(find_experiment("vgg16_cifar10"));
+  EXPECT_EQ(plan_experiment(config, {.ratio = 0.25}).at(0).figures.low_rank_inter_node, 1);
+}
+
 TEST(PaperTraffic, FindsTheRankFractionOfATarget) {
   const std::vector<TrainConfig> configs{experiment_config(find_experiment("vit_b16_2k"))};
   const TrafficDefinition whole_run = kTrafficDefinitions[0];
