@@ -48,7 +48,8 @@ def dump(library, *options):
     text = subprocess.run(["cuobjdump", *options, library], check=True, capture_output=True, text=True).stdout
     text = subprocess.run(["c++filt"], input=text, check=True, capture_output=True, text=True).stdout
     parts = re.split(r"Function\s?:? (void ab::cuda::.*?_kernel<.*)", text)
-    return {re.sub(r"ab::kernels::|\(long, .*", "", name): body for name, body in zip(parts[1::2], parts[2::2])}
+    names = (name.replace("ab::kernels::", "").rsplit(">(", 1)[0] + ">" for name in parts[1::2])  # no parameters
+    return dict(zip(names, parts[2::2]))
 
 
 def accesses(instruction):
