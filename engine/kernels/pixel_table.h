@@ -47,7 +47,7 @@ inline PixelTable cpu_pixel_table(std::int64_t pixels, std::int64_t channels) {
 }
 /// A row has a Pack of `width` elements for each of 256 lanes. There are chunks for two such teams on each of 132
 /// multiprocessors, all at once, unless they would have too few rows to be worth their partial results. For a third team
-/// the lanes would have 80 registers each, and those of batch norm need 90 to 128.
+/// the lanes would have 80 registers each, and those of batch norm need more.
 inline PixelTable gpu_pixel_table(std::int64_t pixels, std::int64_t channels, std::int64_t width) {
   constexpr std::int64_t lanes = 256, most_chunks = 264, group = 4;
   PixelTable table = pixel_table(pixels, channels, width, width * lanes);
