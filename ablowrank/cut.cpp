@@ -10,6 +10,7 @@
 #include "engine/backend/symmetric_eigen.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
+#include "engine/sync/unknowns.h"
 
 namespace ab {
 namespace {
@@ -18,7 +19,7 @@ std::string key_of(const Weight& weight) { return "late_cut.observed." + weight.
 
 /// Of sums over all ranks, so that all ranks find the same.
 void check_observed(const OutputMoments& moments, const std::string& name) {
-  const double positions = moments.positions().item(), weight = moments.gradient_weight().item();
+  const double positions = moments.positions().item(1), weight = moments.gradient_weight().item(1);
   AB_CHECK_KIND(
       numerics,
       positions > 0 && weight > 0 && std::isfinite(positions) && std::isfinite(weight) && all_finite(moments.sums()),
@@ -44,6 +45,7 @@ std::vector<double> squared_singular_values(const Weight& weight) {
   AB_CHECK_KIND(numerics, all_finite(w),
                 "{} holds NaN or infinity; lower the learning rate or look for the first bad step", weight.name());
   const bool tall = w.dim(0) >= w.dim(1);
+  if (w.device().kind == DeviceKind::shapes) return std::vector<double>(static_cast<std::size_t>(weight.n()), 0);
   std::vector<double> values = symmetric_eigenvalues(product(w, w, tall, !tall));
   for (double& value : values) value = std::max(value, 0.0);
   return values;
@@ -84,7 +86,9 @@ std::vector<Sensitivity> share_sensitivity(const std::vector<Weight*>& weights,
 std::vector<std::int64_t> ranks_of_cut(const std::vector<Weight*>& weights,
                                        const std::vector<std::int64_t>& earlier_ranks,
                                        const std::vector<Sensitivity>& sensitivity, const LateCutOptions& options,
-                                       double keep) {
+                                       std::size_t index) {
+  if (Unknowns::current() && Unknowns::current()->rank) return told_ranks(weights, static_cast<std::int64_t>(index));
+  const double keep = options.kept(index);
   if (options.rank_policy == RanksBy::ratio) return ranks_by_ratio(weights, keep, options.rank_multiple);
   std::vector<CutWeight> cut;
   for (std::size_t i = 0; i < weights.size(); ++i)
@@ -160,8 +164,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     if (owners[i] == world.rank()) metrics[i] = std::make_unique<LossMetric>(observers.of(i));
   }
   const std::vector<Sensitivity> sensitivity = share_sensitivity(weights, metrics, observers, world);
-  const std::vector<std::int64_t> ranks =
-      ranks_of_cut(weights, earlier_ranks, sensitivity, options, options.kept(index));
+  const std::vector<std::int64_t> ranks = ranks_of_cut(weights, earlier_ranks, sensitivity, options, index);
 
   std::vector<Weight*> cut;
   std::vector<int> cut_owners;
@@ -174,10 +177,12 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
   }
   const auto decompose_owned = [&](std::size_t k) {
     const std::size_t i = of_cut[k];
-    if (biases[i]) results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), ranks[i]);
+    if (biases[i] && !Unknowns::current())
+      results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), ranks[i]);
     return metrics[i]->cut(weights[i]->matrix(), ranks[i], SvdMethod::gram);
   };
-  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, world);
+  const auto rank = [&](std::size_t k) { return ranks[of_cut[k]]; };
+  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, rank, world);
   for (std::size_t k = 0; k < cut.size(); ++k) results[of_cut[k]].parts = std::move(parts[k]);
   share_bias_changes(results, world);
 

@@ -6,18 +6,32 @@
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
+namespace {
 
-LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method) {
-  const bool transposed = w2.dim(0) < w2.dim(1);
-  const Svd svd = backend(w2.device()).svd(transposed ? transpose(w2) : w2, method);
-  const std::int64_t r = policy ? policy->choose(svd.s.to_doubles()) : svd.s.numel();
+/// The tall orientation of a matrix, which is what is decomposed.
+bool is_wide(const Tensor& w2) { return w2.dim(0) < w2.dim(1); }
+Svd svd_of(const Tensor& w2, SvdMethod method) {
+  return backend(w2.device()).svd(is_wide(w2) ? transpose(w2) : w2, method);
+}
 
+LowRank leading(const Svd& svd, std::int64_t r, bool transposed) {
   // Leading columns of U are leading rows of its transpose, which is what the transposed orientation stores.
   const Tensor u_rows = transpose(svd.u).slice(0, r);
   const Tensor v_rows = svd.vt.slice(0, r);
   const Tensor sigma = svd.s.slice(0, r).clone();
   return transposed ? LowRank{transpose(v_rows), sigma, u_rows.clone()}
                     : LowRank{transpose(u_rows), sigma, v_rows.clone()};
+}
+
+}  // namespace
+
+LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method) {
+  const Svd svd = svd_of(w2, method);
+  return leading(svd, policy ? policy->choose(svd.s.to_doubles(1)) : svd.s.numel(), is_wide(w2));
+}
+
+LowRank decompose(const Tensor& w2, std::int64_t r, SvdMethod method) {
+  return leading(svd_of(w2, method), r, is_wide(w2));
 }
 
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer) {
@@ -31,7 +45,7 @@ FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer)
   }
   FactorPair pair{low_rank.outer.clone(), low_rank.inner.clone()};
   std::vector<float> root;
-  for (double s : low_rank.sigma.to_doubles()) root.push_back(static_cast<float>(std::sqrt(s)));
+  for (double s : low_rank.sigma.to_doubles(1)) root.push_back(static_cast<float>(std::sqrt(s)));
   const Tensor scale = Tensor::from(root, low_rank.sigma.shape(), low_rank.sigma.device());
   scale_columns(pair.outer, scale);
   scale_rows(pair.inner, scale);
@@ -51,7 +65,9 @@ Tensor product(const Tensor& a, const Tensor& b, bool transpose_a, bool transpos
   return c;
 }
 
-Tensor in_float64(const Tensor& t) { return cast(t.to(Device{}), DType::float64); }
+Tensor in_float64(const Tensor& t) {
+  return cast(t.device().kind == DeviceKind::shapes ? t : t.to(Device{}), DType::float64);
+}
 
 Tensor lift_from_tangent(const Tensor& u, const Tensor& v, const Tensor& x, const Tensor& y) {
   // shared = Uᵀ X + Y Vᵀ (r × r); then W = (X − ½ U·shared) V + U Y.

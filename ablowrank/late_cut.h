@@ -40,6 +40,9 @@ class LateCutStrategy final : public SyncStrategy {
   void finish_grads(TrainState& state) override { now_->finish_grads(state); }
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;
+  std::int64_t step_kind(std::int64_t step) const override { return now_->step_kind(step); }
+  void pass(TrainState& state) override { now_->pass(state); }
+  std::string role(int rank) const override { return now_->role(rank); }
   std::map<std::string, LayerSensitivity> sensitivity() const override { return sensitivity_; }
   bool follows_epochs() const override { return now_->follows_epochs(); }
   void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }

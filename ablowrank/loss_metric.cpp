@@ -51,8 +51,12 @@ void scale_columns_of(const Tensor& m, const std::vector<double>& scale) {
 }  // namespace
 
 LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.output_sum()).clone().view({-1, 1})) {
-  const double positions = moments.positions().item();
+  const double positions = moments.positions().item(1);
   scale_in_place(mean_, 1 / positions);
+  if (mean_.device().kind == DeviceKind::shapes) {
+    take_shapes();
+    return;
+  }
 
   // With D = diag(channel scales): outputs D y, gradients D⁻¹ g, so that channels of any scale are alike.
   const double factor = 1 / moments.gradient_weight().item();
@@ -69,9 +73,20 @@ LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.
   scale_columns_of(to_outputs_, inverse_scales);
 }
 
+/// What a metric takes of a CPU's memory, in a rehearsal.
+void LossMetric::take_shapes() {
+  const std::int64_t o = mean_.dim(0);
+  const auto square = [&] { return Tensor({o, o}, DType::float64, mean_.device()); };
+  const Tensor g = square(), c = square(), lower = square(), inverse = square(), vectors = square();
+  increases_.assign(static_cast<std::size_t>(o), 0);
+  to_directions_ = square();
+  to_outputs_ = square();
+}
+
 // With Q an orthonormal basis of P's image, P·W2 = Q·core, and the decomposition of the thin core is that of P·W2.
 LowRank LossMetric::cut(const Tensor& w2, std::int64_t r, SvdMethod method) const {
-  const Tensor outputs = transpose(to_outputs_.slice(0, r)), basis = orthonormal_columns(outputs);
+  const Tensor outputs = transpose(to_outputs_.slice(0, r));
+  const Tensor basis = outputs.device().kind == DeviceKind::shapes ? outputs.clone() : orthonormal_columns(outputs);
   const Tensor inner = product(to_directions_.slice(0, r), in_float64(w2));
   const Tensor core = product(product(basis, outputs, true, false), inner);
   LowRank parts = decompose(cast(core, DType::float32).to(w2.device()), nullptr, method);
@@ -91,7 +106,7 @@ Tensor LossMetric::bias_change(const Tensor& bias, std::int64_t r) const {
 }
 
 double positions_per_sample(const OutputMoments& moments) {
-  return moments.positions().item() / moments.samples().item();
+  return moments.positions().item(1) / moments.samples().item(1);
 }
 
 }  // namespace ab

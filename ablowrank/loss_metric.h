@@ -42,6 +42,8 @@ class LossMetric {
   Tensor bias_change(const Tensor& bias, std::int64_t r) const;
 
  private:
+  void take_shapes();
+
   std::vector<double> increases_;
   Tensor to_outputs_;     ///< L⁻ᵀ V, as rows: row i belongs to direction i   [O, O]
   Tensor to_directions_;  ///< Vᵀ Lᵀ   [O, O]

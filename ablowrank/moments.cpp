@@ -15,6 +15,7 @@ Tensor project(const Tensor& moment, const Tensor& outer, const Tensor& inner, b
 
 /// X of the least squares problem B·X = C, from BᵀB and BᵀC, by the pseudo-inverse.   float64 on the host
 Tensor least_squares(const Tensor& gram, const Tensor& right_side) {
+  if (gram.device().kind == DeviceKind::shapes) return product(gram, right_side);  // of the same shape
   const SymmetricEigen eigen = symmetric_eigen(gram);
   const Tensor along = product(eigen.vectors, right_side);
   for (std::int64_t i = 0; i < along.dim(0); ++i) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/sync/unknowns.h"
+
 namespace ab {
 namespace {
 
@@ -15,9 +17,10 @@ LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight,
           piece(offset + outer + r, inner).view({r, weight.columns()})};
 }
 
-LowRank decompose_named(Weight& weight, const RankPolicy* policy, SvdMethod method) {
+/// `rank`: a number, or the policy that chooses it.
+template <class Rank> LowRank decompose_named(Weight& weight, Rank rank, SvdMethod method) {
   try {
-    return decompose(weight.matrix(), policy, method);
+    return decompose(weight.matrix(), rank, method);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", weight.name(), error.what()));
   }
@@ -60,22 +63,39 @@ std::vector<int> assign_owners(const std::vector<Weight*>& weights, bool by_loss
   return owners;
 }
 
+std::vector<std::int64_t> told_ranks(const std::vector<Weight*>& weights, std::int64_t cut) {
+  std::vector<std::int64_t> ranks;
+  for (const Weight* weight : weights) ranks.push_back(Unknowns::current()->rank(weight->name(), cut));
+  return ranks;
+}
+
 std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world, const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
-  return decompose_on_owners(
-      weights, assign_owners(weights, false, world.size()),
-      [&](std::size_t i) { return decompose_named(*weights[i], policy, method); }, world, is_sent);
+                                   Comm& world, std::int64_t cut,
+                                   const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
+  std::vector<std::int64_t> ranks;  // in a rehearsal
+  if (Unknowns::current() && policy && Unknowns::current()->rank) ranks = told_ranks(weights, cut);
+  else if (Unknowns::current())
+    for (const Weight* weight : weights) {
+      const std::vector<double> equal(static_cast<std::size_t>(weight->n()), 1.0);
+      ranks.push_back(policy ? policy->choose(equal) : weight->n());
+    }
+  const auto decompose = [&](std::size_t i) {
+    return ranks.empty() ? decompose_named(*weights[i], policy, method) : decompose_named(*weights[i], ranks[i], method);
+  };
+  const auto rank = [&](std::size_t i) { return ranks.at(i); };
+  return decompose_on_owners(weights, assign_owners(weights, false, world.size()), decompose, rank, world, is_sent);
 }
 
 std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, const std::vector<int>& owners,
-                                         const std::function<LowRank(std::size_t)>& decompose, Comm& world,
+                                         const std::function<LowRank(std::size_t)>& decompose,
+                                         const std::function<std::int64_t(std::size_t)>& rank, Comm& world,
                                          const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   std::vector<LowRank> result(weights.size());
   const Tensor r_of_weight = Tensor::zeros({static_cast<std::int64_t>(weights.size())}, DType::int64);
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (owners[i] != world.rank()) continue;
-    result[i] = decompose(i);
-    r_of_weight.data<std::int64_t>()[i] = result[i].r();
+    std::int64_t& r = r_of_weight.data<std::int64_t>()[i];
+    if (owners[i] == world.rank()) result[i] = decompose(i), r = result[i].r();
+    else if (Unknowns::current()) r = rank(i);
   }
   if (!weights.empty()) world.all_reduce(r_of_weight, ReduceOp::max);
   for (std::size_t i = 0; is_sent && i < weights.size(); ++i) {

@@ -40,10 +40,26 @@ BatchFeed::BatchFeed(const Dataset& set, const LoaderOptions& options, Device de
     : device_(device),
       activations_(activations),
       normalisation_(normalisation_of(set)),
-      loader_(set, options_for(device, options)) {}
+      sampler_{set.count, options.batch_size, options.rank, options.world_size, options.seed, options.training},
+      image_{options.image_size > 0 ? options.image_size : set.height,
+             options.image_size > 0 ? options.image_size : set.width, 3},
+      mixes_(options.training && options.mix.enabled()) {
+  sampler_.check();
+  if (device.kind != DeviceKind::shapes) {
+    loader_.emplace(set, options_for(device, options));
+    return;
+  }
+  const std::int64_t ready = std::min<std::int64_t>(options.prefetch + options.threads, batches_per_epoch());
+  for (std::int64_t i = 0; i < ready; ++i)
+    at_hand_.emplace_back(Shape{options.batch_size, image_[0], image_[1], image_[2]}, DType::float32, device);
+}
 
 void BatchFeed::start_epoch(std::int64_t epoch, std::int64_t first) {
-  loader_.start_epoch(epoch, first);
+  if (!loader_) {
+    taken_ = 0;
+    return;
+  }
+  loader_->start_epoch(epoch, first);
   for (; taken_ < uploaded_; ++taken_) {  // of a pass that was not finished
     slot(taken_).memory->acquire();
     slot(taken_).memory->release();
@@ -51,8 +67,9 @@ void BatchFeed::start_epoch(std::int64_t epoch, std::int64_t first) {
 }
 
 std::optional<Batch> BatchFeed::next() {
+  if (!loader_) return next_shapes();
   if (taken_ == uploaded_) {
-    std::optional<Batch> batch = loader_.next();
+    std::optional<Batch> batch = loader_->next();
     if (!batch) return std::nullopt;
     if (device_.kind == DeviceKind::cpu) {
       batch->images = cast(batch->images, activations_);
@@ -63,9 +80,20 @@ std::optional<Batch> BatchFeed::next() {
   return take();
 }
 
+std::optional<Batch> BatchFeed::next_shapes() {
+  if (taken_ == batches_per_epoch()) return std::nullopt;
+  const std::int64_t first = (taken_ * sampler_.world_size + sampler_.rank) * sampler_.batch_size;
+  const std::int64_t count = std::min(sampler_.batch_size, sampler_.count - first);
+  taken_ += sampler_.training ? 0 : 1;  // in training all are alike
+  Batch batch{Tensor({count, image_[0], image_[1], image_[2]}, activations_, device_),
+              Tensor({count}, DType::int64, device_)};
+  if (mixes_) batch.mixed_labels = Tensor({count}, DType::int64, device_);
+  return batch;
+}
+
 void BatchFeed::prefetch() {
-  if (device_.kind == DeviceKind::cpu) return;
-  while (uploaded_ - taken_ < kSlots && loader_.ready()) upload(*loader_.next());
+  if (device_.kind != DeviceKind::cuda) return;
+  while (uploaded_ - taken_ < kSlots && loader_->ready()) upload(*loader_->next());
 }
 
 void BatchFeed::upload(const Batch& batch) {

@@ -10,6 +10,8 @@
 //     …                  // wait for results
 //   }
 //
+// On the device of shapes batches have shapes alone, and as many lie ready as a loader has at hand.
+//
 // Each rank has a feed of its own. For a GPU it pins twice the bytes of a batch in host memory, 3 · H · W + 44 an
 // image, and holds as much on the GPU: 3 MB for 512 images of CIFAR, 77 MB for 256 of ImageNet.
 
@@ -20,6 +22,7 @@
 
 #include "data/loader.h"
 #include "data/normalisation.h"
+#include "data/sampler.h"
 #include "engine/device/upload.h"
 
 namespace ab {
@@ -30,12 +33,12 @@ class BatchFeed {
   BatchFeed(const Dataset& set, const LoaderOptions& options, Device device, DType activations);
   BatchFeed(Dataset&& set, const LoaderOptions& options, Device device, DType activations) = delete;
 
-  std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
+  std::int64_t batches_per_epoch() const { return sampler_.batches_per_epoch(); }
   /// The same as the loader's.
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
   /// As Loader::look_ahead(), batches that are under way to a GPU among them.
   void look_ahead(std::int64_t count, const std::function<bool()>& gives_up = {}) {
-    loader_.look_ahead(count - (uploaded_ - taken_), gives_up);
+    if (loader_) loader_->look_ahead(count - (uploaded_ - taken_), gives_up);
   }
   /// The next batch of the pass, or nothing at its end; fails when the loader does, once the batches before are used.
   std::optional<Batch> next();
@@ -56,12 +59,18 @@ class BatchFeed {
 
   void upload(const Batch& batch);
   Batch take();
+  /// On the device of shapes, where no image is read: the batch after those that have been taken.
+  std::optional<Batch> next_shapes();
   Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch % kSlots)]; }
 
   Device device_;
   DType activations_;
   Normalisation normalisation_;
-  Loader loader_;
+  Sampler sampler_;
+  Shape image_;                   // of one, [H, W, 3]
+  bool mixes_;                    // labels of two images
+  std::optional<Loader> loader_;  // none on the device of shapes
+  std::vector<Tensor> at_hand_;   // there: what a loader keeps ready
   std::array<Slot, kSlots> slots_;
   std::int64_t uploaded_ = 0, taken_ = 0;  // batches, ever; at most kSlots are in between
 };

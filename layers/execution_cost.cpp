@@ -24,7 +24,7 @@ bool run_factors(const Weight& weight, const Conv2dSpec& spec) {
   if (!weight.factored() || weight.rest().defined()) return false;
   if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
   // The CPU backend's rule. The thin filters keep Winograd too once they are as wide as a vector register.
-  const bool on_cpu = weight.inner().value.value().device().kind == DeviceKind::cpu;
+  const bool on_cpu = weight.inner().value.value().device().is_like_cpu();
   const bool dense_winograd =
       on_cpu && spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
   const bool thin_winograd = dense_winograd && weight.conv_factors() == ConvFactors::channel && weight.r() >= 64;

@@ -3,6 +3,7 @@
 //
 // A communicator that asks before every collective, and so do groups split off from it.
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -42,10 +43,13 @@ class WatchedComm final : public Comm {
   /// The inner one books what travels; this one's books are thrown away.
   static std::shared_ptr<Ledger> ledger_of(Comm& inner) { return std::make_shared<Ledger>(inner.ledger()); }
 
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override {
+  std::unique_ptr<Comm> do_split(int /*colour*/, const std::string& name, const std::vector<int>& members) override {
     std::vector<int> ranks;
     for (const int member : members) ranks.push_back(world_ranks()[static_cast<std::size_t>(member)]);
-    return std::unique_ptr<Comm>(new WatchedComm(inner_.split(colour, name), std::move(ranks), ask_));
+    const auto colour_of = [&](int rank) {
+      return std::ranges::find(members, rank) == members.end() ? size() : members.front();
+    };
+    return std::unique_ptr<Comm>(new WatchedComm(inner_.split(colour_of, name), std::move(ranks), ask_));
   }
   void do_barrier() override { inner_.barrier(); }
   Request do_broadcast(const Tensor& tensor, int root) override {

@@ -6,6 +6,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
 #include "engine/sync/replica_check.h"
+#include "engine/sync/unknowns.h"
 
 namespace ab {
 
@@ -31,7 +32,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
     : model_(model), world_(world), options_(options), schedule_(schedule) {
   options_.validate();
   groups_ = make_groups(world.size(), options.group_size, options.sync == SyncMode::only_b);
-  const int group = group_of(groups_, world.rank());
+  const auto group = [this](int rank) { return group_of(groups_, rank); };
   group_ = world.split(group, "group");
   batch_norms_ = std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
   keep_at_full_rank(options_.always_sync, model_);
@@ -51,6 +52,11 @@ void AbStrategy::start(TrainState& state) {
 double AbStrategy::learning_rate(double scheduled, std::int64_t step) const {
   const std::int64_t transition = options_.schedule.last_transition(step);
   return rebound_learning_rate(options_.schedule, scheduled, schedule_.at(std::max<std::int64_t>(transition, 0)), step);
+}
+
+std::string AbStrategy::role(int rank) const {
+  const RankGroup& group = groups_[static_cast<std::size_t>(group_of(groups_, rank))];
+  return group.alternates ? "" : group.trains == Factor::a ? "A" : "B";
 }
 
 void AbStrategy::set_gradient_exchange(bool on) {
@@ -78,7 +84,8 @@ void AbStrategy::split(TrainState& state, bool cut) {
   world_.ledger().set_phase("split");
   ++cycle_;
   const std::vector<Weight*> weights = eligible_weights(model_);
-  std::vector<LowRank> parts = decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_);
+  std::vector<LowRank> parts =
+      decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_, cycle_);
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   splits_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -203,7 +210,7 @@ void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   const std::vector<LowRank> parts =
-      decompose_all(weights, &options_.rank_policy, options_.svd, world_, factors_are_smaller);
+      decompose_all(weights, &options_.rank_policy, options_.svd, world_, Unknowns::kAtTheEnd, factors_are_smaller);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!parts[i].outer.defined()) continue;
     Weight& weight = *weights[i];

@@ -41,6 +41,7 @@ class AbStrategy final : public SyncStrategy {
   void finish_grads(TrainState& state) override;
   bool has_transition(std::int64_t step) const override;
   void after_step(TrainState& state) override;
+  std::string role(int rank) const override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;

@@ -144,6 +144,7 @@ Method ab_method() {
           .check = check,
           .make = make,
           .plan = plan,
+          .told = told_ab,
           .has_ranks = true,
           .laws = {{.small = "first_split = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
                     .phases = {"warmup", "split", "low-rank", "sync", "rebound"},

@@ -170,6 +170,40 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   return plan;
 }
 
+/// A run with that many compressed steps of each way.
+Told told_ways(std::map<std::string, std::int64_t> steps) {
+  Told told;
+  told.unknowns.decision = [steps = std::move(steps)](std::int64_t) { return steps; };
+  return told;
+}
+
+MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
+  const auto& options = config.method_options.of<ArtopkOptions>();
+  const std::vector<std::int64_t> choices = artopk_choices(options, sizes_of(model).gradients());
+  const std::int64_t total = facts.schedule.total_steps;
+  const std::int64_t steps = total - std::min(total, dense_steps(options.warmup_steps, total));
+  if (options.mode != Mode::automatic || facts.world_size == 1 || steps == 0) return {{}};
+  const auto name = [&](ArtopkWay way, std::int64_t k) {
+    return options.adapt ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way);
+  };
+  if (!facts.decisions.empty()) {
+    std::map<std::string, std::int64_t> of_run;
+    std::int64_t known = 0;
+    for (const std::int64_t k : choices)
+      for (const ArtopkWay way : kArtopkWays)
+        if (const auto at = facts.decisions.back().values.find(name(way, k));
+            at != facts.decisions.back().values.end() && at->second > 0)
+          known += of_run[at->first] = at->second;
+    AB_CHECK(known == steps,
+             "--decisions-from names a run that has not decided about {} compressed steps, as this one does", steps);
+    return {told_ways(of_run)};
+  }
+  if (!config.network.empty() && choices.size() == 1) return {{}};
+  // Every rank's own indices are never less than one rank's, and values are summed once; gains are known in training only.
+  return {told_ways({{name(ArtopkWay::gather, choices.front()), steps}}),
+          told_ways({{name(ArtopkWay::ring, choices.back()), steps}})};
+}
+
 }  // namespace
 
 Method artopk_method() {
@@ -178,6 +212,7 @@ Method artopk_method() {
           .check = check,
           .make = make,
           .plan = plan,
+          .told = told,
           .decides = true,
           .laws = {{.small = "ratio = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},

@@ -234,6 +234,35 @@ MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) 
   return plan;
 }
 
+/// A run whose epochs go at those paces.
+Told told_paces(const std::vector<DasoPace>& paces) {
+  Told told;
+  told.unknowns.decision = [paces](std::int64_t epoch) {
+    const DasoPace& next = paces.at(static_cast<std::size_t>(epoch + 1));
+    return std::map<std::string, std::int64_t>{{"skips", next.skips}, {"wait", next.wait}};
+  };
+  return told;
+}
+
+MayBecome told(const TrainConfig& config, Layer&, const RunFacts& facts) {
+  const DasoOptions options = settings_of(config);
+  const DasoCalendar calendar(options, facts.schedule);
+  AB_CHECK(calendar.epochs() <= kMostEpochs, "a run of DASO can be planned for {} epochs at most, not for {}",
+           kMostEpochs, calendar.epochs());
+  if (options.decide == DasoOptions::Decide::clock) return {{}};
+  if (!facts.decisions.empty()) return {told_paces(paces_of_run(options, calendar, facts.decisions))};
+  const auto sends = [&](const std::vector<DasoPace>& paces) {
+    std::int64_t all = 0;
+    for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch)
+      if (!calendar.blocking(epoch)) all += calendar.sends(epoch, paces[static_cast<std::size_t>(epoch)]);
+    return all;
+  };
+  const std::vector<DasoPace> most = extreme_paces(options, calendar, true),
+                              least = extreme_paces(options, calendar, false);
+  if (sends(most) == sends(least)) return {told_paces(most)};
+  return {told_paces(most), told_paces(least)};
+}
+
 }  // namespace
 
 Method daso_method() {
@@ -242,6 +271,7 @@ Method daso_method() {
           .check = check,
           .make = make,
           .plan = plan,
+          .told = told,
           .decides = true,
           .laws = {{.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
                     .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},

@@ -158,6 +158,7 @@ Method late_cut_method() {
           .check_length = check_length,
           .make = make,
           .plan = plan,
+          .told = told_late_cut,
           .has_ranks = true,
           .laws = {{.variant = "acpsgd",
                     .small = "at = [0.4, 0.7]\nkeep = [0.4, 0.2]\nrank_policy = \"ratio\"\n"

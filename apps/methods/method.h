@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/methods/told.h"
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
 #include "engine/plan/method_plan.h"
@@ -63,6 +64,8 @@ struct Method {
   /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
   /// tell what is asked.
   MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
+  /// The runs that a run may become where only training could tell, for its plan; null: there is one.
+  MayBecome (*told)(const TrainConfig& config, Layer& model, const RunFacts& facts) = nullptr;
   bool drifts = false;     ///< replicas that it trains differ between its averages, and optimizer state always does
   bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
   bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)

@@ -30,16 +30,6 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-/// The data set as training would cut it.
-DataShape data_shape(const TrainConfig& config, const PlanOptions& options) {
-  DataShape shape = find_dataset(config.dataset).shape;
-  if (config.train_samples > 0) shape.train = std::min(shape.train, config.train_samples);
-  if (config.val_samples > 0) shape.test = std::min(shape.test, config.val_samples);
-  if (options.classes > 0) shape.classes = options.classes;
-  if (config.image_size > 0) shape.image_size = config.image_size;
-  return shape;
-}
-
 /// A run that was trained: how fast, and which ranks its weights had.
 struct TrainedRun {
   Summary summary;
@@ -254,6 +244,15 @@ void measure_activations(const ModelSpec& spec, const TrainConfig& config, RunPl
 
 }  // namespace
 
+DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
+  DataShape shape = find_dataset(config.dataset).shape;
+  if (config.train_samples > 0) shape.train = std::min(shape.train, config.train_samples);
+  if (config.val_samples > 0) shape.test = std::min(shape.test, config.val_samples);
+  if (classes > 0) shape.classes = classes;
+  if (config.image_size > 0) shape.image_size = config.image_size;
+  return shape;
+}
+
 std::int64_t largest_memory(const RunPlan& plan) {
   std::int64_t most = 0;
   for (const MemoryRow& row : plan.memory) most = std::max(most, row.use.total());
@@ -265,7 +264,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   AB_CHECK(options.ratio <= 0 || method.has_ranks,
            "--ratio is about ranks r of factors, which {} does not have; give {} too", method.name,
            methods_with_ranks());
-  const DataShape data = data_shape(config, options);
+  const DataShape data = data_shape(config, options.classes);
   const int world_size = options.world_size > 0 ? options.world_size : config.ranks;
   ModelSpec spec = make_model_spec(config, data.classes, data.image_size);
   spec.draw = false;

@@ -9,6 +9,7 @@
 
 #include "apps/settings/train_config.h"
 #include "apps/train/summary.h"
+#include "data/datasets.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/time_plan.h"
 
@@ -60,6 +61,9 @@ struct RunPlan {
   double step_seconds = 0;  ///< 0: unknown
   std::map<std::string, PhaseTime> time;
 };
+
+/// The data set as training would cut it. `classes` 0: as many as it has.
+DataShape data_shape(const TrainConfig& config, std::int64_t classes = 0);
 
 /// What a rank holds in the phase that needs most, activations left out; bytes.
 std::int64_t largest_memory(const RunPlan& plan);

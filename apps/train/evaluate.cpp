@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "apps/train/learner.h"
 #include "data/batch_feed.h"
 #include "engine/comm/gather_texts.h"
 #include "engine/core/threads.h"
@@ -21,16 +22,10 @@ std::int64_t batch_size(std::int64_t image_size) {
 
 enum { kLoss, kTop1, kTop5, kSamples, kSums };
 
-/// Where a model computes.
-Device device_of(Layer& model) {
-  const Inventory inventory = inventory_of(model);
-  return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
-}
-
 void add_batch(const Var& logits, const Batch& batch, double* sum) {
   const double count = static_cast<double>(batch.count());
-  sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item() * count;
-  for (double position : label_positions(logits.value(), batch.labels).to_doubles()) {
+  sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item(0) * count;
+  for (double position : label_positions(logits.value(), batch.labels).to_doubles(0)) {
     sum[kTop1] += position < 1;
     sum[kTop5] += position < 5;
   }
@@ -77,9 +72,13 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   AB_ASSERT(static_cast<std::int64_t>(sums.bytes()) == kEvaluationBytes);
   double* sum = sums.data<double>();
   bool stopped = false;
+  const bool rehearses = device_of(model).kind == DeviceKind::shapes;
+  std::int64_t rehearsed = 0;  // images of the batch that was looked at last: one of each size is enough
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (stop) stop->ask();
-    if (const auto batch = failure.empty() ? next_batch(feed, failure) : std::nullopt) {
+    if (const auto batch = failure.empty() ? next_batch(feed, failure) : std::nullopt;
+        batch && batch->count() != rehearsed) {
+      if (rehearses) rehearsed = batch->count();
       const Var logits = model.forward(Var(batch->images));
       feed.prefetch();
       add_batch(logits, *batch, sum);
@@ -88,6 +87,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   }
   model.set_training(true);
   if (stopped) return std::nullopt;
+  if (rehearses) sum[kSamples] = static_cast<double>(set.count);  // by all ranks
   if (!failure.empty()) sum[kSamples] = std::numeric_limits<double>::quiet_NaN();
   world.all_reduce(sums, ReduceOp::sum);
   if (std::isnan(sum[kSamples])) throw EvaluationError(first_failure(world, failure));

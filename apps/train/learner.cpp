@@ -7,9 +7,16 @@
 
 namespace ab {
 
+Device device_of(Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
+}
+
 Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
                  const LrSchedule& schedule, std::unique_ptr<Layer> start)
-    : device(choose_device(config.device)), precision(precision_named(config.precision)), model(std::move(start)) {
+    : device(start ? device_of(*start) : choose_device(config.device)),
+      precision(precision_named(config.precision)),
+      model(std::move(start)) {
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
   if (!model) model = make_model(spec, device);
   optimizer = make_optimizer(config, inventory_of(*model).params, &world);

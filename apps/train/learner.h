@@ -18,8 +18,11 @@
 
 namespace ab {
 
+/// Where a model computes.
+Device device_of(Layer& model);
+
 struct Learner {
-  /// `model`: of config's shape and on its device; drawn when null. `config`, `world` and `schedule` must outlive this.
+  /// `model`: of config's shape, on the device that trains; drawn on config's when null. `config`, `world` and `schedule` must outlive this.
   /// Collective.
   Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
           const LrSchedule& schedule, std::unique_ptr<Layer> model);

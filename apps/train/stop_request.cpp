@@ -77,7 +77,7 @@ bool stop_requested() { return stop_flag; }
 void clear_stop_request() { stop_flag = interrupt_flag = false; }
 
 StopAgreement::StopAgreement(Comm& world, std::int64_t accumulate)
-    : control_(world.split(0, kLabel)), lag_(lag(accumulate)) {}
+    : control_(world.duplicate(kLabel)), lag_(lag(accumulate)) {}
 
 StopAgreement::~StopAgreement() {
   if (std::uncaught_exceptions() > 0) return;  // peers may never ask again: do not wait for them

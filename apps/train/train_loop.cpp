@@ -4,6 +4,7 @@
 #include "apps/config/run_device.h"
 #include "apps/train/build_run.h"
 #include "apps/train/learner.h"
+#include "apps/train/repetition.h"
 #include "apps/train/request_files.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
@@ -33,7 +34,8 @@ class Trainer {
         data_(data),
         images_(data),
         listener_(listener),
-        feed_(*data.train, make_loader_options(config, world, *data.train), choose_device(config.device),
+        feed_(*data.train, make_loader_options(config, world, *data.train),
+              model ? device_of(*model) : choose_device(config.device),
               activation_type(precision_named(config.precision))),
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
@@ -102,6 +104,7 @@ class Trainer {
     if (batch_ == 0) record_.start_epoch();
     bool begins = true;
     for (; state.step < total_steps_ && batch_ < feed_.batches_per_epoch(); begins = false) {
+      if (is_left_out(state)) continue;
       look_ahead(state.step);
       const std::optional<Ledger> before = asks_before_step(begins) ? std::optional(world_.ledger()) : std::nullopt;
       world_.ledger().set_phase(strategy_.phase());
@@ -112,11 +115,26 @@ class Trainer {
         return false;
       }
       train_step_or_explain(state);
+      if (listener_.repetition) listener_.repetition->ends(learner_);
       if (stop_.agreed() && state.step < total_steps_) return false;
       const bool due = config_.save_every > 0 && state.step % config_.save_every == 0;
       const bool wished = stop_.save_agreed() && state.step < total_steps_;  // the last step is saved anyway
       if (wished || due) try_to_save(state, config_.keep_checkpoints);
     }
+    return true;
+  }
+
+  std::int64_t micro_batches() const { return std::min(config_.accumulate, feed_.batches_per_epoch() - batch_); }
+
+  /// Whether a rehearsal leaves out the next update: then it has been passed over.
+  bool is_left_out(TrainState& state) {
+    if (!listener_.repetition) return false;
+    const Repetition::Part part{strategy_.phase(), strategy_.step_kind(state.step), micro_batches()};
+    if (!listener_.repetition->leaves_out(part, !strategy_.has_transition(state.step + 1), learner_)) return false;
+    batch_ += part.micro_batches;
+    ++state.step;
+    strategy_.pass(state);
+    record_.step_left_out(part.phase);
     return true;
   }
 
@@ -171,7 +189,7 @@ class Trainer {
   void train_step(TrainState& state) {
     const std::string phase = strategy_.phase();
     const double learning_rate = strategy_.learning_rate(schedule_.at(state.step), state.step);
-    const std::int64_t micro_batches = std::min(config_.accumulate, feed_.batches_per_epoch() - batch_);
+    const std::int64_t micro_batches = this->micro_batches();
     const double share = 1.0 / static_cast<double>(micro_batches);
 
     learner_.optimizer->clear_grads();
@@ -238,6 +256,15 @@ class Trainer {
 
   /// False when all ranks agreed to stop: then it counts as not begun, and the resumed run does it again.
   bool validate(TrainState& state, bool last) {
+    if (!listener_.repetition) return validate_now(state, last);
+    const Repetition::Part part{"evaluation in " + strategy_.phase(), strategy_.replicas_agree()};
+    if (listener_.repetition->leaves_out(part, !last, learner_)) return true;
+    const bool validated = validate_now(state, last);
+    listener_.repetition->ends(learner_);
+    return validated;
+  }
+
+  bool validate_now(TrainState& state, bool last) {
     check_equal_parameters(state.step);
     const Ledger ledger_before = world_.ledger();
     const std::vector<Tensor> buffers_before = last ? std::vector<Tensor>{} : copies(learner_.buffers());

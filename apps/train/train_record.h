@@ -20,6 +20,8 @@
 
 namespace ab {
 
+class Repetition;
+
 /// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
 struct TrainListener {
   std::function<void(const Checkpoint&)> on_resume;                           ///< the run goes on from there
@@ -28,6 +30,7 @@ struct TrainListener {
   std::function<void(const SplitMetrics&)> on_split;
   std::function<void(const DecisionMetrics&)> on_decision;
   std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
+  Repetition* repetition = nullptr;         ///< of a rehearsal: what it leaves out
 };
 
 class Stopwatch {
@@ -61,6 +64,8 @@ class TrainRecord {
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
+  /// An update that a rehearsal leaves out.
+  void step_left_out(const std::string& phase) { ++summary_.steps_by_phase[phase]; }
   /// The updates of another epoch begin.
   void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
   /// The mean loss of the updates of this epoch, over all ranks. Collective.

@@ -3,6 +3,13 @@
 
 namespace ab {
 
-Backend& backend(Device device) { return device.kind == DeviceKind::cpu ? cpu_backend() : cuda_backend(device.index); }
+Backend& backend(Device device) {
+  switch (device.kind) {
+    case DeviceKind::cpu: return cpu_backend();
+    case DeviceKind::cuda: return cuda_backend(device.index);
+    case DeviceKind::shapes: return shapes_backend();
+  }
+  throw Bug("bug in abtrain: a device of no kind");
+}
 
 }  // namespace ab

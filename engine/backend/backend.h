@@ -140,5 +140,7 @@ Backend& backend(Device device);
 Backend& cpu_backend();
 /// Implemented by engine/backend/cuda, or by its stub in builds without CUDA.
 Backend& cuda_backend(int device_index);
+/// Implemented by engine/device/shapes.
+Backend& shapes_backend();
 
 }  // namespace ab

@@ -61,14 +61,15 @@ Comm::Comm(int rank, int size, std::string name, std::vector<int> world_ranks, s
   AB_ASSERT(world_ranks_.size() == static_cast<std::size_t>(size_) && 0 <= rank_ && rank_ < size_);
 }
 
-std::unique_ptr<Comm> Comm::split(int colour, const std::string& name) {
-  AB_CHECK(colour >= 0, "split: a colour is at least 0, got {}", colour);
-  const Tensor mine = Tensor::from(std::vector<std::int64_t>{colour}, Shape{1});
-  const Tensor all(Shape{size_}, DType::int64);
-  do_all_gather_v(mine, all, std::vector<std::int64_t>(static_cast<std::size_t>(size_), 1)).wait();
+std::unique_ptr<Comm> Comm::split(const ColourOf& colour_of, const std::string& name) {
+  const int colour = colour_of(rank_);
   std::vector<int> members;
-  for (int r = 0; r < size_; ++r)
-    if (all.data<std::int64_t>()[r] == colour) members.push_back(r);
+  for (int r = 0; r < size_; ++r) {
+    AB_CHECK(colour_of(r) >= 0, "split: a colour is at least 0, got {} of rank {}", colour_of(r), r);
+    if (colour_of(r) == colour) members.push_back(r);
+  }
+  note_split(colour_of);
+  do_barrier();  // none is missing, where a transport's own split could wait without limit
   return do_split(colour, name, members);
 }
 

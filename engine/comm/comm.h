@@ -47,6 +47,9 @@ class Request {
 
 struct VirtualCard;
 
+/// The group of a rank, by a number of at least 0.
+using ColourOf = std::function<int(int rank)>;
+
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -55,9 +58,14 @@ class Comm {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
 
-  /// Ranks that pass the same colour (>= 0) form a new group, ordered by their rank here. `name` labels it
-  /// in the ledger and in errors. The new communicator shares this one's ledger.
-  std::unique_ptr<Comm> split(int colour, const std::string& name);
+  /// Ranks of the same colour (>= 0) form a new group, ordered by their rank here. `colour_of` a rank here is the same on
+  /// all of them, so that none has to ask. `name` labels the group in the ledger and in errors. The new communicator shares
+  /// this one's ledger.
+  std::unique_ptr<Comm> split(const ColourOf& colour_of, const std::string& name);
+  /// All ranks once more, for collectives that take their turns apart from this one's.
+  std::unique_ptr<Comm> duplicate(const std::string& name) {
+    return split([](int) { return 0; }, name);
+  }
 
   void barrier();
   void broadcast(const Tensor& tensor, int root) { broadcast_async(tensor, root).wait(); }
@@ -115,6 +123,8 @@ class Comm {
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
   /// `members`: who passed this colour, by their rank here, ascending.
   virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) = 0;
+  /// Before it: all groups of the split, for who has to know those of other ranks.
+  virtual void note_split(const ColourOf& /*colour_of*/) {}
   virtual void do_barrier() = 0;
   virtual Request do_broadcast(const Tensor& tensor, int root) = 0;
   virtual Request do_all_reduce(const Tensor& tensor, ReduceOp op) = 0;

@@ -69,11 +69,12 @@ void Ledger::count(Collective what, const std::string& group, const Layout& layo
   tally.payload_bytes += times * payload_bytes;
 }
 
-void Ledger::merge(const Ledger& other) {
+void Ledger::merge(const Ledger& other, std::int64_t times) {
+  if (times == 0) return;
   for (const auto& [key, tally] : other.tallies_) {
     Tally& sum = tallies_[key];
-    sum.calls += tally.calls;
-    sum.payload_bytes += tally.payload_bytes;
+    sum.calls += times * tally.calls;
+    sum.payload_bytes += times * tally.payload_bytes;
   }
 }
 

@@ -101,8 +101,14 @@ class Ledger {
     count(what, group, layout_of(world_ranks), payload_bytes, times);
   }
 
-  /// Counts what `other` has counted too.
-  void merge(const Ledger& other);
+  /// Counts what `other` has counted too, so many times.
+  void merge(const Ledger& other, std::int64_t times = 1);
+  /// Takes what has been counted so far.
+  Ledger take() {
+    Ledger counted = *this;
+    tallies_.clear();
+    return counted;
+  }
 
   /// All counts as text, and back: a resumed run goes on counting.
   std::string to_text() const;

@@ -175,7 +175,7 @@ std::vector<int> MpiComm::to_world(const std::vector<int>& members) const {
 }
 
 std::unique_ptr<Comm> MpiComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
-  // All ranks have just exchanged their colours, so none is missing here, where MPI could wait without limit.
+  // All ranks have just met (Comm::split).
   const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
   MPI_Comm group = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(comm_, colour, rank(), &group), "MPI_Comm_split");

@@ -26,6 +26,8 @@ constexpr bool kCacheBlocks = false;
 constexpr bool kCacheBlocks = true;
 #endif
 
+constexpr std::size_t kAlignment = 64;
+
 /// A copy that was complete when it was started.
 class FinishedCopy final : public HostCopy {
  public:
@@ -43,7 +45,7 @@ class CpuMemory final : public Memory {
   ~CpuMemory() override { free_cached(); }
 
   void* allocate(std::size_t bytes) override {
-    const std::size_t rounded = round_up(bytes);
+    const std::size_t rounded = cpu_block_bytes(bytes);
     void* block = take_cached(rounded);
     if (!block) block = take_from_system(rounded);
     if (!block) {  // what was kept for other sizes may do
@@ -62,7 +64,7 @@ class CpuMemory final : public Memory {
   }
 
   void release(void* block, std::size_t bytes) override {
-    const std::size_t rounded = round_up(bytes);
+    const std::size_t rounded = cpu_block_bytes(bytes);
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= static_cast<std::int64_t>(rounded);
     if (kCacheBlocks) free_[rounded].push_back(block);
@@ -99,16 +101,7 @@ class CpuMemory final : public Memory {
   static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 
  private:
-  static constexpr std::size_t kAlignment = 64;
   static constexpr std::int64_t kLarge = 1 << 16;
-
-  // Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
-  static std::size_t round_up(std::size_t bytes) {
-    const std::size_t power = std::bit_ceil(std::max(bytes, kAlignment));
-    if (power <= 4096) return power;
-    const std::size_t step = power / 16;
-    return (bytes + step - 1) / step * step;
-  }
 
   void count(std::size_t bytes) {  // needs the mutex
     stats_.live_bytes += static_cast<std::int64_t>(bytes);
@@ -174,6 +167,21 @@ BoundedHostMemory::BoundedHostMemory(std::int64_t bytes) {
 }
 BoundedHostMemory::~BoundedHostMemory() { cpu_memory().bound(CpuMemory::kUnbounded); }
 
-Memory& memory(Device device) { return device.kind == DeviceKind::cpu ? cpu_memory() : cuda_memory(device.index); }
+// Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
+std::size_t cpu_block_bytes(std::size_t bytes) {
+  const std::size_t power = std::bit_ceil(std::max(bytes, kAlignment));
+  if (power <= 4096) return power;
+  const std::size_t step = power / 16;
+  return (bytes + step - 1) / step * step;
+}
+
+Memory& memory(Device device) {
+  switch (device.kind) {
+    case DeviceKind::cpu: return cpu_memory();
+    case DeviceKind::cuda: return cuda_memory(device.index);
+    case DeviceKind::shapes: return shapes_memory();
+  }
+  throw Bug("bug in abtrain: a device of no kind");
+}
 
 }  // namespace ab

@@ -62,5 +62,10 @@ Memory& memory(Device device);
 
 /// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
 Memory& cuda_memory(int device_index);
+/// That of this thread (engine/device/shapes).
+Memory& shapes_memory();
+
+/// What a block of so many bytes takes of a CPU's memory.
+std::size_t cpu_block_bytes(std::size_t bytes);
 
 }  // namespace ab

@@ -12,6 +12,7 @@
 #include <array>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,10 +94,11 @@ class Tensor {
   void set_zero() const;
   /// Overwrites all elements with those of `from` (same size and type, any device).
   void copy_from(const Tensor& from) const;
-  /// The only element, as a double; copies from the device.
-  double item() const;
+  /// The only element, as a double; copies from the device. `assumed`: what it is taken for on the device of shapes, which
+  /// has no numbers; where nothing is assumed, asking there is a bug.
+  double item(std::optional<double> assumed = {}) const;
   /// All elements in host memory, converted to double: for tests, logs and decisions, not for inner loops.
-  std::vector<double> to_doubles() const;
+  std::vector<double> to_doubles(std::optional<double> assumed = {}) const;
 
  private:
   std::shared_ptr<void> storage_;

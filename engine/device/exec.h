@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How our own kernels run. A kernel is a functor; here is the only place that knows there are two processors.
+// How our own kernels run. A kernel is a functor; here is the only place that knows there are two processors. On the device
+// of shapes, which has no numbers, none runs.
 //   for_each_index(device, n, f)     f(i) for i in [0, n), in any order
 //   for_each_row(device, rows, k)    k(team, row): a Team works on one row, its lanes striding over it
 // A Team has lane(), size(), barrier(), sum(v), max(v), and sum_before(v), of the lanes before this one. It is one serial
@@ -46,6 +47,7 @@ template <class F> void for_each_index(Device device, std::int64_t n, const F& f
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_index(device.index, n, f);
 #endif
+  if (device.kind == DeviceKind::shapes) return;
   AB_ASSERT(device.kind == DeviceKind::cpu);
   loop_over_indices(n, f, cost);
 }
@@ -56,6 +58,7 @@ void for_each_row(Device device, std::int64_t rows, [[maybe_unused]] std::int64_
 #ifdef __CUDACC__
   if (device.kind == DeviceKind::cuda) return cuda::launch_rows(device.index, rows, row_cost, kernel);
 #endif
+  if (device.kind == DeviceKind::shapes) return;
   AB_ASSERT(device.kind == DeviceKind::cpu);
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * row_cost >= kParallelGrain)
   for (std::int64_t row = 0; row < rows; ++row) {

@@ -14,7 +14,7 @@ using kernels::ReluGate;
 
 PixelTable pixel_table(const Tensor& x) {
   const std::int64_t channels = x.dim(-1), pixels = x.numel() / channels;
-  if (x.device().kind == DeviceKind::cpu) return kernels::cpu_pixel_table(pixels, channels);
+  if (x.device().is_like_cpu()) return kernels::cpu_pixel_table(pixels, channels);
   return kernels::gpu_pixel_table(pixels, channels, kPackBytes / static_cast<std::int64_t>(size_of(x.dtype())));
 }
 
@@ -38,7 +38,7 @@ template <class F> void dispatch_gate(ReluGate gate, bool residual, F&& f) {
 
 /// Bytes for the bits of y, where a GPU's lanes write whole Packs of it; undefined elsewhere.
 template <class T> Tensor bits_of(const PixelTable& table, const Tensor& x, const Tensor& residual, const Tensor& y) {
-  if (x.device().kind == DeviceKind::cpu) return {};
+  if (x.device().is_like_cpu()) return {};
   if (!packable<kPackWidth<T>>(table.columns(), x.data<T>(), data_or_null<T>(residual), y.data<T>())) return {};
   return Tensor(Shape{x.numel() / kPackWidth<T>}, DType::uint8, x.device());
 }
@@ -105,7 +105,8 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
     };
     if (sum_over_ranks) {
       const Tensor of_ranks = sums_of_ranks<T>(table, x, sums, sum_over_ranks);
-      moments.pixels = static_cast<std::int64_t>(of_ranks.slice(2 * table.channels, of_ranks.numel()).item());
+      moments.pixels = static_cast<std::int64_t>(
+          of_ranks.slice(2 * table.channels, of_ranks.numel()).item(static_cast<double>(table.pixels)));
       set_from(of_ranks.data<double>());
     } else if (sums.defined()) {
       set_from(sums.data<float>());

@@ -56,7 +56,7 @@ AB_HD void for_each_block(const Team& team, std::int64_t rows, std::int64_t n, b
 /// Where lanes share a long sum instead, each row of a kernel is one block of elements of type T: how many there
 /// are in [0, n) on `device`, and body(begin, count) for one of them.
 template <class T> std::int64_t blocks_of(Device device, std::int64_t n) {
-  const std::int64_t width = device.kind == DeviceKind::cpu ? kLaneWidth<SerialTeam, T> : kPackWidth<T>;
+  const std::int64_t width = device.is_like_cpu() ? kLaneWidth<SerialTeam, T> : kPackWidth<T>;
   return (n + width - 1) / width;
 }
 template <class T, class Team, class Body>

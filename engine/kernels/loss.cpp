@@ -58,7 +58,7 @@ std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes) {
   const Tensor bad(Shape{1}, DType::int64, labels.device());
   for_each_row(labels.device(), 1, labels.numel(),
                kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(), classes});
-  return static_cast<std::int64_t>(bad.item());
+  return static_cast<std::int64_t>(bad.item(0));
 }
 
 }  // namespace ab

@@ -38,6 +38,7 @@ void add_and_project(const Tensor& gradient, const Tensor& residual, const Tenso
     add_residual(gradient, residual, m);
     return backend(m.device()).gemm({.transpose_b = true}, q, m, p);
   }
+  if (m.device().kind == DeviceKind::shapes) return;
   if (m.device().kind == DeviceKind::cpu) return cpu::add_and_project(gradient, residual, q, m, p);
   for_each_row(m.device(), rows, columns * (r + 2),
                kernels::AddAndProject{gradient.defined() ? gradient.data<float>() : nullptr, residual.data<float>(),
@@ -56,6 +57,7 @@ void split_off_projection(const RowFactors& own, const RowFactors& mean, const T
     map(m.device(), m.numel(), rest, KeepIfFailed{fails}, m.data<float>(), rest);
     return backend(m.device()).gemm({.transpose_a = true}, mean.p, mean.q, m);
   }
+  if (m.device().kind == DeviceKind::shapes) return;
   if (m.device().kind == DeviceKind::cpu)
     return cpu::split_off_projection({own.p.data<float>(), own.q.data<float>()},
                                      {mean.p.data<float>(), mean.q.data<float>()}, r, fails, m, residual);

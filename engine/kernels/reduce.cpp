@@ -17,7 +17,7 @@ template <template <class> class ChunkKernel> double sum_chunks(std::string_view
   });
   Tensor total(Shape{1}, DType::float64, t.device());
   for_each_row(t.device(), 1, chunks, kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
-  return total.item();
+  return total.item(0);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ void column_sums(const Tensor& m, const Tensor& y) {
 
 kernels::PixelTable kernels::column_table(const Tensor& m) {
   const std::int64_t channels = m.dim(-1), rows = m.numel() / channels;
-  if (m.device().kind != DeviceKind::cpu)
+  if (!m.device().is_like_cpu())
     return gpu_pixel_table(rows, channels, kPackBytes / static_cast<std::int64_t>(size_of(m.dtype())));
   return {.pixels = rows, .channels = channels, .chunk_rows = std::max<std::int64_t>(16, kReduceChunk / channels)};
 }

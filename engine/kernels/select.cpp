@@ -25,8 +25,7 @@ constexpr std::int64_t kMostBins = 2048, kMostNarrowBins = 16;
 
 Selector::Selector(std::int64_t n, Device device) : n_(n), device_(device) {
   AB_CHECK(n >= 1 && n < std::int64_t{1} << 31, "a selection from {} elements: between 1 and 2^31 can be", n);
-  const std::int64_t chunks = parts(n, kSelectChunk),
-                     bins = device.kind == DeviceKind::cpu ? kMostBins : kMostNarrowBins;
+  const std::int64_t chunks = parts(n, kSelectChunk), bins = device.is_like_cpu() ? kMostBins : kMostNarrowBins;
   cut_ = room_for<Cut>(1, device);
   search_ = room_for<SampleSearch>(1, device);
   counts_ = room_for<std::int64_t>(chunks * bins, device);
@@ -53,7 +52,7 @@ void Selector::exact(const Tensor& x, std::int64_t k, std::uint32_t* indices) co
     for_each_row(device_, 1 << width, chunks, SumBins{counts, totals, chunks, 1 << width});
     for_each_index(device_, 1, ChooseDigit{totals, search, as<Cut>(cut_), shift, width});
   };
-  if (device_.kind == DeviceKind::cpu)
+  if (device_.is_like_cpu())
     for (const Digit& digit : kWideDigits) next(digit);
   else
     for (const Digit& digit : kNarrowDigits) next(digit);

@@ -35,7 +35,7 @@ struct HeadLayout {
   /// On a GPU rows begin where its products read fastest.
   Tensor make_scores(const Tensor& like) const {
     const std::int64_t multiple =
-        like.device().kind == DeviceKind::cpu ? 1 : kRowBytes / static_cast<std::int64_t>(size_of(like.dtype()));
+        like.device().is_like_cpu() ? 1 : kRowBytes / static_cast<std::int64_t>(size_of(like.dtype()));
     return Tensor({samples, heads, tokens, (tokens + multiple - 1) / multiple * multiple}, like.dtype(), like.device());
   }
   AttentionSpec spec(DType dtype) const { return {samples, heads, tokens, width, dtype}; }

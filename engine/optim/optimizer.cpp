@@ -12,6 +12,7 @@ Tensor cut_or_pad(const Tensor& moment, const Shape& shape) {
   if (!moment.defined() || moment.shape() == shape) return moment;
   const std::int64_t rows = shape[0], columns = shape.numel() / rows;
   const std::int64_t old_rows = moment.dim(0), old_columns = moment.numel() / old_rows;
+  if (moment.device().kind == DeviceKind::shapes) return Tensor::zeros(shape, moment.dtype(), moment.device());
   const Tensor host = moment.to(Device{});
   const Tensor resized = Tensor::zeros(shape, moment.dtype());
   for (std::int64_t i = 0; i < std::min(rows, old_rows); ++i)

@@ -41,6 +41,7 @@ class AcpSgdStrategy final : public CompressedGradients {
  private:
   std::vector<Param*> begin(std::int64_t step) override;
   void exchange(std::int64_t step) override;
+  std::int64_t compressed_kind(std::int64_t step) const override { return is_p_turn(step); }
   void save_compression(StateDict& state) const override { gradients_->save(state); }
   void load_compression(const StateDict& saved) override { gradients_->load(saved); }
 

@@ -97,7 +97,7 @@ int ArtopkStrategy::elect() {
   const Tensor own = Tensor::scalar(sum_of_squares(values_), DType::float32, device()).view({1});
   const Tensor all({world().size()}, DType::float32, device());
   world().all_gather(own, all);
-  return leader_by_variance(all.to_doubles());
+  return leader_by_variance(all.to_doubles(0));
 }
 
 void ArtopkStrategy::sum_what_one_selects(int leader, bool has_selected) {

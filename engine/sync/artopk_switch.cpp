@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <tuple>
+
+#include "engine/sync/unknowns.h"
 
 namespace ab {
 namespace {
@@ -16,7 +19,7 @@ double shortest(Comm& world, const Tensor& tensor) {
   for (std::int64_t i = 0; i < ArtopkSwitch::kTimes; ++i) {
     const Clock::time_point begin = Clock::now();
     world.all_reduce(tensor, ReduceOp::sum);
-    tensor.slice(0, 1).to_doubles();  // a device may not be done
+    tensor.slice(0, 1).to_doubles(0);  // a device may not be done
     best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
   }
   return best;
@@ -39,7 +42,7 @@ Link ArtopkSwitch::measure() const {
   const Tensor agreed = Tensor::from(std::vector<double>{own.latency, 1 / own.bandwidth}, Shape{2}, device_);
   world_.all_reduce(agreed, ReduceOp::mean);
   ledger.set_phase(phase);
-  const std::vector<double> mean = agreed.to_doubles();
+  const std::vector<double> mean = agreed.to_doubles(0);
   return {mean[0], 1 / mean[1]};
 }
 
@@ -51,7 +54,7 @@ void ArtopkSwitch::choose_elements(const std::vector<double>& gains) {
   const Tensor agreed = Tensor::from(gains, Shape{static_cast<std::int64_t>(gains.size())}, device_);
   world_.all_reduce(agreed, ReduceOp::mean);
   ledger.set_phase(phase);
-  const std::vector<double> mean = agreed.to_doubles();
+  const std::vector<double> mean = agreed.to_doubles(0);
   std::vector<RatioTrial> trials;
   for (std::size_t i = 0; i < mean.size(); ++i) {
     const ArtopkWay way = fastest_way(world_.size(), payload(i), link_);
@@ -69,8 +72,31 @@ ArtopkWay ArtopkSwitch::next(std::int64_t step, const std::function<std::vector<
     if (adapts()) choose_elements(gains());
     way_ = fastest_way(world_.size(), payload(chosen_), link_);
   }
+  if (const std::optional<Choice> told = told_choice(step)) std::tie(way_, chosen_) = *told;
   ++steps_[{way_, chosen_}];
   return way_;
+}
+
+/// From how many steps take each, in the order of ways.
+std::optional<ArtopkSwitch::Choice> ArtopkSwitch::told_choice(std::int64_t step) const {
+  const Unknowns* const told = Unknowns::current();
+  if (!told || !told->decision) return {};
+  const std::map<std::string, std::int64_t> steps = told->decision(0);
+  for (const ArtopkWay way : kArtopkWays)
+    for (std::size_t i = 0; i < options_.elements.size(); ++i) {
+      const auto at = steps.find(steps_name({way, i}));
+      if (at == steps.end()) continue;
+      if (step < at->second) return Choice{way, i};
+      step -= at->second;
+    }
+  return {};
+}
+
+std::int64_t ArtopkSwitch::kind(std::int64_t step) const {
+  const Choice choice = told_choice(step).value_or(Choice{way_, chosen_});
+  const bool chooses = world_.size() > 1 && step % options_.every == 0;
+  return 2 * (static_cast<std::int64_t>(choice.second) * std::ssize(kArtopkWays) + static_cast<int>(choice.first)) +
+         chooses;
 }
 
 std::int64_t ArtopkSwitch::steps() const {

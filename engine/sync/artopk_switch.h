@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class ArtopkSwitch {
   std::int64_t elements() const { return options_.elements[chosen_]; }
   const std::vector<std::int64_t>& choices() const { return options_.elements; }
 
+  /// Tells apart compressed steps that send other things (SyncStrategy::step_kind()).
+  std::int64_t kind(std::int64_t step) const;
+
   /// Steps so far.
   std::int64_t steps() const;
   /// Steps so far by each way, and the figures of the present period.
@@ -66,6 +70,7 @@ class ArtopkSwitch {
   /// A way, and the number of a number of elements.
   using Choice = std::pair<ArtopkWay, std::size_t>;
 
+  std::optional<Choice> told_choice(std::int64_t step) const;
   bool adapts() const { return options_.elements.size() > 1; }
   Link measure() const;
   void choose_elements(const std::vector<double>& gains);

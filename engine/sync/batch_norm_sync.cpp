@@ -8,12 +8,13 @@ SumOverRanks sum_over(Comm* ranks) {
   return [ranks](const Tensor& t) { ranks->all_reduce(t, ReduceOp::sum); };
 }
 
-BatchNormSync::BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, int group)
+BatchNormSync::BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world,
+                             const ColourOf& group_of)
     : batch_norms_(std::move(batch_norms)) {
   if (scope == SyncBn::off) batch_norms_.clear();
   if (batch_norms_.empty()) return;
-  world_ = world.split(0, kLabel);
-  if (scope == SyncBn::group) group_ = world.split(group, kLabel);
+  world_ = world.duplicate(kLabel);
+  if (scope == SyncBn::group) group_ = world.split(group_of, kLabel);
   enter(false);
 }
 

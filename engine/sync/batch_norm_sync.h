@@ -26,9 +26,9 @@ class BatchNormSync {
  public:
   static constexpr const char* kLabel = "batch-norm";  ///< of the communicators in the ledger
 
-  /// Collective over `world`, whose colour `group` says which group this rank belongs to. Starts over the world.
+  /// Collective over `world`; SyncBn::group needs `group_of`. Starts over the world.
   /// The batch norms must outlive this; each is back at its own rank's statistics afterwards.
-  BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, int group = 0);
+  BatchNormSync(SyncBn scope, std::vector<BatchNormStats*> batch_norms, Comm& world, const ColourOf& group_of = {});
   ~BatchNormSync();
   BatchNormSync(const BatchNormSync&) = delete;
   BatchNormSync& operator=(const BatchNormSync&) = delete;

@@ -44,6 +44,10 @@ class CompressedGradients : public ReplicaStrategy {
   bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
   void finish_grads(TrainState& state) final;
   void after_step(TrainState& state) final;
+  /// The last step of the warm-up lays out what compressed steps need.
+  std::int64_t step_kind(std::int64_t step) const final {
+    return step < start_.warmup_steps ? step + 1 == start_.warmup_steps : compressed_kind(step);
+  }
   void save(StateDict& state) const final;
   void load(const StateDict& saved, TrainState& state) final;
 
@@ -56,6 +60,8 @@ class CompressedGradients : public ReplicaStrategy {
   /// A compressed step. On return every compressed parameter has the gradient that all ranks share. Calls finish_rest()
   /// once if begin() has returned some, before it reads failed().
   virtual void exchange(std::int64_t step) = 0;
+  /// Tells compressed steps apart (step_kind()).
+  virtual std::int64_t compressed_kind(std::int64_t /*step*/) const { return 0; }
   /// What a rank keeps between two compressed steps; `name` begins all names.
   virtual void save_compression(StateDict& state) const = 0;
   virtual void load_compression(const StateDict& saved) = 0;

@@ -4,6 +4,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
 #include "engine/sync/flat_parts.h"
+#include "engine/sync/unknowns.h"
 
 namespace ab {
 
@@ -16,7 +17,8 @@ std::vector<int> daso_senders(const NodeLayout& layout, std::int64_t q) {
 
 DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& options, const LrSchedule& schedule,
                            SyncBn sync_bn, const GradientWire& wire)
-    : ReplicaStrategy(std::move(model), world, sync_bn, world.rank() / std::max(1, options.node_size)),
+    : ReplicaStrategy(std::move(model), world, sync_bn,
+                      [node = std::max(1, options.node_size)](int rank) { return rank / node; }),
       options_(options),
       calendar_(options, schedule),
       controller_(options),
@@ -27,14 +29,18 @@ DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& option
   AB_CHECK(options_.start_wait >= 1 && options_.start_wait <= options_.start_skips,
            "DASO cannot wait {} steps for what it sends every {}", options_.start_wait, options_.start_skips);
   for (int q = 0; q < layout_.size_of(0); ++q) {
-    std::unique_ptr<Comm> comm = world.split(sends_in(q) ? 0 : 1, kLabel);
+    std::unique_ptr<Comm> comm = world.split([&](int rank) { return sends_in(q, rank) ? 0 : 1 + rank; }, kLabel);
     across_.push_back(sends_in(q) ? std::move(comm) : nullptr);
   }
   if (options_.node_size > 1) gradients_.emplace(replica().params, *node_, ReduceOp::mean, wire);
 }
 
 int DasoStrategy::sender_in_node(std::int64_t q) const { return static_cast<int>(q % node_->size()); }
-bool DasoStrategy::sends_in(std::int64_t q) const { return node_->rank() == sender_in_node(q); }
+bool DasoStrategy::sends_in(std::int64_t q, int rank) const {
+  const int node = layout_.node_of(rank);
+  return rank - layout_.first_of(node) == q % layout_.size_of(node);
+}
+bool DasoStrategy::sends_in(std::int64_t q) const { return sends_in(q, world().rank()); }
 
 std::string DasoStrategy::phase() const {
   const std::int64_t epoch = std::min(calendar_.epoch_of(done_), calendar_.epochs() - 1);
@@ -49,11 +55,12 @@ void DasoStrategy::finish_grads(TrainState&) {
   if (gradients_) gradients_->finish();
 }
 
-DasoStrategy::Flight DasoStrategy::send() {
+DasoStrategy::Flight DasoStrategy::send(bool passes) {
   world().ledger().set_phase(kMerge);
   Flight flight{.q = q_++ % layout_.size_of(0), .wait = controller_.pace().wait};
   if (!sends_in(flight.q)) return flight;
   flight.sent = flat_like(mean_.params());
+  if (passes) return flight;
   gather_parts(mean_.params(), flight.sent);
   if (weight() != 1) scale_in_place(flight.sent, weight());
   flight.request = across_[static_cast<std::size_t>(flight.q)]->all_reduce_async(flight.sent, ReduceOp::mean);
@@ -102,29 +109,49 @@ void DasoStrategy::average(bool may_take_16_bits) {
   mean_.agree();
 }
 
-void DasoStrategy::after_step(TrainState& state) {
+void DasoStrategy::advance(TrainState& state, bool passes) {
   const std::int64_t epoch = calendar_.epoch_of(done_), b = calendar_.step_in_epoch(done_);
   const std::int64_t last = calendar_.last_of(epoch);
   done_ = state.step;
   agree_ = calendar_.blocking(epoch) || b == last;
   if (agree_) {
-    average(calendar_.blocking(epoch));
+    if (passes) ++q_;
+    else average(calendar_.blocking(epoch));
     if (b == last) q_ = 0;
     return;
   }
   std::optional<Flight> next;
-  if (const auto [skips, wait] = controller_.pace(); b % skips == 0 && b + wait < last) {
-    next = send();
-    next->due = b + wait;
+  if (sends_at(b, last)) {
+    next = send(passes);
+    next->due = b + controller_.pace().wait;
   }
   if (flight_ && flight_->due == b) {
-    merge(std::move(*flight_));
+    if (!passes) merge(std::move(*flight_));
     flight_.reset();
   }
   if (next) flight_ = std::move(next);
 }
 
-void DasoStrategy::on_epoch_end(TrainState&, double mean_loss) { controller_.epoch_end(mean_loss); }
+bool DasoStrategy::sends_at(std::int64_t b, std::int64_t last) const {
+  const auto [skips, wait] = controller_.pace();
+  return b % skips == 0 && b + wait < last;
+}
+
+std::int64_t DasoStrategy::step_kind(std::int64_t step) const {
+  const std::int64_t epoch = calendar_.epoch_of(step), b = calendar_.step_in_epoch(step);
+  const std::int64_t last = calendar_.last_of(epoch);
+  const bool mine = sends_in(q_ % layout_.size_of(0));
+  if (calendar_.blocking(epoch) || b == last) return 2 * calendar_.blocking(epoch) + mine;
+  const bool merges = flight_ && flight_->due == b;
+  return 4 + 8 * (sends_at(b, last) ? 1 + mine : 0) + (merges ? 1 + sends_in(flight_->q) : 0);
+}
+
+void DasoStrategy::on_epoch_end(TrainState&, double mean_loss) {
+  const Unknowns* const told = Unknowns::current();
+  if (!told || !told->decision) return controller_.epoch_end(mean_loss);
+  const auto values = told->decision(calendar_.epoch_of(done_ - 1));
+  controller_.set_pace({values.at("skips"), values.at("wait")});
+}
 
 std::map<std::string, std::int64_t> DasoStrategy::decision() const {
   return {{"skips", controller_.pace().skips}, {"wait", controller_.pace().wait}};

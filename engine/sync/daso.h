@@ -42,7 +42,11 @@ class DasoStrategy final : public ReplicaStrategy {
   void set_gradient_exchange(bool on) override;
   bool exchanges_in_backward() const override { return gradients_ && gradients_->leave_in_backward(); }
   void finish_grads(TrainState& state) override;
-  void after_step(TrainState& state) override;
+  void after_step(TrainState& state) override { advance(state, /*passes=*/false); }
+  std::int64_t step_kind(std::int64_t step) const override;
+  void pass(TrainState& state) override { advance(state, /*passes=*/true); }
+  /// Ranks of a node send in turn.
+  std::string role(int rank) const override { return fmt::format(".{}", rank % layout_.node_size); }
   bool follows_epochs() const override { return calendar_.decides_after(calendar_.epoch_of(done_ - 1)); }
   void on_epoch_end(TrainState& state, double mean_loss) override;
   std::map<std::string, std::int64_t> decision() const override;
@@ -62,13 +66,17 @@ class DasoStrategy final : public ReplicaStrategy {
     Request request{};
   };
 
-  Flight send();
+  /// What happens between nodes after an update, or is noted only.
+  void advance(TrainState& state, bool passes);
+  Flight send(bool passes);
+  bool sends_at(std::int64_t b, std::int64_t last) const;
   void merge(Flight flight);
   void average(bool may_take_16_bits);
   /// Of this rank's node in a mean over nodes.
   double weight() const { return static_cast<double>(node_->size()) * layout_.nodes() / layout_.ranks; }
   /// Every rank of the node takes what its sender has in `flat`, which the others need not have.
   void share_in_node(Tensor flat, std::int64_t q, const std::vector<Tensor>& tensors);
+  bool sends_in(std::int64_t q, int rank) const;
   bool sends_in(std::int64_t q) const;
   int sender_in_node(std::int64_t q) const;
 

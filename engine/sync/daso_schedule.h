@@ -52,6 +52,8 @@ class DasoController {
       : options_(options), pace_{options.start_skips, options.start_wait} {}
 
   const DasoPace& pace() const { return pace_; }
+  /// In place of epoch_end(), where the pace is known.
+  void set_pace(const DasoPace& pace) { pace_ = pace; }
   /// The end of an epoch before a cycling one. Decide::clock does not look at the loss.
   void epoch_end(double mean_loss);
 

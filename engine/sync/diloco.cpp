@@ -57,7 +57,7 @@ DilocoEnd::DilocoEnd(const DilocoOptions& options, std::int64_t steps) {
 }
 
 DilocoStrategy::DilocoStrategy(Replica model, Comm& world, const DilocoOptions& options, DType wire)
-    : ReplicaStrategy(std::move(model), world), options_(options), wire_(wire), outer_(world.split(0, kLabel)) {
+    : ReplicaStrategy(std::move(model), world), options_(options), wire_(wire), outer_(world.duplicate(kLabel)) {
   std::vector<Tensor> trained;
   std::vector<std::int64_t> elements;
   for (const Param* param : replica().params)
@@ -107,16 +107,33 @@ void DilocoStrategy::take_outer_step(Fragment& fragment) {
   fragment.sent = fragment.sent_buffers = {};
 }
 
-void DilocoStrategy::after_step(TrainState& state) {
+DilocoStrategy::Fragment* DilocoStrategy::ended_at(std::int64_t step) {
   const std::int64_t h = options_.round_steps();
-  const auto fragment_of_round = [&](std::int64_t round) -> Fragment& {
-    return fragments_[static_cast<std::size_t>(round % options_.fragments)];
-  };
-  if (const std::int64_t ahead = state.step + options_.overlap_steps; ahead % h == 0)
-    send(fragment_of_round(ahead / h - 1));
+  return step % h == 0 ? &fragments_[static_cast<std::size_t>((step / h - 1) % options_.fragments)] : nullptr;
+}
+DilocoStrategy::Fragment* DilocoStrategy::sent_at(std::int64_t step) { return ended_at(step + options_.overlap_steps); }
+
+std::int64_t DilocoStrategy::step_kind(std::int64_t step) const {
+  const std::int64_t h = options_.round_steps(), done = step + 1, ahead = done + options_.overlap_steps;
+  const auto fragment = [&](std::int64_t at) { return at % h == 0 ? 1 + (at / h - 1) % options_.fragments : 0; };
+  return fragment(ahead) * (options_.fragments + 1) + fragment(done);
+}
+
+void DilocoStrategy::pass(TrainState& state) {
+  if (Fragment* const fragment = sent_at(state.step)) {
+    fragment->sent = Tensor(fragment->global.shape(), wire_, fragment->global.device());
+    if (!fragment->buffers.empty()) fragment->sent_buffers = flat_like(fragment->buffers);
+  }
+  if (Fragment* const fragment = ended_at(state.step)) fragment->sent = fragment->sent_buffers = {};
   agree_ = agrees_after(state.step);
-  if (state.step % h != 0) return;
-  Fragment& fragment = fragment_of_round(state.step / h - 1);
+}
+
+void DilocoStrategy::after_step(TrainState& state) {
+  if (Fragment* const fragment = sent_at(state.step)) send(*fragment);
+  agree_ = agrees_after(state.step);
+  Fragment* const ended = ended_at(state.step);
+  if (!ended) return;
+  Fragment& fragment = *ended;
   take_outer_step(fragment);
   if (options_.mixing == 0) return scatter_parts(fragment.global, fragment.params);
   for_each_part(fragment.params, fragment.global, [&](const Tensor& local, const Tensor& global) {

@@ -61,6 +61,8 @@ class DilocoStrategy final : public ReplicaStrategy {
   void set_gradient_exchange(bool /*on*/) override {}
   void finish_grads(TrainState& /*state*/) override {}
   void after_step(TrainState& state) override;
+  std::int64_t step_kind(std::int64_t step) const override;
+  void pass(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
@@ -72,6 +74,9 @@ class DilocoStrategy final : public ReplicaStrategy {
  private:
   struct Fragment;
 
+  /// The fragment that is sent after an update, and that whose round ends with it; null: none.
+  Fragment* sent_at(std::int64_t step);
+  Fragment* ended_at(std::int64_t step);
   void send(Fragment& fragment);
   /// Waits for what was sent and takes the outer step.
   void take_outer_step(Fragment& fragment);

@@ -24,8 +24,8 @@ HiTopkStrategy::HiTopkStrategy(Replica replica, Comm& world, int ranks_of_node, 
     : CompressedGradients(std::move(replica), world, start), options_(options) {
   AB_CHECK(ranks_of_node >= 1 && world.size() % ranks_of_node == 0, "{} ranks are no whole nodes of {}", world.size(),
            ranks_of_node);
-  node_ = world.split(world.rank() / ranks_of_node, kNode);
-  across_ = world.split(world.rank() % ranks_of_node, kAcross);
+  node_ = world.split([=](int rank) { return rank / ranks_of_node; }, kNode);
+  across_ = world.split([=](int rank) { return rank % ranks_of_node; }, kAcross);
 }
 
 std::vector<Param*> HiTopkStrategy::begin(std::int64_t) {

@@ -23,7 +23,8 @@ std::int64_t round_length(const LocalOptions& options, const LrSchedule& schedul
 
 LocalStrategy::LocalStrategy(Replica replica, Comm& world, const LocalOptions& options, const LrSchedule& schedule,
                              SyncBn sync_bn, const GradientWire& wire)
-    : ReplicaStrategy(std::move(replica), world, sync_bn, world.rank() / std::max(1, options.node_size)),
+    : ReplicaStrategy(std::move(replica), world, sync_bn,
+                      [node = std::max(1, options.node_size)](int rank) { return rank / node; }),
       options_(options),
       schedule_(schedule),
       mean_(this->replica().values(), wire.dtype) {
@@ -58,6 +59,11 @@ void LocalStrategy::after_step(TrainState& state) {
   average();
   mean_.agree();
   begin_round(state.step);
+}
+
+void LocalStrategy::pass(TrainState& state) {
+  agree_ = state.step == round_end_;
+  if (agree_) begin_round(state.step);
 }
 
 void LocalStrategy::begin_evaluation(TrainState&) {

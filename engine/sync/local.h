@@ -58,6 +58,8 @@ class LocalStrategy final : public ReplicaStrategy {
   bool exchanges_in_backward() const override { return gradients_ && gradients_->leave_in_backward(); }
   void finish_grads(TrainState& state) override;
   void after_step(TrainState& state) override;
+  std::int64_t step_kind(std::int64_t step) const override { return step + 1 == round_end_; }
+  void pass(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
   void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;

@@ -14,7 +14,7 @@ std::vector<int> NodeLayout::members_of(int node) const {
 std::unique_ptr<Comm> split_nodes(Comm& world, const NodeLayout& layout) {
   AB_CHECK(layout.node_size >= 1 && layout.node_size <= world.size(), "nodes of {} ranks cannot be made of {}",
            layout.node_size, world.size());
-  return world.split(layout.node_of(world.rank()), NodeLayout::kLabel);
+  return world.split([layout](int rank) { return layout.node_of(rank); }, NodeLayout::kLabel);
 }
 
 }  // namespace ab

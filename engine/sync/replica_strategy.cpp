@@ -17,8 +17,8 @@ std::vector<Tensor> Replica::tensors() const {
   return all;
 }
 
-ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, int group)
-    : world_(world), replica_(std::move(replica)), batch_norms_(scope, replica_.batch_norms, world, group) {
+ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, const ColourOf& group_of)
+    : world_(world), replica_(std::move(replica)), batch_norms_(scope, replica_.batch_norms, world, group_of) {
   batch_norms_.enter(scope == SyncBn::group);
   if (!replica_.equal) broadcast_flat(world_, replica_.tensors(), 0);
 }

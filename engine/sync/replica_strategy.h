@@ -35,8 +35,8 @@ class ReplicaStrategy : public SyncStrategy {
 
  protected:
   /// Gives all ranks the parameters and buffers of rank 0, unless they are equal. `world` must outlive this. Batch norms are synchronised over
-  /// all ranks, or with SyncBn::group over those of the same `group`.
-  explicit ReplicaStrategy(Replica replica, Comm& world, SyncBn scope = SyncBn::world, int group = 0);
+  /// all ranks, or with SyncBn::group over those of the same group.
+  explicit ReplicaStrategy(Replica replica, Comm& world, SyncBn scope = SyncBn::world, const ColourOf& group_of = {});
 
   Comm& world() const { return world_; }
   const Replica& replica() const { return replica_; }

@@ -61,6 +61,15 @@ class SyncStrategy {
   /// Whether all ranks hold the same parameters at present.
   virtual bool replicas_agree() const { return true; }
 
+  /// Steps of one kind exchange the same while the model keeps its form: a rehearsal (apps/plan/rehearsal.h) takes one of
+  /// them and passes over the others. Of the update after `step` others; those of different phases differ anyway.
+  virtual std::int64_t step_kind(std::int64_t /*step*/) const { return 0; }
+  /// In place of a step that has no transition after it and whose kind has been taken: as after_step(), but nothing is
+  /// exchanged or computed.
+  virtual void pass(TrainState& /*state*/) {}
+  /// What `rank` does that others do not: ranks of one role whose groups lie alike on nodes send alike.
+  virtual std::string role(int /*rank*/) const { return {}; }
+
   /// What this rank must remember beyond the model and the optimizer, between two steps; load() takes the place
   /// of start() and finds the model restored.
   virtual void save(StateDict& /*state*/) const {}

@@ -126,7 +126,7 @@ TEST_P(CommTest, RanksAreNumberedAndTheWorldIsNamed) {
 TEST_P(CommTest, CollectivesRunBesideComputationBetweenProcesses) {
   run([](Comm& comm) {
     EXPECT_EQ(comm.runs_beside_computation(), launched_by_mpi() || over_nccl());
-    EXPECT_EQ(comm.split(0, "group")->runs_beside_computation(), comm.runs_beside_computation());
+    EXPECT_EQ(comm.duplicate("group")->runs_beside_computation(), comm.runs_beside_computation());
   });
 }
 
@@ -259,7 +259,7 @@ TEST_P(CommTest, OverAVirtualNetworkWhatIsInFlightHoldsNothingElseUp) {
   run(
       [](Comm& comm) {
         if (comm.size() < 4) return;
-        const auto group = comm.split(0, "question");
+        const auto group = comm.duplicate("question");
         comm.barrier();
         const auto start = std::chrono::steady_clock::now();
         const Tensor flag = numbered<float>(2, comm.rank()), gradients = numbered<float>(100, comm.rank());
@@ -281,7 +281,7 @@ TEST_P(CommTest, AVirtualNetworkHoldsCollectivesBackAndCountsTheirBytes) {
   for (const AllReduce algorithm : {AllReduce::direct, AllReduce::ring, AllReduce::tree, AllReduce::two_level})
     run(
         [algorithm](Comm& comm) {
-          const auto group = comm.split(comm.rank() % 2, "parity");
+          const auto group = comm.split([](int rank) { return rank % 2; }, "parity");
           comm.barrier();
           const std::int64_t before = comm.card() ? comm.card()->bytes_sent.load() : 0;
           comm.barrier();
@@ -437,7 +437,7 @@ TEST_P(CommTest, EveryCollectiveMayBeInFlight) {
 TEST_P(CommTest, GroupsOfAnySizeWorkSideBySide) {
   run([](Comm& world) {
     // 5 ranks make {0, 2, 4} and {1, 3}; a world of one makes one group of one.
-    const auto group = world.split(world.rank() % 2, "parity");
+    const auto group = world.split([](int rank) { return rank % 2; }, "parity");
     const int expected_size = (world.size() + 1 - world.rank() % 2) / 2;
     ASSERT_EQ(group->size(), expected_size);
     EXPECT_EQ(group->rank(), world.rank() / 2);
@@ -460,14 +460,14 @@ TEST_P(CommTest, GroupsOfAnySizeWorkSideBySide) {
 
 TEST_P(CommTest, GroupsSplitAgainDownToOne) {
   run([](Comm& world) {
-    const auto half = world.split(world.rank() / 3, "half");
-    const auto alone = half->split(half->rank(), "alone");
+    const auto half = world.split([](int rank) { return rank / 3; }, "half");
+    const auto alone = half->split([](int rank) { return rank; }, "alone");
     EXPECT_EQ(alone->size(), 1);
     const Tensor t = Tensor::scalar(42 + world.rank());
     alone->all_reduce(t, ReduceOp::mean);
     alone->broadcast(t, 0);
     EXPECT_EQ(t.item(), 42 + world.rank());
-    const auto same = half->split(1000, "same");
+    const auto same = half->split([](int) { return 1000; }, "same");
     EXPECT_EQ(same->size(), half->size());
     same->all_reduce(t, ReduceOp::max);
     EXPECT_EQ(t.item(), 42 + std::min(world.size() - 1, world.rank() / 3 * 3 + 2));
@@ -567,7 +567,7 @@ TEST_P(DeviceCommTest, WholeNumbersEqualThoseInHostMemory) {
 TEST_P(DeviceCommTest, RequestsOfGroupsAreInFlightTogether) {
   run([](Comm& world) {
     const Device gpu = test_gpu();
-    const auto group = world.split(world.rank() % 2, "parity");
+    const auto group = world.split([](int rank) { return rank % 2; }, "parity");
     std::vector<Tensor> tensors;
     std::vector<Request> requests;
     for (int k = 0; k < 20; ++k) {
@@ -608,7 +608,7 @@ TEST_P(CommTest, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
     EXPECT_THROW(comm.broadcast(floats, comm.size()), Error);
     EXPECT_THROW(comm.all_gather(floats, Tensor(Shape{4 * comm.size() + 1})), Error);
     EXPECT_THROW(comm.reduce_scatter(Tensor(Shape{4 * comm.size() + 1}), floats, ReduceOp::sum), Error);
-    EXPECT_THROW(comm.split(-1, "none"), Error);
+    EXPECT_THROW(comm.split([](int) { return -1; }, "none"), Error);
     EXPECT_EQ(comm.ledger().total().calls, 0);
     comm.barrier();
   });
@@ -621,7 +621,7 @@ TEST_P(CommTest, LedgerCountsByCollectiveGroupAndPhase) {
     world.ledger().set_phase("full");
     world.barrier();
     world.broadcast(Tensor(Shape{10}, DType::float64), 0);
-    const auto alone = world.split(world.rank(), "alone");
+    const auto alone = world.split([](int rank) { return rank; }, "alone");
     alone->all_reduce(Tensor(Shape{50}), ReduceOp::sum);
 
     const std::map<LedgerKey, LedgerEntry> entries = world.ledger().entries();
@@ -718,7 +718,7 @@ TEST(ThreadRanks, AFailingRankWakesAllGroupsAndItsOwnErrorIsRethrown) {
   std::vector<std::string> seen;
   const std::string thrown = failure_of(
       [](Comm& world) {
-        const auto pair = world.split(world.rank() / 2, "pair");
+        const auto pair = world.split([](int rank) { return rank / 2; }, "pair");
         if (world.rank() == 2) {
           std::this_thread::sleep_for(50ms);
           throw std::runtime_error("disk on fire");
@@ -783,7 +783,7 @@ TEST(ThreadRanks, DifferentCallsAreAnErrorOnAllRanks) {
 TEST(ThreadRanks, AMissingRankIsNamedAfterTheTimeout) {
   const std::string thrown = failure_of(
       [](Comm& world) {
-        const auto pair = world.split(world.rank() % 2, "pair");  // {0, 2} and {1, 3}
+        const auto pair = world.split([](int rank) { return rank % 2; }, "pair");  // {0, 2} and {1, 3}
         if (world.rank() == 3) std::this_thread::sleep_for(1300ms);
         pair->all_reduce(Tensor::zeros(Shape{8}), ReduceOp::sum);
       },

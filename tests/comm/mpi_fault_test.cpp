@@ -45,7 +45,7 @@ class MpiFaultTest : public testing::Test {
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 TEST_F(MpiFaultTest, AMissingRankIsNamedAfterTheTimeout) {
-  const auto group = world_->split(rank() == 0 ? 0 : 1, "pair");  // {0} and {1, 2}
+  const auto group = world_->split([](int member) { return member == 0 ? 0 : 1; }, "pair");  // {0} and {1, 2}
   if (rank() == 2) return std::this_thread::sleep_for(1400ms);
   const std::string error = error_of([&] { group->barrier(); });
   EXPECT_EQ(error, rank() == 0 ? "" : "barrier in group 'pair' waited 1 s on rank 1; missing: rank 2");

@@ -48,7 +48,7 @@ class NcclFaultTest : public ::testing::Test {
 TEST_F(NcclFaultTest, ARankThatStaysAwayIsMissedAfterTheTimeout) {
   const auto world = make_world(make_mpi_bootstrap({}), 1s);
   const int rank = world->rank();
-  const auto group = world->split(rank == 0 ? 0 : 1, "pair");  // {0} and {1, 2}
+  const auto group = world->split([](int member) { return member == 0 ? 0 : 1; }, "pair");  // {0} and {1, 2}
   if (rank == 2) std::this_thread::sleep_for(1800ms);
   if (rank != 1) return;
   EXPECT_EQ(testing::message_of(ErrorKind::communication, [&] { group->barrier(); }),
@@ -66,7 +66,7 @@ TEST_F(NcclFaultTest, AnAbortReachesTheOthersOverTheRendezvous) {
 
 TEST_F(NcclFaultTest, ARankThatThrowsNamesItsErrorToTheOthersWhoseConnectionsBreakBefore) {
   const auto meet_in_group = [](Comm& world) {
-    const auto group = world.split(0, "group");
+    const auto group = world.duplicate("group");
     AB_CHECK_KIND(numerics, world.rank() != 1, "the loss is nan");
     group->barrier();
   };

@@ -10,6 +10,7 @@
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
 #include "apps/plan/plan.h"
+#include "apps/plan/rehearsal.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
@@ -98,6 +99,17 @@ void expect_plan_equals_run(TrainConfig config, int ranks, int ranks_per_node = 
   EXPECT_EQ(plan.summary.parameters_final, run.parameters_final);
   EXPECT_EQ(plan.summary.compression_ratio, run.compression_ratio);
   EXPECT_EQ(plan.summary.per_layer, run.per_layer);
+  const Summary rehearsed = summary_of(rehearse(config, data_shape(config), ranks, {}));
+  EXPECT_EQ(rehearsed.wire_bytes_per_rank_by_phase, run.wire_bytes_per_rank_by_phase);
+  EXPECT_EQ(rehearsed.wire_bytes_by_rank, run.wire_bytes_by_rank);
+  EXPECT_EQ(rehearsed.inter_node_bytes_per_rank_total, run.inter_node_bytes_per_rank_total);
+  EXPECT_EQ(rehearsed.steps_by_phase, run.steps_by_phase);
+  EXPECT_EQ(rehearsed.epochs, run.epochs);
+  EXPECT_EQ(rehearsed.val_samples, run.val_samples);
+  EXPECT_EQ(rehearsed.parameters_full, run.parameters_full);
+  EXPECT_EQ(rehearsed.parameters_final, run.parameters_final);
+  EXPECT_EQ(rehearsed.compression_ratio, run.compression_ratio);
+  EXPECT_EQ(rehearsed.per_layer, run.per_layer);
   EXPECT_EQ(run.inter_node_bytes_per_rank_total > 0, ranks_per_node > 0 && ranks > ranks_per_node);
 }
 

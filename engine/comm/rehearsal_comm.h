@@ -1,0 +1,64 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// One rank of a world whose other ranks are not there. Collectives check their tensors and are counted; nothing travels.
+// The other ranks are taken to bring what this one brings, where that is in host memory; a sum stays one rank's share.
+
+#include "engine/comm/comm.h"
+
+namespace ab {
+
+/// What a rank has done in its world: in the order in which it happened, starts and waits of collectives between the
+/// operations (engine/device/shapes/flops.h) done before each.
+struct CommEvent {
+  std::int64_t flops = 0;    ///< of this thread until then
+  std::int64_t request = 0;  ///< its number; the wait has that of the start
+  bool starts = true;
+  Collective what = Collective::barrier;
+  std::string group{};
+  std::string phase{};
+  Route route{};
+  std::int64_t bytes = 0;  ///< payload
+};
+
+/// A split of the world.
+struct Partition {
+  std::string name{};
+  std::vector<int> group_of{};  ///< each rank
+  auto operator<=>(const Partition&) const = default;
+};
+
+class RehearsalComm : public Comm {
+ public:
+  struct Record {
+    std::vector<CommEvent> events{};
+    std::int64_t requests = 0;
+    std::vector<Partition> partitions{};  ///< of all splits of the world so far
+  };
+
+  /// A world as its `rank` sees it, with nodes of consecutive ranks.
+  RehearsalComm(int rank, int size, const CommOptions& options);
+
+  bool takes_device_tensors() const override { return true; }
+  void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
+
+  Record& record() { return *record_; }
+
+ protected:
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
+  void note_split(const ColourOf& colour_of) override;
+  void do_barrier() override {}
+  Request do_broadcast(const Tensor& tensor, int root) override;
+  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
+  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
+  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+
+ private:
+  RehearsalComm(int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger,
+                std::shared_ptr<Record> record);
+  Request start(Collective what, std::size_t bytes);
+
+  std::shared_ptr<Record> record_;
+};
+
+}  // namespace ab
