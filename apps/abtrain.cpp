@@ -138,11 +138,6 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
       ->transform(ab::expand_home)
       ->group("Plan");
   number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --factors-from's run when not given");
-  options.activations = true;
-  parser
-      ->add_flag("!--no-activations", options.activations,
-                 "do not measure what the activations of a batch hold: forward and backward of a few images")
-      ->group("Plan");
   parser->add_option("--out", plan.out, "also write the plan as JSON")
       ->type_name("FILE")
       ->transform(ab::expand_home)

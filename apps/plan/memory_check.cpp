@@ -29,15 +29,14 @@ std::optional<std::int64_t> planned_bytes(TrainConfig config, const Dataset& ima
   config.network.clear();  // it changes no memory, and a plan takes one alone
   try {
     const double half = find_method(config.method).has_ranks ? 0.5 : 0;
-    return largest_memory(plan_run(config, {.world_size = world_size, .classes = images.classes, .ratio = half}));
+    return largest_memory(config, {.world_size = world_size, .classes = images.classes, .ratio = half});
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
 /// Of the batches that a rank's loader prepares ahead, in host memory.
-std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int world_size, Device device) {
-  if (device.kind != DeviceKind::cpu) return 0;
+std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int world_size) {
   const std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
   return (prefetched_batches(config, images, world_size) + compute_threads()) * config.batch_size * 3 * side * side * 4;
 }
@@ -45,8 +44,10 @@ std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int 
 /// Why the run does not fit; empty where it does.
 std::string obstacle(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
                      Device device) {
-  const std::optional<std::int64_t> planned = planned_bytes(config, images, world_size);
+  std::optional<std::int64_t> planned = planned_bytes(config, images, world_size);
   if (!planned) return "";
+  std::int64_t loader = loader_bytes(config, images, world_size);  // of the planned ones
+  if (device.kind != DeviceKind::cpu) *planned -= std::exchange(loader, 0);
   const std::string ranks = fmt::format("{} rank{}", share.ranks, share.ranks == 1 ? "" : "s");
   constexpr const char* kAnyway = "--ignore-memory tries it all the same";
   if (share.ranks * *planned > share.available)
@@ -63,12 +64,11 @@ std::string obstacle(const TrainConfig& config, const Dataset& images, int world
         "of the {} that are left for {}, a step with few images takes more; take fewer ranks or a smaller model; {}",
         in_gb(share.available), ranks, kAnyway);
   }
-  const std::int64_t loader = loader_bytes(config, images, world_size, device);
   const std::int64_t activations = share.ranks * config.batch_size * per_image;
-  const std::int64_t needed = share.ranks * (*planned + loader) + activations;
+  const std::int64_t needed = share.ranks * *planned + activations;
   if (needed <= share.available) return "";
   const std::int64_t each = per_image + loader / config.batch_size;
-  const std::int64_t fits = (share.available / share.ranks - *planned) / std::max<std::int64_t>(1, each);
+  const std::int64_t fits = (share.available / share.ranks - *planned + loader) / std::max<std::int64_t>(1, each);
   return fmt::format(
       "the run needs about {} of memory for {}, {} of it activations, and {} are left; {}; {}", in_gb(needed), ranks,
       in_gb(activations), in_gb(share.available),

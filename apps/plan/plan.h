@@ -1,17 +1,15 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a configuration will send, hold and wait for, before it is trained: what its method plans (engine/plan), with
-// what every run exchanges, and the figures as summary.json would have them. No data set is read; the sizes of known
-// ones are facts.
+// What a configuration will send, hold and wait for, before it is trained: a rehearsal of the run (rehearsal.h), and the
+// figures as summary.json would have them. No data set is read; the sizes of known ones are facts.
 
 #include <optional>
 
+#include "apps/plan/replay.h"
 #include "apps/settings/train_config.h"
 #include "apps/train/summary.h"
 #include "data/datasets.h"
-#include "engine/plan/memory_plan.h"
-#include "engine/plan/time_plan.h"
 
 namespace ab {
 
@@ -22,14 +20,13 @@ struct PlanOptions {
   std::string factors_from{};    ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of factors_from, if given
-  bool activations = false;      ///< measure what a batch holds, on the CPU
 };
 
 /// Traffic of a phase: means over ranks, in bytes.
 struct PhaseTraffic {
   std::int64_t times = 0;  ///< steps, validations, or what else the phase consists of
   double payload = 0, intra_node = 0, inter_node = 0;
-  std::map<std::string, double> wire_by_kind{};  ///< of ranks of each kind (RankClass::kind), where there are several
+  std::map<std::string, double> wire_by_kind{};  ///< of ranks of each role (SyncStrategy::role()), where there are several
   double wire() const { return intra_node + inter_node; }
 };
 
@@ -44,6 +41,12 @@ struct LeastTraffic {
   double wire = 0, inter_node = 0;
 };
 
+/// What a rank holds in its most needy step of a phase.
+struct PhaseMemory {
+  std::string when;  ///< "full", "low-rank, A", …
+  RankMemory use;
+};
+
 struct RunPlan {
   Summary summary;               ///< as the run would write it; NaN where only training can tell
   std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
@@ -53,9 +56,7 @@ struct RunPlan {
   std::map<std::string, PhaseTraffic> traffic;
   std::optional<LeastTraffic> least;       ///< none: the traffic is certain, and otherwise it is the most
   DenseRun dense_float32, dense_bfloat16;  ///< by the type of gradients on the wire
-  std::vector<MemoryRow> memory;
-  std::int64_t activation_bytes = 0;  ///< of a batch on one rank; 0: not measured
-  std::string not_measured;           ///< why, where that was not what was asked for
+  std::vector<PhaseMemory> memory;
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown
@@ -65,8 +66,8 @@ struct RunPlan {
 /// The data set as training would cut it. `classes` 0: as many as it has.
 DataShape data_shape(const TrainConfig& config, std::int64_t classes = 0);
 
-/// What a rank holds in the phase that needs most, activations left out; bytes.
-std::int64_t largest_memory(const RunPlan& plan);
+/// What a rank holds in the phase that holds most, activations left out, of the run as plan_run() takes it; bytes.
+std::int64_t largest_memory(const TrainConfig& config, const PlanOptions& options);
 
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
 /// training decides.

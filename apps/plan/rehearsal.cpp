@@ -51,8 +51,8 @@ std::int64_t block_bytes(const Tensor& t) {
 }
 
 /// What is held now, at the end of a step whose gradients are still there.
-HeldMemory memory_by_owner(Learner& learner) {
-  HeldMemory use;
+RankMemory memory_by_owner(Learner& learner) {
+  RankMemory use;
   for (Param* p : inventory_of(*learner.model).params) {
     use.weights += block_bytes(p->value.value());
     use.gradients += block_bytes(p->value.grad());
@@ -221,6 +221,7 @@ RehearsedRank rehearse_rank(const TrainConfig& asked, const DataShape& data, int
   spec.draw = false;
   TrainListener listener;
   listener.repetition = &walk;
+  listener.on_split = [&](const SplitMetrics& cut) { result.cut_r = cut.layers; };
   const TrainAndTest images{std::make_shared<UnseenImages>(data, data.train),
                             std::make_shared<UnseenImages>(data, data.test)};
   result.summary = train(config, world, images, listener, {}, make_model(spec, kShapes)).summary;

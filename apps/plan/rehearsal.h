@@ -19,7 +19,7 @@
 namespace ab {
 
 /// What a rank holds, in bytes of blocks of memory.
-struct HeldMemory {
+struct RankMemory {
   std::int64_t weights = 0;      ///< parameters, as they are in this phase
   std::int64_t gradients = 0;    ///< of the trained ones
   std::int64_t optimizer = 0;    ///< moments, those that sleep included
@@ -28,6 +28,7 @@ struct HeldMemory {
   std::int64_t method = 0;       ///< what the method keeps beside: buckets, residuals, the rest of a cut; and batches
   std::int64_t activations = 0;  ///< what a step needs beyond those at its peak
   std::int64_t total() const { return weights + gradients + optimizer + buffers + average + method + activations; }
+  bool operator==(const RankMemory&) const = default;
 };
 
 /// Parts of a run that are alike: what each of them does.
@@ -38,7 +39,7 @@ struct RehearsedPart {
   Ledger ledger;
   std::vector<CommEvent> events{};
   std::int64_t flops_before = 0, flops = 0;  ///< of the thread when it began, and of the part
-  HeldMemory memory{};
+  RankMemory memory{};
 };
 
 /// A run as one rank goes through it.
@@ -49,6 +50,7 @@ struct RehearsedRank {
   std::vector<RehearsedPart> parts{};
   std::vector<std::pair<std::size_t, std::int64_t>> order{};  ///< of parts, and how often in a row
   std::int64_t peak_bytes = 0;
+  std::vector<LayerRank> cut_r{};  ///< of every weight that the last cut was about
   std::vector<Partition> partitions{};
   std::vector<std::string> roles{};                   ///< by rank
   std::map<std::string, std::int64_t> times() const;  ///< how often each phase that is no step takes place

@@ -145,12 +145,12 @@ std::string dense_table(const RunPlan& plan) {
 }
 
 std::string memory_table(const RunPlan& plan) {
-  TextTable table({"memory per rank", "weights", "gradients", "buckets", "optimizer", "buffers", "kept", "average",
+  TextTable table({"memory per rank", "weights", "gradients", "optimizer", "buffers", "average", "method",
                    "activations", "total"});
   for (const auto& [when, use] : plan.memory) {
     std::vector<std::string> cells{when};
-    for (const std::int64_t bytes : {use.weights, use.gradients, use.buckets, use.optimizer, use.buffers, use.kept,
-                                     use.average, plan.activation_bytes, use.total() + plan.activation_bytes})
+    for (const std::int64_t bytes : {use.weights, use.gradients, use.optimizer, use.buffers, use.average, use.method,
+                                     use.activations, use.total()})
       cells.push_back(human_bytes(static_cast<double>(bytes)));
     table.add(std::move(cells));
   }
@@ -175,10 +175,8 @@ std::string notes(const RunPlan& plan) {
         "exposed: what of it delays the run: buckets leave during backward, 2/3 of what a batch computes, once full.\n";
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
-         "memory: kept: by the method, such as the rest of a cut or residuals; average: --ema-decay; activations: of a\n"
-         "batch in the dense model, measured in steps with few images on this CPU" +
-         (plan.activation_bytes > 0 ? ".\n" : " (not here).\n") +
-         (plan.not_measured.empty() ? "" : fmt::format("Activations were not measured: {}.\n", plan.not_measured));
+         "memory: in blocks of a CPU's allocator; average: --ema-decay; method: buckets, residuals, the rest of a cut, and\n"
+         "batches at hand; activations: what a step holds beside these at its peak, scratch of libraries left out.\n";
 }
 
 std::string in_lower_case(std::string text) {
@@ -208,13 +206,11 @@ Json dense_json(const Summary& s, const DenseRun& dense) {
           {"saved_inter_node", saving(s.inter_node_bytes_per_rank_total, dense.inter_node_bytes)}};
 }
 
-Json memory_json(const MemoryRow& row, std::int64_t activations) {
-  const MemoryUse& use = row.use;
-  return {{"when", row.when},           {"weights", use.weights},
-          {"gradients", use.gradients}, {"buckets", use.buckets},
-          {"optimizer", use.optimizer}, {"buffers", use.buffers},
-          {"kept", use.kept},           {"average", use.average},
-          {"activations", activations}, {"total", use.total() + activations}};
+Json memory_json(const PhaseMemory& row) {
+  const RankMemory& use = row.use;
+  return {{"when", row.when},           {"weights", use.weights}, {"gradients", use.gradients},
+          {"optimizer", use.optimizer}, {"buffers", use.buffers}, {"average", use.average},
+          {"method", use.method},       {"activations", use.activations}, {"total", use.total()}};
 }
 
 }  // namespace
@@ -241,7 +237,7 @@ std::string plan_json(const RunPlan& plan) {
                     {"inter_node_bytes_per_rank_total", plan.least->inter_node}};
   own["dense_float32"] = dense_json(plan.summary, plan.dense_float32);
   own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
-  for (const MemoryRow& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row, plan.activation_bytes));
+  for (const PhaseMemory& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row));
   return json.dump(2) + "\n";
 }
 

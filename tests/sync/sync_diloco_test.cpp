@@ -6,7 +6,7 @@
 
 #include "apps/config/config.h"
 #include "apps/methods/method.h"
-#include "engine/plan/time_plan.h"
+#include "apps/plan/plan.h"
 #include "engine/sync/diloco.h"
 #include "layers/models/models.h"
 
@@ -222,21 +222,21 @@ TEST(Diloco, SendsEveryParameterOnceInHSteps) {
 }
 
 TEST(Diloco, ItsPlanHidesWhatTravelsWhileStepsAreComputed) {
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  const PlannedRun run{.world_size = 2, .total_steps = 95, .steps_per_epoch = 95, .micro_batches = 2};
-  const TrainConfig config =
+  TrainConfig config =
       resolve_config_text({{"method", "diloco"}}, "[diloco]\ninner_steps = 10\noverlap_steps = 3\n", "");
-  const TrafficPlan plan = find_method("diloco").plan(config, *model, run).traffic;
+  config.model = "mlp", config.width = 1.0 / 32, config.dataset = "synthetic";
+  config.epochs = 0, config.steps = 95, config.eval_every = 0;
+  const RehearsedRun run = rehearse(config, data_shape(config), 2, {});
   const LinkModel links{{0, 1e3}, {0, 1e6}};
-  const auto at = [&](double batch_seconds) {
-    return plan_time(plan, links, batch_seconds).at(DilocoStrategy::kOuter);
-  };
+  const auto at = [&](double step_seconds) { return replay(run, links, step_seconds).at(DilocoStrategy::kOuter); };
   double once = 0;
+  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
   for (const Param* p : inventory_of(*model).params) once += 4.0 * static_cast<double>(p->numel()) / 1e6;
   EXPECT_NEAR(at(0).communication, 10 * once, 1e-9);
   EXPECT_EQ(at(0).hidden, 0);
-  EXPECT_NEAR(at(1e6).exposed(), once, 1e-9) << "only the outer step at the end of the run";
-  EXPECT_NEAR(at(1e-6).hidden, 9 * 3 * 2 * 1e-6, 1e-12);
+  EXPECT_NEAR(at(1e6).exposed(), once, 1e-6) << "only the outer step at the end of the run";
+  EXPECT_GT(at(once / 30).hidden, 9 * 3 * once / 30) << "three steps of each round, and what those wait for";
+  EXPECT_LT(at(once / 30).hidden, 9 * once);
 }
 
 TEST(Diloco, RefusesFragmentsThatDoNotFit) {

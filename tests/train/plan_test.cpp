@@ -10,7 +10,6 @@
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
 #include "apps/plan/plan.h"
-#include "apps/plan/rehearsal.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
@@ -99,17 +98,6 @@ void expect_plan_equals_run(TrainConfig config, int ranks, int ranks_per_node = 
   EXPECT_EQ(plan.summary.parameters_final, run.parameters_final);
   EXPECT_EQ(plan.summary.compression_ratio, run.compression_ratio);
   EXPECT_EQ(plan.summary.per_layer, run.per_layer);
-  const Summary rehearsed = summary_of(rehearse(config, data_shape(config), ranks, {}));
-  EXPECT_EQ(rehearsed.wire_bytes_per_rank_by_phase, run.wire_bytes_per_rank_by_phase);
-  EXPECT_EQ(rehearsed.wire_bytes_by_rank, run.wire_bytes_by_rank);
-  EXPECT_EQ(rehearsed.inter_node_bytes_per_rank_total, run.inter_node_bytes_per_rank_total);
-  EXPECT_EQ(rehearsed.steps_by_phase, run.steps_by_phase);
-  EXPECT_EQ(rehearsed.epochs, run.epochs);
-  EXPECT_EQ(rehearsed.val_samples, run.val_samples);
-  EXPECT_EQ(rehearsed.parameters_full, run.parameters_full);
-  EXPECT_EQ(rehearsed.parameters_final, run.parameters_final);
-  EXPECT_EQ(rehearsed.compression_ratio, run.compression_ratio);
-  EXPECT_EQ(rehearsed.per_layer, run.per_layer);
   EXPECT_EQ(run.inter_node_bytes_per_rank_total > 0, ranks_per_node > 0 && ranks > ranks_per_node);
 }
 
@@ -430,116 +418,6 @@ TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
       }
 }
 
-/// Of the buckets of 1, 1 and 2 gradients between two nodes of one rank each, at 1 kB/ms, and of what comes after them.
-struct StepsOfBuckets {
-  std::vector<std::int64_t> bytes{1000, 4000, 1000};
-  double latency = 0, backward = 0;  ///< ms
-  Wiring wiring{};
-  std::vector<PlannedCollective> after_backward{};
-
-  double exposed_milliseconds() const {
-    PlannedRun run{.world_size = 2, .ranks_per_node = 1, .wiring = wiring};
-    TrafficPlan plan = plan_for_equal_ranks(run);
-    TrafficCounter counter(run, plan, plan.classes[0]);
-    counter.steps_of_buckets("full", {.steps = 10},
-                             {{.bytes = bytes[0]}, {.bytes = bytes[1]}, {.bytes = bytes[2], .gradients = 2}},
-                             counter.world(), after_backward);
-    const LinkModel links{.inter_node = {latency / 1000, 1e6}, .intra_node = {0, 1e12}};
-    return 1000 * plan_time(plan, links, 1.5e-3 * backward).at("full").exposed() / 10;
-  }
-};
-
-TEST(TimePlan, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
-  const auto exposed = [](double backward) { return StepsOfBuckets{.backward = backward}.exposed_milliseconds(); };
-  EXPECT_NEAR(exposed(0), 6, 1e-12) << "nothing is known";
-  EXPECT_NEAR(exposed(4), 3, 1e-12) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
-  EXPECT_NEAR(exposed(8), 1, 1e-12) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
-  EXPECT_NEAR(exposed(1e6), 1, 1e-6) << "the last bucket leaves when backward is done";
-}
-
-TEST(TimePlan, LatenciesPassSideBySideExceptALibrarys) {
-  StepsOfBuckets steps{.latency = 5};
-  EXPECT_NEAR(steps.exposed_milliseconds(), 6 + 3 * 10, 1e-12) << "nothing is known";
-  steps.backward = 4;
-  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "there 10 ms after they are sent";
-  steps.wiring.all_reduce = AllReduce::library;
-  EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4, 1e-12) << "there after 12, 26 and 37 ms";
-  steps.wiring.all_reduce = AllReduce::direct;
-  steps.bytes = {40'000'000, 20'000'000, 1'000'000};  // in three, two and one piece
-  steps.latency = 1e6;
-  EXPECT_NEAR(steps.exposed_milliseconds(), 1 + 40'000 + 6e6 - 4, 1e-3) << "the first of them is there last";
-}
-
-TEST(TimePlan, LatenciesPassBesideWhatIsWaitedForFirst) {
-  StepsOfBuckets steps{.latency = 5, .backward = 4};
-  steps.after_backward = {{.bytes = 2000}, {.bytes = 500}, {.bytes = 0}};
-  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 12 + 10.5, 1e-12) << "sent behind the buckets, which are there before";
-  steps.after_backward = {{.what = Collective::all_gather, .bytes = 2000}};
-  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-12) << "it takes 6 ms, and the last bucket is there after 13";
-  steps.wiring.all_reduce = AllReduce::library;
-  EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4 + 6, 1e-12);
-}
-
-TEST(TimePlan, GroupsThatExchangeAtOnceShareACard) {
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  const PlannedRun run{.world_size = 4, .ranks_per_node = 2, .total_steps = 10, .steps_per_epoch = 10};
-  const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
-  const std::string cut = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.25]\nlow_rank_method = \"hitopk\"\n";
-  for (const auto& [method, phase] : {std::pair{"hitopk", "compressed"}, {"late-cut", "low-rank"}}) {
-    TrainConfig config = resolve_config_text({{"method", method}}, "[hitopk]\ndense_steps = 0\n[late-cut]\n" + cut, "");
-    config.ranks_per_node = 2;
-    const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
-    const double of_a_rank = plan.classes[0].ledger.total_of_phase(phase).inter_node_sent_bytes;
-    EXPECT_GT(of_a_rank, 0) << method;
-    EXPECT_NEAR(plan_time(plan, links, 0).at(phase).communication, 2 * of_a_rank / 1e3, 1e-9)
-        << method << ": ranks 0 and 1 send through one card";
-  }
-}
-
-TEST(TimePlan, APlanKnowsHowManyGradientsFillItsBuckets) {
-  const PlannedRun small{.gradients = {.bucket_bytes = 400}};
-  const std::vector<PlannedBucket> buckets = planned_buckets({70, 30, 1, 90, 5}, small);  // backward: 5, 90, 1 | 30, 70
-  ASSERT_EQ(buckets.size(), 2u);
-  EXPECT_EQ(buckets[0].bytes, 4 * 96);
-  EXPECT_EQ(buckets[0].gradients, 3);
-  EXPECT_EQ(buckets[1].bytes, 4 * 100);
-  EXPECT_EQ(buckets[1].gradients, 2);
-
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run{.world_size = 2, .total_steps = 100, .steps_per_epoch = 100, .gradients = {.bucket_bytes = 1 << 12}};
-  const auto gradients = static_cast<std::int64_t>(inventory_of(*model).params.size());
-  for (const char* method : {kBaseline, "acpsgd"}) {
-    const TrainConfig config =
-        resolve_config_text({{"method", method}}, "[acpsgd]\nrank = 2\ndense_steps = 50\nbucket_mb = 0.005\n", "");
-    const TrafficPlan plan = find_method(method).plan(config, *model, run).traffic;
-    for (const PlannedSteps& steps : plan.classes[0].steps) {
-      EXPECT_GT(steps.buckets.size(), 1u) << method;
-      std::int64_t all = 0;
-      for (const PlannedBucket& bucket : steps.buckets) all += bucket.gradients;
-      EXPECT_EQ(all, gradients) << method << ", " << steps.phase;
-    }
-    ASSERT_FALSE(plan.classes[0].steps.empty());
-    const PlannedSteps& first = plan.classes[0].steps[0];
-    const double last = static_cast<double>(first.buckets.back().bytes) / 1e6;
-    EXPECT_NEAR(plan_time(plan, {{0, 1e3}, {0, 1e6}}, 10).at(first.phase).exposed(),
-                static_cast<double>(first.steps) * last, 1e-9);
-  }
-}
-
-TEST(TimePlan, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {
-  TrainConfig config;
-  config.model = "mlp", config.dataset = "cifar10", config.steps = 100;
-  config.ranks = 2, config.ranks_per_node = 1, config.network = "latency=1ms,bandwidth=1Gbps";
-  const auto exposed = [&](double step_milliseconds) {
-    return plan_run(config, {.step_milliseconds = step_milliseconds}).time.at("control").exposed();
-  };
-  EXPECT_NEAR(exposed(0), 100 * 2e-3, 1e-4) << "two rounds of 1 ms";
-  EXPECT_NEAR(exposed(0.25), 100 * 1e-3, 1e-4);
-  EXPECT_NEAR(exposed(1), 0, 1e-12);
-  config.steps = 400, config.eval_every = 1;
-  EXPECT_GT(exposed(1), 10 * 2e-3) << "in a validation it is waited for after every batch";
-}
-
 // --- The program.
 
 class CliPlanTest : public ab::testing::ProgramTest {};
@@ -644,14 +522,6 @@ TEST_F(CliPlanTest, NeedsNoDataAndNoLimitOfRanks) {
   EXPECT_TRUE(contains(plan.out, "12.5 GB/s"));
   EXPECT_TRUE(contains(plan.out, "exposed"));
   EXPECT_EQ(plan.out.find('\x1b'), std::string::npos) << "colours without a terminal";
-}
-
-TEST_F(CliPlanTest, ActivationsNeedNotBeMeasured) {
-  const testing::Outcome whole = run("plan"), quick = run("plan --no-activations");
-  EXPECT_EQ(whole.exit_code, 0) << whole.err;
-  EXPECT_EQ(quick.exit_code, 0) << quick.err;
-  EXPECT_FALSE(testing::contains(whole.out, "(not here)")) << whole.out;
-  EXPECT_TRUE(testing::contains(quick.out, "on this CPU (not here).")) << quick.out;
 }
 
 TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {

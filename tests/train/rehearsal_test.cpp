@@ -11,6 +11,7 @@
 
 #include "apps/config/config.h"
 #include "apps/plan/plan.h"
+#include "apps/plan/replay.h"
 #include "apps/train/train_loop.h"
 #include "engine/backend/backend.h"
 #include "engine/core/host_read.h"
@@ -18,7 +19,6 @@
 #include "engine/core/threads.h"
 #include "engine/device/shapes/flops.h"
 #include "engine/kernels/elementwise.h"
-#include "tests/method_steps.h"
 #include "tests/striped_images.h"
 
 namespace ab {
@@ -112,33 +112,6 @@ TEST(Rehearsal, TakesAStepOfEachKindAlone) {
   EXPECT_LE(taken, 8);
 }
 
-TEST(Rehearsal, AgreesWithThePlanOfEveryMethodOnLargerWorlds) {
-  int compared = 0;
-  for (const testing::Variant& variant : testing::all_variants())
-    for (const int ranks : {6, 7, 8, 9, 64})
-      for (const int per_node : {0, 4}) {
-        SCOPED_TRACE(fmt::format("{}: {} ranks, {} on a node", variant.name(), ranks, per_node));
-        TrainConfig config = testing::small_run(*variant.method, variant.laws->small, 1);
-        config.dataset = "synthetic", config.train_samples = 700, config.val_samples = 70;
-        config.ranks_per_node = per_node;
-        RunPlan plan;
-        try {
-          plan = plan_run(config, {.world_size = ranks});
-        } catch (const Error&) {  // nodes that such a world does not fill
-          continue;
-        }
-        const Summary rehearsed = summary_of(rehearse(config, data_shape(config), ranks, {}));
-        EXPECT_EQ(rehearsed.wire_bytes_per_rank_by_phase, plan.summary.wire_bytes_per_rank_by_phase);
-        EXPECT_EQ(rehearsed.wire_bytes_by_rank, plan.summary.wire_bytes_by_rank);
-        EXPECT_EQ(rehearsed.inter_node_bytes_per_rank_total, plan.summary.inter_node_bytes_per_rank_total);
-        EXPECT_EQ(rehearsed.sent_bytes_per_rank_total, plan.summary.sent_bytes_per_rank_total);
-        EXPECT_EQ(rehearsed.steps_by_phase, plan.summary.steps_by_phase);
-        ++compared;
-        EXPECT_EQ(rehearsed.per_layer, plan.summary.per_layer);
-      }
-  EXPECT_GT(compared, 100);
-}
-
 TEST(Rehearsal, OfALongRunTakesFewSteps) {
   for (const char* own : {"", "[ab]\ntrain = \"groups\"\nrank_policy = \"ratio\"\nratio = 0.25\n"}) {
     TrainConfig config = resolve_config_text({{"method", *own ? "ab" : "dense"}}, own, "");
@@ -151,6 +124,79 @@ TEST(Rehearsal, OfALongRunTakesFewSteps) {
     EXPECT_EQ(steps, summary_of(run).steps);
     EXPECT_LT(taken, steps / 40);
   }
+/// Steps that send three buckets between two nodes of one rank each, at 1 kB/ms: the first when a quarter of backward has
+/// been computed, the second after half of it, the last at its end. Then what is waited for before them.
+struct StepsOfBuckets {
+  std::vector<std::int64_t> bytes{1000, 4000, 1000};
+  double latency = 0, backward = 0;  ///< ms
+  AllReduce all_reduce = AllReduce::direct;
+  std::vector<std::int64_t> after_backward{};  ///< bytes
+
+  double exposed_milliseconds() const {
+    const Ledger ledger(consecutive_nodes(2, 1), {.all_reduce = all_reduce});
+    RehearsedPart part{.phase = "full", .is_step = true, .times = 10, .ledger = ledger, .flops = 12};
+    part.ledger.set_phase("full");
+    std::vector<CommEvent> waits;
+    const auto exchange = [&](std::int64_t flops, std::int64_t size) {
+      const Layout both(std::vector<int>{0, 1});
+      CommEvent event{.flops = flops, .request = std::ssize(part.events), .what = Collective::all_reduce,
+                      .group = "world", .phase = "full", .route = ledger.route(Collective::all_reduce, both, size),
+                      .bytes = size};
+      part.ledger.count(event.what, event.group, both, size);
+      part.events.push_back(event);
+      event.starts = false, event.flops = 12;
+      return event;
+    };
+    const std::int64_t full[] = {4 + 2, 4 + 4, 4 + 8};  // of 12, a third of which are forward
+    for (std::size_t i = 0; i < 3; ++i) waits.push_back(exchange(full[i], bytes[i]));
+    for (const std::int64_t size : after_backward) {
+      const CommEvent wait = exchange(12, size);
+      part.events.push_back(wait);
+    }
+    part.events.insert(part.events.end(), waits.begin(), waits.end());
+    RehearsedRank rank{.ledger = ledger};
+    rank.ledger.merge(part.ledger, 10);
+    rank.order = {{0, 10}};
+    rank.parts.push_back(std::move(part));
+    RehearsedRun run{.classes = {{.count = 2, .rank = std::move(rank)}}, .class_of_rank = {0, 0}};
+    const LinkModel links{.inter_node = {latency / 1000, 1e6}, .intra_node = {0, 1e12}};
+    return 1000 * replay(run, links, 1.5e-3 * backward).at("full").exposed() / 10;
+  }
+};
+
+TEST(Replay, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
+  const auto exposed = [](double backward) { return StepsOfBuckets{.backward = backward}.exposed_milliseconds(); };
+  EXPECT_NEAR(exposed(0), 6, 1e-12) << "nothing is known";
+  EXPECT_NEAR(exposed(4), 3, 1e-9) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
+  EXPECT_NEAR(exposed(8), 1, 1e-9) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
+  EXPECT_NEAR(exposed(1e6), 1, 1e-3) << "the last bucket leaves when backward is done";
+}
+
+TEST(Replay, LatenciesPassSideBySideExceptALibrarys) {
+  StepsOfBuckets steps{.latency = 5};
+  EXPECT_NEAR(steps.exposed_milliseconds(), 6 + 3 * 10, 1e-12) << "nothing is known";
+  steps.backward = 4;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 10, 1e-9) << "there 10 ms after they are sent";
+  steps.all_reduce = AllReduce::library;
+  EXPECT_NEAR(steps.exposed_milliseconds(), 37 - 4, 1e-9) << "there after 12, 26 and 37 ms";
+}
+
+TEST(Replay, WhatIsWaitedForFirstIsSentBehindTheBuckets) {
+  StepsOfBuckets steps{.latency = 5, .backward = 4};
+  steps.after_backward = {2000};
+  EXPECT_NEAR(steps.exposed_milliseconds(), 3 + 2 + 10, 1e-9) << "sent after 7 and 9 ms, there after 19";
+}
+
+TEST(Replay, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {
+  TrainConfig config;
+  config.model = "mlp", config.dataset = "cifar10", config.steps = 100;
+  config.ranks = 2, config.ranks_per_node = 1, config.network = "latency=1ms,bandwidth=1000Gbps";
+  const auto exposed = [&](double step_milliseconds) {
+    return plan_run(config, {.step_milliseconds = step_milliseconds}).time.at("control").exposed();
+  };
+  EXPECT_NEAR(exposed(0), 100 * 2e-3, 1e-4) << "two rounds of 1 ms";
+  EXPECT_LT(exposed(0.001), 100 * 2e-3);
+  EXPECT_NEAR(exposed(10), 0, 1e-12);
 }
 
 }  // namespace
