@@ -122,11 +122,6 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
   return std::make_unique<AbStrategy>(model, world, ab_options(config), schedule);
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  return plan_ab_run(config, model, run);
-}
-
 }  // namespace
 
 AbOptions ab_options(const TrainConfig& config) {
@@ -143,7 +138,6 @@ Method ab_method() {
           .settle = settle,
           .check = check,
           .make = make,
-          .plan = plan,
           .told = told_ab,
           .has_ranks = true,
           .laws = {{.small = "first_split = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",

@@ -8,7 +8,6 @@
 
 #include "ablowrank/groups/options.h"
 #include "apps/settings/train_config.h"
-#include "engine/plan/method_plan.h"
 
 namespace ab {
 
@@ -23,10 +22,7 @@ struct AbSettings : AbOptions {
 inline AbSettings& ab_settings(TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 inline const AbSettings& ab_settings(const TrainConfig& config) { return config.method_options.of<AbSettings>(); }
 
-/// What AbStrategy and plan_ab() take: the settings of the method, and those of the run that concern it.
+/// What AbStrategy takes: the settings of the method, and those of the run that concern it.
 AbOptions ab_options(const TrainConfig& config);
-
-/// The plan of a run whose settings have been checked.
-MethodPlan plan_ab_run(const TrainConfig& config, Layer& model, const PlannedRun& run);
 
 }  // namespace ab

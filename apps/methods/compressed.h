@@ -32,18 +32,4 @@ template <class Options> void declare_gradient_rank(const Section<Options>& sect
 
 CompressionStart compression_start(const TrainConfig& config, std::int64_t asked, const LrSchedule& schedule);
 
-/// What compressed steps exchange, and what the method holds for them.
-struct CompressedSteps {
-  /// The buckets that leave during backward, by kind of step; compressed steps take turns.
-  std::vector<std::vector<PlannedBucket>> buckets{};
-  /// What such a step waits for, over the world, after backward and before its buckets, whose latencies pass meanwhile.
-  std::vector<PlannedCollective> after_backward{};
-  /// Counts the collectives of `times` steps that go over other groups, or by other ways.
-  std::function<void(TrafficCounter& counter, std::int64_t times)> count{};
-  std::int64_t work_bytes = 0;  ///< flat copies beside buckets
-  std::int64_t kept_bytes = 0;  ///< residuals, factors
-};
-MethodPlan plan_compressed(const ModelSizes& sizes, const PlannedRun& run, std::int64_t asked,
-                           const CompressedSteps& compressed);
-
 }  // namespace ab

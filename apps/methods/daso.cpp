@@ -6,7 +6,6 @@
 #include "apps/methods/method.h"
 #include "apps/methods/nodes.h"
 #include "apps/methods/preset.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -77,112 +76,6 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                                         gradient_wire(config));
 }
 
-/// How often a run does what.
-struct Counts {
-  StepCount blocking, cycling;
-  using ByQ = std::vector<std::int64_t>;
-  ByQ averages, epoch_ends;              ///< exchanges of blocking epochs, and those that end the other epochs
-  std::map<std::int64_t, ByQ> merges{};  ///< by S
-  std::int64_t losses = 0;
-
-  Counts(const DasoCalendar& calendar, const std::vector<DasoPace>& paces, const PlannedRun& run, int node_size)
-      : averages(static_cast<std::size_t>(node_size), 0), epoch_ends(averages) {
-    for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
-      const std::int64_t steps = calendar.last_of(epoch) + 1;
-      StepCount& kind = calendar.blocking(epoch) ? blocking : cycling;
-      kind.steps += steps;
-      kind.last_of_epoch += steps == run.steps_per_epoch;
-      losses += calendar.decides_after(epoch);
-      if (calendar.blocking(epoch)) {
-        in_turn(averages, 0, steps);
-      } else {
-        const DasoPace& pace = paces[static_cast<std::size_t>(epoch)];
-        const std::int64_t sends = calendar.sends(epoch, pace);
-        if (sends > 0) in_turn(merges.try_emplace(pace.wait, averages.size(), 0).first->second, 0, sends);
-        in_turn(epoch_ends, sends, 1);
-      }
-    }
-  }
-
-  std::int64_t all_merges() const {
-    std::int64_t total = 0;
-    for (const auto& [wait, by_q] : merges) total += sum(by_q);
-    return total;
-  }
-
-  static std::int64_t sum(const std::vector<std::int64_t>& counts) {
-    std::int64_t total = 0;
-    for (const std::int64_t n : counts) total += n;
-    return total;
-  }
-
- private:
-  /// Exchanges number `first` to `first` + `times` − 1 of an epoch.
-  static void in_turn(std::vector<std::int64_t>& by_q, std::int64_t first, std::int64_t times) {
-    const auto n = static_cast<std::int64_t>(by_q.size());
-    for (std::int64_t q = 0; q < n; ++q) {
-      const std::int64_t offset = (q - first % n + n) % n;  // of the first of them that is q's
-      if (offset < times) by_q[static_cast<std::size_t>(q)] += (times - offset - 1) / n + 1;
-    }
-  }
-};
-
-/// Ranks at the same place in like nodes.
-TrafficPlan make_classes(const PlannedRun& run, const NodeLayout& layout) {
-  const TrafficPlan nodes = plan_for_nodes(run, layout);
-  TrafficPlan plan;
-  std::map<std::pair<int, int>, int> known;
-  for (int rank = 0; rank < run.world_size; ++rank) {
-    const int kind = nodes.class_of_rank[static_cast<std::size_t>(rank)];
-    const auto [at, is_new] =
-        known.try_emplace({kind, rank - layout.first_of(layout.node_of(rank))}, static_cast<int>(plan.classes.size()));
-    if (is_new) plan.classes.push_back({.first = rank, .ledger = nodes.classes[static_cast<std::size_t>(kind)].ledger});
-    ++plan.classes[static_cast<std::size_t>(at->second)].count;
-    plan.class_of_rank.push_back(at->second);
-  }
-  return plan;
-}
-
-std::int64_t bytes_of(const std::map<DType, std::int64_t>& elements) {
-  std::int64_t bytes = 0;
-  for (const auto& [dtype, number] : elements) bytes += number * static_cast<std::int64_t>(size_of(dtype));
-  return bytes;
-}
-
-TrafficPlan plan_traffic(const PlannedRun& run, const NodeLayout& layout, const ModelSizes& sizes,
-                         const Counts& counts) {
-  TrafficPlan plan = make_classes(run, layout);
-  const std::int64_t all = bytes_of(sizes.model_by_type), params = all - bytes_of(sizes.buffers_by_type);
-  const auto gradients = layout.node_size > 1 ? sizes.gradients() : std::vector<std::int64_t>{};
-  for (RankClass& ranks : plan.classes) {
-    TrafficCounter counter(run, plan, ranks);
-    counter.setup(sizes);
-    const RingMembers node{layout.members_of(layout.node_of(ranks.first)), NodeLayout::kLabel};
-    counter.steps(DasoStrategy::kBlocking, counts.blocking, gradients, node);
-    counter.steps(DasoStrategy::kCycling, counts.cycling, gradients, node);
-    counter.set_phase(DasoStrategy::kCycling);
-    counter.over(counter.world(), Collective::all_reduce, SyncStrategy::kEpochLossBytes, counts.losses);
-    // All-reduces of `sent` bytes each between the senders, then `shared` bytes to their nodes.
-    const auto exchange = [&](const char* phase, const std::vector<std::int64_t>& sent, std::int64_t shared,
-                              const std::vector<std::int64_t>& by_q, std::int64_t steps_in_flight = 0) {
-      counter.set_phase(phase);
-      for (std::size_t q = 0; q < by_q.size(); ++q) {
-        const std::vector<int> senders = daso_senders(layout, static_cast<std::int64_t>(q));
-        if (std::find(senders.begin(), senders.end(), ranks.first) == senders.end()) continue;
-        for (const std::int64_t bytes : sent)
-          counter.in_flight({senders, DasoStrategy::kLabel}, bytes, by_q[q], steps_in_flight);
-      }
-      counter.over(node, Collective::broadcast, shared, Counts::sum(by_q));
-    };
-    if (run.gradients.dtype == DType::float32) exchange(DasoStrategy::kAverage, {all}, all, counts.averages);
-    else exchange(DasoStrategy::kAverage, {params / 2, all - params}, all, counts.averages);
-    exchange(DasoStrategy::kAverage, {all}, all, counts.epoch_ends);
-    for (const auto& [wait, by_q] : counts.merges) exchange(DasoStrategy::kMerge, {params}, params, by_q, wait);
-    counter.evaluations();
-  }
-  return plan;
-}
-
 /// Those of a trained run.
 std::vector<DasoPace> paces_of_run(const DasoOptions& options, const DasoCalendar& calendar,
                                    const std::vector<DecisionMetrics>& decisions) {
@@ -200,38 +93,6 @@ std::vector<DasoPace> paces_of_run(const DasoOptions& options, const DasoCalenda
              pace.skips, pace.wait, epoch);
   }
   return paces;
-}
-
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  const DasoOptions options = settings_of(config);
-  const NodeLayout layout = layout_of(config, run.world_size);
-  const ModelSizes sizes = sizes_of(model);
-  const DasoCalendar calendar(options, run.schedule);
-  AB_CHECK(calendar.epochs() <= kMostEpochs, "a run of DASO can be planned for {} epochs at most, not for {}",
-           kMostEpochs, calendar.epochs());
-  const auto counted = [&](const std::vector<DasoPace>& paces) {
-    return Counts(calendar, paces, run, layout.size_of(0));
-  };
-  const bool is_known = options.decide == DasoOptions::Decide::clock || !run.decisions.empty();
-  const Counts counts = counted(options.decide == DasoOptions::Decide::clock ? paces_by_clock(options, calendar)
-                                : is_known ? paces_of_run(options, calendar, run.decisions)
-                                           : extreme_paces(options, calendar, /*most=*/true));
-  MethodPlan plan{
-      .traffic = plan_traffic(run, layout, sizes, counts),
-      .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage, DasoStrategy::kMerge}};
-  if (!is_known) {
-    const Counts least = counted(extreme_paces(options, calendar, /*most=*/false));
-    if (least.all_merges() != counts.all_merges()) plan.least = plan_traffic(run, layout, sizes, least);
-  }
-  plan.times = {{DasoStrategy::kAverage, Counts::sum(counts.averages) + Counts::sum(counts.epoch_ends)},
-                {DasoStrategy::kMerge, counts.all_merges()}};
-  MemoryUse memory = memory_at_full_rank(sizes, run);
-  if (layout.node_size == 1) memory.buckets = 0;
-  memory.buckets += bytes_of(sizes.model_by_type);
-  if (config.comm_dtype != DType::float32) memory.kept = 4 * sizes.parameters();
-  plan.memory = {{"full rank", memory}};
-  return plan;
 }
 
 /// A run whose epochs go at those paces.
@@ -270,7 +131,6 @@ Method daso_method() {
           .declare = declare,
           .check = check,
           .make = make,
-          .plan = plan,
           .told = told,
           .decides = true,
           .laws = {{.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",

@@ -7,7 +7,6 @@
 
 #include "apps/methods/method.h"
 #include "apps/methods/preset.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -50,7 +49,9 @@ void declare(std::vector<Setting>& settings) {
 
 void check(const TrainConfig& config, Layer& model, int) {
   const DilocoOptions& options = settings_of(config);
-  options.validate(sizes_of(model).gradients().size());
+  std::size_t trained = 0;
+  for (const Param* p : inventory_of(model).params) trained += p->trainable();
+  options.validate(trained);
   AB_CHECK(config.ema_decay == 0 || (options.fragments == 1 && options.overlap_steps == 0 && options.mixing == 0),
            "--ema-decay averages models that all ranks hold, and while Streaming DiLoCo trains they never hold one");
 }
@@ -61,46 +62,6 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                                           settings_of(config), config.comm_dtype);
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  const DilocoOptions options = settings_of(config);
-  const ModelSizes sizes = sizes_of(model);
-  const std::vector<std::int64_t> elements = sizes.gradients();
-  const std::vector<std::size_t> fragment_of = assign_fragments(elements, options.fragments);
-  std::vector<std::int64_t> bytes(static_cast<std::size_t>(options.fragments), 0);
-  const auto on_wire = static_cast<std::int64_t>(size_of(config.comm_dtype));
-  std::int64_t trained = 0, buffers = 0;
-  for (std::size_t i = 0; i < elements.size(); ++i)
-    bytes[fragment_of[i]] += on_wire * elements[i], trained += elements[i];
-  for (const auto& [dtype, number] : sizes.buffers_by_type)
-    buffers += number * static_cast<std::int64_t>(size_of(dtype));
-
-  MethodPlan plan{.traffic = plan_for_equal_ranks(run), .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter}};
-  TrafficCounter counter(run, plan.traffic, plan.traffic.classes[0]);
-  counter.setup(sizes);
-  counter.steps(DilocoStrategy::kSteps, all_steps(run), {}, {.ranks = {0}});
-  counter.set_phase(DilocoStrategy::kOuter);
-  const RingMembers outer{counter.world().ranks, DilocoStrategy::kLabel};
-  const DilocoEnd end(options, run.total_steps);
-  const std::int64_t sent = (run.total_steps + options.overlap_steps) / options.round_steps();
-  for (std::int64_t f = 0; f < options.fragments; ++f) {
-    const auto at = static_cast<std::size_t>(f);
-    const std::int64_t rounds = (sent + options.fragments - 1 - f) / options.fragments, partial = end.partial[at];
-    for (const std::int64_t payload : {bytes[at], f + 1 == options.fragments ? buffers : 0}) {
-      counter.in_flight(outer, payload, rounds, options.overlap_steps);
-      counter.over(outer, Collective::all_reduce, payload, partial);
-    }
-    plan.times[DilocoStrategy::kOuter] += rounds + partial;
-  }
-  counter.evaluations();
-  counter.over_world(Collective::all_reduce, sizes.buffers_by_type, run.evaluations() - 1);
-  MemoryUse memory = memory_at_full_rank(sizes, run);
-  memory.buckets = *std::max_element(bytes.begin(), bytes.end());
-  memory.kept = 2 * 4 * trained;
-  plan.memory = {{"full rank", memory}};
-  return plan;
-}
-
 }  // namespace
 
 Method diloco_method() {
@@ -108,7 +69,6 @@ Method diloco_method() {
           .declare = declare,
           .check = check,
           .make = make,
-          .plan = plan,
           .laws = {{.small = "inner_steps = 4\nfragments = 2\noverlap_steps = 1\nmixing = 0.5",
                     .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter},
                     .lossless = "inner_steps = 1\nouter_lr = 1\nouter_momentum = 0",

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "apps/methods/compressed.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -48,37 +47,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                           compression_start(config, options.dense_steps, schedule));
 }
 
-/// Every n-th of `count` ranks from the first on.
-RingMembers every(int n, int count, const char* label) {
-  RingMembers members{.ranks = {}, .label = label};
-  for (int i = 0; i < count; ++i) members.ranks.push_back(i * n);
-  return members;
-}
-
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  const auto& options = config.method_options.of<HiTopkSettings>();
-  const int n = node_ranks(config, run.world_size), m = run.world_size / n;
-  const ModelSizes sizes = sizes_of(model);
-  const std::vector<std::int64_t> gradients = sizes.gradients();
-  const auto [slice, sent] =
-      hitopk_sizes(std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0}), n, options.density);
-  const std::int64_t padded = run.wire_bytes(n * slice), gathered = m * kSparseEntryBytes * sent;
-  CompressedSteps compressed{.buckets = {{}}};
-  compressed.count = [=](TrafficCounter& counter, std::int64_t times) {
-    const RingMembers node = every(1, n, HiTopkStrategy::kNode);
-    RingMembers across = every(n, m, HiTopkStrategy::kAcross);
-    across.at_once = n;
-    counter.over(node, Collective::reduce_scatter, padded, times);
-    counter.over(across, Collective::all_gather, gathered, times);
-    counter.over(node, Collective::all_gather, padded, times);
-  };
-  compressed.work_bytes = bucket_memory(4 * n * slice, run.gradients.dtype) +
-                          bucket_memory(4 * slice, run.gradients.dtype) + kSparseEntryBytes * sent + gathered;
-  compressed.kept_bytes = 2 * 4 * slice;
-  return plan_compressed(sizes, run, options.dense_steps, compressed);
-}
-
 }  // namespace
 
 Method hitopk_method() {
@@ -86,7 +54,6 @@ Method hitopk_method() {
           .declare = declare,
           .check = check,
           .average = average,
-          .plan = plan,
           .laws = {{.small = "density = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "density = 1\ndense_steps = 0",

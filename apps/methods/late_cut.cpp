@@ -96,13 +96,6 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   late_cut_options(config).validate();
 }
 
-CutSchedule cut_schedule(const TrainConfig& config, const LrSchedule& schedule) {
-  const PlannedRun length{.total_steps = schedule.total_steps,
-                          .steps_per_epoch = schedule.steps_per_epoch,
-                          .eval_every = config.eval_every};
-  return CutSchedule(late_cut_options(config), length.total_steps, length.evaluation_period());
-}
-
 void check_length(const TrainConfig& config, const LrSchedule& schedule) { cut_schedule(config, schedule); }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
@@ -116,11 +109,6 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
                                            });
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  return plan_late_cut_run(config, model, run);
-}
-
 const Method& averaging_method(const char* flag, const std::string& name) {
   const Method& method = find_method(name);
   std::vector<const char*> allowed;
@@ -132,6 +120,10 @@ const Method& averaging_method(const char* flag, const std::string& name) {
 }
 
 }  // namespace
+
+CutSchedule cut_schedule(const TrainConfig& config, const LrSchedule& schedule) {
+  return CutSchedule(late_cut_options(config), schedule.total_steps, evaluation_period(config, schedule));
+}
 
 LateCutOptions late_cut_options(const TrainConfig& config) {
   LateCutOptions options = late_cut_settings(config);
@@ -157,7 +149,6 @@ Method late_cut_method() {
           .check = check,
           .check_length = check_length,
           .make = make,
-          .plan = plan,
           .told = told_late_cut,
           .has_ranks = true,
           .laws = {{.variant = "acpsgd",

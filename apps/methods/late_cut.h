@@ -6,9 +6,10 @@
 
 #include <string>
 
+#include "ablowrank/cut_schedule.h"
 #include "ablowrank/late_cut_options.h"
 #include "apps/settings/train_config.h"
-#include "engine/plan/method_plan.h"
+#include "engine/optim/schedule.h"
 
 namespace ab {
 
@@ -29,14 +30,14 @@ inline const LateCutSettings& late_cut_settings(const TrainConfig& config) {
   return config.method_options.of<LateCutSettings>();
 }
 
-/// What LateCutStrategy and plan_late_cut() take: the settings of the method, and those of the run that concern it.
+/// What LateCutStrategy takes: the settings of the method, and those of the run that concern it.
 LateCutOptions late_cut_options(const TrainConfig& config);
 
 /// The methods that keep ranks together until the first cut, and after it. Throw Error(config) where they cannot.
 const Method& full_rank_method(const TrainConfig& config);
 const Method& low_rank_method(const TrainConfig& config);
 
-/// The plan of a run whose settings have been checked.
-MethodPlan plan_late_cut_run(const TrainConfig& config, Layer& model, const PlannedRun& run);
+/// When a run cuts. Throws Error(config) where it is too short for that.
+CutSchedule cut_schedule(const TrainConfig& config, const LrSchedule& schedule);
 
 }  // namespace ab

@@ -6,7 +6,6 @@
 #include "apps/methods/method.h"
 #include "apps/methods/nodes.h"
 #include "apps/methods/preset.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -55,54 +54,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                          gradient_wire(config));
 }
 
-/// Rounds of the run or of a part, whose end cuts the last one short, and validations that do not follow an average.
-struct Rounds {
-  std::int64_t count = 0, evaluations_within = 0;
-
-  Rounds(const LocalOptions& options, const PlannedRun& run) {
-    const std::int64_t period = run.evaluation_period(), last = run.total_steps;
-    for (std::int64_t begin = run.part.first_step; begin < last; ++count) {
-      const std::int64_t end = std::min(last, begin + round_length(options, run.schedule, begin));
-      evaluations_within += (end - 1) / period - begin / period;
-      begin = end;
-    }
-  }
-};
-
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  const NodeLayout layout = layout_of(config, run.world_size);
-  const bool in_nodes = layout.node_size > 1;
-  const ModelSizes sizes = sizes_of(model);
-  const Rounds rounds(local_settings(config), run);
-  MethodPlan plan{.traffic = plan_for_nodes(run, layout), .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage}};
-  for (RankClass& ranks : plan.traffic.classes) {
-    TrafficCounter counter(run, plan.traffic, ranks);
-    counter.setup(sizes);
-    const RingMembers node{layout.members_of(layout.node_of(ranks.first)), NodeLayout::kLabel};
-    counter.steps(LocalStrategy::kSteps, all_steps(run), in_nodes ? sizes.gradients() : std::vector<std::int64_t>{},
-                  node);
-    const auto average = [&](std::int64_t times) {
-      if (config.comm_dtype == DType::float32) {
-        counter.over_world(Collective::all_reduce, sizes.model_by_type, times);
-        return;
-      }
-      counter.over_world(Collective::all_reduce, 2 * sizes.parameters(), times);
-      counter.over_world(Collective::all_reduce, sizes.buffers_by_type, times);
-    };
-    counter.set_phase(LocalStrategy::kAverage);
-    average(rounds.count);
-    counter.evaluations();
-    average(rounds.evaluations_within);
-  }
-  plan.times[LocalStrategy::kAverage] = rounds.count;
-  MemoryUse memory = memory_at_full_rank(sizes, run);
-  if (!in_nodes) memory.buckets = 0;
-  if (config.comm_dtype != DType::float32) memory.kept = 4 * sizes.parameters();
-  plan.memory = {{"full rank", memory}};
-  return plan;
-}
-
 }  // namespace
 
 Method local_method() {
@@ -110,7 +61,6 @@ Method local_method() {
           .declare = declare,
           .check = check,
           .average = average,
-          .plan = plan,
           .drifts = true,
           .laws = {{.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
                     .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},

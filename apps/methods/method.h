@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// A training method as one unit: its settings, what it refuses, its strategy and its plan. A new method is
+// A training method as one unit: its settings, what it refuses and its strategy. A new method is
 //   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      this record
 //   and one row in methods.cpp
@@ -15,7 +15,6 @@
 #include "apps/methods/told.h"
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
-#include "engine/plan/method_plan.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
@@ -61,14 +60,11 @@ struct Method {
   /// can train with it for a while, from whatever step.
   std::unique_ptr<SyncStrategy> (*average)(const TrainConfig& config, Replica replica, Comm& world,
                                            const LrSchedule& schedule) = nullptr;
-  /// `model` is dense; only shapes are looked at. Throws Error(config) where check() does, and when only training could
-  /// tell what is asked.
-  MethodPlan (*plan)(const TrainConfig& config, Layer& model, const PlannedRun& run);
   /// The runs that a run may become where only training could tell, for its plan; null: there is one.
   MayBecome (*told)(const TrainConfig& config, Layer& model, const RunFacts& facts) = nullptr;
   bool drifts = false;     ///< replicas that it trains differ between its averages, and optimizer state always does
   bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
-  bool decides = false;    ///< its plan can follow the decisions of a trained run (PlannedRun::decisions)
+  bool decides = false;    ///< its plan can follow the decisions of a trained run (RunFacts::decisions)
   std::vector<MethodLaws> laws{};
 };
 
@@ -79,6 +75,9 @@ const Method& find_method(const std::string& name);
 
 /// Sets config.method and what it brings. Throws Error(config) that lists the methods.
 void choose_method(TrainConfig& config, const std::string& name);
+
+/// Steps from one validation to the next.
+std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& schedule);
 
 /// The strategy of a run, by whichever of make() and average() the method has.
 std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,

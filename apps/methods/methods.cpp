@@ -44,6 +44,11 @@ void choose_method(TrainConfig& config, const std::string& name) {
   if (method.bring_defaults) method.bring_defaults(config);
 }
 
+std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& schedule) {
+  const std::int64_t per_epoch = schedule.steps_per_epoch, epochs = (schedule.total_steps + per_epoch - 1) / per_epoch;
+  return config.eval_every > 0 ? std::min(config.eval_every, epochs) * per_epoch : schedule.total_steps;
+}
+
 std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,
                                             const LrSchedule& schedule) {
   if (method.make) return method.make(config, model, world, schedule);

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "apps/methods/compressed.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -27,27 +26,12 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                           compression_start(config, options.dense_steps, schedule));
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  const auto& options = config.method_options.of<MsTopkOptions>();
-  const ModelSizes sizes = sizes_of(model);
-  const std::vector<std::int64_t> gradients = sizes.gradients();
-  const std::int64_t all = std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0});
-  const std::int64_t own = kSparseEntryBytes * elements_of_density(options.density, all),
-                     gathered = run.world_size * own;
-  CompressedSteps compressed{.buckets = {{}}};
-  compressed.after_backward = {{Collective::all_gather, gathered}};
-  compressed.work_bytes = 4 * all + own + gathered;
-  compressed.kept_bytes = 4 * all;
-  return plan_compressed(sizes, run, options.dense_steps, compressed);
-}
-
 }  // namespace
 
 Method mstopk_method() {
   return {.name = MsTopkStrategy::kName,
           .declare = declare,
           .average = average,
-          .plan = plan,
           .laws = {{.small = "density = 0.1\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "density = 1\ndense_steps = 0",

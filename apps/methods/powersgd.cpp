@@ -4,7 +4,6 @@
 #include "apps/methods/powersgd.h"
 
 #include "apps/methods/compressed.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -45,33 +44,12 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                             compression_start(config, options.dense_steps, schedule));
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  const auto& options = powersgd_settings(config);
-  std::vector<std::int64_t> rest;
-  std::int64_t p = 0, q = 0, whole = 0, grams = 0;
-  for (const Param* param : inventory_of(model).params) {
-    if (!param->trainable()) continue;
-    const auto [n, m, r] = low_rank_sizes(param->value.shape(), options);
-    if (r == 0) {
-      rest.push_back(param->numel());
-      continue;
-    }
-    p += r * n, q += r * m, whole += n * m, grams += 2 * (r + 1) * (r + 1);
-  }
-  CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
-  compressed.after_backward = {{.bytes = run.wire_bytes(p)}, {.bytes = run.wire_bytes(q)}};
-  compressed.work_bytes = 4 * whole;
-  compressed.kept_bytes = 4 * (whole + 2 * (p + q) + std::max(p, q)) + 8 * grams;
-  return plan_compressed(sizes_of(model), run, options.dense_steps, compressed);
-}
-
 }  // namespace
 
 Method powersgd_method() {
   return {.name = PowerSgdStrategy::kName,
           .declare = declare,
           .average = average,
-          .plan = plan,
           .laws = {{.small = "rank = 2\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "dense_steps = 1000000"}}};

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "apps/methods/compressed.h"
-#include "layers/model_sizes.h"
 
 namespace ab {
 namespace {
@@ -56,27 +55,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
                                             compression_start(config, options.dense_steps, schedule));
 }
 
-MethodPlan plan(const TrainConfig& config, Layer& model, const PlannedRun& run) {
-  check(config, model, run.world_size);
-  const auto& options = config.method_options.of<ScaleComSettings>();
-  std::vector<std::int64_t> rest;
-  std::int64_t offsets = 0, values = 0, whole = 0;
-  for (const Param* param : inventory_of(model).params) {
-    if (!param->trainable()) continue;
-    const ChunkedVector size{.elements = param->numel(), .rate = scalecom_rate(*param, options)};
-    if (size.rate == 0) {
-      rest.push_back(param->numel());
-      continue;
-    }
-    offsets += size.offset_bytes(), values += 4 * size.chunks(), whole += 4 * size.elements;
-  }
-  CompressedSteps compressed{.buckets = {planned_buckets(rest, run)}};
-  compressed.after_backward = {{Collective::broadcast, offsets}, {Collective::all_reduce, run.wire_bytes(values / 4)}};
-  compressed.work_bytes = whole + offsets + values;
-  compressed.kept_bytes = whole;
-  return plan_compressed(sizes_of(model), run, options.dense_steps, compressed);
-}
-
 }  // namespace
 
 Method scalecom_method() {
@@ -84,7 +62,6 @@ Method scalecom_method() {
           .declare = declare,
           .check = check,
           .average = average,
-          .plan = plan,
           .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\ndense_steps = 3",
                     .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
                     .lossless = "rate = 1\ndense_steps = 0"}}};

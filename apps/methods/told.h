@@ -10,17 +10,24 @@
 #include "apps/settings/train_config.h"
 #include "engine/io/metrics_log.h"
 #include "engine/optim/schedule.h"
-#include "engine/plan/planned_run.h"
 #include "engine/sync/unknowns.h"
 #include "layers/layer.h"
 
 namespace ab {
 
+/// Ranks r of factors that stand in for those which only training can tell.
+struct AssumedR {
+  double ratio = 0;                              ///< > 0: r = ratio · n
+  std::string run{};                             ///< a trained run to take them from; empty: none
+  std::vector<std::vector<LayerRank>> splits{};  ///< those of that run, one after the other
+  std::vector<LayerRank> final_r{};              ///< those that it ended with, where it tells them apart
+  bool as_left = false;                          ///< only those of the model as that run left it
+};
+
 /// What is known of a run beside its configuration.
 struct RunFacts {
   int world_size = 1;
   LrSchedule schedule{};
-  std::int64_t evaluation_period = 1;        ///< steps from one validation to the next
   AssumedR assumed{};                        ///< ranks r that stand in for those which training chooses
   std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 };

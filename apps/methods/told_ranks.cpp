@@ -70,7 +70,7 @@ MayBecome told_late_cut(const TrainConfig& config, Layer& model, const RunFacts&
   for (Weight* weight : eligible_weights(model)) weight->set_conv_factors(options.conv_factors);
   const std::vector<Weight*> weights = eligible_weights(model);
   const std::int64_t total = facts.schedule.total_steps;
-  const CutSchedule schedule(options, total, facts.evaluation_period);
+  const CutSchedule schedule = cut_schedule(config, facts.schedule);
   const std::size_t cuts = schedule.cuts().size();
   if (cuts == 0) return {{}};
   std::vector<Ranks> most, least;
@@ -102,7 +102,7 @@ MayBecome told_late_cut(const TrainConfig& config, Layer& model, const RunFacts&
 }
 
 MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts) {
-  AbOptions options = ab_options(config);
+  const AbOptions options = ab_options(config);
   keep_at_full_rank(options.always_sync, model);
   const std::vector<Weight*> weights = eligible_weights(model);
   if (facts.assumed.run.empty()) {

@@ -58,8 +58,6 @@ RunFacts facts_of(const TrainConfig& config, const DataShape& data, int world_si
   check_warm_up(config, facts.schedule);
   const std::int64_t steps = facts.schedule.total_steps;
   AB_CHECK(steps >= 1 && steps <= kMostSteps, "a run of {} steps cannot be planned; at most {} can", steps, kMostSteps);
-  const std::int64_t epochs = (steps + per_epoch - 1) / per_epoch;
-  facts.evaluation_period = config.eval_every > 0 ? std::min(config.eval_every, epochs) * per_epoch : steps;
   return facts;
 }
 
@@ -140,18 +138,18 @@ std::vector<std::string> phases_in_order(const RehearsedRun& run) {
 /// By phase, and by role where ranks of several hold other things.
 std::vector<PhaseMemory> memory_rows(const RehearsedRun& run) {
   std::vector<std::string> phases;
-  std::map<std::string, std::map<std::string, RankMemory>> most;  // by phase and heading
+  std::map<std::string, std::map<std::string, MemoryUse>> most;  // by phase and heading
   for (const RehearsedClass& ranks : run.classes)
     for (const RehearsedPart& part : ranks.rank.parts) {
       if (!part.is_step) continue;
       if (!most.contains(part.phase)) phases.push_back(part.phase);
-      RankMemory& use = most[part.phase][heading_of(ranks.role)];
+      MemoryUse& use = most[part.phase][heading_of(ranks.role)];
       if (part.memory.total() > use.total()) use = part.memory;
     }
   std::vector<PhaseMemory> rows;
   for (const std::string& phase : phases) {
     const auto& of_phase = most.at(phase);
-    const RankMemory& first = of_phase.begin()->second;
+    const MemoryUse& first = of_phase.begin()->second;
     const bool alike = std::ranges::all_of(of_phase, [&](const auto& use) { return use.second == first; });
     if (alike) rows.push_back({phase, first});
     else
@@ -242,8 +240,7 @@ RehearsedRun rehearse_most(const TrainConfig& config, const AskedRun& run) {
   RehearsedRun most = rehearse(config, run.data, run.world_size, told.unknowns);
   if (!told.config) return most;
   RehearsedRun other = rehearse(*told.config, run.data, run.world_size, told.unknowns);
-  const bool is_more =
-      summary_of(other).sent_bytes_per_rank_total > summary_of(most).sent_bytes_per_rank_total;
+  const bool is_more = summary_of(other).sent_bytes_per_rank_total > summary_of(most).sent_bytes_per_rank_total;
   return is_more ? std::move(other) : std::move(most);
 }
 
@@ -278,7 +275,7 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.cut_r = most.classes.front().rank.cut_r;
   plan.ranks_per_node = config.ranks_per_node;
   plan.steps_per_epoch = run.facts.schedule.steps_per_epoch;
-  plan.evaluations = (plan.summary.steps - 1) / run.facts.evaluation_period + 1;
+  plan.evaluations = (plan.summary.steps - 1) / evaluation_period(config, run.facts.schedule) + 1;
   plan.batch_size = config.batch_size;
   plan.traffic = traffic_by_phase(most, plan.summary, plan.evaluations);
   if (open) plan.least = least_traffic(summary_of(rehearse(config, data, world_size, run.runs.back().unknowns)));

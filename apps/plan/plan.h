@@ -26,7 +26,8 @@ struct PlanOptions {
 struct PhaseTraffic {
   std::int64_t times = 0;  ///< steps, validations, or what else the phase consists of
   double payload = 0, intra_node = 0, inter_node = 0;
-  std::map<std::string, double> wire_by_kind{};  ///< of ranks of each role (SyncStrategy::role()), where there are several
+  std::map<std::string, double>
+      wire_by_kind{};  ///< of ranks of each role (SyncStrategy::role()), where there are several
   double wire() const { return intra_node + inter_node; }
 };
 
@@ -44,7 +45,7 @@ struct LeastTraffic {
 /// What a rank holds in its most needy step of a phase.
 struct PhaseMemory {
   std::string when;  ///< "full", "low-rank, A", …
-  RankMemory use;
+  MemoryUse use;
 };
 
 struct RunPlan {

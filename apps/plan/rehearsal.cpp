@@ -51,8 +51,8 @@ std::int64_t block_bytes(const Tensor& t) {
 }
 
 /// What is held now, at the end of a step whose gradients are still there.
-RankMemory memory_by_owner(Learner& learner) {
-  RankMemory use;
+MemoryUse memory_by_owner(Learner& learner) {
+  MemoryUse use;
   for (Param* p : inventory_of(*learner.model).params) {
     use.weights += block_bytes(p->value.value());
     use.gradients += block_bytes(p->value.grad());

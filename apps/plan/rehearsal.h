@@ -19,7 +19,7 @@
 namespace ab {
 
 /// What a rank holds, in bytes of blocks of memory.
-struct RankMemory {
+struct MemoryUse {
   std::int64_t weights = 0;      ///< parameters, as they are in this phase
   std::int64_t gradients = 0;    ///< of the trained ones
   std::int64_t optimizer = 0;    ///< moments, those that sleep included
@@ -28,7 +28,7 @@ struct RankMemory {
   std::int64_t method = 0;       ///< what the method keeps beside: buckets, residuals, the rest of a cut; and batches
   std::int64_t activations = 0;  ///< what a step needs beyond those at its peak
   std::int64_t total() const { return weights + gradients + optimizer + buffers + average + method + activations; }
-  bool operator==(const RankMemory&) const = default;
+  bool operator==(const MemoryUse&) const = default;
 };
 
 /// Parts of a run that are alike: what each of them does.
@@ -39,7 +39,7 @@ struct RehearsedPart {
   Ledger ledger;
   std::vector<CommEvent> events{};
   std::int64_t flops_before = 0, flops = 0;  ///< of the thread when it began, and of the part
-  RankMemory memory{};
+  MemoryUse memory{};
 };
 
 /// A run as one rank goes through it.

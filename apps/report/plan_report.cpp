@@ -145,8 +145,8 @@ std::string dense_table(const RunPlan& plan) {
 }
 
 std::string memory_table(const RunPlan& plan) {
-  TextTable table({"memory per rank", "weights", "gradients", "optimizer", "buffers", "average", "method",
-                   "activations", "total"});
+  TextTable table(
+      {"memory per rank", "weights", "gradients", "optimizer", "buffers", "average", "method", "activations", "total"});
   for (const auto& [when, use] : plan.memory) {
     std::vector<std::string> cells{when};
     for (const std::int64_t bytes : {use.weights, use.gradients, use.optimizer, use.buffers, use.average, use.method,
@@ -207,9 +207,9 @@ Json dense_json(const Summary& s, const DenseRun& dense) {
 }
 
 Json memory_json(const PhaseMemory& row) {
-  const RankMemory& use = row.use;
-  return {{"when", row.when},           {"weights", use.weights}, {"gradients", use.gradients},
-          {"optimizer", use.optimizer}, {"buffers", use.buffers}, {"average", use.average},
+  const MemoryUse& use = row.use;
+  return {{"when", row.when},           {"weights", use.weights},         {"gradients", use.gradients},
+          {"optimizer", use.optimizer}, {"buffers", use.buffers},         {"average", use.average},
           {"method", use.method},       {"activations", use.activations}, {"total", use.total()}};
 }
 

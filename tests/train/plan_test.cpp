@@ -5,8 +5,6 @@
 
 #include <functional>
 
-#include "ablowrank/ab_plan.h"
-#include "ablowrank/groups/ab_strategy.h"
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
 #include "apps/plan/plan.h"
@@ -14,9 +12,6 @@
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
-#include "engine/ops/loss.h"
-#include "engine/ops/norm.h"
-#include "layers/weight_average.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -217,92 +212,6 @@ TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
   }
 }
 
-// --- The timetable, the size of the work, memory, and time.
-
-TEST(Timetable, AgreesWithTheScheduleStepByStep) {
-  const PhaseSchedule release{4330, 759, 60, 267, false, true}, ours{10, 9, 4};
-  for (const PhaseSchedule& schedule : {release, ours})
-    for (const std::int64_t total : {15000, 4331, 11, 6072}) {
-      const std::int64_t per_epoch = 390, eval_every = 2;
-      const PlannedRun run{.total_steps = total, .steps_per_epoch = per_epoch, .eval_every = eval_every};
-      const Timetable table = make_timetable(schedule, run);
-      StepCount steps[3];
-      std::int64_t evaluations[3] = {}, syncs = 0;
-      for (std::int64_t t = 0; t < total; ++t) {
-        StepCount& count = steps[static_cast<int>(schedule.phase_at(t))];
-        ++count.steps;
-        count.last_of_epoch += (t + 1) % per_epoch == 0;
-        syncs += schedule.transition_at(t + 1) == Transition::sync;
-        if (t > 0 && t % (per_epoch * eval_every) == 0) ++evaluations[static_cast<int>(schedule.phase_at(t))];
-      }
-      StepCount low_rank;
-      std::int64_t low_rank_evaluations = 0, splits = 0, counted_syncs = 0;
-      for (const LowRankStage& stage : table.low_rank) {
-        low_rank.steps += stage.steps.steps, low_rank.last_of_epoch += stage.steps.last_of_epoch;
-        low_rank_evaluations += stage.evaluations;
-        splits += stage.splits, counted_syncs += stage.syncs;
-      }
-      EXPECT_EQ(table.warmup, steps[static_cast<int>(Phase::warmup)]);
-      EXPECT_EQ(table.rebound, steps[static_cast<int>(Phase::rebound)]);
-      EXPECT_EQ(low_rank, steps[static_cast<int>(Phase::low_rank)]);
-      EXPECT_EQ(low_rank_evaluations, evaluations[static_cast<int>(Phase::low_rank)]);
-      EXPECT_EQ(run.evaluations(), 1 + evaluations[0] + evaluations[1] + evaluations[2]);
-      EXPECT_EQ(splits, schedule.splits_until(total));
-      EXPECT_EQ(counted_syncs, syncs);
-      EXPECT_EQ(table.last_stage >= 0, schedule.phase_at(total) == Phase::low_rank);
-    }
-}
-
-PlannedRun large_run(int world, std::int64_t steps) {
-  return {.world_size = world, .ranks_per_node = 4, .total_steps = steps, .steps_per_epoch = 300};
-}
-
-AbOptions groups_of(int size) {
-  AbOptions options;
-  options.group_size = size;
-  options.schedule = {.first_split = 4330, .cycle_steps = 7, .full_rank_steps = 2, .cut_at_warmup = false};
-  return options;
-}
-
-/// Half of every rank r.
-AbSizes halved(Layer& model) {
-  std::vector<std::int64_t> cut_r;
-  for (const Weight* w : eligible_weights(model)) cut_r.push_back(w->n() / 2);
-  return AbSizes(model, {{cut_r}});
-}
-
-TEST(TrafficPlan, DoesNotGrowWithStepsOrRanks) {
-  const auto model = make_model({.name = "resnet20"});
-  const TrafficPlan small = plan_ab_traffic(halved(*model), groups_of(6), large_run(48, 5000));
-  const TrafficPlan large = plan_ab_traffic(halved(*model), groups_of(6), large_run(4096, 45000));
-  EXPECT_EQ(large.class_of_rank.size(), 4096u);
-  EXPECT_LE(large.classes.size(), 8u);  // A or B, 6 or 7 ranks, one or two nodes crossed in a ring or in both
-  EXPECT_LE(large.counted / static_cast<std::int64_t>(large.classes.size()),
-            small.counted / static_cast<std::int64_t>(small.classes.size()) + 64);
-  EXPECT_LT(large.counted, 2000);
-  std::int64_t ranks = 0;
-  for (const RankClass& some : large.classes) ranks += some.count;
-  EXPECT_EQ(ranks, 4096);
-}
-
-TEST(TrafficPlan, CountsExtraCollectivesWithTheirPhase) {
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  PlannedRun run = large_run(12, 5000);
-  const TrafficPlan without = plan_ab_traffic(halved(*model), groups_of(6), run);
-  run.every_step.push_back({.bytes = 8, .label = "control"});
-  run.every_step.push_back({.bytes = 100, .times = 2, .over = ExtraCollective::Over::gradients});
-  const TrafficPlan with = plan_ab_traffic(halved(*model), groups_of(6), run);
-  for (std::size_t c = 0; c < with.classes.size(); ++c)
-    for (const auto& [phase, entry] : with.classes[c].ledger.by_phase()) {
-      const auto steps = phase == "warmup" ? 4330 : phase == "low-rank" ? 480 : phase == "rebound" ? 190 : 0;
-      EXPECT_EQ(entry.payload_bytes - without.classes[c].ledger.by_phase().at(phase).payload_bytes, 208 * steps)
-          << phase;
-    }
-  const auto entries = with.classes[0].ledger.entries();
-  const Route route = route_of(Collective::all_reduce, AllReduce::direct, Layout(consecutive_nodes(12, 4)));
-  EXPECT_EQ(entries.at({Collective::all_reduce, "control", "low-rank", route}).calls, 480);
-}
-
 TEST(Plan, DenseRunsWithSharedBatchNormStatisticsToTheByte) {
   TrainConfig config = convolutions(tiny_run("dense", 5));  // three batches an epoch: windows of 2 1 2 1 2
   config.accumulate = 2;
@@ -329,93 +238,6 @@ TEST(Plan, SharedBatchNormStatisticsTravelTwiceAStep) {
       EXPECT_DOUBLE_EQ(on.traffic.at(phase).wire(), off.traffic.at(phase).wire() + wire_factor * more) << phase;
     }
   }
-}
-
-TEST(TrafficPlan, RefusesWhatDoesNotFit) {
-  const auto model = make_model({.name = "mlp", .width = 1.0 / 32});
-  const PlannedRun run = large_run(4, 5000);
-  EXPECT_THROW(plan_ab_traffic(halved(*model), groups_of(6), run), Error);
-  EXPECT_NO_THROW(plan_ab_traffic(halved(*model), groups_of(2), run));
-  std::vector<std::int64_t> cut_r = halved(*model).cut.at_the_end;
-  cut_r[0] = 17;
-  EXPECT_THROW(AbSizes(*model, {{cut_r}}), Error);
-  EXPECT_THROW(AbSizes(*model, {{{1}}}), Error);
-}
-
-/// Bytes of the model, of the optimizer's state and of the average as they are.
-MemoryUse measure(Layer& model, Optimizer& optimizer, const std::vector<const Param*>& ever, Layer& average) {
-  MemoryUse use;
-  for (const Param* p : inventory_of(average).params) use.average += 4 * p->numel();
-  for (const Buffer& buffer : inventory_of(average).buffers)
-    use.average += static_cast<std::int64_t>(buffer.value.bytes());
-  for (const Param* p : inventory_of(model).params) use.weights += 4 * p->numel();
-  for (const Buffer& buffer : inventory_of(model).buffers)
-    use.buffers += static_cast<std::int64_t>(buffer.value.bytes());
-  for (const Weight* w : inventory_of(model).weights)
-    if (w->rest().defined()) use.kept += static_cast<std::int64_t>(w->rest().bytes());
-  for (const Param* p : ever)
-    for (const Tensor& m : {optimizer.state(*p).first_moment, optimizer.state(*p).second_moment})
-      if (m.defined()) use.optimizer += static_cast<std::int64_t>(m.bytes());
-  return use;
-}
-
-TEST(MemoryPlan, IsWhatTheModelAndTheOptimizerHold) {
-  for (const char* optimizer_name : {"sgd", "adamw"})
-    for (const MomentCarry moments : {MomentCarry::project, MomentCarry::truncate})
-      for (const int group_size : {-1, 2}) {  // halves of one rank, or one group that alternates
-        SCOPED_TRACE(fmt::format("{} {} {}", optimizer_name, static_cast<int>(moments), group_size));
-        TrainConfig config = convolutions(tiny_run("ab", 20));
-        config.optimizer = optimizer_name;
-        ab_settings(config).moments = moments;
-        ab_settings(config).group_size = group_size;
-        ab_settings(config).sync = SyncMode::full;  // keeps no factors of the split, so that `kept` is the rest alone
-        ab_settings(config).rest = Rest::keep;
-        ab_settings(config).final_model = FinalModel::dense;
-        const auto reference = make_model(make_model_spec(config, 10, 32));
-        const AbOptions options = ab_options(config);
-        PlannedRun run{.world_size = 2, .total_steps = 20, .steps_per_epoch = 6};
-        run.moments_per_parameter = make_optimizer(config, {})->moments_per_parameter();
-        run.averages_weights = group_size == 2;
-        std::vector<std::int64_t> cut_r;
-        for (const Weight* w : eligible_weights(*reference))
-          cut_r.push_back(options.rank_policy.choose(std::vector<double>(static_cast<std::size_t>(w->n()), 1.0)));
-        const AbSizes sizes(*reference, {{cut_r}});
-        run_thread_ranks(2, {}, [&](Comm& world) {
-          set_compute_threads(1);
-          const auto model = make_model(make_model_spec(config, 10, 32));
-          const auto optimizer = make_optimizer(config, inventory_of(*model).params);
-          WeightAverage average(make_model(make_model_spec(config, 10, 32)), *model, 0.9);
-          std::vector<const Param*> ever;
-          for (const Param* p : inventory_of(*model).params) ever.push_back(p);
-          for (Weight* w : inventory_of(*model).weights) ever.push_back(&w->a()), ever.push_back(&w->b());
-          AbStrategy strategy(*model, world, options, {});
-          TrainState state{0, *optimizer};
-          strategy.start(state);
-          const Tensor images = Tensor::zeros({1, 32, 32, 3}), labels = Tensor::zeros({1}, DType::int64);
-          for (int step = 0; step < 10; ++step) {  // the third step of the second low-rank phase is the last
-            optimizer->clear_grads();
-            backward(softmax_cross_entropy(model->forward(Var(images)), labels));
-            strategy.finish_grads(state);
-            optimizer->step(1e-4);
-            const bool alternates = group_size == 2;
-            const Factor factor = (alternates ? step == 9 : world.rank() == 1) ? Factor::b : Factor::a;
-            if (step == 2 || step == 9) {
-              const MemoryUse planned = step == 2 ? memory_at_full_rank(sizes.dense, run)
-                                                  : memory_with_factors(sizes, options, run, factor, 0, alternates);
-              const MemoryUse held = measure(*model, *optimizer, ever, average.model(*model));
-              const bool alone = step == 9 && group_size != 2;  // in its group of the two ranks
-              EXPECT_EQ(planned.buckets, alone ? 0 : bucket_memory(planned.gradients, run.gradients.dtype));
-              EXPECT_EQ(planned.weights, held.weights);
-              EXPECT_EQ(planned.optimizer, held.optimizer);
-              EXPECT_EQ(planned.buffers, held.buffers);
-              EXPECT_EQ(planned.kept, held.kept);
-              EXPECT_EQ(planned.average, run.averages_weights ? held.average : 0);
-            }
-            ++state.step;
-            strategy.after_step(state);
-          }
-        });
-      }
 }
 
 // --- The program.

@@ -124,6 +124,8 @@ TEST(Rehearsal, OfALongRunTakesFewSteps) {
     EXPECT_EQ(steps, summary_of(run).steps);
     EXPECT_LT(taken, steps / 40);
   }
+}
+
 /// Steps that send three buckets between two nodes of one rank each, at 1 kB/ms: the first when a quarter of backward has
 /// been computed, the second after half of it, the last at its end. Then what is waited for before them.
 struct StepsOfBuckets {
@@ -139,8 +141,12 @@ struct StepsOfBuckets {
     std::vector<CommEvent> waits;
     const auto exchange = [&](std::int64_t flops, std::int64_t size) {
       const Layout both(std::vector<int>{0, 1});
-      CommEvent event{.flops = flops, .request = std::ssize(part.events), .what = Collective::all_reduce,
-                      .group = "world", .phase = "full", .route = ledger.route(Collective::all_reduce, both, size),
+      CommEvent event{.flops = flops,
+                      .request = std::ssize(part.events),
+                      .what = Collective::all_reduce,
+                      .group = "world",
+                      .phase = "full",
+                      .route = ledger.route(Collective::all_reduce, both, size),
                       .bytes = size};
       part.ledger.count(event.what, event.group, both, size);
       part.events.push_back(event);
