@@ -80,7 +80,8 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
       ranks.push_back(policy ? policy->choose(equal) : weight->n());
     }
   const auto decompose = [&](std::size_t i) {
-    return ranks.empty() ? decompose_named(*weights[i], policy, method) : decompose_named(*weights[i], ranks[i], method);
+    return ranks.empty() ? decompose_named(*weights[i], policy, method)
+                         : decompose_named(*weights[i], ranks[i], method);
   };
   const auto rank = [&](std::size_t i) { return ranks.at(i); };
   return decompose_on_owners(weights, assign_owners(weights, false, world.size()), decompose, rank, world, is_sent);

@@ -71,7 +71,7 @@ MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
   const auto& options = config.method_options.of<ArtopkOptions>();
   const std::vector<std::int64_t> choices = artopk_choices(options, sizes_of_gradients(model));
   const std::int64_t total = facts.schedule.total_steps;
-  const std::int64_t steps = total - std::min(total, dense_steps(options.warmup_steps, total));
+  const std::int64_t steps = total - std::min(total, dense_steps(options.dense_steps, total));
   if (options.mode != Mode::automatic || facts.world_size == 1 || steps == 0) return {{}};
   const auto name = [&](ArtopkWay way, std::int64_t k) {
     return options.adapt ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way);

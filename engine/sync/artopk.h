@@ -63,7 +63,7 @@ class ArtopkStrategy final : public CompressedGradients {
   std::vector<Param*> begin(std::int64_t step) override;
   void exchange(std::int64_t step) override;
   std::int64_t compressed_kind(std::int64_t step) const override {
-    return switch_ ? switch_->kind(step - settings().warmup_steps) : 0;
+    return switch_ ? switch_->kind(step - settings().dense_steps) : 0;
   }
   void save_compression(StateDict& state) const override;
   void load_compression(const StateDict& saved) override;

@@ -46,7 +46,7 @@ class CompressedGradients : public ReplicaStrategy {
   void after_step(TrainState& state) final;
   /// The last step of the warm-up lays out what compressed steps need.
   std::int64_t step_kind(std::int64_t step) const final {
-    return step < start_.warmup_steps ? step + 1 == start_.warmup_steps : compressed_kind(step);
+    return step < start_.dense_steps ? step + 1 == start_.dense_steps : compressed_kind(step);
   }
   void save(StateDict& state) const final;
   void load(const StateDict& saved, TrainState& state) final;
