@@ -96,8 +96,9 @@ TrainConfig small_run(const std::string& model, double width, const std::string&
 TEST(Rehearsal, TakesTheMemoryOfTheRun) {
   for (const auto& [model, width] : {std::pair{"resnet20", 1.0}, {"vgg16_bn_cifar", 0.25}, {"vit_ti_16", 1.0}}) {
     expect_equal_peaks(small_run(model, width, "dense", ""));
-    expect_equal_peaks(small_run(model, width, "ab", "[ab]\ncut_at = [0.5]\nrank_policy = \"ratio\"\nratio = 0.25\n"));
-    expect_equal_peaks(small_run(model, width, "powersgd", "[powersgd]\nwarmup_steps = 2\n"));
+    expect_equal_peaks(
+        small_run(model, width, "late-cut", "[late-cut]\nat = [0.5]\nrank_policy = \"ratio\"\nkeep = [0.25]\n"));
+    expect_equal_peaks(small_run(model, width, "powersgd", "[powersgd]\ndense_steps = 2\n"));
   }
 }
 
@@ -113,8 +114,8 @@ TEST(Rehearsal, TakesAStepOfEachKindAlone) {
 }
 
 TEST(Rehearsal, OfALongRunTakesFewSteps) {
-  for (const char* own : {"", "[ab]\ntrain = \"groups\"\nrank_policy = \"ratio\"\nratio = 0.25\n"}) {
-    TrainConfig config = resolve_config_text({{"method", *own ? "ab" : "dense"}}, own, "");
+  for (const char* method : {"dense", "ab"}) {
+    TrainConfig config = resolve_config_text({{"method", method}}, "", "");
     config.model = "resnet50", config.dataset = "imagenet", config.image_size = 224;
     config.epochs = 20, config.batch_size = 32;
     const RehearsedRun run = rehearse(config, data_shape(config), 64, {});
