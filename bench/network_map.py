@@ -104,7 +104,7 @@ def plan(program, row, network=None, share=None, flags=()):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
         command = [program, "plan", "--config", HERE.parent / "apps/configs" / f"{row.config}.toml", "--ranks-per-node",
-                   str(RANKS // NODES), "--no-activations", "--out", out, *row.flags, *flags]
+                   str(RANKS // NODES), "--out", out, *row.flags, *flags]
         if network:
             command += ["--network", network, "--step-ms", str(1000 * row.computing / row.steps)]
         if share:

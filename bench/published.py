@@ -26,7 +26,7 @@ def plan(*settings):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "plan.json")
         dataset = [] if "--dataset" in settings else ["--dataset", "imagenet"]
-        done = subprocess.run([PROGRAM, "plan", "--no-activations", *dataset, "--out", out, *map(str, settings)],
+        done = subprocess.run([PROGRAM, "plan", *dataset, "--out", out, *map(str, settings)],
                               capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"published.py: {' '.join(map(str, settings))}: {done.stderr.strip()}")

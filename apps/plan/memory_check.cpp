@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "apps/methods/method.h"
-#include "apps/plan/activations.h"
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
 #include "data/loader.h"
@@ -20,16 +19,15 @@
 namespace ab {
 namespace {
 
-constexpr std::int64_t kFewImages = 4;  // that activation_bytes() measures at least
-
 std::string in_gb(std::int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
-/// What a rank holds beside activations, at most; nothing where no plan can be made, of which training itself will tell.
-std::optional<std::int64_t> planned_bytes(TrainConfig config, const Dataset& images, int world_size) {
+/// Of a rank of the run, at most; nothing where no plan can be made, of which training itself will tell.
+std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& images, int world_size) {
   config.network.clear();  // it changes no memory, and a plan takes one alone
+  config.image_size = config.image_size > 0 ? config.image_size : images.height;
+  const double half = find_method(config.method).has_ranks ? 0.5 : 0;
   try {
-    const double half = find_method(config.method).has_ranks ? 0.5 : 0;
-    return largest_memory(config, {.world_size = world_size, .classes = images.classes, .ratio = half});
+    return needed_memory(config, {.world_size = world_size, .classes = images.classes, .ratio = half});
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -44,34 +42,24 @@ std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int 
 /// Why the run does not fit; empty where it does.
 std::string obstacle(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
                      Device device) {
-  std::optional<std::int64_t> planned = planned_bytes(config, images, world_size);
-  if (!planned) return "";
-  std::int64_t loader = loader_bytes(config, images, world_size);  // of the planned ones
-  if (device.kind != DeviceKind::cpu) *planned -= std::exchange(loader, 0);
+  const std::optional<NeededMemory> rank = needed_by_rank(config, images, world_size);
+  if (!rank) return "";
+  const std::int64_t loader = device.kind == DeviceKind::cpu ? loader_bytes(config, images, world_size) : 0;
+  const std::int64_t needed = share.ranks * (rank->all + loader);
+  if (needed <= share.available) return "";
   const std::string ranks = fmt::format("{} rank{}", share.ranks, share.ranks == 1 ? "" : "s");
   constexpr const char* kAnyway = "--ignore-memory tries it all the same";
-  if (share.ranks * *planned > share.available)
+  if (share.ranks * rank->held > share.available)
     return fmt::format(
         "parameters, gradients and optimizer state of {} need {} of memory, and {} are left; take fewer ranks or a "
         "smaller model; {}",
-        ranks, in_gb(share.ranks * *planned), in_gb(share.available), kAnyway);
-  std::int64_t per_image = 0;
-  try {
-    per_image = activation_bytes(make_model_spec(config, images.classes, images.height), config, device);
-  } catch (const OutOfMemory&) {
-    if (config.batch_size < kFewImages) throw;  // the run itself takes fewer
-    return fmt::format(
-        "of the {} that are left for {}, a step with few images takes more; take fewer ranks or a smaller model; {}",
-        in_gb(share.available), ranks, kAnyway);
-  }
-  const std::int64_t activations = share.ranks * config.batch_size * per_image;
-  const std::int64_t needed = share.ranks * *planned + activations;
-  if (needed <= share.available) return "";
-  const std::int64_t each = per_image + loader / config.batch_size;
-  const std::int64_t fits = (share.available / share.ranks - *planned + loader) / std::max<std::int64_t>(1, each);
+        ranks, in_gb(share.ranks * rank->held), in_gb(share.available), kAnyway);
+  const std::int64_t of_batch = rank->all - rank->held + loader;
+  const std::int64_t fits =
+      (share.available / share.ranks - rank->held) * config.batch_size / std::max<std::int64_t>(1, of_batch);
   return fmt::format(
-      "the run needs about {} of memory for {}, {} of it activations, and {} are left; {}; {}", in_gb(needed), ranks,
-      in_gb(activations), in_gb(share.available),
+      "the run needs about {} of memory for {}, {} of it activations and images, and {} are left; {}; {}",
+      in_gb(needed), ranks, in_gb(share.ranks * of_batch), in_gb(share.available),
       fits >= 1 ? fmt::format("--batch-size {} would fit", fits) : "not even a batch of one image would fit", kAnyway);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Whether a run fits in memory, before it starts: what its plan counts, the activations of a training batch, which are
-// measured, and batches that are prepared ahead. The data set is there already. Validation and what libraries keep are not
-// counted, nor the gradients that a CUDA graph keeps beside the sum of several micro-batches.
+// Whether a run fits in memory, before it starts: what its rehearsal (rehearsal.h) takes, and batches that are prepared ahead.
+// The data set is there already. What libraries keep is not counted, nor the gradients that a CUDA graph keeps beside the sum
+// of several micro-batches.
 
 #include "apps/settings/train_config.h"
 #include "data/dataset.h"
@@ -18,12 +18,11 @@ struct SharedMemory {
 };
 
 /// Of the ranks that compute on `device` of this machine. Collective: all have loaded their images when it is asked how much
-/// is left, and none measures yet. Not counted in the ledger.
+/// is left, Not counted in the ledger.
 SharedMemory shared_memory(Device device, Comm& world);
 
 /// Throws Error(config), with the largest batch that would fit, when ranks need more than is left for them, unless
-/// config.ignore_memory. Ranks r of factors are counted as half of all. Steps are measured on `device`. An error of the estimate
-/// is a warning.
+/// config.ignore_memory. Ranks r of factors are counted as half of all. An error of the estimate is a warning.
 void check_memory(const TrainConfig& config, const Dataset& images, int world_size, const SharedMemory& share,
                   Device device);
 

@@ -211,7 +211,7 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
                .world_size = options.world_size > 0 ? options.world_size : config.ranks};
   ModelSpec spec = make_model_spec(config, run.data.classes, run.data.image_size);
   spec.draw = false;
-  run.model = make_model(spec, {DeviceKind::shapes, 0});
+  run.model = make_model(spec, shapes_for(config));
   std::optional<TrainedRun>& trained = run.trained;
   if (!options.factors_from.empty()) trained = read_trained_run(options.factors_from);
   AB_CHECK(!trained || trained->summary.method == method.name || !find_method(trained->summary.method).has_ranks,
@@ -255,11 +255,13 @@ DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   return shape;
 }
 
-std::int64_t largest_memory(const TrainConfig& config, const PlanOptions& options) {
-  std::int64_t most = 0;
-  for (const PhaseMemory& row : memory_rows(rehearse_most(config, asked_run(config, options))))
-    most = std::max(most, row.use.total() - row.use.activations);
-  return most;
+NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options) {
+  NeededMemory needed;
+  const RehearsedRun run = rehearse_most(config, asked_run(config, options));
+  for (const PhaseMemory& row : memory_rows(run))
+    needed.held = std::max(needed.held, row.use.total() - row.use.activations);
+  for (const RehearsedClass& ranks : run.classes) needed.all = std::max(needed.all, ranks.rank.from_system);
+  return needed;
 }
 
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {

@@ -67,8 +67,12 @@ struct RunPlan {
 /// The data set as training would cut it. `classes` 0: as many as it has.
 DataShape data_shape(const TrainConfig& config, std::int64_t classes = 0);
 
-/// What a rank holds in the phase that holds most, activations left out, of the run as plan_run() takes it; bytes.
-std::int64_t largest_memory(const TrainConfig& config, const PlanOptions& options);
+/// What a rank of the run that plan_run() takes needs, in bytes.
+struct NeededMemory {
+  std::int64_t held = 0;  ///< in the phase that holds most, activations left out
+  std::int64_t all = 0;   ///< taken from the system, blocks that are kept for reuse included
+};
+NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options);
 
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
 /// training decides.

@@ -11,14 +11,12 @@
 #include "apps/train/train_loop.h"
 #include "engine/core/hash.h"
 #include "engine/core/memory.h"
-#include "engine/device/shapes/flops.h"
+#include "engine/device/shapes/shapes.h"
 #include "layers/model_state.h"
 #include "layers/weight.h"
 
 namespace ab {
 namespace {
-
-constexpr Device kShapes{DeviceKind::shapes, 0};
 
 /// Images that nobody looks at.
 class UnseenImages final : public Dataset {
@@ -46,26 +44,26 @@ std::uint64_t form_of(Layer& model) {
   return hash64(form.data(), form.size() * sizeof(form[0]), 0);
 }
 
-std::int64_t block_bytes(const Tensor& t) {
-  return t.defined() ? static_cast<std::int64_t>(cpu_block_bytes(t.bytes())) : 0;
+std::int64_t taken(const Tensor& t) {
+  return t.defined() ? static_cast<std::int64_t>(block_bytes(t.device(), t.bytes())) : 0;
 }
 
 /// What is held now, at the end of a step whose gradients are still there.
 MemoryUse memory_by_owner(Learner& learner) {
   MemoryUse use;
   for (Param* p : inventory_of(*learner.model).params) {
-    use.weights += block_bytes(p->value.value());
-    use.gradients += block_bytes(p->value.grad());
+    use.weights += taken(p->value.value());
+    use.gradients += taken(p->value.grad());
   }
   for (const Param* p : all_params(*learner.model)) {
     const ParamState& state = learner.optimizer->state(*p);
-    use.optimizer += block_bytes(state.first_moment) + block_bytes(state.second_moment);
+    use.optimizer += taken(state.first_moment) + taken(state.second_moment);
   }
-  for (const Tensor& buffer : learner.buffers()) use.buffers += block_bytes(buffer);
+  for (const Tensor& buffer : learner.buffers()) use.buffers += taken(buffer);
   if (learner.average) {
     const Inventory average = inventory_of(learner.average->model(*learner.model));
-    for (const Param* p : average.params) use.average += block_bytes(p->value.value());
-    for (const Buffer& buffer : average.buffers) use.average += block_bytes(buffer.value);
+    for (const Param* p : average.params) use.average += taken(p->value.value());
+    for (const Buffer& buffer : average.buffers) use.average += taken(buffer.value);
   }
   return use;
 }
@@ -73,9 +71,11 @@ MemoryUse memory_by_owner(Learner& learner) {
 /// Takes a part of each sort and counts how often it comes.
 class Walk final : public Repetition {
  public:
-  Walk(RehearsalComm& world, std::int64_t in_flight)
-      : world_(world), live_before_(shapes_memory().stats().live_bytes), in_flight_(in_flight) {
-    shapes_memory().restart_peak();
+  Walk(RehearsalComm& world, Device device, std::int64_t in_flight)
+      : world_(world), memory_(memory(device)), in_flight_(in_flight) {
+    restart_shapes(device);
+    live_before_ = memory_.stats().live_bytes;
+    memory_.restart_peak();
     begin({.ledger = empty()});
   }
 
@@ -102,7 +102,7 @@ class Walk final : public Repetition {
   void ends(Learner& learner) override {
     RehearsedPart& part = parts_.back();
     part.memory = memory_by_owner(learner);
-    const MemoryStats stats = shapes_memory().stats();
+    const MemoryStats stats = memory_.stats();
     part.memory.method = stats.live_bytes - live_before_ - part.memory.total();
     part.memory.activations = stats.peak_bytes - stats.live_bytes;
     steps_ += part.is_step, steps_of_form_ += part.is_step;
@@ -144,7 +144,7 @@ class Walk final : public Repetition {
     part.times = 1;
     part.flops_before = shapes_flops();
     parts_.push_back(std::move(part));
-    shapes_memory().restart_peak();
+    memory_.restart_peak();
   }
 
   void end() {
@@ -152,10 +152,11 @@ class Walk final : public Repetition {
     part.ledger = world_.ledger().take();
     part.events = std::exchange(world_.record().events, {});
     part.flops = shapes_flops() - part.flops_before;
-    peak_ = std::max(peak_, shapes_memory().stats().peak_bytes - live_before_);
+    peak_ = std::max(peak_, memory_.stats().peak_bytes - live_before_);
   }
 
   RehearsalComm& world_;
+  Memory& memory_;
   std::int64_t live_before_, peak_ = 0;
   std::vector<RehearsedPart> parts_;
   std::vector<std::string> roles_;
@@ -187,6 +188,8 @@ std::vector<Sort> sorts_of_ranks(const RehearsedRank& rank) {
 
 }  // namespace
 
+Device shapes_for(const TrainConfig& config) { return config.device == "cpu" ? kShapesOfCpu : kShapesOfGpu; }
+
 std::map<int, std::vector<int>> groups_of(const Partition& partition) {
   std::map<int, std::vector<int>> groups;
   for (std::size_t r = 0; r < partition.group_of.size(); ++r)
@@ -213,7 +216,8 @@ RehearsedRank rehearse_rank(const TrainConfig& asked, const DataShape& data, int
   config.log_every = std::numeric_limits<std::int64_t>::max();
   const Unknowns::Scope scope(unknowns);
   RehearsalComm world(rank, world_size, {.ranks_per_node = config.ranks_per_node, .wiring = planned_wiring(config)});
-  Walk walk(world, world_size > 1 ? StopAgreement::lag(config.accumulate) : 0);
+  const Device device = shapes_for(config);
+  Walk walk(world, device, world_size > 1 ? StopAgreement::lag(config.accumulate) : 0);
   RehearsedRank result{.rank = rank, .ledger = world.ledger()};
   // As the program does, ranks compare settings and images.
   for (int i = 0; i < 2; ++i) world.all_gather(Tensor::zeros({1}, DType::int64), Tensor({world.size()}, DType::int64));
@@ -224,8 +228,9 @@ RehearsedRank rehearse_rank(const TrainConfig& asked, const DataShape& data, int
   listener.on_split = [&](const SplitMetrics& cut) { result.cut_r = cut.layers; };
   const TrainAndTest images{std::make_shared<UnseenImages>(data, data.train),
                             std::make_shared<UnseenImages>(data, data.test)};
-  result.summary = train(config, world, images, listener, {}, make_model(spec, kShapes)).summary;
+  result.summary = train(config, world, images, listener, {}, make_model(spec, device)).summary;
   walk.finish(result);
+  result.from_system = device.is_like_cpu() ? shapes_from_system(device) : result.peak_bytes;
   return result;
 }
 

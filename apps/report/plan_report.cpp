@@ -175,8 +175,8 @@ std::string notes(const RunPlan& plan) {
         "exposed: what of it delays the run: buckets leave during backward, 2/3 of what a batch computes, once full.\n";
   else text += "How much of it delays the run depends on the computing of a step: give --step-ms.\n";
   return "\n" + text +
-         "memory: in blocks of a CPU's allocator; average: --ema-decay; method: buckets, residuals, the rest of a cut, and\n"
-         "batches at hand; activations: what a step holds beside these at its peak, scratch of libraries left out.\n";
+         "memory: average: --ema-decay; method: buckets, residuals, the rest of a cut, and batches at hand; activations: what\n"
+         "a step holds beside these at its peak. Libraries take more.\n";
 }
 
 std::string in_lower_case(std::string text) {

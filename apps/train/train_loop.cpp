@@ -309,9 +309,10 @@ class Trainer {
                 fmt::format("{}; step {} is saved: go on with --resume when that is mended", failure, state.step));
   }
 
-  /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted.
+  /// Parameters that have drifted apart are neither validated nor saved. Not of the method: its bytes are not counted, and a
+  /// rehearsal leaves it out.
   void check_equal_parameters(std::int64_t step) {
-    if (!strategy_.replicas_agree()) return;
+    if (!strategy_.replicas_agree() || listener_.repetition) return;
     const Ledger of_training = world_.ledger();
     check_replicas(world_, learner_.parameters(), fmt::format("after step {}", step), learner_.names());
     world_.ledger() = of_training;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "engine/device/shapes/flops.h"
+#include "engine/device/shapes/shapes.h"
 
 namespace ab {
 namespace {

@@ -20,15 +20,15 @@ constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
 std::atomic<int> processes_here{1};
 
 struct PagesOfProcess {
-  std::int64_t addresses = 0, resident = 0, data = 0;  // bytes
+  std::int64_t addresses = 0, data = 0;  // bytes
 };
 
 PagesOfProcess pages_of_process() {
   std::ifstream statm("/proc/self/statm");
   PagesOfProcess pages;
-  std::int64_t shared = 0, text = 0, library = 0;
-  if (!(statm >> pages.addresses >> pages.resident >> shared >> text >> library >> pages.data)) return {};
-  for (std::int64_t* count : {&pages.addresses, &pages.resident, &pages.data}) *count *= sysconf(_SC_PAGESIZE);
+  std::int64_t resident = 0, shared = 0, text = 0, library = 0;
+  if (!(statm >> pages.addresses >> resident >> shared >> text >> library >> pages.data)) return {};
+  for (std::int64_t* count : {&pages.addresses, &pages.data}) *count *= sysconf(_SC_PAGESIZE);
   return pages;
 }
 
@@ -64,8 +64,6 @@ std::int64_t left_by_limits() {
 }
 
 }  // namespace
-
-std::int64_t resident_bytes() { return pages_of_process().resident; }
 
 std::int64_t available_host_bytes(const std::string& root) {
   std::int64_t left = left_by_groups(root);

@@ -42,7 +42,4 @@ class BoundedHostMemory {
 std::int64_t available_host_bytes_of_each();
 std::int64_t bytes_until_the_end_of_each();
 
-/// Bytes of memory that this process has in use; 0 where the system does not tell.
-std::int64_t resident_bytes();
-
 }  // namespace ab

@@ -113,15 +113,15 @@ template <> struct Compute<double> { using type = double; };
 template <> struct Compute<std::int64_t> { using type = std::int64_t; };
 template <class T> using compute_t = typename Compute<T>::type;
 
-/// shapes: a device without numbers, for rehearsals (engine/device/shapes).
+/// shapes: a device without numbers, for rehearsals (engine/device/shapes/shapes.h).
 enum class DeviceKind : std::uint8_t { cpu, cuda, shapes };
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
   bool operator==(const Device&) const = default;
-  /// Whether kernels take the forms and the memory that they take on a CPU; shapes stand for those of one.
-  constexpr bool is_like_cpu() const { return kind != DeviceKind::cuda; }
+  /// Whether kernels take the forms and the memory that they take on a CPU: there, and on shapes that stand for one.
+  constexpr bool is_like_cpu() const { return kind == DeviceKind::cpu || (kind == DeviceKind::shapes && index == 0); }
 };
 
 /// Calls f.template operator()<T>() with the floating-point type named by `t`.

@@ -45,7 +45,7 @@ class CpuMemory final : public Memory {
   ~CpuMemory() override { free_cached(); }
 
   void* allocate(std::size_t bytes) override {
-    const std::size_t rounded = cpu_block_bytes(bytes);
+    const std::size_t rounded = block_bytes({}, bytes);
     void* block = take_cached(rounded);
     if (!block) block = take_from_system(rounded);
     if (!block) {  // what was kept for other sizes may do
@@ -64,7 +64,7 @@ class CpuMemory final : public Memory {
   }
 
   void release(void* block, std::size_t bytes) override {
-    const std::size_t rounded = cpu_block_bytes(bytes);
+    const std::size_t rounded = block_bytes({}, bytes);
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= static_cast<std::int64_t>(rounded);
     if (kCacheBlocks) free_[rounded].push_back(block);
@@ -167,8 +167,9 @@ BoundedHostMemory::BoundedHostMemory(std::int64_t bytes) {
 }
 BoundedHostMemory::~BoundedHostMemory() { cpu_memory().bound(CpuMemory::kUnbounded); }
 
-// Powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
-std::size_t cpu_block_bytes(std::size_t bytes) {
+// On a CPU powers of two up to a page, then steps of 1/8 of the leading power: at most 12.5 % waste.
+std::size_t block_bytes(Device device, std::size_t bytes) {
+  if (!device.is_like_cpu()) return bytes;
   const std::size_t power = std::bit_ceil(std::max(bytes, kAlignment));
   if (power <= 4096) return power;
   const std::size_t step = power / 16;
@@ -179,7 +180,7 @@ Memory& memory(Device device) {
   switch (device.kind) {
     case DeviceKind::cpu: return cpu_memory();
     case DeviceKind::cuda: return cuda_memory(device.index);
-    case DeviceKind::shapes: return shapes_memory();
+    case DeviceKind::shapes: return shapes_memory(device.index);
   }
   throw Bug("bug in abtrain: a device of no kind");
 }

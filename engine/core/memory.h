@@ -62,10 +62,10 @@ Memory& memory(Device device);
 
 /// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
 Memory& cuda_memory(int device_index);
-/// That of this thread (engine/device/shapes).
-Memory& shapes_memory();
+/// That of this thread, for a CPU or for a GPU (engine/device/shapes/shapes.h).
+Memory& shapes_memory(int device_index);
 
-/// What a block of so many bytes takes of a CPU's memory.
-std::size_t cpu_block_bytes(std::size_t bytes);
+/// What a block of so many bytes takes of the memory of `device`, or of the one that shapes stand for.
+std::size_t block_bytes(Device device, std::size_t bytes);
 
 }  // namespace ab

@@ -79,7 +79,7 @@ TEST_F(CliTest, AnEmptyTextIsNotTakenForNothing) {
   expect_failure("plan --factors-from ''", 2, "--factors-from" + empty);
   expect_failure("eval --model-file a --dataset ''", 2, "--dataset");
   expect_failure("inspect ''", 2, "file" + empty);
-  EXPECT_EQ(run("plan --model mlp --no-activations --network ''").exit_code, 0);
+  EXPECT_EQ(run("plan --model mlp --network ''").exit_code, 0);
 }
 
 TEST_F(CliTest, AScheduleThatTheRunNeverReachesIsRefused) {
@@ -228,9 +228,9 @@ TEST_F(CliTest, OutReplacesNothingButAnEarlierFileOfItsKind) {
   fs::create_symlink(path("a"), path("folder"));
   fs::create_symlink(path("gone.html"), path("dangling.html"));
   const std::string compare = fmt::format("compare {} {} --out ", path("a"), path("b"));
-  const std::string plan = "plan --model mlp --dataset cifar10 --no-activations --out ";
+  const std::string plan = "plan --model mlp --dataset cifar10 --out ";
   const std::string with_ranks =
-      fmt::format("plan --model mlp --dataset cifar10 --no-activations --factors-from {} --out ", path("copy.json"));
+      fmt::format("plan --model mlp --dataset cifar10 --factors-from {} --out ", path("copy.json"));
   const std::string exported = fmt::format("export --model-file {} --out ", path("a"));
   const std::string in_run = "is a file of a run", foreign = "is there already, and is not ",
                     read_here = "which is read here";
@@ -300,7 +300,7 @@ TEST_F(CliTest, EveryCommandCountsAModelAlike) {
   for (const NamedTensor& tensor : read_safetensors(path("merged.safetensors")).tensors)
     if (!tensor.name.ends_with(".num_batches_tracked")) full += static_cast<double>(tensor.value.numel());
   const std::string ratio = fmt::format("{:.2f} : 1", full / stored);
-  const std::string plan = fmt::format("plan --config {} --no-activations ", path("ab/config.toml"));
+  const std::string plan = fmt::format("plan --config {} ", path("ab/config.toml"));
   EXPECT_TRUE(contains(train.out, "(" + ratio + " as stored)"));
   EXPECT_TRUE(contains(run("inspect " + path("ab")).out, "compressed " + ratio));
   EXPECT_TRUE(contains(run("compare " + path("ab")).out, " " + ratio + " "));
@@ -310,8 +310,7 @@ TEST_F(CliTest, EveryCommandCountsAModelAlike) {
 }
 
 TEST_F(CliTest, APlanSaysNoMoreThanIsKnown) {
-  const std::string plan =
-      "plan --model resnet20 --dataset cifar10 --no-activations --world 8 --ranks-per-node 2 --epochs 4 ";
+  const std::string plan = "plan --model resnet20 --dataset cifar10 --world 8 --ranks-per-node 2 --epochs 4 ";
   const Outcome open = run(plan + "--method late-cut --out " + path("open.json"));
   EXPECT_TRUE(contains(open.out, "272 k parameters, training decides how many remain\n")) << open.err;
   EXPECT_TRUE(contains(open.out, "  ≥ "));
@@ -359,14 +358,14 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   const Outcome warmup = run(tiny_train("warmup", "--method ab --ab.first-split 100"));
   EXPECT_EQ(warmup.exit_code, 0) << warmup.err;
   EXPECT_TRUE(contains(warmup.err, "no weight was split")) << warmup.err;
-  const Outcome plan = run(fmt::format("plan --no-activations --config {}", path("warmup/config.toml")));
+  const Outcome plan = run(fmt::format("plan --config {}", path("warmup/config.toml")));
   EXPECT_TRUE(contains(plan.out, "No weight is split in this run")) << plan.out << plan.err;
 
   const Outcome whole = run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 4 --accumulate 9"));
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_TRUE(contains(whole.err, "the warm-up of --method powersgd did not end in this run")) << whole.err;
   EXPECT_TRUE(contains(whole.err, "an update adds up the 5 batches of an epoch, fewer than --accumulate 9"));
-  EXPECT_TRUE(contains(run(fmt::format("plan --no-activations --config {}", path("whole/config.toml"))).out,
+  EXPECT_TRUE(contains(run(fmt::format("plan --config {}", path("whole/config.toml"))).out,
                        "The warm-up of the method does not end in this run"));
   const Outcome compressed =
       run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 3 --accumulate 5 --overwrite"));

@@ -9,9 +9,6 @@
 #include <limits>
 
 #include "apps/config/config.h"
-#include "apps/plan/activations.h"
-#include "apps/train/build_run.h"
-#include "apps/train/train_step.h"
 #include "data/cifar.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/available_memory.h"
@@ -59,35 +56,6 @@ TEST_F(MemoryCheckTest, WhatIsLeftIsTheLeastThatTheMachineAndTheGroupsLeave) {
   EXPECT_EQ(available_host_bytes(root), 0) << "a limit that was lowered";
 }
 
-TEST_F(MemoryCheckTest, ActivationsOfABatchAreThoseThatAStepTakes) {
-  for (const char* model : {"resnet20", "vgg11_bn_cifar", "vit_ti_16"}) {
-    SCOPED_TRACE(model);
-    TrainConfig config;
-    config.model = model;
-    config.image_size = 32;
-    config.width = 0.5;
-    config.batch_size = 16;
-    const ModelSpec spec = make_model_spec(config, 10, 32);
-    const std::int64_t of_one = activation_bytes(spec, config, {});
-    const std::unique_ptr<Layer> network = make_model(spec);
-    TrainStep step(*network, {}, Precision::fp32, 0, GraphUse::off);
-    const auto held = [&](std::int64_t count) {
-      Batch batch;
-      batch.images = Tensor::zeros({count, 32, 32, 3});
-      batch.labels = Tensor::zeros({count}, DType::int64);
-      memory({}).restart_peak();
-      step.run(batch, {});
-      return memory({}).stats().peak_bytes;
-    };
-    held(1);  // makes gradients
-    const double of_each = static_cast<double>(held(48) - held(16)) / 32;
-    EXPECT_GT(static_cast<double>(of_one), 0.8 * of_each);  // tensors alone
-#ifndef __SANITIZE_ADDRESS__                                // which keeps what was freed
-    EXPECT_LT(static_cast<double>(of_one), 4 * of_each);
-#endif
-  }
-}
-
 TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   TrainConfig config;
   config.model = "resnet20";
@@ -106,7 +74,7 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   EXPECT_TRUE(testing::contains(message, " GB of memory for 3 ranks, ")) << message;
   EXPECT_TRUE(testing::contains(message, "1.00 GB are left")) << message;
   EXPECT_TRUE(testing::contains(message, "--ignore-memory tries it all the same")) << message;
-  config.batch_size = std::stoll(message.substr(message.find(would_fit) + would_fit.size())) / 2;  // measured anew
+  config.batch_size = std::stoll(message.substr(message.find(would_fit) + would_fit.size()));
   EXPECT_GT(config.batch_size, 0);
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
   EXPECT_TRUE(testing::contains(refused(8, 9'000'000), "parameters, gradients and optimizer state of 3 ranks need"));
@@ -121,27 +89,6 @@ struct NearlyNothingLeft {
   ~NearlyNothingLeft() { share_host_memory(1); }
 };
 
-TEST_F(MemoryCheckTest, AnErrorOfTheEstimateIsAWarningAndARunThatDoesNotFitIsNot) {
-  const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(testing::striped_images(8, 1));
-  TrainConfig config;
-  config.model = "resnet20";
-  config.dataset = "imagenet";
-  config.epochs = 1;
-  constexpr std::int64_t kGigabyte = 1'000'000'000;
-  const NearlyNothingLeft nothing;
-  config.batch_size = 2;  // a step that is measured takes more images
-  ::testing::internal::CaptureStderr();
-  EXPECT_NO_THROW(check_memory(config, *images, 1, {1, kGigabyte}, {}));
-  const std::string warning = ::testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(warning.starts_with("warning: the memory that the run needs could not be estimated: ")) << warning;
-  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
-  config.batch_size = 8;
-  const std::string refusal = testing::message_of(ErrorKind::config, [&] {
-    check_memory(config, *images, 1, {1, kGigabyte}, {});
-  });
-  EXPECT_TRUE(testing::contains(refusal, "a step with few images takes more")) << refusal;
-}
-
 TEST_F(MemoryCheckTest, ADataSetThatDoesNotFitIsNotRead) {
   const std::string folder = small_cifar();
   const NearlyNothingLeft nothing;
@@ -151,7 +98,7 @@ TEST_F(MemoryCheckTest, ADataSetThatDoesNotFitIsNotRead) {
 }
 
 // Batch norm has no statistics of one image that has become one pixel, and those of several ranks where they are shared.
-TEST_F(MemoryCheckTest, TheSmallestBatchesAreMeasured) {
+TEST_F(MemoryCheckTest, TheSmallestBatchesAreNoError) {
   for (const char* batch : {"--batch-size 2", "--batch-size 3", "--batch-size 1 --ranks 2 --sync-bn world"}) {
     const std::string train = fmt::format(
         "train --model resnet18 --width 0.0625 --dataset cifar10 --data-dir {} --steps 1 --val-samples 2 --overwrite --out {} "
@@ -165,28 +112,15 @@ TEST_F(MemoryCheckTest, TheSmallestBatchesAreMeasured) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take all addresses
 
-TEST_F(MemoryCheckTest, APlanWithinTightLimitsIsPrintedWithoutActivations) {
-  if (!loads_within(300'000)) GTEST_SKIP() << "the system cannot load the libraries of this build within such limits";
-  int measured = 0, planned = 0;
-  for (const int kilobytes : {200'000, 300'000, 400'000, 600'000, 1'600'000}) {
-    const testing::Outcome outcome = run_command(fmt::format(
-        "ulimit -v {}; timeout 60 {} plan --model resnet18 --dataset cifar10", kilobytes, testing::program()));
-    SCOPED_TRACE(fmt::format("ulimit -v {}: {}{}", kilobytes, outcome.out, outcome.err));
-    if (outcome.exit_code == 6) {  // libraries alone take more
-      EXPECT_EQ(planned, 0);
-      EXPECT_TRUE(outcome.err.starts_with("abtrain: ")) << outcome.err;
-      continue;
-    }
-    EXPECT_EQ(outcome.exit_code, 0);
-    EXPECT_TRUE(testing::contains(outcome.out, "memory per rank"));
-    const bool says_why = testing::contains(outcome.out, "\nActivations were not measured: ");
-    EXPECT_NE(says_why, testing::contains(outcome.out, "on this CPU.\n"));
-    ++planned;
-    measured += !says_why;
-  }
-  EXPECT_GT(planned, 2);
-  EXPECT_GT(measured, 0);
-  EXPECT_LT(measured, planned);
+TEST_F(MemoryCheckTest, APlanNeedsNoMemoryOfItsRun) {
+  constexpr int kKilobytes = 400'000;
+  if (!loads_within(kKilobytes))
+    GTEST_SKIP() << "the system cannot load the libraries of this build within such limits";
+  const testing::Outcome outcome = run_command(
+      fmt::format("ulimit -v {}; timeout 60 {} plan --model vit_b_16 --dataset imagenet --batch-size 1024 --ranks 8",
+                  kKilobytes, testing::program()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(testing::contains(outcome.out, " TB") || testing::contains(outcome.out, " GB")) << outcome.out;
 }
 
 TEST_F(MemoryCheckTest, ARunWithinTightLimitsEndsInOneSentenceOrTrains) {

@@ -80,8 +80,7 @@ TEST_F(SystemErrorTest, ThreadsThatAreRefusedAreSaidByEachCommand) {
   EXPECT_TRUE(contains(outcome.err, "raise the limit on processes")) << outcome.err;
   const Outcome plan =
       run(all[1], fmt::format("env OMP_NUM_THREADS=3 'REFUSE=threads 0 0' LD_PRELOAD={}", AB_REFUSING_SYSTEM));
-  EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_TRUE(contains(plan.out, "Activations were not measured: the system refuses 3 threads for a rank")) << plan.out;
+  EXPECT_EQ(plan.exit_code, 0) << "a plan computes nothing: " << plan.err;
 }
 
 // A loader whose threads are refused prepares batches where they are asked for.
@@ -108,8 +107,8 @@ TEST_F(SystemErrorTest, AWorkingFolderThatIsGoneIsNamedByEachCommand) {
   const std::string train = "train --model mlp --dataset cifar10 --batch-size 4 --steps 1 --data-dir " + path("data");
   for (const std::string& command :
        {train, train + " --out there", std::string("train --config my.toml"), std::string("plan --config my.toml"),
-        std::string("plan --model mlp --dataset cifar10 --no-activations --out plan.json"),
-        std::string("eval --model-file run"), std::string("export --model-file run"), std::string("inspect run"),
+        std::string("plan --model mlp --dataset cifar10 --out plan.json"), std::string("eval --model-file run"),
+        std::string("export --model-file run"), std::string("inspect run"),
         "export --model-file " + path("run") + " --out there.safetensors", std::string("compare run"),
         "compare " + path("run") + " --out page.html",
         std::string("reproduce vgg16_cifar10 --data-dir ") + path("data")}) {

@@ -18,6 +18,17 @@ std::string_view name_of(ConvAlgorithm algorithm) {
   return "?";
 }
 
+std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction) {
+  switch (algorithm) {
+    case ConvAlgorithm::winograd: return winograd_scratch_bytes(spec, direction);
+    case ConvAlgorithm::im2col: return im2col_scratch_bytes(spec);
+    case ConvAlgorithm::image_matrix: return image_matrix_scratch_bytes(spec);
+    case ConvAlgorithm::direct:
+    case ConvAlgorithm::pointwise: break;
+  }
+  return 0;
+}
+
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
   switch (algorithm) {
     case ConvAlgorithm::direct: conv_direct(spec, direction, t); return true;

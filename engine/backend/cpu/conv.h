@@ -33,6 +33,9 @@ struct ConvTensors {
   float* y = nullptr;           ///< result, or dy
 };
 
+/// Bytes of this thread's scratch (scratch.h) that a run of the algorithm takes, where it applies; those of oneDNN left out.
+std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction);
+
 /// Runs `algorithm` on the calling thread's OpenMP team; false, with nothing written, when it does not apply.
 /// Not to be called inside a parallel region.
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);

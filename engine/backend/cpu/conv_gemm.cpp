@@ -145,6 +145,14 @@ void fold_weights(const Conv2dSpec& s, const float* de, float* dw) {
   });
 }
 
+/// Of one image.
+std::int64_t patch_bytes(const Conv2dSpec& s) {
+  return s.out_height() * s.out_width() * s.kernel_h * s.kernel_w * s.in_channels * std::int64_t{sizeof(float)};
+}
+std::int64_t images_at_once(const Conv2dSpec& s) {
+  return std::clamp<std::int64_t>(kPatchBytes / patch_bytes(s), 1, s.batch);
+}
+
 }  // namespace
 
 bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
@@ -161,13 +169,16 @@ bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTens
   return true;
 }
 
+std::size_t im2col_scratch_bytes(const Conv2dSpec& s) {
+  return static_cast<std::size_t>(images_at_once(s) * patch_bytes(s));
+}
+
 bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.groups != 1) return false;
   const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
-  const std::int64_t image_bytes = out_pixels * length * std::int64_t{sizeof(float)};
-  const std::int64_t chunk = std::clamp<std::int64_t>(kPatchBytes / image_bytes, 1, s.batch);
-  auto* patches = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(chunk * image_bytes)));
+  const std::int64_t chunk = images_at_once(s);
+  auto* patches = reinterpret_cast<float*>(scratch(im2col_scratch_bytes(s)));
   for (std::int64_t n = 0; n < s.batch; n += chunk) {
     const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
     float *x = t.x + n * in_size, *y = t.y + n * out_pixels * k;
@@ -187,12 +198,17 @@ bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors
   return true;
 }
 
+std::size_t image_matrix_scratch_bytes(const Conv2dSpec& s) {
+  const std::int64_t in = s.height * s.width * s.in_channels, out = s.out_height() * s.out_width() * s.out_channels;
+  const std::int64_t weights = s.out_channels * s.kernel_h * s.kernel_w * s.in_channels;
+  return static_cast<std::size_t>(in * out + weights) * sizeof(float);
+}
+
 bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.groups != 1) return false;
   const std::int64_t in = s.height * s.width * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
-  const std::int64_t weights = s.out_channels * s.kernel_h * s.kernel_w * s.in_channels;
-  auto* e = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(in * out + weights) * sizeof(float)));
+  auto* e = reinterpret_cast<float*>(scratch(image_matrix_scratch_bytes(s)));
   if (direction == ConvDirection::forward) {
     expand_weights_transposed(s, t.w, e + in * out, e);
     const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);

@@ -318,20 +318,33 @@ struct Workspace {
             std::int64_t m_channels)
       : v{nullptr, tiles, v_channels, panel_of(v_channels)},
         u{nullptr, u_rows, u_channels, panel_of(u_channels)},
-        m{nullptr, tiles, m_channels, panel_of(m_channels)} {
-    const std::int64_t total = v.size() + u.size() + m.size();
-    v.data = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(total) * sizeof(float)));
+        m{nullptr, tiles, m_channels, panel_of(m_channels)} {}
+  std::size_t bytes() const { return static_cast<std::size_t>(v.size() + u.size() + m.size()) * sizeof(float); }
+  void take() {
+    v.data = reinterpret_cast<float*>(scratch(bytes()));
     u.data = v.data + v.size();
     m.data = u.data + u.size();
   }
 };
+
+/// What a direction works with, `tiles` of the result at a time.
+Workspace workspace(const Conv2dSpec& s, ConvDirection direction, std::int64_t tiles) {
+  const std::int64_t in = s.in_channels, out = s.out_channels;
+  switch (direction) {
+    case ConvDirection::forward: return Workspace(tiles, in, in, out, out);
+    case ConvDirection::backward_data: return Workspace(tiles, out, out, in, in);
+    case ConvDirection::backward_weight: break;
+  }
+  return Workspace(tiles, in, out, in, out);
+}
 
 /// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward
 /// one.
 void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const float* in,
               const float* w, const float* bias, float* out) {
   const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
-  const Workspace work(chunk, from.channels, from.channels, to.channels, to.channels);
+  Workspace work = workspace(s, turned ? ConvDirection::backward_data : ConvDirection::forward, chunk);
+  work.take();
   if (turned) transform_turned_weights(s, w, work.u);
   else transform_weights(s, w, work.u);
   for (std::int64_t first = 0; first < tiles; first += chunk) {
@@ -345,7 +358,8 @@ void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling
 void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const ConvTensors& t) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
   const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
-  const Workspace work(chunk, s.in_channels, s.out_channels, s.in_channels, s.out_channels);
+  Workspace work = workspace(s, ConvDirection::backward_weight, chunk);
+  work.take();
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
     transform_input(x_tiles, s.padding, t.x, first, count, work.v);
@@ -356,6 +370,13 @@ void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y
 }
 
 }  // namespace
+
+std::size_t winograd_scratch_bytes(const Conv2dSpec& s, ConvDirection direction) {
+  const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
+  const bool data = direction == ConvDirection::backward_data;
+  const std::int64_t tiles = s.batch * cut(data ? s.height : s.out_height()) * cut(data ? s.width : s.out_width());
+  return workspace(s, direction, chunk_tiles(tiles, s.in_channels + s.out_channels)).bytes();
+}
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding.h > 2 ||

@@ -24,5 +24,6 @@ inline constexpr bool kWinogradIsFast = true;
 /// False, with nothing written, unless the kernel is 3×3 with stride 1, dilation 1, one group, padding up to
 /// 2, and both channel counts are multiples of the width of a vector (16, 8 or 4 floats, as compiled).
 bool conv_winograd(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+std::size_t winograd_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction);
 
 }  // namespace ab::cpu

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// Vendor mathematics of the device of shapes: results of the right shape, and a count of the operations that they stand for.
+// Vendor mathematics of the device of shapes: results of the right shape, a count of the operations that they stand for, and
+// the working memory that the CPU's backend takes for them.
 #include "engine/backend/backend.h"
-#include "engine/device/shapes/flops.h"
+#include "engine/backend/cpu/conv_select.h"
+#include "engine/device/shapes/shapes.h"
 
 namespace ab {
 namespace {
+
+using cpu::ConvDirection;
 
 thread_local std::int64_t flops = 0;
 
@@ -14,33 +18,53 @@ void check_elements(const char* operation, const Tensor& t, std::int64_t element
   throw Bug(fmt::format("bug in abtrain: {} of {} elements was given {}", operation, elements, t.shape().str()));
 }
 
+/// While one lives, the float32 copies with which a CPU computes in 16 bits.
+class Copies {
+ public:
+  Copies(std::initializer_list<const Tensor*> tensors) {
+    for (const Tensor* t : tensors)
+      if (t->defined() && t->device().is_like_cpu() && size_of(t->dtype()) == 2)
+        copies_.emplace_back(t->shape(), DType::float32, t->device());
+  }
+
+ private:
+  std::vector<Tensor> copies_;
+};
+
 class ShapesBackend final : public Backend {
  public:
-  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue&) override {
+  void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+            const Epilogue& epilogue) override {
     const std::int64_t m = a.dim(spec.transpose_a ? 1 : 0), k = a.dim(spec.transpose_a ? 0 : 1);
     const std::int64_t n = b.dim(spec.transpose_b ? 0 : 1);
     check_elements("a product with a matrix", b, k * n);
     check_elements("a product", c, m * n);
+    const Copies copies{&a, &b, &c, &epilogue.bias, &epilogue.addend};
     flops += 2 * m * n * k;
   }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor&) override {
     check_elements("the gradient of a weight", dw, dy.dim(-1) * x.dim(-1));
+    const Copies copies{&dy, &x, &dw};
     flops += 2 * dw.numel() * (dy.numel() / dy.dim(-1));
   }
-  void batched_gemm(const BatchedGemmSpec& spec, const Tensor&, const Tensor&, const Tensor&) override {
+  void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
+    const Copies copies{&a, &b, &c};
     flops += 2 * spec.outer * spec.inner * spec.m * spec.n * spec.k;
   }
-  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue&,
+  void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    convolve(spec, x, w, y);
+    const Copies copies{&x, &w, &y, &epilogue.bias};
+    convolve(spec, ConvDirection::forward, x, w, y);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
                             const Epilogue&) override {
-    convolve(spec, dx, w, dy);
+    const Copies copies{&dy, &w, &dx};
+    convolve(spec, ConvDirection::backward_data, dx, w, dy);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor&) override {
-    convolve(spec, x, dw, dy);
+    const Copies copies{&dy, &x, &dw};
+    convolve(spec, ConvDirection::backward_weight, x, dw, dy);
   }
   Svd svd(const Tensor& w, SvdMethod) override {
     const std::int64_t m = w.dim(0), n = w.dim(1);
@@ -52,11 +76,14 @@ class ShapesBackend final : public Backend {
   }
 
  private:
-  static void convolve(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& y) {
+  static void convolve(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w,
+                       const Tensor& y) {
     const std::int64_t positions = spec.batch * spec.out_height() * spec.out_width();
     check_elements("images", x, spec.batch * spec.height * spec.width * spec.in_channels);
     check_elements("filters", w, spec.out_channels * spec.kernel_h * spec.kernel_w * spec.in_channels / spec.groups);
     check_elements("the result of a convolution", y, positions * spec.out_channels);
+    if (x.device().is_like_cpu())
+      hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(cpu::select_conv(spec, direction), spec, direction));
     flops += 2 * positions * w.numel();
   }
 };
