@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The laws that every method of apps/methods keeps. A new row of the list is held to them without a line here: its
-// MethodLaws say in which small run every kind of step occurs and which settings make it data-parallel training.
+// The laws that every method of apps/methods keeps. A new one is held to them without a line here: its row in method_laws.h
+// says in which small run every kind of step occurs and which settings make it data-parallel training.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "apps/config/config.h"
 #include "apps/config/run_wiring.h"
@@ -33,8 +34,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::small_run,
-    testing::Steps, testing::Variant;
+using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::MethodLaws,
+    testing::small_run, testing::Steps, testing::Variant;
 
 const TrainAndTest& images() {
   static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(kTrainImages, 1)),
@@ -126,6 +127,13 @@ class Laws : public ::testing::TestWithParam<Variant> {
 
 INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_variants()),
                          [](const auto& info) { return info.param.name(); });
+
+TEST(LawsTable, HasRowsForEveryMethodAndForNothingElse) {
+  std::set<std::string> known, with_rows;
+  for (const Method& method : methods()) known.insert(method.name);
+  for (const MethodLaws& laws : testing::method_laws()) with_rows.insert(laws.method);
+  EXPECT_EQ(with_rows, known) << "tests/method_laws.h";
+}
 
 TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
   const TrainConfig config = resolve_config_text({{"method", method().name}}, "", "");
@@ -344,7 +352,8 @@ TEST(LateCut, ByLocalAveragingOfNodesPlansWhatItSends) {
 TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
   const Method& late_cut = find_method("late-cut");
   std::map<std::string, ConvFactors> left;
-  for (const MethodLaws& laws : late_cut.laws) {
+  for (const MethodLaws& laws : testing::method_laws()) {
+    if (laws.method != std::string(late_cut.name)) continue;
     const TrainConfig config = small_run(late_cut, laws.small);
     run_thread_ranks(1, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)}, [&](Comm& world) {
       set_compute_threads(1);
