@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The small run in which every kind of step of a method occurs (MethodLaws), and its steps without the program around them.
+// The small run in which every kind of step of a method occurs, and its steps without the program around them.
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "engine/ops/loss.h"
 #include "layers/model_state.h"
 #include "layers/models/models.h"
+#include "tests/method_laws.h"
 
 namespace ab::testing {
 
@@ -34,7 +35,8 @@ struct Variant {
 inline std::vector<Variant> all_variants() {
   std::vector<Variant> all;
   for (const Method& method : methods())
-    for (const MethodLaws& laws : method.laws) all.push_back({&method, &laws});
+    for (const MethodLaws& laws : method_laws())
+      if (method.name == std::string(laws.method)) all.push_back({&method, &laws});
   return all;
 }
 

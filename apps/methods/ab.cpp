@@ -139,11 +139,7 @@ Method ab_method() {
           .check = check,
           .make = make,
           .told = told_ab,
-          .has_ranks = true,
-          .laws = {{.small = "first_split = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
-                    .phases = {"warmup", "split", "low-rank", "sync", "rebound"},
-                    .lossless = "first_split = 1000000",
-                    .unusable_by_three = "group_size = 4"}}};
+          .has_ranks = true};
 }
 
 }  // namespace ab

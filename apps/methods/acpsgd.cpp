@@ -39,13 +39,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method acpsgd_method() {
-  return {.name = AcpSgdStrategy::kName,
-          .declare = declare,
-          .average = average,
-          .laws = {{.small = "rank = 2\ndense_steps = 3\nbucket_mb = 0.02",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "dense_steps = 1000000"}}};
-}
+Method acpsgd_method() { return {.name = AcpSgdStrategy::kName, .declare = declare, .average = average}; }
 
 }  // namespace ab

@@ -97,15 +97,8 @@ MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
 }  // namespace
 
 Method artopk_method() {
-  return {.name = ArtopkStrategy::kName,
-          .declare = declare,
-          .check = check,
-          .make = make,
-          .told = told,
-          .decides = true,
-          .laws = {{.small = "ratio = 0.1\ndense_steps = 3",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "ratio = 1\ndense_steps = 0"}}};
+  return {
+      .name = ArtopkStrategy::kName, .declare = declare, .check = check, .make = make, .told = told, .decides = true};
 }
 
 }  // namespace ab

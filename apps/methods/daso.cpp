@@ -127,17 +127,7 @@ MayBecome told(const TrainConfig& config, Layer&, const RunFacts& facts) {
 }  // namespace
 
 Method daso_method() {
-  return {.name = kName,
-          .declare = declare,
-          .check = check,
-          .make = make,
-          .told = told,
-          .decides = true,
-          .laws = {{.small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
-                    .phases = {DasoStrategy::kBlocking, DasoStrategy::kCycling, DasoStrategy::kAverage},
-                    .lossless = "blocking_epochs = 1000000",
-                    .lossless_to_the_bit = false,
-                    .unusable_by_three = "node_size = 4"}}};
+  return {.name = kName, .declare = declare, .check = check, .make = make, .told = told, .decides = true};
 }
 
 }  // namespace ab

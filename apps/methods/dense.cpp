@@ -14,8 +14,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method dense_method() {
-  return {.name = kBaseline, .average = average, .laws = {{.phases = {DenseStrategy::kPhase}, .lossless = ""}}};
-}
+Method dense_method() { return {.name = kBaseline, .average = average}; }
 
 }  // namespace ab

@@ -64,15 +64,6 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 
 }  // namespace
 
-Method diloco_method() {
-  return {.name = kName,
-          .declare = declare,
-          .check = check,
-          .make = make,
-          .laws = {{.small = "inner_steps = 4\nfragments = 2\noverlap_steps = 1\nmixing = 0.5",
-                    .phases = {DilocoStrategy::kSteps, DilocoStrategy::kOuter},
-                    .lossless = "inner_steps = 1\nouter_lr = 1\nouter_momentum = 0",
-                    .lossless_to_the_bit = false}}};
-}
+Method diloco_method() { return {.name = kName, .declare = declare, .check = check, .make = make}; }
 
 }  // namespace ab

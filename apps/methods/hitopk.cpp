@@ -50,15 +50,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 }  // namespace
 
 Method hitopk_method() {
-  return {.name = HiTopkStrategy::kName,
-          .declare = declare,
-          .check = check,
-          .average = average,
-          .laws = {{.small = "density = 0.1\ndense_steps = 3",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "density = 1\ndense_steps = 0",
-                    .lossless_to_the_bit = false,
-                    .unusable_by_three = "node_size = 2"}}};
+  return {.name = HiTopkStrategy::kName, .declare = declare, .check = check, .average = average};
 }
 
 }  // namespace ab

@@ -150,23 +150,7 @@ Method late_cut_method() {
           .check_length = check_length,
           .make = make,
           .told = told_late_cut,
-          .has_ranks = true,
-          .laws = {{.variant = "acpsgd",
-                    .small = "at = [0.4, 0.7]\nkeep = [0.4, 0.2]\nrank_policy = \"ratio\"\n"
-                             "gather_steps = 2\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"",
-                    .phases = {"warmup", "compressed", "split", "low-rank-1", "low-rank-2"},
-                    .lossless = "at = []\nfull_rank_method = \"dense\""},
-                   {.variant = "sparse",
-                    .small = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.3]\ngather_steps = 3\n"
-                             "full_rank_method = \"dense\"\nlow_rank_method = \"scalecom\"",
-                    .phases = {"full", "split", "low-rank"}},
-                   {.variant = "local",
-                    .small = "at = [0.4, 0.7]\nkeep = [0.75, 0.5]\nrank_policy = \"ratio\"\ngather_steps = 3\n"
-                             "conv_factors = \"channel\"\nfull_rank_method = \"local\"\nlow_rank_method = \"local\"",
-                    .phases = {"local", "average", "split", "low-rank-1", "low-rank-2"}},
-                   {.variant = "dense",
-                    .small = "at = [0.4]\nrank_policy = \"ratio\"\nkeep = [0.25]\nlow_rank_method = \"dense\"",
-                    .phases = {"warmup", "compressed", "split", "low-rank"}}}};
+          .has_ranks = true};
 }
 
 }  // namespace ab

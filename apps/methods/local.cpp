@@ -57,16 +57,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 }  // namespace
 
 Method local_method() {
-  return {.name = kName,
-          .declare = declare,
-          .check = check,
-          .average = average,
-          .drifts = true,
-          .laws = {{.small = "average_every = 2\nqsr_alpha = 0.03\nnode_size = 0",
-                    .phases = {LocalStrategy::kSteps, LocalStrategy::kAverage},
-                    .lossless = "average_every = 1",
-                    .lossless_to_the_bit = false,
-                    .unusable_by_three = "node_size = 4"}}};
+  return {.name = kName, .declare = declare, .check = check, .average = average, .drifts = true};
 }
 
 }  // namespace ab

@@ -4,9 +4,8 @@
 // A training method as one unit: its settings, what it refuses and its strategy. A new method is
 //   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      this record
-//   and one row in methods.cpp
-// Flags, TOML table, --help, abtrain plan and the laws of tests/train/strategy_laws_test.cpp follow from the record; nothing
-// else knows the method by name.
+//   and one row in methods.cpp, and one in tests/method_laws.h
+// Flags, TOML table, --help and abtrain plan follow from the record; nothing else knows the method by name.
 
 #include <memory>
 #include <string>
@@ -20,21 +19,6 @@
 #include "layers/layer.h"
 
 namespace ab {
-
-/// What tests/train/strategy_laws_test.cpp holds a method to. Settings are in TOML.
-struct MethodLaws {
-  const char* variant = "";  ///< in names of tests, where a method has several ways to train
-  /// Its own settings for a run of 13 steps in which every kind of step occurs.
-  const char* small = "";
-  /// Those kinds, and whatever else it exchanges apart: phases of the ledger.
-  std::vector<const char*> phases{};
-  /// Settings that make it data-parallel training; nullptr: there are none, and a test of its own names another anchor.
-  const char* lossless = nullptr;
-  /// The lossless run has the bits of the dense one; else it agrees within rounding.
-  bool lossless_to_the_bit = true;
-  /// Settings that three ranks cannot train with; nullptr: every world can be used.
-  const char* unusable_by_three = nullptr;
-};
 
 struct Method {
   const char* name;  ///< --method, the TOML table of its settings and the prefix of their flags
@@ -65,7 +49,6 @@ struct Method {
   bool drifts = false;     ///< replicas that it trains differ between its averages, and optimizer state always does
   bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
   bool decides = false;    ///< its plan can follow the decisions of a trained run (RunFacts::decisions)
-  std::vector<MethodLaws> laws{};
 };
 
 /// All methods; the first is kBaseline.

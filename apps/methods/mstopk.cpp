@@ -28,14 +28,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method mstopk_method() {
-  return {.name = MsTopkStrategy::kName,
-          .declare = declare,
-          .average = average,
-          .laws = {{.small = "density = 0.1\ndense_steps = 3",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "density = 1\ndense_steps = 0",
-                    .lossless_to_the_bit = false}}};
-}
+Method mstopk_method() { return {.name = MsTopkStrategy::kName, .declare = declare, .average = average}; }
 
 }  // namespace ab

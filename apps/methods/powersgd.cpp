@@ -46,13 +46,6 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method powersgd_method() {
-  return {.name = PowerSgdStrategy::kName,
-          .declare = declare,
-          .average = average,
-          .laws = {{.small = "rank = 2\ndense_steps = 3",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "dense_steps = 1000000"}}};
-}
+Method powersgd_method() { return {.name = PowerSgdStrategy::kName, .declare = declare, .average = average}; }
 
 }  // namespace ab

@@ -58,13 +58,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 }  // namespace
 
 Method scalecom_method() {
-  return {.name = ScaleComStrategy::kName,
-          .declare = declare,
-          .check = check,
-          .average = average,
-          .laws = {{.small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\ndense_steps = 3",
-                    .phases = {CompressedGradients::kWarmup, CompressedGradients::kCompressed},
-                    .lossless = "rate = 1\ndense_steps = 0"}}};
+  return {.name = ScaleComStrategy::kName, .declare = declare, .check = check, .average = average};
 }
 
 }  // namespace ab

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The laws that every method of apps/methods keeps. A new row of the list is held to them without a line here: its
-// MethodLaws say in which small run every kind of step occurs and which settings make it data-parallel training.
+// The laws that every method of apps/methods keeps. A new one is held to them without a line here: its row in method_laws.h
+// says in which small run every kind of step occurs and which settings make it data-parallel training.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <set>
 
 #include "apps/config/config.h"
 #include "apps/config/run_wiring.h"
@@ -33,8 +34,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::small_run,
-    testing::Steps, testing::Variant;
+using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::MethodLaws,
+    testing::small_run, testing::Steps, testing::Variant;
 
 const TrainAndTest& images() {
   static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(kTrainImages, 1)),
@@ -63,12 +64,11 @@ struct Outcome {
   std::vector<std::vector<double>> models;  ///< of every rank
 };
 
-/// What rank `world` does in a run by the program's own loop, from config.out's checkpoint if there is one.
-void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome) {
+/// What rank `world` does in a run by the program's own loop, from the newest checkpoint in `from` if there is one.
+void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome, const std::string& from = "") {
   set_compute_threads(1);
   std::optional<Checkpoint> checkpoint;
-  const std::string folder = in_folder(config.out, kCheckpointFolder);
-  if (fs::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
+  if (!from.empty()) checkpoint = load_newest_checkpoint(from, world);
   // The program's comparisons of settings and images, which a plan counts: 8 bytes a rank each.
   for (int i = 0; i < 2 && !checkpoint; ++i)
     world.all_gather(Tensor::zeros({1}, DType::int64), Tensor({world.size()}, DType::int64));
@@ -76,7 +76,7 @@ void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome) {
   listener.on_step = [&](const StepMetrics& m, std::int64_t) { outcome.losses[m.step] = m.loss; };
   listener.on_epoch = [&](const EpochMetrics& m) { outcome.validations.push_back(m.val_loss); };
   const TrainResult result = train(config, world, images(), listener, std::move(checkpoint));
-  if (world.rank() == 0) remove_last_checkpoint(config, result.summary.steps);
+  if (world.rank() == 0 && !config.out.empty()) remove_last_checkpoint(config, result.summary.steps);
   world.barrier();
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -85,11 +85,23 @@ void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome) {
   if (world.rank() == 0) outcome.summary = result.summary;
 }
 
-Outcome train_on_threads(const TrainConfig& config, int ranks) {
+Outcome train_on_threads(const TrainConfig& config, int ranks, const std::string& from = "") {
   Outcome outcome;
   run_thread_ranks(ranks, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)},
-                   [&](Comm& world) { train_rank(config, world, outcome); });
+                   [&](Comm& world) { train_rank(config, world, outcome, from); });
   return outcome;
+}
+
+/// Data-parallel training, trained once for all methods that are compared with it.
+const Outcome& baseline(int ranks, std::int64_t steps) {
+  static std::map<std::pair<int, std::int64_t>, Outcome> trained;
+  const auto [it, is_new] = trained.try_emplace({ranks, steps});
+  if (is_new) {
+    TrainConfig config = small_run(find_method(kBaseline), "");
+    config.steps = steps;
+    it->second = train_on_threads(config, ranks);
+  }
+  return it->second;
 }
 
 void expect_one_finite_model(const Outcome& outcome) {
@@ -127,6 +139,13 @@ class Laws : public ::testing::TestWithParam<Variant> {
 INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_variants()),
                          [](const auto& info) { return info.param.name(); });
 
+TEST(LawsTable, HasRowsForEveryMethodAndForNothingElse) {
+  std::set<std::string> known, with_rows;
+  for (const Method& method : methods()) known.insert(method.name);
+  for (const MethodLaws& laws : testing::method_laws()) with_rows.insert(laws.method);
+  EXPECT_EQ(with_rows, known) << "tests/method_laws.h";
+}
+
 TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
   const TrainConfig config = resolve_config_text({{"method", method().name}}, "", "");
   for (int ranks = 1; ranks <= 5; ++ranks) EXPECT_NO_THROW(check_run(config, method(), ranks)) << ranks;
@@ -137,9 +156,10 @@ TEST_P(Laws, TheLosslessSettingIsDataParallelTraining) {
   if (!lossless) GTEST_SKIP() << method().name << " has no lossless setting";
   for (const int ranks : {1, 2, 5}) {
     SCOPED_TRACE(ranks);
-    TrainConfig baseline = small_run(find_method(kBaseline), ""), own = small_run(method(), lossless);
-    if (!laws().lossless_to_the_bit) baseline.steps = own.steps = 5;  // what rounding does, more steps magnify
-    const Outcome dense = train_on_threads(baseline, ranks), outcome = train_on_threads(own, ranks);
+    TrainConfig own = small_run(method(), lossless);
+    if (!laws().lossless_to_the_bit) own.steps = 5;  // what rounding does, more steps magnify
+    const Outcome& dense = baseline(ranks, own.steps);
+    const Outcome outcome = train_on_threads(own, ranks);
     if (laws().lossless_to_the_bit) {
       EXPECT_EQ(outcome.losses, dense.losses);
       EXPECT_TRUE(outcome.models[0] == dense.models[0]);
@@ -178,28 +198,24 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
     }
 }
 
+// One run that saves after every step, and one from each of its checkpoints, which saves nothing.
 TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
   TrainConfig config = small_run(method(), laws().small, 1);
   config.ema_decay = 0.8;
   config.precision = "fp16";
   config.comm_dtype = DType::bfloat16;
   config.all_reduce = AllReduce::tree;
+  config.save_every = 1;
+  config.keep_checkpoints = 100;
   fs::remove_all(config.out);
   const Outcome whole = train_on_threads(config, 2);
   expect_all_kinds(method(), laws(), whole.summary);
-  config.save_every = 1;
-  config.keep_checkpoints = 100;
-  train_on_threads(config, 2);
-  const fs::path folder = in_folder(config.out, kCheckpointFolder), all = config.out + "_all";
-  fs::remove_all(all);
-  fs::rename(folder, all);
+  const std::string folder = in_folder(config.out, kCheckpointFolder), out = config.out;
   config.save_every = 0;
-  for (std::int64_t step = 1; step < kSteps; ++step) {
-    const std::string name = fmt::format("step_{:012}", step);
-    fs::remove_all(folder);
-    fs::create_directories(folder);
-    fs::copy(all / name, folder / name, fs::copy_options::recursive);
-    const Outcome rest = train_on_threads(config, 2);
+  config.out.clear();
+  for (std::int64_t step = kSteps - 1; step > 0; --step) {
+    fs::remove_all(fmt::format("{}/step_{:012}", folder, step + 1));
+    const Outcome rest = train_on_threads(config, 2, folder);
     ASSERT_EQ(rest.losses.begin()->first, step + 1);
     for (const auto& [after, loss] : rest.losses) EXPECT_EQ(loss, whole.losses.at(after)) << step << ", " << after;
     EXPECT_TRUE(rest.models == whole.models) << step;
@@ -207,8 +223,7 @@ TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
     EXPECT_EQ(rest.summary.wire_bytes_per_rank_by_phase, whole.summary.wire_bytes_per_rank_by_phase) << step;
     EXPECT_EQ(rest.summary.steps_by_phase, whole.summary.steps_by_phase) << step;
   }
-  fs::remove_all(config.out);
-  fs::remove_all(all);
+  fs::remove_all(out);
 }
 
 TEST_P(Laws, AWorldThatCannotBeUsedIsRefusedBeforeAnything) {
@@ -257,54 +272,43 @@ void on_ranks(int ranks, const std::function<void(Comm&)>& body) {
   });
 }
 
-TEST_P(Laws, ReplicasAreEqualWherePromised) {
+// A run that is evaluated after every step, beside one that never is.
+TEST_P(Laws, ReplicasAreEqualWherePromisedAndAnEvaluationChangesNothing) {
   const TrainConfig config = small_run(method(), laws().small);
   for (const int ranks : {2, 5})
     on_ranks(ranks, [&](Comm& world) {
-      Steps steps(config, world);
+      Steps steps(config, world), plain(config, world);
       check_replicas(world, tensors_of(steps.model()), "at the start");
       while (steps.done() < kSteps) {
-        steps.step();
+        EXPECT_EQ(steps.step(), plain.step()) << plain.done();
         if (steps.strategy().replicas_agree()) check_replicas(world, parameters_of(steps.model()), "after a step");
         steps.strategy().begin_evaluation(steps.state());
         check_replicas(world, tensors_of(steps.model()), "in an evaluation");
         steps.strategy().end_evaluation(steps.state());
+        EXPECT_TRUE(values_of(parameters_of(steps.model())) == values_of(parameters_of(plain.model()))) << plain.done();
       }
       steps.strategy().finish(steps.state());
       check_replicas(world, tensors_of(steps.model()), "at the end");
     });
 }
 
-TEST_P(Laws, AnEvaluationChangesNothing) {
-  const TrainConfig config = small_run(method(), laws().small);
-  on_ranks(3, [&](Comm& world) {
-    Steps plain(config, world), evaluated(config, world);
-    while (plain.done() < kSteps) {
-      const double loss = plain.step();
-      EXPECT_EQ(loss, evaluated.step()) << plain.done();
-      evaluated.strategy().begin_evaluation(evaluated.state());
-      evaluated.strategy().end_evaluation(evaluated.state());
-      const auto ours = values_of(parameters_of(plain.model())), theirs = values_of(parameters_of(evaluated.model()));
-      EXPECT_TRUE(ours == theirs) << plain.done();
-    }
-  });
-}
-
+// Every step overflows in one of three runs.
 TEST_P(Laws, AnOverflowOnOneRankLeavesNothingBehind) {
   const TrainConfig config = small_run(method(), laws().small);
-  for (std::int64_t bad = 0; bad < kSteps; ++bad)
+  for (std::int64_t first = 0; first < 3; ++first)
     on_ranks(4, [&](Comm& world) {
       Steps steps(config, world);
       while (steps.done() < kSteps) {
-        steps.step(steps.done() == bad && world.rank() == 1);
-        if (steps.done() != bad + 1) continue;
+        const bool overflows = steps.done() % 3 == first;
+        steps.step(overflows && world.rank() == 1);
+        if (!overflows) continue;
         const StateDict saved = steps.saved();
         for (const auto& [name, tensor] : saved.tensors())
           for (const double v : tensor.to_doubles())
-            ASSERT_TRUE(std::isfinite(v)) << name << " of rank " << world.rank() << " after step " << bad;
+            ASSERT_TRUE(std::isfinite(v)) << name << " of rank " << world.rank() << " after step " << steps.done();
       }
       steps.strategy().finish(steps.state());
-      check_replicas(world, tensors_of(steps.model()), "after an overflow");
+      check_replicas(world, tensors_of(steps.model()), "after overflows");
     });
 }
 
@@ -344,7 +348,8 @@ TEST(LateCut, ByLocalAveragingOfNodesPlansWhatItSends) {
 TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
   const Method& late_cut = find_method("late-cut");
   std::map<std::string, ConvFactors> left;
-  for (const MethodLaws& laws : late_cut.laws) {
+  for (const MethodLaws& laws : testing::method_laws()) {
+    if (laws.method != std::string(late_cut.name)) continue;
     const TrainConfig config = small_run(late_cut, laws.small);
     run_thread_ranks(1, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)}, [&](Comm& world) {
       set_compute_threads(1);
