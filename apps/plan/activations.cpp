@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "apps/train/train_step.h"
-#include "engine/core/available_memory.h"
+#include "engine/core/machine.h"
 #include "engine/core/memory.h"
 #include "engine/core/threads.h"
 
