@@ -7,7 +7,7 @@
 
 #include "ablowrank/loss_metric.h"
 #include "ablowrank/loss_ranks.h"
-#include "engine/backend/symmetric_eigen.h"
+#include "engine/backend/factorisations.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/sync/unknowns.h"
@@ -142,8 +142,7 @@ void CutObservers::load(const StateDict& state) {
 std::vector<std::int64_t> ranks_by_ratio(const std::vector<Weight*>& weights, double ratio, std::int64_t multiple) {
   std::vector<std::int64_t> ranks;
   for (const Weight* weight : weights) {
-    const std::int64_t n = weight->n(),
-                       r = RankRounding{multiple}.apply(std::llround(ratio * static_cast<double>(n)), n);
+    const std::int64_t n = weight->n(), r = RankRounding{multiple}.of_share(ratio, n);
     ranks.push_back(factors_are_smaller(*weight, r) ? r : n);
   }
   return ranks;

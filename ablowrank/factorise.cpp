@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/factorise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
+
+std::int64_t RankRounding::apply(std::int64_t r, std::int64_t n) const {
+  r = std::max<std::int64_t>(r, 1);
+  return std::min((r + multiple - 1) / multiple * multiple, n);
+}
+
+std::int64_t RankRounding::of_share(double share, std::int64_t n) const {
+  return apply(std::llround(share * static_cast<double>(n)), n);
+}
+
+std::int64_t RankPolicy::choose(std::span<const double> sigma) const {
+  const auto n = static_cast<std::int64_t>(sigma.size());
+  const RankRounding rounding{multiple};
+  if (kind == Kind::ratio) return rounding.of_share(ratio, n);
+  return rounding.apply(std::count_if(sigma.begin(), sigma.end(), [&](double s) { return s > cutoff * sigma[0]; }), n);
+}
+
 namespace {
 
 /// The tall orientation of a matrix, which is what is decomposed.

@@ -5,11 +5,39 @@
 // columns (layers/weight.h); the decomposition works on the tall orientation, and everything here is expressed in the stored form
 //   W2 = outer · diag(sigma) · inner      outer: [O, r]   inner: [r, K]
 
-#include "ablowrank/rank_policy.h"
+#include <cstdint>
+#include <span>
+
 #include "engine/backend/backend.h"
 #include "layers/weight.h"
 
 namespace ab {
+
+/// Every r is rounded up to a multiple of `multiple`, and is at least 1 and at most n.
+struct RankRounding {
+  std::int64_t multiple = 1;
+  std::int64_t apply(std::int64_t r, std::int64_t n) const;
+  /// The r that is nearest to `share` · n.
+  std::int64_t of_share(double share, std::int64_t n) const;
+  bool operator==(const RankRounding&) const = default;
+};
+
+/// How many singular directions of a weight are kept.
+struct RankPolicy {
+  enum class Kind {
+    sigma_cutoff,  ///< all sigma_i > cutoff · sigma_1 (the paper)
+    ratio,         ///< ratio · n, rounded to the nearest
+  };
+  Kind kind = Kind::ratio;
+  double cutoff = 0.15;       ///< in [0, 1)
+  double ratio = 0.5;         ///< in (0, 1]
+  std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
+
+  bool operator==(const RankPolicy&) const = default;
+  /// r for a weight with singular values `sigma` (descending, n of them): at least 1, also for a dead layer
+  /// whose sigma are all zero, and at most n.
+  std::int64_t choose(std::span<const double> sigma) const;
+};
 
 /// Where the singular values of W = U Σ V go.
 enum class Gauge {

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/backend/cholesky.h"
-#include "engine/backend/orthonormal_columns.h"
-#include "engine/backend/symmetric_eigen.h"
+#include "engine/backend/factorisations.h"
 #include "engine/core/check.h"
 #include "engine/kernels/elementwise.h"
 

@@ -100,12 +100,6 @@ template <typename Predicate> Between bisect(const Predicate& is_dear) {
 
 }  // namespace
 
-std::int64_t RankRounding::apply(std::int64_t r, std::int64_t n) const {
-  r = std::max<std::int64_t>(r, 1);
-  r = (r + multiple - 1) / multiple * multiple;
-  return std::min(r, n);
-}
-
 std::vector<std::int64_t> ranks_by_share(std::span<const CutWeight> weights, double share,
                                          const RankRounding& rounding) {
   const RanksAtPrices ranks(weights, rounding, /*least=*/8, /*least_share=*/1.0 / 16);

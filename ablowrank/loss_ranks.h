@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "ablowrank/factorise.h"
+
 namespace ab {
 
 /// What is known at a cut of a weight W2, O × K (layers/weight.h).
@@ -20,13 +22,6 @@ struct CutWeight {
   std::int64_t n() const { return rows < columns ? rows : columns; }
   /// The r with which nothing is lost.
   std::int64_t whole() const { return rank > 0 ? rank : n(); }
-};
-
-/// Every r is rounded up to a multiple of `multiple`, and is at least 1.
-struct RankRounding {
-  std::int64_t multiple = 1;
-  std::int64_t apply(std::int64_t r, std::int64_t n) const;
-  bool operator==(const RankRounding&) const = default;
 };
 
 /// What ranks cost, of all weights together as a share of what they cost dense:

@@ -2,7 +2,7 @@
 #include "ablowrank/moments.h"
 
 #include "ablowrank/factorise.h"
-#include "engine/backend/symmetric_eigen.h"
+#include "engine/backend/factorisations.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {

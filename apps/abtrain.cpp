@@ -17,14 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/commands/compare_command.h"
-#include "apps/commands/eval_command.h"
-#include "apps/commands/export_command.h"
-#include "apps/commands/inspect_command.h"
-#include "apps/commands/plan_command.h"
+#include "apps/commands/commands.h"
 #include "apps/commands/report_error.h"
-#include "apps/commands/reproduce_command.h"
-#include "apps/commands/train_command.h"
 #include "apps/config/config.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/nearest_name.h"

@@ -16,10 +16,11 @@
 
 #include "bench/compress_references.h"
 #include "engine/backend/backend.h"
-#include "engine/kernels/chunk_select.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/low_rank.h"
 #include "engine/kernels/random.h"
 #include "engine/kernels/select.h"
+#include "engine/kernels/sparse.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/low_rank_gradients.h"
 #include "engine/sync/sparse_average.h"

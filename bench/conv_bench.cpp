@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Every convolution algorithm of the CPU backend on the shapes that models here are made of: what the rules
-// in engine/backend/cpu/conv_select.cpp are read from. The chosen algorithm carries a star.
+// in engine/backend/cpu/conv.cpp are read from. The chosen algorithm carries a star.
 //   OMP_NUM_THREADS=2 conv_bench --benchmark_filter=vgg16
 // On a machine with other work, the minimum over repetitions of the CPU column divided by the threads is the
 // figure to trust (OMP_WAIT_POLICY=passive keeps waiting out of it):
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "engine/backend/cpu/conv.h"
-#include "engine/backend/cpu/conv_select.h"
 #include "engine/core/random.h"
 
 namespace {

@@ -13,7 +13,7 @@
 #include <map>
 #include <optional>
 
-#include "ablowrank/rank_policy.h"
+#include "ablowrank/factorise.h"
 #include "ablowrank/split.h"
 #include "bench/bench_device.h"
 #include "engine/backend/backend.h"

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "bench/bench_device.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"

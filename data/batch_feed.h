@@ -20,8 +20,8 @@
 #include <memory>
 #include <optional>
 
+#include "data/dataset.h"
 #include "data/loader.h"
-#include "data/normalisation.h"
 #include "data/sampler.h"
 #include "engine/device/upload.h"
 

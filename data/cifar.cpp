@@ -13,9 +13,9 @@
 #include <map>
 #include <vector>
 
-#include "engine/core/available_memory.h"
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
+#include "engine/core/machine.h"
 
 namespace ab {
 namespace {

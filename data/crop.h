@@ -1,18 +1,51 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Which part of an image a model sees, in torchvision's terms:
+// The part of an image that a model sees, and its scaling, in torchvision's terms:
 //   padded    RandomCrop(size, padding=4) with a black border, RandomHorizontalFlip()
 //   resized   RandomResizedCrop(size, scale=(0.08, 1), ratio=(3/4, 4/3)), RandomHorizontalFlip()
 //   centre    Resize(size · 256/224), CenterCrop(size): validation of what is trained on resized crops
 // Draws are pure functions of (seed, epoch, sample).
 
 #include <cstdint>
+#include <vector>
 
 #include "data/image.h"
-#include "data/resize.h"
 
 namespace ab {
+
+// Scaling as Pillow's resize(BILINEAR), which torchvision applies to images: output pixel i takes the source
+// around c = (i + 1/2) · s with a triangle of half-width max(s, 1), s = source size / output size, so that
+// shrinking averages and does not alias. Horizontal first, then vertical, each rounded to bytes; weights are
+// integers of 22 bits. The results are Pillow's to the bit, or within 1 where Pillow 12 and later swap the
+// order.
+
+/// Scales images; keeps its buffers for the next one, so one thread at a time.
+class Resizer {
+ public:
+  /// Scales the box `from` of `source` to height · width and keeps the window `part` of the result.
+  void resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out);
+  void resize(const ImageView& source, const Box& from, int height, int width, Image& out) {
+    resize(source, from, height, width, {0, 0, height, width}, out);
+  }
+
+ private:
+  /// The source pixels of one output pixel: [first, first + count), weighted by count entries of `values`.
+  struct Window {
+    int first, count;
+    std::size_t weights;
+  };
+  struct Axis {
+    std::vector<Window> windows;
+    std::vector<std::int32_t> values;
+  };
+  static void plan(int source_size, int full_size, int first, int count, Axis& axis);
+  void scale_rows(const ImageView& source, const Box& from, int first_row, int rows);
+  void scale_columns(int first_row, Image& out) const;
+
+  Axis across_, down_;
+  Image scaled_rows_;
+};
 
 inline constexpr int kCropPadding = 4;
 

@@ -5,6 +5,7 @@
 // to those pixels is the loader's business (transform.h). CIFAR lies in memory, ImageNet in files.
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "data/image.h"
+#include "engine/core/dtype.h"
 
 namespace ab {
 
@@ -74,7 +76,7 @@ ImageSet first_images(ImageSet set, std::int64_t n);
 /// The labels below set.classes that no image has.
 std::vector<int> labels_without_images(const Dataset& set);
 
-/// What a run trains and is tested on.
+/// The images of a run.
 struct TrainAndTest {
   std::shared_ptr<const Dataset> train, test;
   /// A hash of both: equal on all nodes, and at all times, where a run sees the same images.
@@ -82,5 +84,25 @@ struct TrainAndTest {
   /// Those of both, one after the other.
   std::vector<std::uint64_t> contents() const;
 };
+
+/// From bytes to the numbers that a model sees, channel by channel: (byte / 255 - mean) / stddev = byte · scale + shift
+struct Normalisation {
+  float scale[3], shift[3];
+};
+
+/// With the mean and deviation of `set`.
+inline Normalisation normalisation_of(const Dataset& set) {
+  Normalisation result;
+  for (std::size_t c = 0; c < 3; ++c) {
+    result.scale[c] = 1.0f / (255.0f * set.stddev[c]);
+    result.shift[c] = -set.mean[c] / set.stddev[c];
+  }
+  return result;
+}
+
+/// Rounded once, so that every processor has the same bits.
+AB_HD inline float normalised(std::uint8_t byte, float scale, float shift) {
+  return std::fma(static_cast<float>(byte), scale, shift);
+}
 
 }  // namespace ab

@@ -4,13 +4,13 @@
 // The end of augmentation where training computes: images come as bytes, a quarter of what float32 would be, together
 // with what was drawn for them. One kernel does the rest,
 //
-//   crop and flip (crop.h) → normalise (normalisation.h) → erase (random_erasing.h) → mix (mix.h),
+//   crop and flip (crop.h) → normalise (dataset.h) → erase (augment.h) → mix (mix.h),
 //
 // and rounds to the type of activations. In float32 the result has the bits of ImageTransform::prepare() and
 // mix_images().
 
+#include "data/dataset.h"
 #include "data/mix.h"
-#include "data/normalisation.h"
 #include "data/transform.h"
 #include "engine/core/tensor.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/image_ops.h"
+#include "data/augment.h"
 
 #include <algorithm>
 #include <cmath>

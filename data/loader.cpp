@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/rand_augment.h"
+#include "data/augment.h"
 #include "data/sampler.h"
 #include "engine/core/check.h"
 #include "engine/core/say.h"

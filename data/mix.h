@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "data/image.h"
-#include "engine/core/host_device.h"
+#include "engine/core/dtype.h"
 #include "engine/core/tensor.h"
 
 namespace ab {

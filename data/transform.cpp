@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "data/augment.h"
 #include "data/crop.h"
-#include "data/normalisation.h"
-#include "data/rand_augment.h"
-#include "data/random_erasing.h"
+#include "data/dataset.h"
 #include "engine/core/check.h"
 
 namespace ab {

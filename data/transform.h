@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // From stored bytes to what the model sees, in torchvision's order: crop and flip, RandAugment, scaling to
-// floats, normalising (normalisation.h), random erasing. prepare() does all of it on the host; stage() leaves to a
+// floats, normalising, random erasing. prepare() does all of it on the host; stage() leaves to a
 // device what that does as well (finish_images.h).
 
 #include <cstdint>
@@ -10,7 +10,6 @@
 
 #include "data/crop.h"
 #include "data/dataset.h"
-#include "data/resize.h"
 
 namespace ab {
 

@@ -4,9 +4,8 @@
 #include <numeric>
 
 #include "engine/kernels/kernel_rows.h"
-#include "engine/ops/activation.h"
-#include "engine/ops/shape.h"
-#include "layers/execution_cost.h"
+#include "engine/ops/elementwise.h"
+#include "layers/weight.h"
 
 namespace ab {
 namespace {
@@ -81,7 +80,8 @@ Var Conv2d::observe(const Var& x, const Var& y, const Conv2dSpec& spec) {
   }();
   return weight_.observe(
       y, {.values = parts,
-          .gradient = [spec, apart](const Tensor& dy) { return gradient_of_kernel_rows(dy, spec, apart); },
+          .gradient = [rows = KernelRows{spec.height, spec.kernel_h, spec.stride.h, spec.padding.h, spec.dilation},
+                       apart](const Tensor& dy) { return gradient_of_kernel_rows(dy, rows, apart); },
           .share = static_cast<double>(parts.dim(1)) / static_cast<double>(height)});
 }
 

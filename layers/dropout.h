@@ -5,6 +5,7 @@
 // set_noise() and of their name, so that a resumed run draws the same.
 
 #include "engine/core/random.h"
+#include "engine/ops/elementwise.h"
 #include "layers/layer.h"
 
 namespace ab {
@@ -13,7 +14,7 @@ namespace ab {
 class Dropout final : public Layer {
  public:
   Dropout(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
-  Var forward(const Var& x) override;
+  Var forward(const Var& x) override { return training() && p_ > 0 ? dropout(x, p_, seed_, stream_) : x; }
   void list(Inventory&) override {}
   void set_noise(const Tensor& seed) override { seed_ = seed; }
 
@@ -29,7 +30,7 @@ class DropPath final : public Layer {
   DropPath(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
   /// Whether forward() would change x.
   bool active() const { return training() && p_ > 0; }
-  Var forward(const Var& x) override;
+  Var forward(const Var& x) override { return active() ? drop_path(x, p_, seed_, stream_) : x; }
   void list(Inventory&) override {}
   void set_noise(const Tensor& seed) override { seed_ = seed; }
 

@@ -5,7 +5,9 @@
 // the same on every rank.
 
 #include <string>
+#include <vector>
 
+#include "engine/autograd/param.h"
 #include "engine/core/tensor.h"
 
 namespace ab {
@@ -36,5 +38,16 @@ Distribution xavier_uniform(std::int64_t fan_in, std::int64_t fan_out);
 Tensor initial_value(const std::string& name, const Shape& shape, const Distribution& from, const Build& build);
 /// A float32 tensor of one value.
 Tensor filled(const Shape& shape, float value, Device device);
+
+/// Initial matrices with chosen singular values (arXiv 2405.01067, release of the authors): every parameter with
+/// two dimensions or more, as a matrix W = U · diag(σ) · Vᵀ, becomes U · diag(σ') · Vᵀ.
+enum class Spectrum {
+  drawn,  ///< σ' = σ: as the distribution of the elements has them
+  ortho,  ///< σ'_i = 1
+};
+
+/// Replaces the values of `params`. Dimensions of size one do not count, and the first that is left makes the
+/// rows. Depends on the present values alone: equal on all ranks.
+void set_spectrum(const std::vector<Param*>& params, Spectrum spectrum);
 
 }  // namespace ab

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "layers/linear.h"
 
-#include "engine/ops/activation.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
-#include "layers/execution_cost.h"
+#include "layers/weight.h"
 
 namespace ab {
 

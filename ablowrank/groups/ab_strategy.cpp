@@ -5,7 +5,7 @@
 #include "ablowrank/split.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
-#include "engine/sync/replica_check.h"
+#include "engine/sync/replica_strategy.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {

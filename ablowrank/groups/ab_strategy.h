@@ -9,7 +9,7 @@
 //   phases.h       when: a pure function of the step
 //   groups.h       who trains what
 //   split.h        W -> A, B         join.h  A, B -> W         join_moments.h  optimizer state both ways
-//   rank_policy.h  how many directions are kept
+//   factorise.h    how many directions are kept
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/eval_command.h"
+#include "apps/commands/commands.h"
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"
-#include "engine/core/available_memory.h"
+#include "engine/core/machine.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 

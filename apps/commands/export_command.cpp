@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/export_command.h"
+#include "apps/commands/commands.h"
 
 #include <filesystem>
 

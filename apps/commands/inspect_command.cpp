@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/inspect_command.h"
+#include "apps/commands/commands.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/plan_command.h"
+#include "apps/commands/commands.h"
 
 #include "apps/commands/out_file.h"
 #include "apps/report/plan_report.h"

@@ -8,7 +8,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "engine/core/our_words.h"
 #include "engine/core/say.h"
 
 namespace ab {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/reproduce_command.h"
+#include "apps/commands/commands.h"
 
 #include <filesystem>
 
 #include "apps/commands/out_file.h"
-#include "apps/commands/train_command.h"
+#include "apps/paper/experiments.h"
 #include "apps/paper/reproduce_report.h"
-#include "apps/paper/scale_config.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
 #include "engine/comm/launcher.h"

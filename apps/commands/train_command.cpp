@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/train_command.h"
+#include "apps/commands/commands.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -19,13 +19,10 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
-#include "engine/backend/cpu/openblas_kernels.h"
-#include "engine/comm/network_shape.h"
-#include "engine/comm/share_cores.h"
-#include "engine/core/available_cores.h"
-#include "engine/core/available_memory.h"
+#include "engine/backend/cpu/blas.h"
+#include "engine/comm/network.h"
+#include "engine/core/machine.h"
 #include "engine/core/memory.h"
-#include "engine/core/our_words.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/sync/compressed_gradients.h"

@@ -16,7 +16,6 @@
 #include "data/datasets.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/path.h"
-#include "engine/core/utf8.h"
 #include "engine/io/checkpoint.h"
 
 namespace ab {

@@ -51,7 +51,7 @@ struct LoadedWeights {
 };
 
 /// Fills a dense model from a file of abtrain, torchvision or timm: the names tell which, less what wrappers of training
-/// programs put before them (weight_names.h). Factors are multiplied. Integers, truth values and empty tensors that the
+/// programs put before them (torch_layout.h). Factors are multiplied. Integers, truth values and empty tensors that the
 /// model does not need are ignored. Throws as model_from_file().
 LoadedWeights load_weights(Layer& model, const TensorFile& content, const std::string& file,
                            OtherClassifier other_classifier = OtherClassifier::refuse);

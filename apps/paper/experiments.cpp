@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "apps/paper/experiments.h"
 
-#include "apps/paper/scale_config.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/config/train_settings.h"
+#include "apps/methods/ab.h"
 #include "apps/settings/nearest_name.h"
+#include "data/datasets.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -51,6 +58,69 @@ TrainConfig experiment_config(const Experiment& experiment, const Adjustments& a
   TrainConfig scaled = scale_config(original, adjustments.scale, ranks);
   scaled.out.clear(), scaled.data_dir.clear();
   return resolve_config_text(adjustments.flags, to_toml(scaled), name, use);
+}
+
+namespace {
+
+/// Two nodes, or groups, of two: fewer would have nothing to average within a group.
+constexpr int kFewestRanks = 4;
+
+/// `count` in proportion; something stays something.
+std::int64_t in_proportion(std::int64_t count, double scale) {
+  if (count <= 0) return count;
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * scale));
+}
+
+/// At least two nodes; a group that was a node, or the world, still is.
+void fit_ranks(TrainConfig& config, int ranks) {
+  const int world_before = config.ranks, node_before = std::max(1, config.ranks_per_node);
+  AbSettings& ab = ab_settings(config);
+  const int group_before = ab.group_size;
+  config.ranks_per_node = std::clamp(ranks / 2, 1, node_before);
+  config.ranks = std::max(2, ranks / config.ranks_per_node * config.ranks_per_node);
+  if (group_before >= world_before) ab.group_size = config.ranks;
+  else if (group_before > 0) ab.group_size = std::max(1, group_before * config.ranks_per_node / node_before);
+}
+
+void scale_steps(TrainConfig& config, double scale) {
+  PhaseSchedule& ab = ab_settings(config).schedule;
+  ab.first_split = in_proportion(ab.first_split, scale);
+  ab.cycle_steps = std::max<std::int64_t>(2, in_proportion(ab.cycle_steps, scale));
+  ab.full_rank_steps = std::min(in_proportion(ab.full_rank_steps, scale), ab.cycle_steps - 1);
+  ab.rebound_steps = in_proportion(ab.rebound_steps, scale);
+  config.steps = std::max(in_proportion(config.steps, scale), ab.first_split + ab.cycle_steps);
+  config.warmup_steps = std::min(in_proportion(config.warmup_steps, scale), config.steps - 1);  // else it never ends
+}
+
+void scale_images(TrainConfig& config, double scale) {
+  const DataShape& data = find_dataset(config.dataset).shape;
+  const std::int64_t one_step = std::min(config.batch_size * config.ranks, data.train);
+  config.train_samples = std::max(in_proportion(data.train, scale), one_step);
+  config.val_samples = in_proportion(data.test, scale);
+}
+
+}  // namespace
+
+TrainConfig scale_config(const TrainConfig& original, double scale, int ranks) {
+  AB_CHECK(scale > 0 && scale <= 1, "--scale is a share above 0 and at most 1, got {}", scale);
+  TrainConfig config = original;
+  if (ranks <= 0)
+    ranks = std::max(std::min(kFewestRanks, original.ranks), static_cast<int>(std::lround(scale * original.ranks)));
+  if (ranks != original.ranks) fit_ranks(config, ranks);
+  if (scale == 1) return config;
+  scale_steps(config, scale);
+  scale_images(config, scale);
+  return config;
+}
+
+std::string changed_settings(const TrainConfig& from, const TrainConfig& to) {
+  std::vector<std::string> changes;
+  for (const Setting& setting : train_settings()) {
+    if (setting.flag_only || setting.may_change || setting.key == "method") continue;
+    const std::string before = toml_text(setting, from), after = toml_text(setting, to);
+    if (before != after) changes.push_back(fmt::format("{} {} → {}", setting.key, before, after));
+  }
+  return fmt::format("{}", fmt::join(changes, ", "));
 }
 
 }  // namespace ab

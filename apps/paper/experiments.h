@@ -36,11 +36,26 @@ const std::map<std::string, std::string>& paper_configs();
 
 /// What changes a configuration before it runs.
 struct Adjustments {
-  double scale = 1;                ///< scale_config.h
+  double scale = 1;                ///< scale_config()
   std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
 };
 /// The configuration of an experiment. Throws Error(config) when scale or flags do not fit it.
 TrainConfig experiment_config(const Experiment& experiment, const Adjustments& adjustments = {},
                               ConfigUse use = ConfigUse::plan);
+
+// A run in small, for machines that cannot have the whole: fewer images, steps and ranks in the same
+// proportions. Model, learning rate and batch per rank stay, so an epoch has as many steps as before and the
+// run fewer epochs.
+
+/// Multiplies images, ranks, steps and the steps of all phases (W, S, D, R, warm-up of the rate) by `scale` in
+/// (0, 1]. What remains is large enough to train: a batch for every rank, one whole cycle of AB-training, two
+/// nodes of two ranks. `ranks` > 0: that many, whatever the scale. With fewer ranks than before nodes and
+/// groups are smaller where they must be; a group that was a node still is one. Throws Error(config) for a
+/// scale outside (0, 1].
+TrainConfig scale_config(const TrainConfig& config, double scale, int ranks = 0);
+
+/// The settings in which `to` differs from `from`: "steps 15000 → 150, …"; empty when in none. Where data and
+/// results are does not count.
+std::string changed_settings(const TrainConfig& from, const TrainConfig& to);
 
 }  // namespace ab

@@ -10,9 +10,8 @@
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
 #include "data/loader.h"
-#include "engine/core/available_cores.h"
+#include "engine/core/machine.h"
 #include "engine/core/memory.h"
-#include "engine/core/our_words.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 

@@ -7,7 +7,6 @@
 
 #include "apps/config/run_wiring.h"
 #include "apps/train/build_run.h"
-#include "apps/train/repetition.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/hash.h"
 #include "engine/core/memory.h"

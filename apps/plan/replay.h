@@ -6,7 +6,7 @@
 // gradients leaves when backward has come that far. (Among processes with --cuda-graph on all of them wait for its end,
 // which is not planned.) Collectives leave one after another, as fast as bandwidth lets them; their latencies pass side by
 // side, but a library's collectives wait for each other in full (nccl_comm.h). With t the time of one by itself
-// (link_model.h) and b what bandwidth takes of it (by a library all), of one that starts at s
+// (network.h) and b what bandwidth takes of it (by a library all), of one that starts at s
 //   sent = max(s, sent of the one before) + b        arrived = sent + t − b
 // and whoever waits for it before it has arrived is delayed until then. What is started in one step and waited for in a later
 // one (the question whether to stop, DASO, DiLoCo) travels meanwhile. Validations, and what comes before and after the
@@ -15,7 +15,7 @@
 // at the next synchronisation, so the slowest class of ranks counts in every phase.
 
 #include "apps/plan/rehearsal.h"
-#include "engine/comm/link_model.h"
+#include "engine/comm/network.h"
 
 namespace ab {
 

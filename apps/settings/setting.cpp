@@ -7,7 +7,6 @@
 
 #include "engine/core/check.h"
 #include "engine/core/path.h"
-#include "engine/core/utf8.h"
 
 namespace ab {
 namespace {

@@ -52,8 +52,8 @@ struct TrainConfig {
   double bucket_mb = 0;             ///< gradients are reduced in buckets of this size; 0: gradient_wire() chooses
   DType comm_dtype = DType::float32;         ///< of gradients on the wire: float32, bfloat16 or float16
   AllReduce all_reduce = AllReduce::direct;  ///< how all-reduces travel (engine/comm/route.h)
-  std::string network;             ///< what collectives travel over, in words (network_shape.h); empty: as it is
-  std::int64_t timeout_s = 300;    ///< how long a collective waits for a peer
+  std::string network;                       ///< what collectives travel over, in words (network.h); empty: as it is
+  std::int64_t timeout_s = 300;              ///< how long a collective waits for a peer
   std::string transport = "auto";  ///< auto | threads | mpi | nccl: what ranks talk over (apps/train/run_transport.h)
   std::string rendezvous;          ///< where processes meet for NCCL (engine/comm/rendezvous.h; a flag only)
   bool share_gpu = false;          ///< several processes on one GPU over NCCL, to check results (a flag only)
@@ -64,7 +64,7 @@ struct TrainConfig {
   std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
   std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
-  bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/core/plan_choice.h)
+  bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/backend/plan_choice.h)
   bool deterministic = false;      ///< take only algorithms that repeat bit for bit
   bool ignore_memory = false;      ///< start even if it does not seem to fit (apps/plan/memory_check.h; a flag only)
 

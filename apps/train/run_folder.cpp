@@ -14,11 +14,11 @@
 #include <string_view>
 
 #include "apps/methods/method.h"
-#include "apps/train/request_files.h"
+#include "apps/train/stop_request.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
-#include "engine/core/our_words.h"
 #include "engine/core/path.h"
+#include "engine/core/say.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/checkpoint_folder.h"
 

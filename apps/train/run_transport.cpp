@@ -2,10 +2,14 @@
 #include "apps/train/run_transport.h"
 
 #include "apps/config/run_device.h"
+#include "engine/comm/gather_texts.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/core/machine.h"
+#include "engine/core/threads.h"
 
 namespace ab {
+
 namespace {
 
 std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {
@@ -63,6 +67,19 @@ std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transp
   const Device device = choose_device(config.device);  // what is not there is refused before anyone waits for it
   check_nccl(device.index);
   return make_nccl_comm(find_each_other(config, options), device.index, options);
+}
+
+void set_compute_threads(int n, Comm& world) {
+  const std::string machine = name_of_machine() + "\n";
+  const AvailableCores own = available_cores();
+  const Ledger of_training = world.ledger();
+  const std::vector<std::string> of_all = gather_texts(world, machine + to_text(own));
+  world.ledger() = of_training;
+  std::vector<AvailableCores> here{own};
+  for (std::size_t rank = 0; rank < of_all.size(); ++rank)
+    if (static_cast<int>(rank) != world.rank() && of_all[rank].starts_with(machine))
+      here.push_back(cores_from_text(of_all[rank].substr(machine.size())));
+  set_compute_threads_within(n, cores_of_first(here));
 }
 
 }  // namespace ab

@@ -8,6 +8,7 @@
 #include "apps/config/config.h"
 #include "apps/train/step_graph.h"
 #include "engine/comm/bootstrap.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"
 
 namespace ab {
@@ -25,5 +26,9 @@ GraphUse choose_graph_use(const TrainConfig& config);
 /// The world of a process among others, over mpi or nccl. NCCL's ranks find each other where --rendezvous says, else
 /// over MPI under mpirun, else where torchrun's or Slurm's variables say.
 std::unique_ptr<Comm> join_processes(const TrainConfig& config, Transport transport, const CommOptions& options);
+
+/// set_compute_threads() for ranks that are processes, each with an affinity mask of its own: cores and quotas are divided among
+/// those that share them. Collective. Not counted in the ledger.
+void set_compute_threads(int n, Comm& world);
 
 }  // namespace ab

@@ -9,12 +9,15 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
+#include "apps/train/run_folder.h"
 #include "engine/core/say.h"
 
 namespace ab {
+
 namespace {
 
 constexpr std::chrono::milliseconds kImpatience{5000}, kImpatienceAtTheKeyboard{500};
@@ -114,6 +117,23 @@ bool StopAgreement::answer(std::int64_t unanswered) {
     questions_.pop_front();
   }
   return agreed_;
+}
+
+RequestFiles::RequestFiles(std::string folder) : folder_(std::move(folder)) {
+  for (const char* name : {kStop, kSave}) take(name);
+}
+
+bool RequestFiles::take(const char* name) const {
+  std::error_code ignored;
+  return std::filesystem::remove(in_folder(folder_, name), ignored);
+}
+
+bool RequestFiles::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return false;
+  next_look_ = now + std::chrono::seconds(1);
+  if (take(kStop)) request_stop();
+  return take(kSave);
 }
 
 }  // namespace ab

@@ -8,9 +8,11 @@
 // later they all read the same answer.
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "engine/comm/comm.h"
@@ -77,6 +79,27 @@ class StopAgreement {
   std::function<bool()> wishes_;
   std::deque<Question> questions_;
   bool agreed_ = false, save_agreed_ = false, counts_ = true;
+};
+
+// Files that ask a run for something, where signals cannot reach it: `touch RUN/stop` saves a checkpoint and ends the
+// run to be resumed, `touch RUN/save` saves one and training goes on. A file is removed when it has been seen.
+
+/// For the rank that keeps the run folder.
+class RequestFiles {
+ public:
+  static constexpr const char *kStop = "stop", *kSave = "save";
+
+  /// Removes requests that somebody made before the run began.
+  explicit RequestFiles(std::string folder);
+
+  /// Looks for them, at most once a second; calls request_stop() for one of them. Returns whether a checkpoint is asked for.
+  bool look();
+
+ private:
+  bool take(const char* name) const;
+
+  std::string folder_;
+  std::chrono::steady_clock::time_point next_look_{};
 };
 
 }  // namespace ab

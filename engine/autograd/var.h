@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/core/activation.h"
+#include "engine/kernels/activation.h"
 
 namespace ab {
 

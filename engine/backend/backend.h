@@ -6,7 +6,7 @@
 // on oneDNN and OpenBLAS, the GPU on cuBLASLt, cuDNN and cuSOLVER.
 // Callers (engine/ops) have checked shapes and types; a backend may assume them.
 
-#include "engine/kernels/epilogue.h"
+#include "engine/kernels/activation.h"
 
 namespace ab {
 

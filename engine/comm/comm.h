@@ -150,8 +150,8 @@ class Comm {
 struct CommOptions {
   int ranks_per_node = 0;             ///< > 0: nodes as the ledger sees them; 0: as they are (threads share one node)
   std::chrono::seconds timeout{300};  ///< how long a collective waits for a peer
-  bool share_gpu = false;  ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_sharing.h)
-  Wiring wiring{};         ///< CPU transports: by what and over what collectives travel
+  bool share_gpu = false;      ///< NCCL: several processes may use one GPU; to check results, not speed (nccl_comm.h)
+  Wiring wiring{};             ///< CPU transports: by what and over what collectives travel
   bool deterministic = false;  ///< NCCL: sums are taken in an order that is the same in every run
 };
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <span>
 
-#include "engine/core/our_words.h"
+#include "engine/core/say.h"
 
 namespace ab {
 

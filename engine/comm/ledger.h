@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/network_shape.h"
+#include "engine/comm/network.h"
 
 namespace ab {
 

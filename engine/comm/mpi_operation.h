@@ -6,7 +6,7 @@
 // algorithm an MPI library would have chosen; several collectives may be in flight in any interleaving; and
 // after a timeout the unanswered messages tell which ranks are missing.
 //
-// Its messages are those of message_rounds.h, segment after segment, so memory and message sizes stay bounded. Over a
+// Its messages are those of route.h, segment after segment, so memory and message sizes stay bounded. Over a
 // virtual network a message is handed to MPI when it would have arrived.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1

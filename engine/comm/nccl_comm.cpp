@@ -11,7 +11,6 @@
 #include <exception>
 
 #include "engine/comm/collective_call.h"
-#include "engine/comm/nccl_sharing.h"
 #include "engine/comm/nccl_world.h"
 #include "engine/device/cuda/memory.h"
 #include "engine/device/cuda/thread_stream.h"

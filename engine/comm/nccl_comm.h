@@ -10,6 +10,9 @@
 // only disagree on sizes, results are undefined.
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/comm/bootstrap.h"
 
@@ -28,5 +31,25 @@ void check_nccl(int device_index);
 /// kind that its exit code says.
 std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int device_index,
                                      const CommOptions& options);
+
+/// The environment, as names and values, that this rank must have before the first call of NCCL where several processes share
+/// one GPU, to check results where there are fewer GPUs than ranks. NCCL refuses two ranks on one GPU of one host; each process
+/// therefore claims to be a host of its own, and they talk through sockets. The GPU switches between the processes in slices of
+/// time, so speed means nothing.
+inline std::vector<std::pair<std::string, std::string>> nccl_sharing_environment(int rank) {
+  return {
+      {"NCCL_HOSTID", "abtrain-rank-" + std::to_string(rank)},
+      // Nothing that only works between true neighbours, or needs a network card.
+      {"NCCL_P2P_DISABLE", "1"},
+      {"NCCL_SHM_DISABLE", "1"},
+      {"NCCL_NVLS_ENABLE", "0"},
+      {"NCCL_CUMEM_ENABLE", "0"},
+      {"NCCL_IB_DISABLE", "1"},
+      {"NCCL_NET", "Socket"},
+      {"NCCL_SOCKET_IFNAME", "lo"},
+      // The kernels of all ranks must fit on the GPU beside each other.
+      {"NCCL_MAX_NCHANNELS", "2"},
+  };
+}
 
 }  // namespace ab

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <future>
 
-#include "engine/device/cuda/handles.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/device/device.h"
 
 namespace ab {

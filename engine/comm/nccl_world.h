@@ -15,8 +15,7 @@
 #include <thread>
 
 #include "engine/comm/bootstrap.h"
-#include "engine/device/cuda/check.h"
-#include "engine/device/cuda/handles.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/staging.h"
 
 namespace ab {

@@ -3,15 +3,17 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "engine/core/check.h"
 
 namespace ab {
+
 namespace {
 
 constexpr std::int64_t kWindowBytes = std::int64_t{16} << 20;
 
-/// Edges of the binomial tree (message_rounds.cpp) that join two nodes.
+/// Edges of the binomial tree that join two nodes.
 std::int64_t crossing_edges(const Layout& layout) {
   std::int64_t crossing = 0;
   for (int distance = 1; distance < layout.ranks(); distance *= 2)
@@ -105,6 +107,143 @@ std::int64_t segment_bytes(const Route& route) {
 std::int64_t segments(const Route& route, std::int64_t bytes) {
   const std::int64_t window = segment_bytes(route);
   return std::max<std::int64_t>(1, (bytes + window - 1) / window);
+}
+
+namespace {
+
+/// The others of a group of members, from the right-hand neighbour of `rank` on, so that they do not all turn to the first
+/// at once.
+std::vector<int> others(const std::vector<int>& members, int rank) {
+  std::vector<int> order;
+  const auto me = std::ranges::find(members, rank) - members.begin();
+  const auto size = static_cast<std::ptrdiff_t>(members.size());
+  for (std::ptrdiff_t i = 1; i < size; ++i) order.push_back(members[static_cast<std::size_t>((me + i) % size)]);
+  return order;
+}
+
+/// Every member receives its own parts of all others and adds them up. `parts_of(member)` are those.
+template <class PartsOf> Round reduce_scatter(const std::vector<int>& members, int rank, PartsOf parts_of) {
+  Round round{.operands = members};
+  const auto [mine_first, mine_last] = parts_of(rank);
+  for (const int peer : others(members, rank)) {
+    const auto [first, last] = parts_of(peer);
+    round.sends.push_back({peer, first, last});
+    round.receives.push_back({peer, mine_first, mine_last});
+  }
+  return round;
+}
+
+/// Every member hands its own parts to all others.
+template <class PartsOf> Round all_gather(const std::vector<int>& members, int rank, PartsOf parts_of) {
+  Round round;
+  const auto [mine_first, mine_last] = parts_of(rank);
+  for (const int peer : others(members, rank)) {
+    const auto [first, last] = parts_of(peer);
+    round.sends.push_back({peer, mine_first, mine_last});
+    round.receives.push_back({peer, first, last});
+  }
+  return round;
+}
+
+std::pair<int, int> part_with_own_number(int member) { return {member, member + 1}; }
+
+MessageRounds direct(Collective what, int ranks, int rank, int root) {
+  std::vector<int> everyone(static_cast<std::size_t>(ranks));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  MessageRounds all{.parts = ranks};
+  if (what == Collective::all_reduce || what == Collective::reduce_scatter) {
+    all.rounds.push_back(reduce_scatter(everyone, rank, part_with_own_number));
+    all.rounds.back().completes_sum = true;
+  }
+  if (what == Collective::broadcast) {
+    Round& spread = all.rounds.emplace_back();
+    if (rank != root) spread.receives.push_back({root, rank, rank + 1});
+    else
+      for (const int peer : others(everyone, rank)) spread.sends.push_back({peer, peer, peer + 1});
+  }
+  if (what != Collective::reduce_scatter) all.rounds.push_back(all_gather(everyone, rank, part_with_own_number));
+  if (what == Collective::broadcast) {  // the root has it all
+    Round& gather = all.rounds.back();
+    std::erase_if(gather.sends, [root](const Transfer& send) { return send.peer == root; });
+    if (rank == root) gather.receives.clear();
+  }
+  return all;
+}
+
+/// Part c sets out from rank c+1 and has been through all ranks when it comes to rank c.
+MessageRounds ring(int p, int rank) {
+  MessageRounds all{.parts = p};
+  const int right = (rank + 1) % p, left = (rank + p - 1) % p;
+  const auto part = [p, rank](int offset) { return ((rank + offset) % p + p) % p; };
+  for (int s = 0; s < p - 1; ++s) {
+    const int sent = part(-1 - s), received = part(-2 - s);
+    all.rounds.push_back({.sends = {{right, sent, sent + 1}},
+                          .receives = {{left, received, received + 1}},
+                          .operands = {left, rank},
+                          .completes_sum = s == p - 2});
+  }
+  for (int s = 0; s < p - 1; ++s) {
+    const int sent = part(-s), received = part(-1 - s);
+    all.rounds.push_back({.sends = {{right, sent, sent + 1}}, .receives = {{left, received, received + 1}}});
+  }
+  return all;
+}
+
+MessageRounds tree(int p, int rank) {
+  MessageRounds all;
+  int height = 1;
+  for (; height < p; height *= 2) {
+    Round& up = all.rounds.emplace_back();
+    if (rank % (2 * height) == height) up.sends.push_back({rank - height, 0, 1});
+    if (rank % (2 * height) != 0 || rank + height >= p) continue;
+    up.receives.push_back({rank + height, 0, 1});
+    up.operands = {rank, rank + height};
+    up.completes_sum = 2 * height >= p;
+  }
+  for (height /= 2; height >= 1; height /= 2) {
+    Round& down = all.rounds.emplace_back();
+    if (rank % (2 * height) == height) down.receives.push_back({rank - height, 0, 1});
+    if (rank % (2 * height) == 0 && rank + height < p) down.sends.push_back({rank + height, 0, 1});
+  }
+  return all;
+}
+
+/// The slice of a node's i-th rank is parts [i m, (i+1) m), of which the rank at that place on node k takes the k-th.
+MessageRounds two_level(const Layout& layout, int rank) {
+  const int m = layout.nodes(), node = layout.node_of[static_cast<std::size_t>(rank)];
+  const std::vector<int>& inside = layout.members[static_cast<std::size_t>(node)];
+  const auto place_in = [](const std::vector<int>& members, int member) {
+    return static_cast<int>(std::ranges::find(members, member) - members.begin());
+  };
+  const int place = place_in(inside, rank);
+  std::vector<int> across;
+  for (const auto& members : layout.members) across.push_back(members[static_cast<std::size_t>(place)]);
+  const auto slice = [&](int member) {
+    const int i = place_in(inside, member);
+    return std::pair(i * m, (i + 1) * m);
+  };
+  const auto part = [&](int member) { return part_with_own_number(place * m + place_in(across, member)); };
+  MessageRounds all{.parts = layout.ranks()};
+  all.rounds.push_back(reduce_scatter(inside, rank, slice));
+  all.rounds.push_back(reduce_scatter(across, rank, part));
+  all.rounds.back().completes_sum = true;
+  all.rounds.push_back(all_gather(across, rank, part));
+  all.rounds.push_back(all_gather(inside, rank, slice));
+  return all;
+}
+
+}  // namespace
+
+MessageRounds message_rounds(Collective what, const Route& route, const Layout& layout, int rank, int root) {
+  switch (route.algorithm) {
+    case AllReduce::ring: return ring(layout.ranks(), rank);
+    case AllReduce::tree: return tree(layout.ranks(), rank);
+    case AllReduce::two_level: return two_level(layout, rank);
+    case AllReduce::direct:
+    case AllReduce::automatic:
+    case AllReduce::library: break;
+  }
+  return direct(what, layout.ranks(), rank, root);
 }
 
 }  // namespace ab

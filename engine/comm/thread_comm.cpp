@@ -5,7 +5,7 @@
 // memory or on the GPU that they share. On a GPU every rank has a stream of its own: a rank waits for its stream
 // before it arrives, and again before it says that it has finished, so nobody sees work that is under way.
 // Waits block, so there may be more ranks than cores.
-// Over a virtual network a rank leaves a collective when it would have had the last of its messages (virtual_traffic.h):
+// Over a virtual network a rank leaves a collective when it would have had the last of its messages (virtual_network.h):
 // they set out when its ranks start the collective, whether they wait for it or compute meanwhile.
 #include <algorithm>
 #include <condition_variable>
@@ -17,8 +17,8 @@
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/shared_reduce.h"
-#include "engine/comm/virtual_traffic.h"
-#include "engine/core/our_words.h"
+#include "engine/comm/virtual_network.h"
+#include "engine/core/say.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 

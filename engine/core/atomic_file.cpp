@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "engine/core/our_words.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {

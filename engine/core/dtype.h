@@ -9,7 +9,13 @@
 #include <string_view>
 
 #include "engine/core/check.h"
-#include "engine/core/host_device.h"
+
+/// Marks a function that is compiled for the host and, under nvcc, for the device as well.
+#ifdef __CUDACC__
+#define AB_HD __host__ __device__
+#else
+#define AB_HD
+#endif
 
 namespace ab {
 

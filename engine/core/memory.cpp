@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/core/available_memory.h"
+#include "engine/core/machine.h"
 
 namespace ab {
 namespace {

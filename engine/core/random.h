@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/core/host_device.h"
+#include "engine/core/dtype.h"
 
 namespace ab {
 

@@ -1,14 +1,17 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a program tells people while it works. A terminal that is gone, a pipe that nobody reads any more or a full
+// The words of a program while it works, and of its errors. A terminal that is gone, a pipe that nobody reads any more or a full
 // disk costs the words and never the work: errors of writing are ignored.
 
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <exception>
 #include <string_view>
 #include <utility>
+
+#include "engine/core/check.h"
 
 namespace ab {
 
@@ -22,5 +25,12 @@ inline void say_text(std::FILE* stream, std::string_view text) noexcept {
 template <class... T> void say(std::FILE* stream, fmt::format_string<T...> format, T&&... args) {
   say_text(stream, fmt::format(format, std::forward<T>(args)...));
 }
+
+/// What failed, as an error of ours: what the standard library or another one threw (memory, threads, files) becomes one
+/// sentence with what to do, and gets the kind that belongs to it.
+Error in_our_words(const std::exception& error);
+
+/// Of a path that was not found: what lies behind it, as " (it is a link to …, which is not there)"; empty where nothing does.
+std::string why_missing(const std::string& path);
 
 }  // namespace ab

@@ -14,9 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/core/available_cores.h"
-#include "engine/core/available_memory.h"
 #include "engine/core/check.h"
+#include "engine/core/machine.h"
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/device.h"
 
+#include "engine/core/check.h"
 #include "engine/core/memory.h"
+#include "engine/device/graph.h"
 
 namespace ab {
 
@@ -22,6 +24,12 @@ void throw_out_of_memory(int device_index, std::int64_t in_use, std::size_t want
 
 void synchronize(Device device) {
   if (device.kind == DeviceKind::cuda) cuda_synchronize(device.index);
+}
+
+std::unique_ptr<Graph> capture_graph(GraphPool& pool, const std::function<void()>& issue_work) {
+  AB_CHECK(pool.device().kind == DeviceKind::cuda, "only work of a GPU can be captured in a graph");
+  const GraphPool::Scope scope(pool);
+  return cuda_capture_graph(pool, issue_work);
 }
 
 }  // namespace ab

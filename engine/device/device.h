@@ -9,6 +9,8 @@
 
 #include "engine/core/dtype.h"
 
+struct CUstream_st;  // behind CUDA's cudaStream_t
+
 namespace ab {
 
 /// GPUs that this process can use; 0 without a driver, without a device or in a build without CUDA.
@@ -29,5 +31,19 @@ void synchronize(Device device);
 
 /// Implemented by engine/device/cuda, or by its stub in builds without CUDA.
 void cuda_synchronize(int device_index);
+
+namespace cuda {
+
+/// Where a launch goes (cuda_launch.h): the calling thread's stream on this device, which becomes the current one.
+struct LaunchTarget {
+  CUstream_st* stream;
+  int multiprocessors;
+};
+LaunchTarget launch_target(int device_index);
+
+/// Throws Error(communication) when the launch just made was refused.
+void check_launch();
+
+}  // namespace cuda
 
 }  // namespace ab

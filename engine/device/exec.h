@@ -15,10 +15,9 @@
 #include <cstdint>
 
 #include "engine/core/dtype.h"
-#include "engine/core/host_device.h"
 
 #ifdef __CUDACC__
-#include "engine/device/cuda/launch.h"
+#include "engine/device/cuda_launch.h"
 #endif
 
 namespace ab {

@@ -13,6 +13,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/core/tensor.h"
@@ -67,11 +68,14 @@ TensorFileHeader parse_safetensors_header(std::span<const std::uint8_t> json, st
 /// A complete file in memory.
 TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::string& file);
 
-/// Reads a file. Throws Error(checkpoint), which names the format where the file is of another (file_format.h).
+/// Reads a file. Throws Error(checkpoint), which names the format where the file is of another.
 TensorFile read_safetensors(const std::string& path);
 
 /// Writes a file atomically (see atomic_file.h), tensors ordered by alignment, then by name. Tensors may be
 /// on any device. Throws Error(checkpoint) when the disk does not take it, Error(config) for a name twice.
 void write_safetensors(const std::string& path, const TensorFile& content);
+
+/// "F32" for float32 … (safetensors_json.cpp).
+std::string_view safetensors_dtype_name(DType dtype);
 
 }  // namespace ab

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "engine/io/safetensors_json.h"
+//
+// The JSON part of a safetensors file, read as a stream of events: nothing is built from it but the entries
+// themselves, so a header can neither nest nor repeat its way to memory that it does not have the bytes for.
+#include "engine/io/safetensors.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/batch_norm.h"
 
-#include "engine/kernels/batch_norm_backward.h"
-#include "engine/kernels/batch_norm_forward.h"
+#include "engine/kernels/batch_norm_functors.h"
 #include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise.h"
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/core/host_device.h"
+#include "engine/core/dtype.h"
 
 namespace ab::kernels {
 

@@ -4,17 +4,20 @@
 // A convolution, seen by rows of its kernel: y[p] = Σ_i z_i[p·stride + i·dilation − padding] over the rows i of the kernel,
 // where z_i is what row i makes of each row of the image, a 1×kw convolution.
 
-#include "engine/core/host_device.h"
+#include "engine/core/dtype.h"
 #include "engine/core/tensor.h"
 
 namespace ab {
 
-struct Conv2dSpec;
+/// The rows of a convolution's images and of its kernel.
+struct KernelRows {
+  std::int64_t height, kernel, stride, padding, dilation;
+};
 
 /// The gradient of every z_i, of y's, at every `apart`-th row of images, one image behind the other: zero where no output sees
 /// a row of the image through row i.
-/// dy: [N, H', W', O] of a convolution `spec` -> [ceil(N · H / apart), W', O · kh], channel o·kh + i for output o
-Tensor gradient_of_kernel_rows(const Tensor& dy, const Conv2dSpec& spec, std::int64_t apart);
+/// dy: [N, H', W', O] -> [ceil(N · H / apart), W', O · kh], channel o·kh + i for output o
+Tensor gradient_of_kernel_rows(const Tensor& dy, const KernelRows& rows, std::int64_t apart);
 
 namespace kernels {
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/layer_norm.h"
 
-#include "engine/kernels/layer_norm_functors.h"
-
 namespace ab {
 
 LayerNormResult layer_norm_forward(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {

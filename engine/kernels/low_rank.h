@@ -1,35 +1,21 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The passes over memory of low-rank gradient compression (engine/sync/powersgd.h): M [n, m] is large, its factors
-// P [r, n] and Q [r, m] are small. Factors lie as rows, so that all of them are read and written along memory.
-//   add_and_project        M = G + E and P = Q·Mᵀ
-//   split_off_projection   E = M − P_ownᵀ·Q_own and Ĝ = Pᵀ·Q in place of M
-// With few factors each is one pass over its matrices, else products of the library.
+// The passes of engine/backend/low_rank.h as kernels.
 
 #include "engine/core/tensor.h"
 #include "engine/kernels/lanes.h"
 
 namespace ab {
 
-/// m = gradient + residual and p = q·mᵀ.   m, gradient, residual: [n, m]; q: [r, m]; p: [r, n]. All float32. An undefined
-/// gradient counts as zeros.
-void add_and_project(const Tensor& gradient, const Tensor& residual, const Tensor& q, const Tensor& m, const Tensor& p);
-
-/// m = gradient + residual alone.
+/// m = gradient + residual, all float32 and of one size. An undefined gradient counts as zeros.
 void add_residual(const Tensor& gradient, const Tensor& residual, const Tensor& m);
-
-/// A product Pᵀ·Q of two factors [r, n] and [r, m].
-struct RowFactors {
-  Tensor p, q;
-};
-/// residual = m − own and m = mean; the residual stays as it is when `failed` (finite_check.h) is not zero.
-void split_off_projection(const RowFactors& own, const RowFactors& mean, const Tensor& failed, const Tensor& m,
-                          const Tensor& residual);
+/// residual = m unless `failed`, [1] float64, is not zero.
+void replace_unless_failed(const Tensor& residual, const Tensor& m, const Tensor& failed);
 
 namespace kernels {
 
-/// Row i of M. `gradient` may be null.
+/// P = Q·Mᵀ and M = G + E, row i of M. `gradient` may be null.
 struct AddAndProject {
   const float *gradient, *residual, *q;
   float *m, *p;
@@ -53,7 +39,7 @@ struct AddAndProject {
   }
 };
 
-/// Row i of M.
+/// E = M − P_ownᵀ·Q_own and M = P_meanᵀ·Q_mean, row i of M.
 struct SplitOffProjection {
   const float *own_p, *own_q, *mean_p, *mean_q;
   const double* failed;
@@ -84,4 +70,9 @@ struct SplitOffProjection {
 };
 
 }  // namespace kernels
+
+/// All rows of M on a GPU.
+void run_pass(Device device, const kernels::AddAndProject& pass);
+void run_pass(Device device, const kernels::SplitOffProjection& pass);
+
 }  // namespace ab

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "engine/core/dtype.h"
-#include "engine/core/host_device.h"
 
 namespace ab {
 

@@ -4,6 +4,8 @@
 // Some elements of a vector, by their indices: taken out, added in, set to zero. Indices are std::uint32_t in device
 // memory and differ within a call.
 
+#include <bit>
+
 #include "engine/kernels/finite_check.h"
 
 namespace ab {
@@ -83,4 +85,106 @@ struct CheckPart {
 };
 
 }  // namespace kernels
+
+// One element of every chunk of a vector: the largest by magnitude, one pass and no sort (ScaleCom, arXiv 2104.11125).
+// A chunk has `rate` neighbouring elements, the last of a vector may have fewer. Where in its chunk the element lies
+// travels as one byte, or as two (the lower first) where rate > 256.
+
+struct ChunkedVector {
+  std::int64_t elements = 0, rate = 1;
+
+  std::int64_t chunks() const { return (elements + rate - 1) / rate; }
+  std::int64_t offset_bytes() const { return chunks() * (rate > 256 ? 2 : 1); }
+};
+inline constexpr std::int64_t kMostChunkRate = 65536;
+
+/// offsets: uint8 [offset_bytes()]. Of equal elements the first. x: float32 [elements]
+void largest_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets);
+/// values[c] = the element of chunk c that `offsets` names; all NaN if `marked` has found something that is not finite.
+/// values: float32 [chunks()]
+void take_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets, const FiniteCheck& marked,
+                    const Tensor& values);
+/// The low-pass memory of ScaleCom, with p in x on entry: memory ← (1−β)·memory + β·(p less the elements taken), unless
+/// `check` has failed; then x becomes zero but for `values` where elements were taken.
+void settle_chunks(const ChunkedVector& v, const Tensor& offsets, const Tensor& values, double beta,
+                   const FiniteCheck& check, const Tensor& memory, const Tensor& x);
+
+namespace kernels {
+
+/// Where a chunk lies, and its element.
+struct ChunkPlace {
+  std::int64_t elements, rate;
+  std::uint8_t* offsets;
+
+  AB_HD std::int64_t begin(std::int64_t chunk) const { return chunk * rate; }
+  AB_HD std::int64_t count(std::int64_t chunk) const {
+    const std::int64_t left = elements - chunk * rate;
+    return left < rate ? left : rate;
+  }
+  AB_HD std::int64_t offset(std::int64_t chunk) const {
+    const std::int64_t at = rate > 256 ? offsets[2 * chunk] + 256 * offsets[2 * chunk + 1] : offsets[chunk];
+    return at < count(chunk) ? at : 0;
+  }
+  AB_HD void set_offset(std::int64_t chunk, std::int64_t at) const {
+    if (rate <= 256) {
+      offsets[chunk] = static_cast<std::uint8_t>(at);
+    } else {
+      offsets[2 * chunk] = static_cast<std::uint8_t>(at & 255);
+      offsets[2 * chunk + 1] = static_cast<std::uint8_t>(at >> 8);
+    }
+  }
+};
+
+/// One chunk by a team.
+struct LargestOfChunk {
+  ChunkPlace place;
+  const float* x;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    const float* const from = x + place.begin(chunk);
+    const std::int64_t count = place.count(chunk);
+    // The magnitude above, and below it what is largest for the first of equals.
+    const auto key = [&](std::int64_t i) {
+      const auto magnitude = static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(from[i]) & 0x7fffffffu);
+      return magnitude << 32 | (kMostChunkRate - i);
+    };
+    std::int64_t best = 0;
+    for (std::int64_t i = team.lane(); i < count; i += team.size()) {
+      const std::int64_t here = key(i);
+      best = best < here ? here : best;
+    }
+    best = team.max(best);
+    if (team.lane() == 0) place.set_offset(chunk, kMostChunkRate - (best & 0xffffffff));
+  }
+};
+
+struct TakeOfChunk {
+  ChunkPlace place;
+  const float* x;
+  const double* marked;
+  AB_HD float operator()(std::int64_t chunk) const {
+    return x[place.begin(chunk) + place.offset(chunk)] + static_cast<float>(*marked);
+  }
+};
+
+struct SettleChunk {
+  ChunkPlace place;
+  const float* values;
+  float beta;
+  const double* failed;
+  float *memory, *x;
+
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
+    const std::int64_t begin = place.begin(chunk), count = place.count(chunk), taken = place.offset(chunk);
+    for (std::int64_t i = team.lane(); i < count; i += team.size()) {
+      float& m = memory[begin + i];
+      float& p = x[begin + i];
+      if (*failed == 0) m = (1 - beta) * m + (i == taken ? 0.0f : beta * p);
+      p = i == taken ? values[chunk] : 0.0f;
+    }
+  }
+};
+
+}  // namespace kernels
+
 }  // namespace ab

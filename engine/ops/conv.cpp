@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/conv.h"
 
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
+#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
-#include "engine/ops/epilogue.h"
 
 namespace ab {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/linear.h"
 
+#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
-#include "engine/ops/epilogue.h"
 
 namespace ab {
 namespace {

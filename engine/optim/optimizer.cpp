@@ -5,6 +5,7 @@
 #include <limits>
 
 namespace ab {
+
 namespace {
 
 /// The leading part of `moment` that fits `shape`, zeros where `shape` is larger.
@@ -109,6 +110,54 @@ void Optimizer::load(const StateDict& dict, const std::vector<Param*>& params, D
     const auto moment = [&](const std::string& key) { return dict.has(key) ? dict.tensor(key).to(device) : Tensor(); };
     states_[param] = {moment(name + ".first_moment"), moment(name + ".second_moment"), dict.integer(name + ".updates")};
   }
+}
+
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(std::vector<Param*> params, const SgdOptions& options)
+      : Optimizer(std::move(params), options.weight_decay), options_(options) {}
+  int moments_per_parameter() const override { return 1; }
+
+ protected:
+  void update(const UpdateTable& table, double learning_rate, const GradNorm* norm) override {
+    update_all(table.slices(), SgdRule{static_cast<float>(learning_rate), static_cast<float>(options_.momentum),
+                                       options_.nesterov, norm});
+  }
+
+ private:
+  SgdOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions& options) {
+  return std::make_unique<Sgd>(std::move(params), options);
+}
+
+namespace {
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(std::vector<Param*> params, const AdamWOptions& options)
+      : Optimizer(std::move(params), options.weight_decay), options_(options) {}
+  int moments_per_parameter() const override { return 2; }
+
+ protected:
+  void update(const UpdateTable& table, double learning_rate, const GradNorm* norm) override {
+    update_all(table.slices(), AdamWRule{static_cast<float>(learning_rate), static_cast<float>(options_.epsilon),
+                                         options_.beta1, options_.beta2, table.age(), norm});
+  }
+
+ private:
+  AdamWOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(std::vector<Param*> params, const AdamWOptions& options) {
+  return std::make_unique<AdamW>(std::move(params), options);
 }
 
 }  // namespace ab

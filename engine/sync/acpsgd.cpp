@@ -5,6 +5,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/core/precision.h"
+#include "engine/kernels/low_rank.h"
 
 namespace ab {
 

@@ -8,12 +8,12 @@
 //   tree all-reduce    2 log N alpha + 2 log N M beta
 //   broadcast          log N alpha + log N M beta
 //   all-gather         log N alpha + (N-1) M beta            M of each rank
-// These are not the times of our transport (engine/comm/link_model.h), which moves a broadcast and an all-gather in
+// These are not the times of our transport (engine/comm/network.h), which moves a broadcast and an all-gather in
 // fewer rounds: they are what the method switches by.
 
 #include <cstdint>
 
-#include "engine/comm/link_model.h"
+#include "engine/comm/network.h"
 
 namespace ab {
 

@@ -3,7 +3,6 @@
 
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
-#include "engine/sync/flat_parts.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {

@@ -9,7 +9,7 @@
 //   blocking   x ← x̄                               after every step of the first and last epochs, and after every epoch
 //   merge      x ← (2S·x + m·x̄) / (2S + m)         S steps after the send, while training goes on
 // and the sender gives the result to its node. daso_schedule.h says when. A node counts in the mean by its ranks.
-// In 16 bits, those of blocking epochs exchange changes since the last one (parameter_mean.h); all others are float32.
+// In 16 bits, those of blocking epochs exchange changes since the last one (flat.h); all others are float32.
 // Buffers are averaged in blocking exchanges; moments stay in their node. Gradients are clipped, and with float16
 // updates skipped, by each node for itself.
 
@@ -17,9 +17,9 @@
 #include <optional>
 
 #include "engine/sync/daso_schedule.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/node_layout.h"
-#include "engine/sync/parameter_mean.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {

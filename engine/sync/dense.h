@@ -13,7 +13,8 @@ class DenseStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char* kPhase = "full";
 
-  DenseStrategy(Replica replica, Comm& world, const GradientWire& wire = {});
+  DenseStrategy(Replica model, Comm& comm, const GradientWire& wire = {})
+      : ReplicaStrategy(std::move(model), comm), gradients_(replica().params, world(), ReduceOp::mean, wire) {}
 
   std::string phase() const override { return kPhase; }
   void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/kernels/elementwise.h"
-#include "engine/sync/flat_parts.h"
+#include "engine/sync/flat.h"
 
 namespace ab {
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/flat.h"
 
+#include "engine/kernels/elementwise.h"
+
 namespace ab {
+
 namespace {
 
 template <class Collective> void through_flat_buffers(const std::vector<Tensor>& tensors, Collective&& collective) {
@@ -9,17 +12,9 @@ template <class Collective> void through_flat_buffers(const std::vector<Tensor>&
   for (const Tensor& tensor : tensors) by_type[tensor.dtype()].push_back(tensor);
   for (const auto& [dtype, group] : by_type) {
     const Tensor flat(Shape{elements_by_type(group).at(dtype)}, dtype, group.front().device());
-    // Captured by name: clang before 16 does not capture a structured binding.
-    const auto for_each_part = [&, &group = group](auto&& copy) {
-      std::int64_t begin = 0;
-      for (const Tensor& tensor : group) {
-        copy(tensor, flat.slice(begin, begin + tensor.numel()));
-        begin += tensor.numel();
-      }
-    };
-    for_each_part([](const Tensor& tensor, const Tensor& part) { part.copy_from(tensor); });
+    gather_parts(group, flat);
     collective(flat);
-    for_each_part([](const Tensor& tensor, const Tensor& part) { tensor.copy_from(part); });
+    scatter_parts(flat, group);
   }
 }
 
@@ -37,6 +32,30 @@ void broadcast_flat(Comm& comm, const std::vector<Tensor>& tensors, int root) {
 
 void all_reduce_flat(Comm& comm, const std::vector<Tensor>& tensors, ReduceOp op) {
   through_flat_buffers(tensors, [&](const Tensor& flat) { comm.all_reduce(flat, op); });
+}
+
+ParameterMean::ParameterMean(std::vector<Tensor> params, DType wire) : params_(std::move(params)), wire_(wire) {
+  if (!in_16_bits()) return;
+  reference_ = flat_like(params_);
+  agree();
+}
+
+Tensor ParameterMean::over(Comm& comm, double weight) const {
+  const Tensor flat = flat_like(params_);
+  gather_parts(params_, flat);
+  if (in_16_bits()) axpy(-1, reference_, flat);
+  if (weight != 1) scale_in_place(flat, weight);
+  const Tensor sent = cast(flat, wire_);
+  comm.all_reduce(sent, ReduceOp::mean);
+  if (in_16_bits()) {
+    cast_into(flat, sent);
+    add_in_place(flat, reference_);
+  }
+  return flat;
+}
+
+void ParameterMean::agree() {
+  if (in_16_bits()) gather_parts(params_, reference_);
 }
 
 }  // namespace ab

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine/sync/flat.h"
-#include "engine/sync/flat_parts.h"
 
 namespace ab {
 

@@ -11,7 +11,7 @@
 // QSR keeps h = H while the rate warms up. The last round ends with the run: h ≤ T − t.
 // In the hierarchical form ranks that share a node average their gradients in every step, so that they stay equal, and
 // only the averages at the end of a round leave the node.
-// Averages in 16 bits are those of changes since the last one (parameter_mean.h).
+// Averages in 16 bits are those of changes since the last one (flat.h).
 // Buffers are averaged with the parameters; moments stay with their rank. With H = 1 and SGD it is data-parallel
 // training to rounding, as momentum and weight decay are linear. Gradients are clipped, and with float16 updates
 // skipped, by each rank for itself (each node, in the hierarchical form). Rounds are a function of the schedule and of
@@ -21,9 +21,9 @@
 #include <optional>
 
 #include "engine/optim/schedule.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/gradient_buckets.h"
 #include "engine/sync/node_layout.h"
-#include "engine/sync/parameter_mean.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {

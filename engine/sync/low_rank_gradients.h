@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/autograd/param.h"
+#include "engine/backend/low_rank.h"
 #include "engine/io/state_dict.h"
 #include "engine/kernels/finite_check.h"
-#include "engine/kernels/low_rank.h"
 #include "engine/kernels/orthonormal_rows.h"
 
 namespace ab {

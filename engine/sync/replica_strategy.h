@@ -7,9 +7,11 @@
 // it does to gradients; one that remembers something between steps (a residual, a momentum of its own) adds
 // save() and load(): parameters and buffers are in the checkpoint anyway, those of every rank.
 
+#include <string>
 #include <vector>
 
 #include "engine/autograd/param.h"
+#include "engine/comm/comm.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "engine/sync/sync_strategy.h"
 
@@ -47,5 +49,16 @@ class ReplicaStrategy : public SyncStrategy {
   Replica replica_;
   BatchNormSync batch_norms_;
 };
+
+// Replicas of data-parallel training drift apart unnoticed when a rank computes other bits than its peers
+// (another processor, a flipped bit, a bug). A hash of every rank's values shows it for 8 bytes a rank.
+
+/// What each rank contributes to a check.
+inline constexpr std::int64_t kReplicaHashBytes = 8;
+
+/// Throws Error(numerics) naming the ranks whose `tensors` differ from those of rank 0 in any bit, and the first tensor that
+/// does, by `names` (of the first tensors; the others have none). Collective.
+void check_replicas(Comm& comm, const std::vector<Tensor>& tensors, const std::string& when,
+                    const std::vector<std::string>& names = {});
 
 }  // namespace ab

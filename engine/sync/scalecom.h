@@ -12,7 +12,7 @@
 // nothing. Layers that their model keeps at full rank (the first, the classifier), biases and norms go through ordinary
 // buckets.
 
-#include "engine/kernels/chunk_select.h"
+#include "engine/kernels/sparse.h"
 #include "engine/sync/compressed_gradients.h"
 #include "engine/sync/flat_gradients.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/ops/shape.h"
+#include "engine/ops/elementwise.h"
 #include "layers/linear.h"
 #include "layers/models/models.h"
 

@@ -11,7 +11,6 @@
 
 #include "layers/init.h"
 #include "layers/layer.h"
-#include "layers/spectrum.h"
 
 namespace ab {
 

@@ -1,12 +1,126 @@
 // SPDX-License-Identifier: MIT
+#include <memory>
 #include <numeric>
 
+#include "engine/ops/elementwise.h"
 #include "engine/ops/pool.h"
+#include "layers/conv2d.h"
+#include "layers/dropout.h"
 #include "layers/models/models.h"
-#include "layers/models/residual_block.h"
+#include "layers/norm.h"
 
 namespace ab {
 namespace {
+
+// The blocks of a ResNet (He et al. 2016): y = relu(branch(x) + shortcut(x)), with a 1×1 convolution as the
+// shortcut where the shape changes.
+
+struct ResidualBlockSpec {
+  std::int64_t in = 0;     ///< channels of x
+  std::int64_t width = 0;  ///< channels of the 3×3 convolutions
+  std::int64_t stride = 1;
+  double drop_path = 0.0;
+  bool zero_init = false;  ///< the last norm of the branch starts at zero
+};
+
+/// How every block ends: y = relu(norm(branch) + shortcut(x)).
+class ResidualSum {
+ public:
+  ResidualSum(const std::string& block, const std::string& norm, std::int64_t out, const ResidualBlockSpec& spec,
+              const Build& build)
+      : norm_(block + "." + norm, out, build, spec.zero_init ? 0.0f : 1.0f),
+        drop_path_(block + ".drop_path", spec.drop_path) {
+    if (spec.stride == 1 && spec.in == out) return;
+    shortcut_conv_ = std::make_unique<Conv2d>(block + ".downsample.0", spec.in, out, 1,
+                                              Conv2dOptions{.stride = spec.stride}, false, build);
+    shortcut_norm_ = std::make_unique<BatchNorm2d>(block + ".downsample.1", out, build);
+  }
+
+  Var forward(const SummedVar& branch, const Var& x) {
+    const Var shortcut =
+        shortcut_conv_ ? shortcut_norm_->forward(shortcut_conv_->forward_summed(x), Activation::none) : x;
+    // Norm, sum and ReLU take one pass over memory, unless the branch may be dropped in between.
+    if (!drop_path_.active()) return norm_.forward(branch, Activation::relu, shortcut);
+    return relu(add(drop_path_.forward(norm_.forward(branch, Activation::none)), shortcut));
+  }
+
+  std::vector<Layer*> parts() {
+    if (!shortcut_conv_) return {&norm_, &drop_path_};
+    return {&norm_, &drop_path_, shortcut_conv_.get(), shortcut_norm_.get()};
+  }
+
+ private:
+  BatchNorm2d norm_;
+  DropPath drop_path_;
+  std::unique_ptr<Conv2d> shortcut_conv_;
+  std::unique_ptr<BatchNorm2d> shortcut_norm_;
+};
+
+/// Branch of two 3×3 convolutions, to `width` channels.
+class BasicBlock final : public Composite {
+ public:
+  BasicBlock(const std::string& name, const ResidualBlockSpec& spec, const Build& build)
+      : conv1_(name + ".conv1", spec.in, spec.width, 3, {.stride = spec.stride, .padding = 1}, false, build),
+        bn1_(name + ".bn1", spec.width, build),
+        conv2_(name + ".conv2", spec.width, spec.width, 3, {.padding = 1}, false, build),
+        sum_(name, "bn2", spec.width, spec, build) {}
+
+  Var forward(const Var& x) override {
+    const Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
+    return sum_.forward(conv2_.forward_summed(y), x);
+  }
+
+ private:
+  std::vector<Layer*> parts() override {
+    std::vector<Layer*> all{&conv1_, &bn1_, &conv2_};
+    for (Layer* part : sum_.parts()) all.push_back(part);
+    return all;
+  }
+
+  Conv2d conv1_;
+  BatchNorm2d bn1_;
+  Conv2d conv2_;
+  ResidualSum sum_;
+};
+
+constexpr std::int64_t kBottleneckExpansion = 4;
+
+/// Branch of a 1×1, a 3×3 with the stride, and a 1×1 convolution to kBottleneckExpansion · width channels.
+class Bottleneck final : public Composite {
+ public:
+  Bottleneck(const std::string& name, const ResidualBlockSpec& spec, const Build& build)
+      : conv1_(name + ".conv1", spec.in, spec.width, 1, {}, false, build),
+        bn1_(name + ".bn1", spec.width, build),
+        conv2_(name + ".conv2", spec.width, spec.width, 3, {.stride = spec.stride, .padding = 1}, false, build),
+        bn2_(name + ".bn2", spec.width, build),
+        conv3_(name + ".conv3", spec.width, kBottleneckExpansion * spec.width, 1, {}, false, build),
+        sum_(name, "bn3", kBottleneckExpansion * spec.width, spec, build) {}
+
+  Var forward(const Var& x) override {
+    Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
+    y = bn2_.forward(conv2_.forward_summed(y), Activation::relu);
+    return sum_.forward(conv3_.forward_summed(y), x);
+  }
+
+ private:
+  std::vector<Layer*> parts() override {
+    std::vector<Layer*> all{&conv1_, &bn1_, &conv2_, &bn2_, &conv3_};
+    for (Layer* part : sum_.parts()) all.push_back(part);
+    return all;
+  }
+
+  Conv2d conv1_;
+  BatchNorm2d bn1_;
+  Conv2d conv2_;
+  BatchNorm2d bn2_;
+  Conv2d conv3_;
+  ResidualSum sum_;
+};
+
+template <class Block>
+std::unique_ptr<Layer> make_block(const std::string& name, const ResidualBlockSpec& spec, const Build& build) {
+  return std::make_unique<Block>(name, spec, build);
+}
 
 struct ResNetPlan {
   std::vector<int> blocks = {};  ///< per stage; every stage but the first halves the image and doubles the channels
@@ -41,14 +155,14 @@ class ResNet final : public Composite {
  private:
   void add_blocks(const ResNetPlan& plan, const ModelSpec& spec, const Build& build) {
     const int last = std::accumulate(plan.blocks.begin(), plan.blocks.end(), 0) - 1;
-    const auto make_block = plan.bottleneck ? make_bottleneck : make_basic_block;
+    const auto block = plan.bottleneck ? make_block<Bottleneck> : make_block<BasicBlock>;
     std::int64_t in = plan.channels, width = plan.channels;
     for (std::size_t stage = 0; stage < plan.blocks.size(); ++stage, width *= 2) {
       for (int i = 0; i < plan.blocks[stage]; ++i) {
         const double depth = last > 0 ? static_cast<double>(blocks_.size()) / last : 1.0;
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        blocks_.push_back(make_block(fmt::format("layer{}.{}", stage + 1, i),
-                                     {in, width, stride, spec.drop_path * depth, spec.zero_init_residual}, build));
+        blocks_.push_back(block(fmt::format("layer{}.{}", stage + 1, i),
+                                {in, width, stride, spec.drop_path * depth, spec.zero_init_residual}, build));
         in = plan.expansion() * width;
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "engine/ops/elementwise.h"
 #include "engine/ops/pool.h"
-#include "engine/ops/shape.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
 #include "layers/models/models.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
 
-#include "engine/ops/activation.h"
-#include "engine/ops/shape.h"
-#include "engine/ops/tokens.h"
-#include "layers/attention.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/elementwise.h"
 #include "layers/conv2d.h"
 #include "layers/dropout.h"
+#include "layers/linear.h"
 #include "layers/models/models.h"
 #include "layers/norm.h"
 
@@ -15,6 +14,47 @@ namespace {
 
 constexpr std::int64_t kPatch = 16, kBlocks = 12, kHeadWidth = 64, kMlpRatio = 4;
 constexpr float kEpsilon = 1e-6f;
+
+/// Multi-head self-attention with its projections (Vaswani et al. 2017): x: [N, T, D] -> [N, T, D]
+///   y = attention(x W_inᵀ + b_in) W_outᵀ + b_out      W_in: [3D, D], queries, keys and values in one matrix
+/// Parameters are called as in torch.nn.MultiheadAttention: in_proj_weight, in_proj_bias, out_proj.*
+class SelfAttention final : public Layer {
+ public:
+  SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias, const Build& build);
+  Var forward(const Var& x) override { return forward(x, {}); }
+  /// y + addend      addend: [N, T, D] or undefined
+  Var forward(const Var& x, const Var& addend);
+  void list(Inventory& inventory) override;
+
+ private:
+  std::int64_t heads_;
+  Weight in_weight_;
+  Param in_bias_;  // its value is undefined without a bias
+  Linear out_proj_;
+};
+
+SelfAttention::SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias,
+                             const Build& build)
+    : heads_(heads),
+      in_weight_(name + ".in_proj_weight",
+                 initial_value(name + ".in_proj_weight", {3 * features, features},
+                               xavier_uniform(features, 3 * features), build),
+                 ParamRole::weight),
+      in_bias_{name + ".in_proj_bias", qkv_bias ? Var(filled({3 * features}, 0.0f, build.device), true) : Var(),
+               ParamRole::vector},
+      out_proj_(name + ".out_proj", features, features, build, ParamRole::weight,
+                LinearInit{.weight = uniform_fan_in(features), .bias = {}}) {}
+
+Var SelfAttention::forward(const Var& x, const Var& addend) {
+  return out_proj_.forward(attention(affine(x, in_weight_, in_bias_.value), heads_), addend);
+}
+
+void SelfAttention::list(Inventory& inventory) {
+  inventory.weights.push_back(&in_weight_);
+  in_weight_.list(inventory.params);
+  if (in_bias_.value.defined()) inventory.params.push_back(&in_bias_);
+  out_proj_.list(inventory);
+}
 
 /// y = x + attention(ln_1(x)),  z = y + mlp(ln_2(y)): pre-norm, with drop path on both branches
 class EncoderBlock final : public Composite {

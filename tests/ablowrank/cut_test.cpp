@@ -18,7 +18,7 @@
 #include "engine/comm/launcher.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/ops/activation.h"
+#include "engine/ops/elementwise.h"
 #include "layers/conv2d.h"
 #include "layers/linear.h"
 #include "layers/models/models.h"

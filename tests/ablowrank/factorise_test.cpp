@@ -9,8 +9,8 @@
 #include "engine/autograd/var.h"
 #include "engine/kernels/random.h"
 #include "layers/conv2d.h"
-#include "layers/execution_cost.h"
 #include "layers/linear.h"
+#include "layers/weight.h"
 
 namespace ab {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <map>
 
+#include "ablowrank/factorise.h"
 #include "ablowrank/groups/groups.h"
 #include "ablowrank/groups/phases.h"
-#include "ablowrank/rank_policy.h"
 #include "engine/core/check.h"
 
 namespace ab {

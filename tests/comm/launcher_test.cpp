@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "engine/comm/nccl_sharing.h"
+#include "engine/comm/nccl_comm.h"
 #include "tests/error_message.h"
 
 namespace ab {

@@ -10,9 +10,8 @@
 #include <numeric>
 
 #include "engine/comm/ledger.h"
-#include "engine/comm/message_rounds.h"
 #include "engine/comm/shared_reduce.h"
-#include "engine/comm/virtual_traffic.h"
+#include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
 
 namespace ab {
@@ -292,7 +291,7 @@ TEST(VirtualNetwork, CardsAreBusyAndMessagesToOneNodeQueue) {
   EXPECT_EQ(of_two.network.card_of(0).bytes_sent, 0);
 }
 
-// Ranks that start together: what the model of link_model.h promises is what the network gives.
+// Ranks that start together: what the model of network.h promises is what the network gives.
 TEST(VirtualTraffic, TakesTheTimeThatTheModelPromises) {
   const LinkModel links{{2e-3, 1e8}, {1e-4, 1e9}};
   for (const auto& [ranks, per_node] : {std::pair{4, 1}, {8, 1}, {8, 2}, {16, 4}})

@@ -11,12 +11,10 @@
 #include <map>
 #include <string>
 
+#include "data/augment.h"
 #include "data/crop.h"
 #include "data/draws.h"
 #include "data/mix.h"
-#include "data/rand_augment.h"
-#include "data/random_erasing.h"
-#include "data/resize.h"
 #include "tests/golden/fixtures.h"
 #include "tests/golden/images.h"
 #include "tests/tensor_values.h"

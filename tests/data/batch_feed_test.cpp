@@ -8,8 +8,8 @@
 #include <chrono>
 #include <thread>
 
+#include "data/augment.h"
 #include "data/finish_images.h"
-#include "data/random_erasing.h"
 #include "data/transform.h"
 #include "engine/device/device.h"
 #include "tests/error_message.h"

@@ -12,8 +12,8 @@
 #include "engine/device/device.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/ops/activation.h"
 #include "engine/ops/conv.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
 #include "tests/tensor_values.h"
 

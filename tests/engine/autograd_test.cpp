@@ -5,8 +5,7 @@
 
 #include "engine/autograd/var.h"
 #include "engine/kernels/elementwise.h"
-#include "engine/ops/activation.h"
-#include "engine/ops/shape.h"
+#include "engine/ops/elementwise.h"
 #include "tests/tensor_values.h"
 
 namespace ab {

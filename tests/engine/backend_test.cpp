@@ -11,8 +11,6 @@
 #include <thread>
 
 #include "engine/backend/cpu/conv.h"
-#include "engine/backend/cpu/conv_select.h"
-#include "engine/backend/cpu/conv_winograd.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"

@@ -2,7 +2,7 @@
 //
 // How algorithms are chosen by the clock, with a clock that says what it is told to; and how the way of choosing
 // reaches a thread.
-#include "engine/backend/fastest.h"
+#include "engine/backend/plan_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,6 @@
 #include <limits>
 #include <thread>
 #include <vector>
-
-#include "engine/core/plan_choice.h"
 
 namespace ab {
 namespace {

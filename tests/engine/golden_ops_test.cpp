@@ -7,13 +7,12 @@
 #include <map>
 #include <set>
 
-#include "engine/ops/activation.h"
 #include "engine/ops/conv.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/loss.h"
 #include "engine/ops/norm.h"
 #include "engine/ops/pool.h"
-#include "engine/ops/shape.h"
 #include "tests/golden/fixtures.h"
 
 namespace ab::golden {

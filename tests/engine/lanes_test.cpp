@@ -7,11 +7,10 @@
 
 #include <cmath>
 
-#include "engine/kernels/batch_norm_backward.h"
-#include "engine/kernels/batch_norm_forward.h"
+#include "engine/kernels/batch_norm_functors.h"
 #include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise_functors.h"
-#include "engine/kernels/layer_norm_functors.h"
+#include "engine/kernels/layer_norm.h"
 #include "engine/kernels/map.h"
 #include "engine/kernels/pool.h"
 #include "engine/kernels/random.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Exponential and normal distribution in float32 against the standard library's in float64.
-#include "engine/kernels/normal_distribution.h"
+#include "engine/kernels/special_functions.h"
 
 #include <gtest/gtest.h>
 

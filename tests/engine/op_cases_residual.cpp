@@ -2,8 +2,8 @@
 //
 // Cases of residual branches: what ends one adds the input of the branch to its result, what begins one adds its gradient
 // to that which came around the branch.
-#include "engine/ops/activation.h"
 #include "engine/ops/conv.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/norm.h"
 #include "tests/engine/op_cases.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Cases of the operations that transformers and stochastic depth add.
-#include "engine/ops/activation.h"
 #include "engine/ops/attention.h"
+#include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
-#include "engine/ops/tokens.h"
 #include "tests/engine/op_cases.h"
 #include "tests/reference/attention_reference.h"
 #include "tests/reference/conv_reference.h"

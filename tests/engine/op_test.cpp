@@ -14,7 +14,7 @@
 
 #include "engine/autograd/gradcheck.h"
 #include "engine/backend/backend.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"

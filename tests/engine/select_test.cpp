@@ -11,8 +11,8 @@
 #include <set>
 
 #include "engine/device/device.h"
-#include "engine/kernels/chunk_select.h"
 #include "engine/kernels/random.h"
+#include "engine/kernels/sparse.h"
 #include "tests/thread_team.h"
 
 namespace ab {

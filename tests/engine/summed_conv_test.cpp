@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 #include "engine/device/device.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"

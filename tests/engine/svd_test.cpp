@@ -8,8 +8,7 @@
 #include <thread>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cholesky.h"
-#include "engine/backend/symmetric_eigen.h"
+#include "engine/backend/factorisations.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "tests/tensor_values.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "data/decode.h"
-#include "data/png_chunks.h"
 #include "engine/core/check.h"
 
 namespace {

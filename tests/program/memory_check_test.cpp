@@ -11,7 +11,7 @@
 #include "apps/config/config.h"
 #include "data/cifar.h"
 #include "engine/comm/launcher.h"
-#include "engine/core/available_memory.h"
+#include "engine/core/machine.h"
 #include "engine/core/memory.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "apps/commands/inspect_command.h"
+#include "apps/commands/commands.h"
 #include "apps/report/comparison.h"
 #include "apps/report/frontier.h"
 #include "apps/report/report.h"

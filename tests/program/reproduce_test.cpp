@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "apps/methods/ab.h"
+#include "apps/paper/experiments.h"
 #include "apps/paper/paper_traffic.h"
-#include "apps/paper/scale_config.h"
 #include "apps/train/run_folder.h"
 #include "tests/program_test.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "engine/core/our_words.h"
+#include "engine/core/say.h"
 #include "tests/program_test.h"
 
 namespace ab {

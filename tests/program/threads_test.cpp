@@ -9,9 +9,9 @@
 #include <fstream>
 #include <thread>
 
+#include "apps/train/run_transport.h"
 #include "engine/comm/comm.h"
-#include "engine/comm/share_cores.h"
-#include "engine/core/available_cores.h"
+#include "engine/core/machine.h"
 #include "tests/program_test.h"
 
 namespace ab {

@@ -3,7 +3,7 @@
 // Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
-#include "engine/core/available_cores.h"
+#include "engine/core/machine.h"
 #include "engine/device/device.h"
 #include "tests/program_test.h"
 

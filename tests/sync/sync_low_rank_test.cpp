@@ -12,6 +12,7 @@
 #include <span>
 
 #include "engine/kernels/elementwise.h"
+#include "engine/kernels/low_rank.h"
 #include "engine/sync/acpsgd.h"
 #include "engine/sync/powersgd.h"
 #include "tests/exchange_steps.h"

@@ -22,7 +22,7 @@
 #include "engine/core/threads.h"
 #include "engine/ops/loss.h"
 #include "engine/sync/dense.h"
-#include "engine/sync/replica_check.h"
+#include "engine/sync/replica_strategy.h"
 #include "layers/model_state.h"
 #include "layers/weight.h"
 #include "tests/method_steps.h"

@@ -8,7 +8,7 @@
 
 #include "apps/methods/ab.h"
 #include "apps/train/train_loop.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 #include "engine/core/threads.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"

@@ -1,7 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The Fortran symbols of BLAS and LAPACK that we call (OpenBLAS's OpenMP build; matrices are column-major).
+// The Fortran symbols of BLAS and LAPACK that we call (OpenBLAS's OpenMP build; matrices are column-major), and the kernels that
+// OpenBLAS runs for them.
+
+#include <string>
 
 extern "C" {
 /// C = alpha · op(A) · op(B) + beta · C
@@ -29,3 +32,15 @@ void dorgqr_(const int* m, const int* n, const int* k, double* a, const int* lda
 void sgesdd_(const char* jobz, const int* m, const int* n, float* a, const int* lda, float* s, float* u, const int* ldu,
              float* vt, const int* ldvt, float* work, const int* lwork, int* iwork, int* info);
 }
+
+namespace ab::cpu {
+
+/// OpenBLAS has all decompositions on the host. A release that is older than the processor falls back to its oldest kernels
+/// ("Prescott": 0.3.21 on Xeons of 2023), which decompose two to three times as slowly (bench/svd_bench.cpp).
+struct OpenBlasKernels {
+  std::string running;  ///< OPENBLAS_CORETYPE, or what OpenBLAS found
+  std::string better;   ///< a newer OPENBLAS_CORETYPE that this processor can run; empty where there is none
+};
+OpenBlasKernels openblas_kernels();
+
+}  // namespace ab::cpu

@@ -1,9 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// float32 convolution on the CPU: one problem, several algorithms. Which is fastest depends on the shape;
-// conv_select.h knows.
+// float32 convolution on the CPU: one problem, several algorithms. The fastest one depends on the shape: select_conv().
 
+#include <cstddef>
 #include <string_view>
 
 #include "engine/backend/backend.h"
@@ -13,7 +13,7 @@ namespace ab::cpu {
 enum class ConvDirection { forward, backward_data, backward_weight };
 
 enum class ConvAlgorithm {
-  direct,        ///< oneDNN on NHWC activations (conv_direct.h): works for everything
+  direct,        ///< oneDNN on NHWC activations (conv_direct()): works for everything
   winograd,      ///< a quarter of the multiplications of 3×3 with stride 1; channels in multiples of a vector
   pointwise,     ///< a 1×1 convolution is a matrix product over channels
   im2col,        ///< input patches as rows of a matrix, then one matrix product
@@ -33,11 +33,60 @@ struct ConvTensors {
   float* y = nullptr;           ///< result, or dy
 };
 
-/// Bytes of this thread's scratch (scratch.h) that a run of the algorithm takes, where it applies; those of oneDNN left out.
+/// Bytes of scratch() that a run of the algorithm takes, where it applies; those of oneDNN left out.
 std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction);
 
 /// Runs `algorithm` on the calling thread's OpenMP team; false, with nothing written, when it does not apply.
 /// Not to be called inside a parallel region.
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+
+/// The algorithm for a shape: a table of rules found by measurement (bench/conv_bench.cpp), never by timing at run time, so
+/// that every run and every rank computes the same bits.
+ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction);
+
+/// Runs every shape: compiled by oneDNN (onednn.cpp); in builds without it (no_onednn.cpp) a matrix product, or plain loops
+/// where there are groups.
+void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+
+// Convolutions that end in a matrix product (conv_gemm.cpp). Each function returns false, with nothing written, when the
+// shape does not allow it (none of them knows groups).
+
+/// 1×1, stride 1, over pixels x: [P, C], W: [K, C], y: [P, K]:   y = x Wᵀ + b   dx = dy W   dW = dyᵀ x
+bool conv_pointwise(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+
+/// Patches P[N·H'·W', kh·kw·C] of x:   y = P Wᵀ + b   dP = dy W, added back into dx   dW = dyᵀ P
+bool conv_im2col(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+std::size_t im2col_scratch_bytes(const Conv2dSpec& spec);
+
+/// Whole images x: [N, H·W·C], y: [N, H'·W'·K] and the matrix E[H'·W'·K, H·W·C] that holds, for every pair of
+/// an output and an input pixel, the kernel tap between them or zero:   y = x Eᵀ + b   dx = dy E   dE = dyᵀ x
+/// For 3×3 on 2×2 images that is 16 pixel products where im2col multiplies 36, mostly by padding.
+bool conv_image_matrix(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+std::size_t image_matrix_scratch_bytes(const Conv2dSpec& spec);
+
+/// Whether conv_winograd.cpp is compiled for vectors wide enough to beat the code that oneDNN generates at run time.
+#if defined(__x86_64__) && !defined(__AVX2__)
+inline constexpr bool kWinogradIsFast = false;
+#else
+inline constexpr bool kWinogradIsFast = true;
+#endif
+
+/// False, with nothing written, unless the kernel is 3×3 with stride 1, dilation 1, one group, padding up to
+/// 2, and both channel counts are multiples of the width of a vector (16, 8 or 4 floats, as compiled).
+bool conv_winograd(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+std::size_t winograd_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction);
+
+// Convolutions as plain loops, straight from the definition. In float64, gradient checks run on them, and tests compare
+// the fast kernels with them. In float32, they run grouped convolutions in builds without oneDNN.
+//   y[n,p,q,k] = bias[k] + Σ_{r,s,c} x[n, p·stride + r·dilation − padding, q·stride + …, c] · w[k,r,s,c]
+
+/// `bias` may be null. T is float or double.
+template <class T> void conv2d_forward_loops(const Conv2dSpec& spec, const T* x, const T* w, const T* bias, T* y);
+template <class T> void conv2d_backward_data_loops(const Conv2dSpec& spec, const T* dy, const T* w, T* dx);
+template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& spec, const T* dy, const T* x, T* dw);
+
+/// Working memory of these convolutions, one buffer per thread: a rank may be a thread, so nothing is shared, and no rank waits
+/// for another. At least `bytes` bytes, aligned to 64, valid until the next call on this thread.
+std::byte* scratch(std::size_t bytes);
 
 }  // namespace ab::cpu

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/conv_gemm.h"
+#include "engine/backend/cpu/conv.h"
 
 #include <algorithm>
 
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/cpu/scratch.h"
 #include "engine/device/exec.h"
 
 namespace ab::cpu {

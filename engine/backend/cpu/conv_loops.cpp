@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/conv_loops.h"
+#include "engine/backend/cpu/conv.h"
 
 #include <algorithm>
 

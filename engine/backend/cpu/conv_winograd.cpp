@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/conv_winograd.h"
+//
+// Winograd's minimal filtering F(4×4, 3×3) (Lavin & Gray, "Fast Algorithms for Convolutional Neural
+// Networks", arXiv 1509.09308) on NHWC activations, without reorders. A 4×4 tile of the result needs 36
+// multiplications per pair of channels instead of 144; the constants up to 8 in the transforms cost about one
+// decimal digit. With tiles t, d_t the 6×6 input patch under tile t, and e one of the 36 places in a
+// transformed tile:
+//   forward          V = Bᵀ d B    U = G w Gᵀ     M[e] = V[e] · U[e]        y_t = Aᵀ M_t A + bias
+//   backward data    the forward of dy with the kernel turned by 180° and its channels exchanged
+//   backward weight  V = Bᵀ d B    P = A dy_t Aᵀ  dU[e] = P[e]ᵀ · V[e]      dw = Gᵀ dU G
+#include "engine/backend/cpu/conv.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "engine/backend/cpu/scratch.h"
 #include "engine/core/threads.h"
 #include "engine/device/exec.h"
 

@@ -5,12 +5,9 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/conv.h"
-#include "engine/backend/cpu/conv_loops.h"
-#include "engine/backend/cpu/conv_select.h"
-#include "engine/backend/cpu/convert.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/cpu/svd.h"
-#include "engine/kernels/epilogue.h"
+#include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
 
 namespace ab {
@@ -91,7 +88,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Backend& cpu_backend() {
-  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/scratch.h, cpu/onednn_conv.cpp)
+  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/conv.h, cpu/onednn.cpp)
   return instance;
 }
 

@@ -8,6 +8,7 @@
 // whatever lies there.
 
 #include "engine/backend/backend.h"
+#include "engine/core/tensor.h"
 
 namespace ab::cpu {
 
@@ -16,7 +17,7 @@ void sgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
            const float* a, const float* b, float beta, float* c);
 
 /// C = alpha · op(A) · op(B) + beta · C, k > 0, on matrices whose rows lie `*_stride` elements apart. By oneDNN
-/// (onednn_gemm.cpp), or in builds without it by OpenBLAS (no_onednn.cpp).
+/// (onednn.cpp), or in builds without it by OpenBLAS (no_onednn.cpp).
 void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                    const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
                    std::int64_t c_stride);
@@ -29,5 +30,12 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue);
 /// Backend::batched_gemm: the same; every thread multiplies matrices of its own.
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
+
+// bfloat16 and float16 are storage types here: operations convert to float32, compute, and round back.
+
+/// A float32 copy of a tensor of 16-bit floats; undefined stays undefined.
+Tensor to_float32(const Tensor& x);
+/// Rounds float32 `from` to nearest even into `to`, of 16-bit floats and the same size.
+void round_from_float32(const Tensor& from, const Tensor& to);
 
 }  // namespace ab::cpu

@@ -4,9 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/cpu/blas.h"
-#include "engine/backend/cpu/conv_direct.h"
-#include "engine/backend/cpu/conv_gemm.h"
-#include "engine/backend/cpu/conv_loops.h"
+#include "engine/backend/cpu/conv.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/core/threads.h"
 #include "engine/device/exec.h"

@@ -6,8 +6,7 @@
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/orthonormal_columns.h"
-#include "engine/backend/symmetric_eigen.h"
+#include "engine/backend/factorisations.h"
 #include "engine/device/exec.h"
 
 namespace ab::cpu {

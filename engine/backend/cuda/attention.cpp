@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cuda/attention.h"
+#include "engine/backend/cuda/cuda_backend.h"
 
 #include "engine/backend/cuda/cudnn_graph.h"
-#include "engine/backend/cuda/gemm.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 
 namespace ab::cuda {
 namespace {

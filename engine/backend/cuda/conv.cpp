@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cuda/conv.h"
+#include "engine/backend/cuda/cuda_backend.h"
 
 #include <algorithm>
 
 #include "engine/backend/cuda/cudnn_graph.h"
-#include "engine/backend/cuda/gemm.h"
 #include "engine/backend/cuda/plan_timer.h"
 #include "engine/core/precision.h"
+#include "engine/kernels/activation.h"
 #include "engine/kernels/batch_norm.h"
-#include "engine/kernels/epilogue.h"
 #include "engine/kernels/reduce.h"
 
 namespace ab::cuda {

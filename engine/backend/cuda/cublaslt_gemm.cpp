@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/backend/cuda/library_check.h"
+#include "engine/backend/cuda/libraries.h"
 
 namespace ab::cuda {
 namespace {

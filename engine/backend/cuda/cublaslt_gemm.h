@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/library_handles.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/cuda/libraries.h"
+#include "engine/backend/plan_choice.h"
 
 namespace ab::cuda {
 

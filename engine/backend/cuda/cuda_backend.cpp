@@ -6,11 +6,8 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/attention.h"
-#include "engine/backend/cuda/conv.h"
-#include "engine/backend/cuda/gemm.h"
-#include "engine/backend/cuda/library_check.h"
-#include "engine/backend/cuda/svd.h"
+#include "engine/backend/cuda/cuda_backend.h"
+#include "engine/backend/cuda/libraries.h"
 #include "engine/device/device.h"
 
 namespace ab {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/library_check.h"
+#include "engine/backend/cuda/libraries.h"
 
 namespace ab::cuda {
 

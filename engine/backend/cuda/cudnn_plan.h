@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/cudnn_descriptor.h"
-#include "engine/core/plan_choice.h"
+#include "engine/backend/plan_choice.h"
 
 namespace ab::cuda {
 

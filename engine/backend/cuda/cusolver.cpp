@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/backend/cuda/library_check.h"
+#include "engine/backend/cuda/libraries.h"
 #include "engine/core/memory.h"
 
 namespace ab::cuda {

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "engine/backend/cuda/library_check.h"
-#include "engine/device/cuda/handles.h"
+#include "engine/backend/cuda/libraries.h"
+#include "engine/device/cuda/runtime.h"
 
 namespace ab::cuda {
 namespace {

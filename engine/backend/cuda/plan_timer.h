@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "engine/backend/cuda/thread_libraries.h"
-#include "engine/backend/fastest.h"
+#include "engine/backend/plan_choice.h"
 
 namespace ab::cuda {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cuda/svd.h"
+#include "engine/backend/cuda/cuda_backend.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "engine/backend/cuda/cusolver.h"
-#include "engine/backend/cuda/gemm.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/backend/cuda/library_check.h"
+#include "engine/backend/cuda/libraries.h"
 
 namespace ab::cuda {
 namespace {

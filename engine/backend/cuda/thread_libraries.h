@@ -10,7 +10,7 @@
 #include "engine/backend/cuda/cudnn_attention.h"
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/cudnn_matmul.h"
-#include "engine/backend/cuda/library_handles.h"
+#include "engine/backend/cuda/libraries.h"
 #include "engine/device/cuda/thread_stream.h"
 
 namespace ab::cuda {

@@ -3,7 +3,7 @@
 // Vendor mathematics of the device of shapes: results of the right shape, a count of the operations that they stand for, and
 // the working memory that the CPU's backend takes for them.
 #include "engine/backend/backend.h"
-#include "engine/backend/cpu/conv_select.h"
+#include "engine/backend/cpu/conv.h"
 #include "engine/device/shapes/shapes.h"
 
 namespace ab {

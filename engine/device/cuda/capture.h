@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "engine/device/cuda/handles.h"
+#include "engine/device/cuda/runtime.h"
 
 namespace ab::cuda {
 

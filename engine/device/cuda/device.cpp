@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/device.h"
 
-#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/runtime.h"
 
 namespace ab {
 

@@ -3,9 +3,8 @@
 
 #include <vector>
 
-#include "engine/device/cuda/check.h"
-#include "engine/device/cuda/handles.h"
 #include "engine/device/cuda/memory.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/device/device.h"
 
 namespace ab {
@@ -80,6 +79,18 @@ void* ThreadStream::workspace(std::size_t bytes) {
 
 void ThreadStream::refuse_in_capture(const char* what) const {
   if (capture_) throw Bug(fmt::format("{} inside a captured step: a CUDA graph cannot repeat it", what));
+}
+
+LaunchTarget launch_target(int device_index) {
+  const ThreadStream& stream = ThreadStream::current(device_index);
+  return {stream.handle(), stream.multiprocessors()};
+}
+
+void check_launch() {
+  const cudaError_t status = cudaGetLastError();
+  AB_CHECK_KIND(communication, status != cudaErrorNoKernelImageForDevice,
+                "this build has no kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute capability");
+  check_status(status, "the launch of a kernel");
 }
 
 }  // namespace cuda

@@ -7,8 +7,7 @@
 
 #include <memory>
 
-#include "engine/device/cuda/handles.h"
-#include "engine/device/cuda/pinned_copy.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/staging.h"
 
 namespace ab::cuda {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/upload.h"
 
-#include "engine/device/cuda/check.h"
-#include "engine/device/cuda/handles.h"
+#include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/thread_stream.h"
 
 namespace ab {

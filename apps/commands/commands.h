@@ -1,0 +1,87 @@
+#pragma once
+// SPDX-License-Identifier: MIT
+//
+// The commands of the program, as main() calls them. Each returns the exit code and throws ab::Error.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/config/config.h"
+#include "apps/paper/paper_traffic.h"
+#include "apps/plan/plan.h"
+
+namespace ab {
+
+/// abtrain train: trains as configured and writes config.toml, metrics.jsonl, summary.json and
+/// model.safetensors to config.out.
+int run_train(const TrainConfig& config);
+
+struct EvalConfig {
+  std::string model_file;       ///< model.safetensors, or the run folder that holds it
+  std::string model;            ///< what the file holds, when abtrain did not write it
+  std::int64_t classes = 0;     ///< of `model`; 0: as the data set has
+  std::int64_t image_size = 0;  ///< that the model sees; 0: as trained, or as the data set has
+  std::string dataset;          ///< as trained when empty
+  std::string data_dir;
+  std::int64_t val_samples = 0;  ///< the first N test images; 0: all
+  std::string device = "cpu";    ///< cpu | cuda | cuda:N
+  int threads = 0;               ///< 0: all cores
+  std::string precision = "fp32";
+};
+
+/// abtrain eval: prints loss, top-1 and top-5 of a saved model over the test images.
+int run_eval(const EvalConfig& config);
+
+/// abtrain inspect: draws what a safetensors file (or the model of a run folder) holds: per layer its shape,
+/// the rank r of its factors, its share of the parameters and its leading singular values. Throws Error(checkpoint)
+/// for a file that cannot be read.
+int run_inspect(const std::string& file_or_folder);
+
+/// The text of abtrain inspect, `width` columns wide.
+std::string inspect_text(const std::string& file, int width);
+
+struct ExportConfig {
+  std::string model_file;             ///< model.safetensors, or the run folder that holds it
+  std::string names = "torchvision";  ///< torchvision | timm
+  std::string factors = "merged";     ///< merged | ab: factored weights as W, or as their factors
+  std::string out;                    ///< when empty: NAME_timm.safetensors beside NAME.safetensors
+};
+
+/// abtrain export: writes a model of ours under the names of a PyTorch library.
+int run_export(const ExportConfig& config);
+
+struct CompareConfig {
+  std::vector<std::string> folders;
+  std::string report;  ///< HTML file to write, or empty
+};
+
+/// abtrain compare: the table of comparison.h in the terminal and, on request, the page of report.h.
+int run_compare(const CompareConfig& config);
+
+/// The flags of abtrain plan beside the settings of a run.
+struct PlanCommand {
+  PlanOptions options;
+  std::string out;  ///< JSON file; empty: none
+};
+
+/// abtrain plan: prints what a run will send, hold and wait for.
+int run_plan(const TrainConfig& config, const PlanCommand& command);
+
+/// The command line of abtrain reproduce.
+struct ReproduceCommand {
+  std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
+  bool list = false;
+  bool dry_run = false;    ///< plan only
+  std::string out;         ///< folder; runs/reproduce/NAME when not given and something is trained
+  bool overwrite = false;  ///< train anew what the folder has already
+  Adjustments adjustments;
+  RankChoice ranks;
+};
+
+/// abtrain reproduce: trains an experiment of the paper twice, dense and by AB-training, into OUT/dense and
+/// OUT/ab (runs that are there already are kept, unfinished ones go on at their checkpoint), or only plans
+/// it; prints what the paper published beside it, and writes that to OUT/reproduce.md.
+int run_reproduce(const ReproduceCommand& command);
+
+}  // namespace ab

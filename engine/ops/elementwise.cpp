@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "engine/ops/elementwise.h"
+
+#include "engine/kernels/activation.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/ops/checks.h"
+
+namespace ab {
+
+namespace {
+
+void check_noise(std::string_view operation, const Tensor& x, float p, const Tensor& seed) {
+  AB_CHECK(p >= 0 && p < 1, "{}: the probability {} is not in [0, 1)", operation, p);
+  AB_CHECK(seed.defined() && seed.numel() == 1 && seed.dtype() == DType::int64 && seed.device() == x.device(),
+           "{}: the seed must be one int64 on the device of x", operation);
+}
+
+}  // namespace
+
+Var activate(const Var& x, Activation activation) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::relu: return relu(x);
+    case Activation::gelu: return gelu(x);
+  }
+  return x;
+}
+
+// The way back through the activation is all there is to do, and autograd or whoever uses y has done it.
+Var relu(const Var& x) {
+  const Tensor y = activation_forward(Activation::relu, x.value());
+  return record("relu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::relu, y});
+}
+
+Var gelu(const Var& x) {
+  const Tensor y = activation_forward(Activation::gelu, x.value());
+  return record("gelu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::gelu, x.value()});
+}
+
+Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
+  check_noise("dropout", x.value(), p, seed);
+  return record("dropout", apply_dropout(x.value(), p, seed, stream), {x},
+                [=](const Tensor& dy) { return Gradients{apply_dropout(dy, p, seed, stream)}; });
+}
+
+Var drop_path(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
+  check_noise("drop_path", x.value(), p, seed);
+  AB_CHECK(x.value().rank() >= 1 && x.value().numel() > 0, "drop_path: x {} must be a batch of samples",
+           x.shape().str());
+  return record("drop_path", apply_drop_path(x.value(), p, seed, stream), {x},
+                [=](const Tensor& dy) { return Gradients{apply_drop_path(dy, p, seed, stream)}; });
+}
+
+Var add(const Var& a, const Var& b) {
+  AB_CHECK(a.shape() == b.shape(), "add: a {} and b {} must have equal shapes", a.shape().str(), b.shape().str());
+  check_alike("add", a.value(), "b", b.value());
+  return record("add", add(a.value(), b.value()), {a, b}, [](const Tensor& dy) { return Gradients{dy, dy}; });
+}
+
+Var cast(const Var& x, DType dtype) {
+  const DType before = x.value().dtype();
+  if (!x.defined() || before == dtype) return x;
+  return record("cast", cast(x.value(), dtype), {x},
+                [before](const Tensor& dy) { return Gradients{cast(dy, before)}; });
+}
+
+Var reshape(const Var& x, const Shape& shape) {
+  return record("reshape", x.value().view(shape), {x},
+                [before = x.shape()](const Tensor& dy) { return Gradients{dy.view(before)}; });
+}
+
+Var flatten(const Var& x) {
+  AB_CHECK(x.value().rank() >= 1, "flatten: x needs at least one dimension, got {}", x.shape().str());
+  const std::int64_t rows = x.shape()[0];
+  return reshape(x, Shape{rows, rows == 0 ? 0 : x.value().numel() / rows});
+}
+
+}  // namespace ab
