@@ -33,6 +33,9 @@ class AcpSgdStrategy final : public CompressedGradients {
 
   AcpSgdStrategy(Replica replica, Comm& world, const AcpSgdOptions& options, const CompressionStart& start);
 
+  void pass(TrainState& state) override {
+    if (p_buckets_) buckets_of(state.step).take_hooks();
+  }
   void set_gradient_exchange(bool on) override;
   bool exchanges_in_backward() const override {
     return CompressedGradients::exchanges_in_backward() || (p_buckets_ && p_buckets_->leave_in_backward());

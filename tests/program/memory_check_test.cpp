@@ -78,7 +78,7 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   EXPECT_GT(config.batch_size, 0);
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
   EXPECT_TRUE(testing::contains(refused(8, 9'000'000), "parameters, gradients and optimizer state of 3 ranks need"));
-  EXPECT_TRUE(testing::contains(refused(8, 15'000'000), "not even a batch of one image would fit"));
+  EXPECT_TRUE(testing::contains(refused(8, 25'000'000), "not even a batch of one image would fit"));
   config.ignore_memory = true;
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, 0}, {}));
 }

@@ -80,7 +80,7 @@ std::int64_t peak_of_run(const TrainConfig& config) {
 void expect_equal_peaks(const TrainConfig& config) {
   SCOPED_TRACE(config.model + " " + config.method);
   double run = 0;
-  std::thread([&] { run = static_cast<double>(peak_of_run(config)); }).join();  // which has no scratch yet
+  std::thread([&] { run = static_cast<double>(peak_of_run(config)); }).join();  // which has no scratch of convolutions yet
   const auto rehearsed = static_cast<double>(rehearse_rank(config, data_shape(config), 0, 1, {}).peak_bytes);
   EXPECT_NEAR(rehearsed / run, 1, 0.03) << rehearsed << " and " << run;
 }
@@ -89,8 +89,9 @@ TrainConfig small_run(const std::string& model, double width, const std::string&
   TrainConfig config = resolve_config_text({{"method", method}}, own, "");
   config.model = model, config.width = width, config.dataset = "synthetic";
   config.epochs = 0, config.steps = 6;
-  config.batch_size = 8;
-  config.train_samples = 16, config.val_samples = 8;
+  config.batch_size = 16;
+  config.train_samples = 32, config.val_samples = 8;
+  if (model.starts_with("vit")) config.image_size = 96;
   return config;
 }
 
@@ -113,6 +114,16 @@ TEST(Rehearsal, TakesAStepOfEachKindAlone) {
   EXPECT_EQ(steps, 100'000);
   EXPECT_LE(taken, 8);
   EXPECT_EQ(rank.times().at("average"), 25'000);
+}
+
+TEST(Rehearsal, StepsThatTakeTurnsAreLeftOutInAnyNumber) {
+  for (const int steps : {40, 60, 90, 91}) {
+    TrainConfig config = small_run("mlp", 0.1, "late-cut",
+                                   "[late-cut]\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"\n"
+                                   "rank_policy = \"ratio\"\n[acpsgd]\nrank = 2\ndense_steps = 3\n");
+    config.batch_size = 16, config.steps = steps;
+    EXPECT_EQ(summary_of(rehearse(config, data_shape(config), 2, {})).steps, steps);
+  }
 }
 
 TEST(Rehearsal, OfALongRunTakesFewSteps) {
