@@ -8,7 +8,6 @@
 #include "ablowrank/loss_metric.h"
 #include "ablowrank/loss_ranks.h"
 #include "engine/backend/factorisations.h"
-#include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/sync/unknowns.h"
 

@@ -68,7 +68,7 @@ struct FactorPair {
 /// the storage of `low_rank`, so training does not touch it.
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer);
 
-/// What the cut left over: W2 − outer · diag(sigma) · inner   [O, K]
+/// The rest that the cut left over: W2 − outer · diag(sigma) · inner   [O, K]
 Tensor rest_of(const Tensor& w2, const LowRank& low_rank);
 
 /// op(a) · op(b), row-major matrices; of the factors outer [O, r] and inner [r, K]: W2.

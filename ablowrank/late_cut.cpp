@@ -67,10 +67,10 @@ void LateCutStrategy::cut(std::size_t index, TrainState& state) {
   const std::vector<Param*> biases = biases_of(weights, model_);
   const std::vector<CutResult> results = cut_all(weights, earlier_ranks, biases, *observers_, options_, index, world_);
   observers_.reset();
-  sensitivity_.clear();
+  state.sensitivity.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const CutResult& result = results[i];
-    sensitivity_[weights[i]->name()] = result.sensitivity;
+    state.sensitivity[weights[i]->name()] = result.sensitivity;
     if (!result.parts.sigma.defined()) continue;
     FactorPair pair = apply_gauge(result.parts, Gauge::split_sigma, true);
     weights[i]->factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);

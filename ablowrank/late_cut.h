@@ -6,7 +6,7 @@
 // begins anew: what it has kept of gradients of the weights (residuals) is dropped. A later cut takes more; what the optimizer
 // knows of factors goes to those that take their place (moments.h).
 //
-//   cut_schedule.h  when    loss_metric.h  what a direction is worth    loss_ranks.h  ranks from that
+//   cut_schedule.h  when    loss_metric.h  sensitivity of a direction    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
 // arXiv 2305.02538).
 
@@ -29,7 +29,7 @@ class LateCutStrategy final : public SyncStrategy {
   LateCutStrategy(Layer& model, Comm& world, const LateCutOptions& options, CutSchedule schedule,
                   std::unique_ptr<SyncStrategy> full_rank, Average low_rank);
 
-  /// Of the steps after cut number `index`, of `cuts`.
+  /// The phase of the steps after cut number `index`, of `cuts`.
   static std::string phase_name(std::size_t index, std::size_t cuts);
 
   void start(TrainState& state) override;
@@ -43,7 +43,6 @@ class LateCutStrategy final : public SyncStrategy {
   std::int64_t step_kind(std::int64_t step) const override { return now_->step_kind(step); }
   void pass(TrainState& state) override { now_->pass(state); }
   std::string role(int rank) const override { return now_->role(rank); }
-  std::map<std::string, LayerSensitivity> sensitivity() const override { return sensitivity_; }
   bool follows_epochs() const override { return now_->follows_epochs(); }
   void on_epoch_end(TrainState& state, double mean_loss) override { now_->on_epoch_end(state, mean_loss); }
   std::map<std::string, std::int64_t> decision() const override { return now_->decision(); }
@@ -67,7 +66,6 @@ class LateCutStrategy final : public SyncStrategy {
   Average low_rank_;
   std::size_t cuts_ = 0;  // so far
   std::unique_ptr<CutObservers> observers_;
-  std::map<std::string, LayerSensitivity> sensitivity_;  // at the last cut
 };
 
 }  // namespace ab

@@ -14,7 +14,7 @@ namespace ab {
 /// How the ranks r of a cut are chosen.
 enum class RanksBy {
   loss_share,   ///< the cheapest directions that hold a share of the loss, in the mean over weights (loss_ranks.h)
-  loss_budget,  ///< the directions worth most for what they cost, within a budget of all weights (loss_ranks.h)
+  loss_budget,  ///< the directions of most sensitivity for their cost, within a budget of all weights (loss_ranks.h)
   ratio,        ///< the same share of n of every weight
 };
 
@@ -31,7 +31,7 @@ struct LateCutOptions {
   bool operator==(const LateCutOptions&) const = default;
   /// Throws Error(config) when settings exclude each other.
   void validate() const;
-  /// What cut number `index` keeps; when not given 0.995 as a share of the loss, 0.25 as a budget, 0.5 as a ratio.
+  /// The share that cut number `index` keeps; when not given 0.995 as a share of the loss, 0.25 as a budget, 0.5 as a ratio.
   double kept(std::size_t index) const;
 };
 

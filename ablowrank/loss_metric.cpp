@@ -23,7 +23,7 @@ Tensor scaled(const Tensor& t, double factor, const std::vector<double>& scale) 
   return result;
 }
 
-/// Of every channel, the square root of its own curvature: in units of its inverse G has ones on its diagonal.
+/// The square root of every channel's own curvature: in units of its inverse G has ones on its diagonal.
 std::vector<double> channel_scales(const Tensor& gradients, double factor) {
   const std::vector<double> g = gradients.to_doubles();
   const auto n = static_cast<std::size_t>(gradients.dim(0));
@@ -71,7 +71,7 @@ LossMetric::LossMetric(const OutputMoments& moments) : mean_(in_float64(moments.
   scale_columns_of(to_outputs_, inverse_scales);
 }
 
-/// What a metric takes of a CPU's memory, in a rehearsal.
+/// Bytes of a CPU's memory that a metric takes, in a rehearsal.
 void LossMetric::take_shapes() {
   const std::int64_t o = mean_.dim(0);
   const auto square = [&] { return Tensor({o, o}, DType::float64, mean_.device()); };

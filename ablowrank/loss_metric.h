@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What it costs the loss to leave a direction out of a weight, seen in data. A weight W2 [O × K] (O and K: its rows and
+// The cost to the loss of leaving a direction out of a weight, seen in data. A weight W2 [O × K] (O and K: its rows and
 // columns, layers/weight.h) makes y = W2·x [+ b] at every position; g = dL/dy there. With
 //   C = E[(y − ȳ)(y − ȳ)ᵀ]          over positions
 //   G = E[Σ g gᵀ] + damping          over samples, Σ over positions: the Gauss–Newton curvature of the loss in y
@@ -27,7 +27,7 @@ namespace ab {
 
 class LossMetric {
  public:
-  /// Of sums over all ranks, on any device; they are finite and of at least one sample. Work in float64 on the host, about
+  /// From sums over all ranks, on any device; they are finite and of at least one sample. Work in float64 on the host, about
   /// 20 O³ operations.
   explicit LossMetric(const OutputMoments& moments);
 

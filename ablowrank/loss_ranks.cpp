@@ -13,7 +13,7 @@ std::int64_t r_or_whole(const CutWeight& w, std::int64_t r) {
   return r < w.whole() && r * (w.rows + w.columns) < w.rows * w.columns ? r : w.whole();
 }
 
-/// What each direction that the weight has is worth, as a share of what all of them are.
+/// The sensitivity of each direction that the weight has, as a share of that of all.
 std::vector<double> shares_of(const CutWeight& w) {
   std::vector<double> shares(w.increases.begin(), w.increases.begin() + w.whole());
   const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
@@ -24,7 +24,7 @@ std::vector<double> shares_of(const CutWeight& w) {
 /// The ranks of all weights at a price: `mu` for a cost of 1, which is that of all weights dense.
 class RanksAtPrices {
  public:
-  /// Of factors, no r is below max(least, n·least_share).
+  /// No r of factors is below max(least, n·least_share).
   RanksAtPrices(std::span<const CutWeight> weights, const RankRounding& rounding, std::int64_t least,
                 double least_share)
       : weights_(weights), rounding_(rounding), least_(least), least_share_(least_share) {

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// How the ranks of all weights are chosen together, from what each direction is worth to the loss (loss_metric.h). A weight
+// The choice of all ranks r together, by the sensitivity of the loss to each direction (loss_metric.h). A weight
 // whose factors would not be smaller, r(O + K) >= O·K, stays dense: its r is n. One that is factors already keeps its r at most.
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace ab {
 
-/// What is known at a cut of a weight W2, O × K (layers/weight.h).
+/// The facts at a cut of a weight W2, O × K (layers/weight.h).
 struct CutWeight {
   std::int64_t rows = 0, columns = 0;
   double positions = 1;                 ///< how often it is applied to each sample; of spatial factors the inner one
@@ -24,7 +24,7 @@ struct CutWeight {
   std::int64_t whole() const { return rank > 0 ? rank : n(); }
 };
 
-/// What ranks cost, of all weights together as a share of what they cost dense:
+/// The cost of ranks, of all weights together as a share of their cost when dense:
 ///   ½ Σ elements / Σ dense elements + ½ Σ operations / Σ dense operations,
 ///   elements: r(O + K) or O·K,   operations: those times positions
 /// Against it stands what they lose, Σ_l Σ_{i > r_l} increase_{l,i} / Σ_i increase_{l,i}: every weight counts as one, because

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "apps/commands/commands.h"
-#include "apps/commands/report_error.h"
 #include "apps/config/config.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/nearest_name.h"

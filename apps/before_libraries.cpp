@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What has to be settled before the libraries of the program start: the linker calls settle() before their constructors.
+// Settings that must be made before the libraries of the program start: the linker calls settle() before their constructors.
 // - OpenMP would bind the first thread to one core (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY), and with it all ranks and
 //   loaders that are threads: it does not see those words.
 // - mpirun binds ranks to one core each unless it is told otherwise; where that leaves cores idle, ranks get those of mpirun.

@@ -78,6 +78,26 @@ void show(const char* what, Network& model, const Pictures& test) {
   std::printf(" %6.0f %% %6d %6.2f\n", 100 * first / all, rank, loss.value().item());
 }
 
+/// One update of this rank's replica, on its own pictures.
+void train_step(Network& model, const Pictures& train, const Comm& world, Optimizer& optimizer, SyncStrategy& strategy,
+                TrainState& state) {
+  const std::int64_t begin = (state.step * kRanks + world.rank()) * kBatch % train.x.dim(0);
+  const Var logits = model.forward(Var(train.x.slice(begin, begin + kBatch)));
+  optimizer.clear_grads();
+  backward(softmax_cross_entropy(logits, train.labels.slice(begin, begin + kBatch)));
+  strategy.finish_grads(state);
+  optimizer.step(strategy.learning_rate(kRate, state.step));
+  ++state.step;
+}
+
+void show_traffic(const Ledger& ledger) {
+  std::printf("\nRank 0 sent  collectives       kB  kB each\n");
+  for (const auto& [phase, sent] : ledger.by_phase())
+    if (sent.wire_bytes() > 0)
+      std::printf("%-12s %11d %8.0f %8.1f\n", phase.c_str(), static_cast<int>(sent.calls), sent.wire_bytes() / 1e3,
+                  sent.wire_bytes() / 1e3 / static_cast<double>(sent.calls));
+}
+
 void tour(Comm& world, const Pictures& train, const Pictures& test, std::array<Tensor, kRanks>& w_of_rank) {
   set_compute_threads(1);
   const auto me = static_cast<std::size_t>(world.rank());
@@ -105,14 +125,7 @@ void tour(Comm& world, const Pictures& train, const Pictures& test, std::array<T
   Tensor a, b;  // as the split left them
   while (state.step < kSteps) {
     world.ledger().set_phase(strategy.phase());
-    const std::int64_t begin = (state.step * kRanks + world.rank()) * kBatch % train.x.dim(0);
-    const Var logits = model.forward(Var(train.x.slice(begin, begin + kBatch)));
-    optimizer->clear_grads();
-    backward(softmax_cross_entropy(logits, train.labels.slice(begin, begin + kBatch)));
-    strategy.finish_grads(state);
-    optimizer->step(strategy.learning_rate(kRate, state.step));
-    ++state.step;
-
+    train_step(model, train, world, *optimizer, strategy, state);
     const Transition turn = options.schedule.transition_at(state.step);
     if (turn == Transition::split) {
       show_on(0, state.step == 400 ? "400 steps of warm-up" : "20 steps of rebound");
@@ -141,12 +154,7 @@ void tour(Comm& world, const Pictures& train, const Pictures& test, std::array<T
   say("Low rank, %d steps; the end: rejoined once more, and cut to factors of 2 x %d numbers instead of %d.\n",
       kSteps - 500, static_cast<int>(weight.a().numel()), kHidden * kPixels);
   show_on(0, "the model");
-
-  say("\nRank 0 sent  collectives       kB  kB each\n");
-  for (const auto& [phase, sent] : world.ledger().by_phase())
-    if (sent.wire_bytes() > 0)
-      say("%-12s %11d %8.0f %8.1f\n", phase.c_str(), static_cast<int>(sent.calls), sent.wire_bytes() / 1e3,
-          sent.wire_bytes() / 1e3 / static_cast<double>(sent.calls));
+  if (me == 0) show_traffic(world.ledger());
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "apps/train/step_graph.h"
+#include "apps/train/train_step.h"
 #include "engine/core/check.h"
 #include "engine/core/dtype.h"
 #include "engine/device/device.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What compression itself costs on one rank, on gradients of the sizes of ResNet-50 and VGG16 for CIFAR, each kernel beside a
+// The cost of compression itself on one rank, on gradients of the sizes of ResNet-50 and VGG16 for CIFAR, each kernel beside a
 // plain reference (compress_references.h). Every iteration runs both in turn, so that load falls out of the ratio:
 // Time is ours, plain_ms the reference's, and times = plain / ours.
 //   select      the k largest of all elements (AR-Topk), MSTopK's threshold, the largest of every chunk (ScaleCom)
@@ -29,7 +29,7 @@
 namespace ab {
 namespace {
 
-/// Of processor time, all threads together: what else runs on the machine counts less than in time on the wall.
+/// Seconds of processor time, all threads together: other programs on the machine count less than in time on the wall.
 double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

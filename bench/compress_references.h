@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What compress_bench holds our kernels against: the same results by the standard library, LAPACK and plain loops, on one
+// The references of compress_bench: the same results by the standard library, LAPACK and plain loops, on one
 // thread.
 
 #include <algorithm>

@@ -16,7 +16,6 @@
 #include "ablowrank/factorise.h"
 #include "ablowrank/split.h"
 #include "bench/bench_device.h"
-#include "engine/backend/backend.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"

@@ -37,7 +37,7 @@ Clock::duration ticks(double seconds) { return std::chrono::duration_cast<Clock:
 /// When the gradient of each parameter is complete, by its name: after backward has begun, in parts of forward and backward.
 using Profile = std::map<std::string, double>;
 
-/// Of the last of three steps of one rank, without a network.
+/// The last of three steps of one rank, without a network.
 Profile record_backward(const ModelSpec& spec, std::int64_t batch) {
   const auto model = make_model(spec, {});
   Tensor images({batch, spec.image_size, spec.image_size, 3}, DType::float32);
@@ -105,7 +105,7 @@ class ReplayedModel : public Layer {
     return seconds;
   }
 
-  /// What a step takes without its backward pass, less what has really been computed since that.
+  /// Seconds of a step without its backward pass, less those that have really been computed since that.
   void sleep_before_backward() {
     const double longest = std::ranges::max(times_.backward | std::views::values);
     double computed = 0;

@@ -18,7 +18,6 @@
 #include "bench/bench_device.h"
 #include "engine/backend/backend.h"
 #include "engine/core/threads.h"
-#include "engine/kernels/elementwise.h"
 #include "layers/models/models.h"
 
 namespace ab {

@@ -8,7 +8,6 @@
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 constexpr std::uint64_t kOpStream = std::uint64_t{0x72616e64} << 32;  // "rand", then the epoch

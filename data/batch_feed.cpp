@@ -2,7 +2,6 @@
 #include "data/batch_feed.h"
 
 #include <cstring>
-#include <utility>
 
 #include "data/finish_images.h"
 #include "engine/core/memory.h"

@@ -25,9 +25,9 @@ constexpr ReasonWords kReasons[] = {
     {"as a link to a folder that is not there", "repair the link"},
 };
 
-/// What operating systems, file servers and archives leave in folders.
+/// Files that operating systems, file servers and archives leave in folders.
 constexpr std::string_view kOfSystems[] = {"thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "__macosx"};
-/// What tells about images and is none.
+/// Files that tell about images and are none.
 constexpr std::string_view kNotes[] = {".txt", ".md",   ".csv",  ".tsv", ".json", ".xml",
                                        ".yml", ".yaml", ".html", ".log", ".mat"};
 

@@ -10,7 +10,6 @@
 #include "engine/core/random.h"
 
 namespace ab {
-
 namespace {
 
 constexpr std::uint64_t kPaddedStream = std::uint64_t{0x61756772} << 32;   // "augr", then the epoch

@@ -31,11 +31,11 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
       width = 0;  ///< of the images that models see, unless LoaderOptions::image_size says otherwise
   int classes = 0;
   Cropping cropping = Cropping::padded;
-  /// What images are normalised by, per channel, 1 being white; by default as recipes for CIFAR-10 have it: the mean of all
+  /// Mean and deviation that images are normalised by, per channel, 1 being white; by default as recipes for CIFAR-10 have it: the mean of all
   /// images, and the mean of the deviations within each.
   std::array<float, 3> mean{0.4914f, 0.4822f, 0.4465f};
   std::array<float, 3> stddev{0.2023f, 0.1994f, 0.2010f};
-  /// Of files that lie there and are not read, or are there twice: sentences for the program to print, once.
+  /// Warnings of files that lie there and are not read, or are there twice: sentences for the program to print, once.
   std::vector<std::string> warnings;
 
   virtual int label(std::int64_t i) const = 0;
@@ -49,7 +49,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   /// A hash of the labels in their order and, where images are files, of the names: equal on all nodes that
   /// see the same data set.
   virtual std::uint64_t fingerprint() const;
-  /// What the images hold, as far as that is known without decoding them: one hash of all pixels in memory, or the
+  /// Hashes of the images' contents, as far as these are known without decoding: one hash of all pixels in memory, or the
   /// sizes of at most a thousand files, spread over the list (a million would take a shared disk minutes).
   virtual std::vector<std::uint64_t> contents() const { return {}; }
 };

@@ -31,7 +31,7 @@ TrainAndTest synthetic(const std::string& cache, std::int64_t train_images, std:
   return in_memory(load_cifar10(ensure_synthetic_cifar10({}, cache)), train_images, test_images);
 }
 
-/// Those that train without any files.
+/// Data sets that train without any files.
 std::string without_files() {
   std::vector<std::string> names;
   for (const DatasetEntry& dataset : datasets())

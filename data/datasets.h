@@ -11,7 +11,7 @@
 
 namespace ab {
 
-/// What a data set holds: images, classes, height and width.
+/// The sizes of a data set: images, classes, height and width.
 struct DataShape {
   std::int64_t train = 0, test = 0, classes = 0, image_size = 0;
 };

@@ -33,12 +33,12 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& name, Ima
 /// Throws Error(data) unless height · width is above 0 and at most kMaxImagePixels.
 void check_image_size(std::int64_t height, std::int64_t width, const std::string& name);
 
-// What a PNG says about itself (PNG specification, third edition, sections 5 and 10): its chunks, whose checksums
+// The contents of a PNG file (PNG specification, third edition, sections 5 and 10): its chunks, whose checksums
 // stb_image does not look at, and how many bytes its pixels unpack to.
 
 struct PngContent {
   std::int64_t height = 0, width = 0;
-  /// Of the unpacked pixels, each row with its filter byte and, when interlaced, all seven passes.
+  /// Bytes of the unpacked pixels, each row with its filter byte and, when interlaced, all seven passes.
   std::size_t unpacked_bytes = 0;
   std::vector<std::uint8_t> packed;  ///< the zlib stream: all IDAT chunks, one after the other
 };

@@ -19,7 +19,7 @@
 namespace ab {
 namespace {
 
-/// What the library calls back with; its first member is the library's own struct.
+/// The state that the library calls back with; its first member is the library's own struct.
 struct ErrorState {
   jpeg_error_mgr base;
   std::jmp_buf give_up;

@@ -23,7 +23,6 @@
 #pragma GCC diagnostic pop
 
 namespace ab {
-
 namespace {
 
 constexpr std::size_t kSignatureBytes = 8, kHeaderBytes = 13;
@@ -135,7 +134,7 @@ PngContent read_png_chunks(std::span<const std::uint8_t> file, const std::string
 
 namespace {
 
-/// What stb_image has against a file; it does not always say.
+/// The reason why stb_image refuses a file; it does not always say.
 const char* stb_reason() {
   const char* reason = stbi_failure_reason();
   return reason ? reason : "no valid PNG";

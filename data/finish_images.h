@@ -36,7 +36,7 @@ template <class T> struct FinishImages {
   Normalisation normalisation;
   Mix mix;
 
-  /// What an image shows there before it is mixed with another.
+  /// The value of an image there before it is mixed with another.
   AB_HD float value(std::int64_t image, int y, int x, int c) const {
     const ImageDraws& drawn = draws[image];
     if (contains(drawn.erased, y, x)) return 0;

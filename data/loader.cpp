@@ -59,7 +59,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
         height(options.image_size > 0 ? options.image_size : set.height),
         width(options.image_size > 0 ? options.image_size : set.width) {}
 
-  /// What one thread prepares images with.
+  /// The buffers with which one thread prepares images.
   struct Workbench {
     ImageTransform transform;
     Image decoded;

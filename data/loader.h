@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Batches for one rank: shuffled by epoch, augmented, normalised, prepared ahead by threads of its own.
-// What a batch holds is a pure function of (seed, epoch, index), whatever the timing and the number of
+// The contents of a batch are a pure function of (seed, epoch, index), whatever the timing and the number of
 // threads: a sample's augmentation depends on (seed, epoch, sample), the shuffle on (seed, epoch), and the
 // mixing of a batch on (seed, epoch, batch), all drawn from Philox.
 

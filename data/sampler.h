@@ -4,7 +4,7 @@
 // Which samples a rank sees, and in which order: pure functions of (seed, epoch), without state.
 //
 // One order of all samples is cut into batches, and batch number s · world_size + rank is step s of `rank`.
-// What the ranks train on together in a step is therefore the same for any number of ranks that share one
+// The images that the ranks train on together in a step are therefore the same for any number of ranks that share one
 // global batch size.
 
 #include <cstdint>

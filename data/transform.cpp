@@ -6,7 +6,6 @@
 #include "data/augment.h"
 #include "data/crop.h"
 #include "data/dataset.h"
-#include "engine/core/check.h"
 
 namespace ab {
 

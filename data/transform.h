@@ -13,7 +13,7 @@
 
 namespace ab {
 
-/// What happens to training images; evaluation only scales, cuts the centre (Cropping::resized) and
+/// The augmentation of training images; evaluation only scales, cuts the centre (Cropping::resized) and
 /// normalises.
 struct Augmentation {
   bool crop_and_flip = true;  ///< the random crop that belongs to the data set, and a random flip
@@ -28,7 +28,7 @@ struct SampleKey {
   std::int64_t epoch = 0, sample = 0;
 };
 
-/// What is still to be done to the bytes of an image before and after normalising; by default nothing.
+/// The steps that are still to be done to the bytes of an image before and after normalising; by default none.
 struct ImageDraws {
   PaddedCrop crop;
   Box erased;

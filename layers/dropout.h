@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Noise of training: layers that are the identity in evaluation. What they draw is a function of the seed of
+// Noise of training: layers that are the identity in evaluation. Their draws are a function of the seed of
 // set_noise() and of their name, so that a resumed run draws the same.
 
 #include "engine/core/random.h"

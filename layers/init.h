@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 #include "engine/core/tensor.h"
 
 namespace ab {
@@ -19,7 +19,7 @@ struct Build {
   bool draw = true;  ///< false: what would be drawn holds whatever was in memory, for those who fill it themselves
 };
 
-/// What the elements of a new parameter are drawn from.
+/// The distribution that the elements of a new parameter are drawn from.
 struct Distribution {
   enum class Kind { constant, normal, uniform };
   Kind kind = Kind::constant;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 
 namespace ab {
 
@@ -20,7 +20,7 @@ struct Buffer {
   Tensor value;
 };
 
-/// What a model consists of, in forward order.
+/// The parts of a model, in forward order.
 struct Inventory {
   std::vector<Param*> params;  ///< as they are now: a factorised weight lists its factors
   std::vector<Buffer> buffers;

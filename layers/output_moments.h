@@ -9,7 +9,7 @@
 //   Σ y, and the numbers of positions and of samples
 //   (s B)² Σ g gᵀ       B samples, so B·g is the gradient of a sample's own loss where L is a mean; and s² B
 // s is by how much the gradients of the pass are larger (backward_scale(): the share of a micro-batch, the loss scale of
-// float16). Of the last two sums the quotient is the mean over samples, whatever s was in which step, and on which rank.
+// float16). The quotient of the last two sums is the mean over samples, whatever s was in which step, and on which rank.
 // A step whose numbers are not finite adds nothing. The sums are float32, also where products in steps are not; a mean that
 // is k standard deviations large costs them k² · 1e-7 of their accuracy.
 
@@ -25,7 +25,7 @@ class OutputMoments {
 
   /// y, recorded so that its gradient passes by.   y: [N, …, channels]
   Var observe(const Var& y);
-  /// What leaves a weight where that is not y but what y is made of.
+  /// The output of a weight where that is not y but what y is made of.
   struct Parts {
     Tensor values;                                     ///< [positions, channels] or of more dimensions
     std::function<Tensor(const Tensor& dy)> gradient;  ///< of y's that of `values`

@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 #include "engine/backend/backend.h"
 #include "layers/output_moments.h"
 
@@ -46,7 +46,7 @@ class Weight {
   const Shape& shape() const { return shape_; }
   /// O
   std::int64_t outputs() const { return shape_[0]; }
-  /// Of W2. Rows belong to an output, and with spatial factors to a row of the kernel: row o·kh + i.
+  /// Rows of W2. They belong to an output, and with spatial factors to a row of the kernel: row o·kh + i.
   std::int64_t rows() const { return outputs() * kernel_rows_; }
   std::int64_t columns() const { return shape_.numel() / rows(); }
   bool transposed() const { return rows() < columns(); }

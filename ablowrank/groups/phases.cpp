@@ -60,29 +60,6 @@ std::int64_t PhaseSchedule::last_transition(std::int64_t step) const {
   return first_split;
 }
 
-std::int64_t PhaseSchedule::next_transition(std::int64_t step) const {
-  if (step < first_split) return first_split;
-  if (!release_order) {
-    const std::int64_t position = (step - first_split) % cycle_steps;
-    const std::int64_t sync = cycle_steps - full_rank_steps;
-    return step - position + (position < sync ? sync : cycle_steps);
-  }
-  // The first candidates of a run may be none: D steps into a cycle that no synchronisation began.
-  std::int64_t t = step;
-  do {
-    const std::int64_t position = t % cycle_steps;
-    t += (position < full_rank_steps ? full_rank_steps : cycle_steps) - position;
-  } while (transition_at(t) == Transition::none);
-  return t;
-}
-
-std::int64_t PhaseSchedule::splits_until(std::int64_t step) const {
-  if (step < first_split) return 0;
-  if (!release_order) return 1 + (step - first_split) / cycle_steps;
-  const std::int64_t syncs_by_then = std::max<std::int64_t>(0, (step - full_rank_steps) / cycle_steps);
-  return 1 + std::max<std::int64_t>(0, syncs_by_then - first_split / cycle_steps);
-}
-
 double rebound_learning_rate(const PhaseSchedule& schedule, double scheduled, double scheduled_at_transition,
                              std::int64_t step) {
   const std::int64_t transition = schedule.last_transition(step);

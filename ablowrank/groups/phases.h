@@ -43,10 +43,6 @@ struct PhaseSchedule {
   Transition transition_at(std::int64_t step) const;
   /// The step of the latest transition at or before `step`, or -1.
   std::int64_t last_transition(std::int64_t step) const;
-  /// The step of the first transition after `step`.
-  std::int64_t next_transition(std::int64_t step) const;
-  /// How many splits have happened at or before `step`.
-  std::int64_t splits_until(std::int64_t step) const;
 };
 
 /// The rate of the update after `step` updates, given the scheduled rate now and at the last transition.

@@ -4,6 +4,7 @@
 // The commands of the program, as main() calls them. Each returns the exit code and throws ab::Error.
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -83,5 +84,29 @@ struct ReproduceCommand {
 /// OUT/ab (runs that are there already are kept, unfinished ones go on at their checkpoint), or only plans
 /// it; prints what the paper published beside it, and writes that to OUT/reproduce.md.
 int run_reproduce(const ReproduceCommand& command);
+
+// The words and the exit code of a failure.
+
+/// Prints "abtrain: <context><what happened>" as one line of stderr, whatever the message contains, and returns the exit
+/// code that belongs to the error: one that is documented, whoever threw it.
+int report_error(const std::exception& error, const std::string& context = "");
+
+/// From now on also what no handler catches, and the end that a library gives to the program (exit code 1), is reported so.
+void report_what_escapes();
+
+// The files that --out FILE may replace, for every command that writes a file where its user says.
+
+/// A kind of file that a command writes.
+struct OutKind {
+  const char* what;                                 ///< "a plan"
+  const char* ending;                               ///< of its name: ".json"
+  bool (*wrote_one)(const std::string& file_name);  ///< whether the file holds one, by abtrain
+};
+
+extern const OutKind kReportPage, kPlanFile, kModelExport, kPaperTable;
+
+/// The file that `--out out` stands for, links followed. Throws Error(config), and leaves everything as it is, unless that is
+/// free, empty or a file of the same kind by abtrain, and neither one of `inputs`, which the command reads, nor of a run.
+std::string out_file(const std::string& out, const OutKind& kind, const std::vector<std::string>& inputs = {});
 
 }  // namespace ab

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 
-#include "apps/commands/out_file.h"
 #include "apps/report/comparison.h"
 #include "apps/report/report.h"
 #include "apps/report/terminal.h"

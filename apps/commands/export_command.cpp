@@ -3,7 +3,6 @@
 
 #include <filesystem>
 
-#include "apps/commands/out_file.h"
 #include "apps/model_file/model_file.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"

@@ -2,8 +2,6 @@
 #include "apps/commands/commands.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -172,7 +170,7 @@ std::string cut_text(const SplitMetrics& cut, int width) {
     const LayerRank& layer = cut.layers[i];
     const LayerSensitivity& sensitivity = cut.sensitivity[i];
     const bool factored = layer.r < layer.n;
-    // What the first sixteenth adds, the second, …
+    // The gain of the first sixteenth, the second, …
     const auto bars = [](const std::vector<double>& shares) {
       std::vector<double> parts;
       for (std::size_t k = 1; k < shares.size(); ++k) parts.push_back(shares[k] - shares[k - 1]);

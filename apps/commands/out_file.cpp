@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/out_file.h"
+#include "apps/commands/commands.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
-#include "apps/commands/out_file.h"
 #include "apps/report/plan_report.h"
 #include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"

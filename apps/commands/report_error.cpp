@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "apps/commands/report_error.h"
+#include "apps/commands/commands.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <new>

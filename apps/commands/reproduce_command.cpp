@@ -3,7 +3,6 @@
 
 #include <filesystem>
 
-#include "apps/commands/out_file.h"
 #include "apps/paper/experiments.h"
 #include "apps/paper/reproduce_report.h"
 #include "apps/report/terminal.h"

@@ -7,7 +7,6 @@
 #include <optional>
 #include <thread>
 
-#include "apps/commands/report_error.h"
 #include "apps/config/run_device.h"
 #include "apps/config/run_wiring.h"
 #include "apps/plan/memory_check.h"
@@ -90,7 +89,7 @@ void say_threads() {
       mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
 }
 
-/// What the estimate has not foreseen ends the run with a sentence, before the system does without.
+/// A need for memory that the estimate has not foreseen ends the run with a sentence, before the system does without.
 std::int64_t bytes_for(const TrainConfig& config) {
   return config.ignore_memory ? std::numeric_limits<std::int64_t>::max() : bytes_until_the_end_of_each();
 }

@@ -74,7 +74,7 @@ void add_remark(std::string text, std::vector<std::string>& remarks) {
 /// PyTorch's count of batches, which nothing needs.
 bool is_batch_count(const std::string& name) { return name.ends_with("num_batches_tracked"); }
 
-/// Of the tensors in no slot those that cannot be weights, with their types: "mask (has dtype BOOL)". The others, which
+/// The tensors in no slot that cannot be weights, with their types: "mask (has dtype BOOL)". The others, which
 /// nobody stores for nothing, go to `superfluous`.
 std::vector<std::string> ignored_tensors(const TensorFile& content, const std::set<std::string>& wanted,
                                          std::vector<std::string>& superfluous) {
@@ -180,7 +180,7 @@ void check_format(const TensorFile& content, const std::string& file) {
                 version > kFormatVersion ? "use a newer abtrain" : "load it with the abtrain that wrote it");
 }
 
-/// What the metadata says can be impossible (a ViT of 33 pixels): then it is the file that is wrong.
+/// The metadata can be impossible (a ViT of 33 pixels): then it is the file that is wrong.
 std::unique_ptr<Layer> build_described(const ModelSpec& spec, const std::string& file, Device device) {
   try {
     return make_model(spec, device);
@@ -233,7 +233,7 @@ bool has_other_rows(const Shape& shape, const Shape& expected) {
   return shape[0] != expected[0] && std::equal(shape.begin() + 1, shape.end(), expected.begin() + 1);
 }
 
-/// What stands before the names of the last layer's tensors: "fc.".
+/// The prefix of the names of the last layer's tensors: "fc.".
 std::string classifier_of(Layer& model, TensorNames names) {
   const std::string weight = torch_name(inventory_of(model).weights.back()->name(), names);
   return weight.substr(0, weight.size() - std::string_view("weight").size());

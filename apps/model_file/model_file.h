@@ -41,7 +41,7 @@ std::int64_t stored_numbers(Layer& model);
 /// names the tensors which are missing, superfluous or of the wrong shape, or one that is not finite.
 LoadedModel model_from_file(const TensorFile& content, const std::string& file, Device device = {});
 
-/// What happens to a classifier that a file lacks, or was stored for a different number of classes.
+/// How to treat a classifier that a file lacks, or that was stored for a different number of classes.
 enum class OtherClassifier { refuse, keep_own };
 
 struct LoadedWeights {

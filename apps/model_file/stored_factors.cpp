@@ -28,7 +28,7 @@ bool factors_fit(const Tensor* a, const Tensor* b, const FactoredShape& weight) 
          b->dim(0) <= b->dim(1);
 }
 
-/// Those that have spatial factors, which convolutions among `weights` can have.
+/// Weights with spatial factors, which convolutions among `weights` can have.
 void mark_spatial(const TensorFile& content, const std::string& file, FactoredWeights& weights) {
   const auto text = content.metadata.find(kSpatialKey);
   if (text == content.metadata.end()) return;

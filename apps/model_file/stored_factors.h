@@ -21,7 +21,7 @@ struct FactoredShape {
   Shape shape;  ///< of W
   bool spatial = false;
 
-  /// Of W2.
+  /// Rows of W2.
   std::int64_t rows() const { return shape[0] * (spatial ? shape[2] : 1); }
   std::int64_t columns() const { return shape.numel() / rows(); }
 };
@@ -30,7 +30,7 @@ using FactoredWeights = std::map<std::string, FactoredShape>;  ///< by name
 /// Adds the texts for the metadata, and returns whether there are spatial factors.
 bool describe(const FactoredWeights& weights, std::map<std::string, std::string>& metadata);
 
-/// What the metadata says; none without such metadata. Throws Error(checkpoint) unless A and B of each are in
+/// The factors that the metadata names; none without such metadata. Throws Error(checkpoint) unless A and B of each are in
 /// the file and fit its shape, so that m, n and r may be taken from them; `file` names it in errors.
 FactoredWeights factored_weights(const TensorFile& content, const std::string& file);
 

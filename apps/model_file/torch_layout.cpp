@@ -9,7 +9,6 @@
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 struct Renaming {

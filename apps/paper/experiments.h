@@ -34,7 +34,7 @@ const Experiment& find_experiment(const std::string& name);
 /// The texts of apps/configs/paper/*.toml by the names of the files, without their endings.
 const std::map<std::string, std::string>& paper_configs();
 
-/// What changes a configuration before it runs.
+/// Changes to a configuration before it runs.
 struct Adjustments {
   double scale = 1;                ///< scale_config()
   std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
@@ -48,7 +48,7 @@ TrainConfig experiment_config(const Experiment& experiment, const Adjustments& a
 // run fewer epochs.
 
 /// Multiplies images, ranks, steps and the steps of all phases (W, S, D, R, warm-up of the rate) by `scale` in
-/// (0, 1]. What remains is large enough to train: a batch for every rank, one whole cycle of AB-training, two
+/// (0, 1]. The rest is large enough to train: a batch for every rank, one whole cycle of AB-training, two
 /// nodes of two ranks. `ranks` > 0: that many, whatever the scale. With fewer ranks than before nodes and
 /// groups are smaller where they must be; a group that was a node still is one. Throws Error(config) for a
 /// scale outside (0, 1].

@@ -13,7 +13,6 @@
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <limits>
 
 #include "apps/report/terminal.h"
 
@@ -30,7 +28,7 @@ class ReportTable {
     if (r_.trained) cells.push_back(cell(traffic_figures(r_.trained->ab, r_.trained->dense)));
     table_.add(std::move(cells));
   }
-  /// What no plan can tell.
+  /// Figures that no plan can tell.
   void add_trained(const std::string& name, const std::string& published, const std::string& trained) {
     std::vector<std::string> cells{name, published};
     cells.insert(cells.end(), r_.planned.size(), "-");

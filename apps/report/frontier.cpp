@@ -23,7 +23,7 @@ bool differ_in_seed_alone(const Run& a, const Run& b) {
   return differing_settings(*a.config, same_seed).empty();
 }
 
-/// What the names of runs have in common at their beginning.
+/// The common beginning of the names of runs.
 std::string common_label(const std::vector<const Run*>& runs) {
   std::string label = runs[0]->label;
   if (runs.size() == 1) return label;

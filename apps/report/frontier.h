@@ -18,7 +18,7 @@ struct RunGroup {
   double top1 = 0, lowest_top1 = 0, highest_top1 = 0;  ///< the mean over runs, and their range
 };
 
-/// What a run costs, less being better.
+/// The cost of a run, less being better.
 struct Cost {
   const char* name;
   bool is_bytes;

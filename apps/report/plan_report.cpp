@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 double saving(double bytes, double dense_bytes) { return 1 - bytes / dense_bytes; }
 
-/// What a run saves; where training decides how much is sent, what it saves at least.
+/// The saving of a run; where training decides how much is sent, the least.
 std::string saved_by(const RunPlan& plan, double bytes, double dense_bytes) {
   const double saved = saving(bytes, dense_bytes);
   if (!plan.least || !std::isfinite(saved)) return saved_text(saved, 1);
@@ -45,7 +45,7 @@ std::string duration(double seconds) {
   return seconds < 99.5 ? in(1, "s") : seconds < 99.5 * kMinute ? in(kMinute, "min") : in(kHour, "h");
 }
 
-/// What the run leaves of the model's parameters.
+/// The share of the model's parameters that the run leaves.
 std::string what_remains(const Summary& s) {
   if (!std::isfinite(s.compression_ratio)) return "training decides how many remain";
   if (s.parameters_final == s.parameters_full) return "as many at the end";

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a person sees while a run goes on: one line that is redrawn on a terminal, and a line now and then
+// The progress of a run as a person sees it: one line that is redrawn on a terminal, and a line now and then
 // where the output goes to a file. All of it on stderr, so that stdout keeps the results. A line is redrawn by a carriage
 // return and blanks, which every terminal obeys, and never touches the last column, so that none scrolls.
 

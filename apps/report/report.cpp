@@ -161,7 +161,7 @@ std::string rank_chart(const Run& run) {
   return draw(chart);
 }
 
-/// What the directions of each layer hold at the last cut: of what they are worth to the loss, or of the weight itself.
+/// The share of the directions of each layer at the last cut: in the loss's sensitivity, or in the weight itself.
 std::string worth_chart(const Run& run, bool by_loss) {
   const SplitMetrics& cut = run.splits.back();
   LineChart chart{fmt::format("What the largest directions hold {}: {}",

@@ -5,7 +5,6 @@
 // the page, so that light and dark follow the reader's setting; curve number i takes colour i mod 8 and, past
 // the eighth, dashes. Points carry a <title>, which browsers show when the pointer rests on them.
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

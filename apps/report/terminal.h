@@ -38,7 +38,7 @@ std::string human_count(double count);
 std::string counted(std::int64_t count, std::string_view noun);
 /// "70.31 %", or "-" for what is not finite.
 std::string percent(double fraction, int decimals = 2);
-/// What is saved beside a baseline: "70.31 %", or where more is sent "1.20 × as much".
+/// The saving beside a baseline: "70.31 %", or where more is sent "1.20 × as much".
 std::string saved_text(double fraction, int decimals = 2);
 /// "3 min 12 s", "4.2 s".
 std::string human_seconds(double seconds);

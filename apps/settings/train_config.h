@@ -47,7 +47,7 @@ struct TrainConfig {
   int ranks_per_node = 0;           ///< how the ledger tells inter-node from intra-node; 0: one node
   std::string device = "cpu";       ///< cpu | cuda | cuda:N (apps/config/run_device.h)
   int threads = 0;                  ///< per rank; 0: cores / ranks
-  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/step_graph.h)
+  std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/train_step.h)
   SyncBn sync_bn = SyncBn::off;     ///< who shares batch-norm statistics
   double bucket_mb = 0;             ///< gradients are reduced in buckets of this size; 0: gradient_wire() chooses
   DType comm_dtype = DType::float32;         ///< of gradients on the wire: float32, bfloat16 or float16

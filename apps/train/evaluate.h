@@ -19,9 +19,6 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
-/// Payload of the all-reduce that an evaluation takes: float64 sums of loss, top-1, top-5 and samples.
-inline constexpr std::int64_t kEvaluationBytes = 4 * 8;
-
 /// How often the ranks ask each other whether to stop: batches of the rank that has most.
 std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks);
 

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What one rank trains, with everything that changes with it from update to update and belongs in a checkpoint.
+// The model that one rank trains, with everything that changes with it from update to update and belongs in a checkpoint.
 
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@
 #include "engine/optim/loss_scale.h"
 #include "engine/optim/schedule.h"
 #include "layers/layer.h"
-#include "layers/weight_average.h"
+#include "layers/model_state.h"
 
 namespace ab {
 

@@ -40,7 +40,7 @@ enum class Start {
   finished,  ///< it is complete already
 };
 
-/// What `config.resume` finds in the folder. Without it a run starts anew; with "auto" also one that ended before
+/// The checkpoint that `config.resume` finds in the folder. Without it a run starts anew; with "auto" also one that ended before
 /// its first checkpoint. Throws Error(config) when the run there has other settings (check_resumable), and
 /// Error(checkpoint) when a run that is named to be resumed has no checkpoint.
 Start start_of(const TrainConfig& config);
@@ -68,7 +68,7 @@ void record_config(const TrainConfig& config);
 /// asked for it too. For when the model has been written. Throws Error(checkpoint) when it cannot be removed.
 void remove_last_checkpoint(const TrainConfig& config, std::int64_t step);
 
-/// What `compare` knows of a run.
+/// A run as `compare` knows it.
 struct Run {
   std::string folder;
   std::string label;  ///< the last part of the folder's path

@@ -2,14 +2,13 @@
 #include "apps/train/run_transport.h"
 
 #include "apps/config/run_device.h"
-#include "engine/comm/gather_texts.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/texts.h"
 #include "engine/core/machine.h"
 #include "engine/core/threads.h"
 
 namespace ab {
-
 namespace {
 
 std::unique_ptr<Bootstrap> find_each_other(const TrainConfig& config, const CommOptions& options) {

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "apps/config/config.h"
-#include "apps/train/step_graph.h"
-#include "engine/comm/bootstrap.h"
+#include "apps/train/train_step.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"
+#include "engine/comm/texts.h"
 
 namespace ab {
 

@@ -17,7 +17,6 @@
 #include "engine/core/say.h"
 
 namespace ab {
-
 namespace {
 
 constexpr std::chrono::milliseconds kImpatience{5000}, kImpatienceAtTheKeyboard{500};

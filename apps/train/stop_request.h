@@ -44,7 +44,6 @@ void clear_stop_request();
 class StopAgreement {
  public:
   static constexpr const char* kLabel = "control";  ///< of the group and of the phase
-  static constexpr std::int64_t kBytes = 8;
   /// How many steps later an answer is read, where a step is so many micro-batches.
   static constexpr std::int64_t lag(std::int64_t accumulate) { return std::max<std::int64_t>(1, 4 / accumulate); }
 

@@ -25,7 +25,7 @@ struct Summary {
   /// `waiting_not_measured` says why.
   std::map<std::string, double> waiting_seconds_by_phase;
   std::string waiting_not_measured;
-  /// What a rank did to gradients between backward and the update beside waiting (packing, selecting, low-rank products),
+  /// Seconds of a rank's work on gradients between backward and the update, without waiting (packing, selecting, low-rank products),
   /// mean over ranks; NaN where waiting was not measured, and on GPUs.
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
@@ -46,7 +46,7 @@ struct Summary {
   std::vector<LayerRank> per_layer;
 };
 
-/// What one rank has sent: wire bytes in total, of those inter-node, the same as sent, then wire bytes of every phase in the order of
+/// Bytes that one rank has sent: wire bytes in total, of those inter-node, the same as sent, then wire bytes of every phase in the order of
 /// Ledger::by_phase().
 std::vector<double> traffic_row(const Ledger& ledger);
 /// Sets the traffic of a run from the rows of all ranks, one after the other, and the phases of their columns.

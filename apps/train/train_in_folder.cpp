@@ -58,7 +58,7 @@ std::set<std::string> settings_in(const std::string& toml) {
   return settings;
 }
 
-/// What is set otherwise: "rank 0: lr = 0.1; rank 3: lr = 0.2". Empty where nothing is.
+/// The settings that differ: "rank 0: lr = 0.1; rank 3: lr = 0.2". Empty where nothing is.
 std::string difference(const std::string& first, const std::string& other, int rank) {
   const std::set<std::string> a = settings_in(first), b = settings_in(other);
   std::vector<std::string> beyond_b, beyond_a;
@@ -161,7 +161,7 @@ void write_result(const TrainConfig& config, const TrainAndTest& data, const Tra
   }
 }
 
-/// What rank 0 hears of the loop: it writes that down, and passes it on.
+/// The listener of rank 0: it writes that down, and passes it on.
 TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
   TrainListener both;
   both.on_step = [&](const StepMetrics& m, std::int64_t total) {

@@ -11,7 +11,7 @@
 #include "apps/train/train_step.h"
 #include "data/batch_feed.h"
 #include "engine/backend/plan_choice.h"
-#include "engine/comm/gather_texts.h"
+#include "engine/comm/texts.h"
 #include "engine/core/memory.h"
 #include "engine/core/random.h"
 #include "engine/core/say.h"
@@ -56,7 +56,7 @@ class Trainer {
       checkpoint.reset();  // it would double the memory for the rest of the run
     } else {
       strategy_.start(state);
-      record_.split(0, strategy_.sensitivity());
+      record_.split(0, state.sensitivity);
     }
     for (;; ++epoch_, batch_ = 0, epoch_told_ = false) {
       clock_.lap();
@@ -177,7 +177,7 @@ class Trainer {
     }
   }
 
-  /// What steps keep and a transition or an evaluation has no use for.
+  /// Gives back memory that steps keep and a transition or an evaluation has no use for.
   void release_step() {
     learner_.optimizer->clear_grads();
     step_.drop_graph();
@@ -214,7 +214,7 @@ class Trainer {
     if (has_transition) release_step();
     strategy_.after_step(state);
     learner_.update_average();
-    if (strategy_.phase() != phase) record_.split(state.step, strategy_.sensitivity());
+    if (strategy_.phase() != phase) record_.split(state.step, state.sensitivity);
     record_.step(state.step, epoch_, phase, learning_rate);
   }
 
@@ -298,7 +298,7 @@ class Trainer {
     return true;
   }
 
-  /// What has been trained is not lost by an image. After the last step it is saved already.
+  /// Saves before an image ends the run, so that no training is lost. After the last step it is saved already.
   [[noreturn]] void end_by_image(const std::string& failure, const TrainState& state, bool last) {
     if (!last && state.step > 0 && saved_step_ != state.step && !config_.out.empty())
       try_to_save(state, config_.keep_checkpoints, "");

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "apps/model_file/model_file.h"
 #include "engine/core/threads.h"
@@ -31,7 +30,7 @@ void check_validation(const Evaluation& result, std::int64_t step, const char* w
                 whose, result.loss, step);
 }
 
-/// What every rank has sent so far, by phase and in total, known to all ranks.
+/// Bytes that every rank has sent so far, by phase and in total, known to all ranks.
 void gather_traffic(Comm& world, Summary& summary) {
   const std::vector<double> mine = traffic_row(world.ledger());
   std::vector<std::string> phases;

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a run tells: lines of metrics while it goes, and the summary at its end.
+// The record of a run: lines of metrics while it goes, and the summary at its end.
 
 #include <chrono>
 #include <deque>
@@ -12,7 +12,7 @@
 #include "apps/train/evaluate.h"
 #include "apps/train/summary.h"
 #include "engine/comm/comm.h"
-#include "engine/core/host_read.h"
+#include "engine/core/tensor.h"
 #include "engine/io/checkpoint.h"
 #include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
@@ -22,7 +22,7 @@ namespace ab {
 
 class Repetition;
 
-/// What the loop tells while it runs; called on rank 0 only. Any of them may be empty.
+/// Listeners of the loop, called on rank 0 only. Any of them may be empty.
 struct TrainListener {
   std::function<void(const Checkpoint&)> on_resume;                           ///< the run goes on from there
   std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps

@@ -72,7 +72,7 @@ void accumulate(VarNode& node, Gradient grad, const Tensor& unscale) {
   sum = sum.defined() && !is_added ? add(sum, grad.value) : std::move(grad.value);
 }
 
-/// What the backward function of a node is given: dz where the value is act(z), dy elsewhere.
+/// The argument of a node's backward function: dz where the value is act(z), dy elsewhere.
 Tensor incoming_gradient(const VarNode& node) {
   if (!node.activation.defined()) return node.grad;
   if (!node.grad.defined()) return node.grad_of_z;

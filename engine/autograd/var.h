@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,7 +27,7 @@ namespace ab {
 
 struct VarNode;
 
-/// What a backward function returns for one input: its gradient; undefined when it needs none.
+/// The result of a backward function for one input, its gradient; undefined when it needs none.
 struct Gradient {
   Gradient(Tensor value = {}, bool is_of_z = false) : value(std::move(value)), is_of_z(is_of_z) {}
 
@@ -133,6 +134,26 @@ class PostponedHooks {
   friend void backward(const Var& loss, const Tensor& dloss, const Tensor& unscale);
   std::vector<Var> ready_;
   PostponedHooks* before_;
+};
+
+/// The part of a parameter in data-parallel and AB-training (arXiv 2405.01067): how its gradient is exchanged.
+enum class ParamRole {
+  weight,       ///< a matrix or convolution that AB-training may factorise
+  vector,       ///< bias or norm affine: never factorised
+  always_sync,  ///< kept at full rank on purpose (first layer, classifier)
+  factor_a,     ///< the tall factor A of W = A·B
+  factor_b,     ///< the small factor B
+};
+
+/// A trained tensor with its name.
+struct Param {
+  std::string name;  ///< dotted path, torchvision's where it has one: "layer1.0.conv1.weight"
+  Var value;
+  ParamRole role = ParamRole::weight;
+
+  bool is_factor() const { return role == ParamRole::factor_a || role == ParamRole::factor_b; }
+  bool trainable() const { return value.requires_grad(); }
+  std::int64_t numel() const { return value.value().numel(); }
 };
 
 }  // namespace ab

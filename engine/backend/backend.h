@@ -96,7 +96,7 @@ class Backend {
   /// dW[O,I] = dyᵀ x and, where `db` [O] is defined, the column sums of dy.   dy: [P,O], x: [P,I]
   virtual void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) = 0;
 
-  /// The same types as gemm(). What lies between the matrices of `c` keeps its values.
+  /// The same types as gemm(). Elements between the matrices of `c` keep their values.
   virtual void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) = 0;
 
   /// Whether the two below can be called: attention in one pass over tiles, without scores in memory

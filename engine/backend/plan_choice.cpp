@@ -5,7 +5,6 @@
 #include <limits>
 
 namespace ab {
-
 namespace {
 
 thread_local PlanChoice choice_of_thread = PlanChoice::heuristic;

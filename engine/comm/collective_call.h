@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a rank asks its group to do. All ranks must ask for the same; transports compare these descriptions
+// A call of a collective, as a rank asks its group for it. All ranks must ask for the same; transports compare these descriptions
 // and errors print them.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct CollectiveCall {
   bool operator==(const CollectiveCall&) const = default;
   std::string str() const;  ///< "all_reduce(mean) of 100 float32"
 
-  /// What, type and operation in one number below kKinds, for transports that tell calls apart by a number.
+  /// Collective, type and operation in one number below kKinds, for transports that tell calls apart by a number.
   static constexpr int kKinds = 5 * kDTypeCount * 3;
   int kind() const {
     return (static_cast<int>(what) * kDTypeCount + static_cast<int>(dtype)) * 3 + static_cast<int>(op);
@@ -42,5 +42,12 @@ ElementRange part_of_rank(std::int64_t elements, int rank, int ranks);
 
 /// "rank 2", "ranks 2, 3".
 std::string list_ranks(const std::vector<int>& ranks);
+
+/// An all-reduce between ranks that see each other's memory (shared_reduce.cpp). No messages: each rank takes care of one part
+/// and adds it up in the order, and with the roundings, of the algorithm that is asked for, so that bits equal those of ranks
+/// that exchange messages. Writes the result of part `rank`, of each segment, into the tensors of all ranks. `tensors`: of every member, alike, on
+/// one device; nobody else touches that part meanwhile.
+void reduce_shared_part(const Route& route, const Layout& layout, const CollectiveCall& call, int rank,
+                        const std::vector<Tensor>& tensors);
 
 }  // namespace ab

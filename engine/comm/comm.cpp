@@ -6,7 +6,6 @@
 #include "engine/comm/collective_call.h"
 
 namespace ab {
-
 namespace {
 
 void check_tensor(Collective what, const Tensor& tensor) {

@@ -119,7 +119,7 @@ class Comm {
     return ledger_->route(what, layout_, static_cast<std::int64_t>(payload_bytes));
   }
 
-  // What a transport implements. Arguments have been checked and the ledger has been written. Tensors are in host
+  // A transport implements these. Arguments have been checked and the ledger has been written. Tensors are in host
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
   /// `members`: who passed this colour, by their rank here, ascending.
   virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) = 0;

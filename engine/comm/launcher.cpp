@@ -49,7 +49,7 @@ std::string slurm_address(const Environment& environment) {
   return fmt::format("tcp://{}:{}", first_host(hosts), 20000 + (job % 10000 * 31 + step % 10000) % 10000);
 }
 
-/// Of the launcher, with a comma behind it; empty when it has none.
+/// The job's name by the launcher, with a comma behind it; empty when it has none.
 std::string job_name(Launcher launcher, const Environment& environment) {
   const auto text = [&](const char* variable) { return environment(variable) ? environment(variable) : ""; };
   if (launcher == Launcher::slurm) return fmt::format("Slurm's {}.{}, ", text("SLURM_JOB_ID"), text("SLURM_STEP_ID"));

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Who started this process as one of several, read from the environment. Launchers may be nested (torchrun inside
+// The launcher that started this process as one of several, read from the environment. Launchers may be nested (torchrun inside
 // srun, mpirun inside a Slurm allocation) and the inner one inherits the variables of the outer one; the inner one
 // decides.
 
@@ -36,7 +36,7 @@ struct Place {
   std::string job{};      ///< which job that is: Slurm's or torchrun's name for it, and the number of its ranks
 };
 
-/// What the launcher has told this process; without one, a world of one. `rendezvous` is where the ranks shall meet;
+/// The place that the launcher has told this process; without one, a world of one. `rendezvous` is where the ranks shall meet;
 /// when it is empty,
 ///   torchrun   tcp://MASTER_ADDR:MASTER_PORT, one port higher if torchrun's own store has that one
 ///   srun       the first host of the job step, at a port between 20000 and 29999 made from job and step

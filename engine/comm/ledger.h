@@ -15,7 +15,7 @@
 // A group of one sends nothing.
 // Beside these figures, which compare methods whatever carries them, stand the bytes as sent: what the algorithm in use
 // (route.h) really puts on the wire, as the mean over the members of the group.
-// What is kept are whole numbers, calls and payload bytes of each ring; bytes on the wire follow from them when
+// It keeps whole numbers, calls and payload bytes of each ring; bytes on the wire follow from them when
 // asked for. Counting a collective n times therefore gives exactly what n calls give, which lets a rehearsal of a run
 // (apps/plan/rehearsal.h) be compared with the run byte for byte.
 

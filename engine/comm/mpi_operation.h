@@ -36,7 +36,7 @@ class MpiOperation {
     Tensor out = {};   ///< reduce-scatter only: receives this rank's part
     std::vector<std::int64_t> counts = {};  ///< elements per part; empty: equal shares
   };
-  /// Who takes part; `layout` and `world_ranks` outlive the operation.
+  /// The ranks that take part; `layout` and `world_ranks` outlive the operation.
   struct Group {
     MPI_Comm comm;
     int rank;

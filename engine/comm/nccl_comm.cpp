@@ -217,7 +217,7 @@ Request NcclComm::max_with_nan(const Tensor& tensor) {
 
 // --- The world.
 
-/// What every rank tells the others about itself: "host gpu", then NCCL's unique id on rank 0.
+/// The text by which every rank tells the others about itself: "host gpu", then NCCL's unique id on rank 0.
 struct Introduction {
   std::string host, gpu, id;
 

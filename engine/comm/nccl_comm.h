@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/bootstrap.h"
+#include "engine/comm/texts.h"
 
 namespace ab {
 

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What the NCCL communicators of one rank have in common: a GPU, the stream that all their collectives run on, and
+// The common part of a rank's NCCL communicators: a GPU, the stream that all their collectives run on, and
 // how they end when something fails. NCCL's calls do not block (config.blocking = 0), so that this rank can always
 // give up; a watchdog thread looks after collectives that the GPU works on while the rank's own thread computes.
 
@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "engine/comm/bootstrap.h"
+#include "engine/comm/texts.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/staging.h"
 

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cmath>
 #include <sstream>
 #include <utility>
 
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 double log2_rounds(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
@@ -27,7 +25,7 @@ double LinkModel::seconds(Collective what, const Route& route, std::int64_t call
   const double p = route.ranks, m = route.nodes, payload = static_cast<double>(payload_bytes);
   const double sweeps = what == Collective::all_reduce ? 2 : 1;
   const double repeats = static_cast<double>(calls * segments(route, payload_bytes / calls));
-  // What the card of a node and the port of a rank send.
+  // Bytes that the card of a node and the port of a rank send.
   const double by_card = static_cast<double>(route.inter_parts) / (m * p) * payload;
   const double by_port = static_cast<double>(route.intra_parts) / (p * p) * payload;
   const double inside = route.nodes < route.ranks ? 1 : 0, across = route.nodes > 1 ? 1 : 0;

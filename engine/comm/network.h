@@ -53,7 +53,7 @@ struct NetworkShape {
   std::vector<From> parts{};  ///< by step, the first from 0; none: the network as it is
 
   bool shaped() const { return !parts.empty(); }
-  /// What holds after `step` updates; LinkModel's defaults for a network as it is.
+  /// The links after `step` updates; LinkModel's defaults for a network as it is.
   LinkModel at(std::int64_t step) const;
   LinkModel assumed_at(std::int64_t step) const;
   bool operator==(const NetworkShape&) const = default;
@@ -62,7 +62,7 @@ struct NetworkShape {
 /// Without latency and with bandwidth beyond measure.
 inline constexpr Link kUnshaped{0, 1e30};
 
-/// Empty words: the network as it is. What a later step leaves out is as before it. Throws Error(config).
+/// Empty words: the network as it is. A word that a later step leaves out is as before it. Throws Error(config).
 NetworkShape parse_network(const std::string& words);
 
 }  // namespace ab

@@ -45,7 +45,7 @@ std::uint32_t number_at(const char* bytes) {
 
 enum class FrameKind : char { text = 't', failure = 'f', goodbye = 'g' };
 
-/// What fails otherwise than by an Error is lost to its peers.
+/// A process that fails otherwise than by an Error is lost to its peers.
 ErrorKind kind_of(int exit_code) {
   const bool known =
       static_cast<int>(ErrorKind::config) <= exit_code && exit_code <= static_cast<int>(ErrorKind::communication);
@@ -81,7 +81,7 @@ class Rendezvous final : public Bootstrap {
   void abort(const std::string& reason, int exit_code) noexcept override;
 
  private:
-  /// Who has connected to rank 0 and not yet said all of its hello.
+  /// Connections to rank 0 that have not yet said all of their hello.
   struct Stranger {
     Socket socket;
     std::string hello;

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/comm/bootstrap.h"
+#include "engine/comm/texts.h"
 
 namespace ab {
 
@@ -24,12 +24,12 @@ struct RendezvousOptions {
   /// file:///path        on a file system that all ranks share: rank 0 writes into it where it listens
   std::string address;
   std::chrono::seconds timeout{300};  ///< how long ranks wait for each other
-  /// What all ranks of the job are told and those of another job, who come to the same place, are not.
+  /// A text that all ranks of the job know, and those of another job, which come to the same place, do not.
   std::string job{};
 };
 
 /// Collective: returns when all ranks have come. Throws Error(communication) that names the ranks that have not when
-/// the timeout is over, and a port in use; all ranks that have come throw the same. Who comes to the place of another
+/// the timeout is over, and a port in use; all ranks that have come throw the same. A process that comes to the place of another
 /// job, or of one with another number of ranks, or as a rank that is connected already, is sent away and throws, and
 /// that job goes on waiting. A rank that has left again may be replaced for ten seconds, as by a launcher that starts
 /// it once more. Whoever can reach the place and knows the name of the job can take part: the network must be trusted.

@@ -8,7 +8,6 @@
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 constexpr std::int64_t kWindowBytes = std::int64_t{16} << 20;

@@ -49,7 +49,7 @@ struct Layout {
   int crossing_links = 0;
 };
 
-/// What is the same for all collectives of a kind over a group.
+/// The facts that all collectives of a kind over a group share.
 struct Route {
   AllReduce algorithm = AllReduce::direct;
   int ranks = 1, nodes = 1;

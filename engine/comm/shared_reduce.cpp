@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/comm/shared_reduce.h"
+#include "engine/comm/collective_call.h"
 
 namespace ab {
 namespace {

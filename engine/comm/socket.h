@@ -40,7 +40,7 @@ class Socket {
   enum class Result { done, closed, timed_out };
   Result read(void* data, std::size_t bytes, Deadline deadline) const;
   Result write(const void* data, std::size_t bytes, Deadline deadline) const;
-  /// What has come already, at most `bytes`; 0: nothing yet, -1: the connection is closed.
+  /// Bytes that have come already, at most `bytes`; 0: nothing yet, -1: the connection is closed.
   std::ptrdiff_t read_available(void* data, std::size_t bytes) const;
   /// Whether the other end has closed, even when something it said before is still to be read.
   bool closed_by_peer() const;

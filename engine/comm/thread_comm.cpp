@@ -16,7 +16,6 @@
 
 #include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
-#include "engine/comm/shared_reduce.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
@@ -32,7 +31,7 @@ struct Failure {
   std::exception_ptr error;
 };
 
-/// What all ranks share. One mutex and one signal serve all groups: a failure must wake every waiting rank,
+/// The state that all ranks share. One mutex and one signal serve all groups: a failure must wake every waiting rank,
 /// whatever group it waits in.
 struct ThreadWorld {
   ThreadWorld(const std::vector<int>& node_of_rank, const CommOptions& options)

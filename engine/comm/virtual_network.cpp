@@ -8,7 +8,6 @@
 #include "engine/comm/collective_call.h"
 
 namespace ab {
-
 namespace {
 
 NetworkTime duration(double seconds) { return static_cast<NetworkTime>(seconds * 1e9); }

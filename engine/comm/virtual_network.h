@@ -4,7 +4,7 @@
 // A network that is not there, for ranks on one machine. Every node has a network card and every rank a port inside its
 // node; a message of b bytes keeps the sender's busy until  s = max(now, free) + b/beta,  the receiver's until
 // r = max(s, free + b/beta)  (so messages to one node queue), and arrives at r + alpha. An alpha-beta network, not TCP:
-// no loss, no windows, no headers. What computes and copies takes its own time beside.
+// no loss, no windows, no headers. Computing and copying take their own time beside.
 
 #include <atomic>
 #include <chrono>
@@ -65,7 +65,7 @@ class VirtualNetwork {
   VirtualCard* cards_;
 };
 
-// What ranks that are threads of one process have in flight over a virtual network. Their messages are not really sent:
+// The collectives that ranks, as threads of one process, have in flight over a virtual network. Their messages are not really sent:
 // what is told is when they would have arrived. The messages of all collectives pass the cards in the order of time, as
 // they do between processes: a collective whose next messages are still to come holds no other up.
 

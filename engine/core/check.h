@@ -14,7 +14,7 @@
 
 namespace ab {
 
-/// What went wrong, numbered as the exit codes of the program.
+/// The kind of an error, numbered as the exit codes of the program.
 enum class ErrorKind : int {
   config = 2,         ///< flags, configuration, shapes and arguments of a call
   data = 3,           ///< a data set that is missing, truncated or inconsistent

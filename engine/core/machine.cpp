@@ -16,7 +16,6 @@
 #include "engine/core/check.h"
 
 namespace ab {
-
 namespace {
 
 std::vector<int> mask_of_thread() {
@@ -130,7 +129,7 @@ std::int64_t left_by_groups(const std::string& root) {
 
 constexpr std::int64_t kAddressesOfLibraries = std::int64_t{48} << 20;  // stacks, and code that is compiled on the way
 
-/// What ulimit leaves, as a shell sets it.
+/// The rest that ulimit leaves, as a shell sets it.
 std::int64_t left_by_limits() {
   std::int64_t left = kUnknown;
   const PagesOfProcess now = pages_of_process();

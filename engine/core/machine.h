@@ -22,7 +22,7 @@ struct AvailableCores {
   std::vector<Quota> quotas{};  ///< of all groups around the process that have one
 };
 
-/// Of the calling thread. `root`: where /proc and /sys are.
+/// The cores of the calling thread. `root`: where /proc and /sys are.
 AvailableCores available_cores(const std::string& root = "");
 
 /// The cores that the first of these processes has for itself, as a number, where all compute on one machine: a core is divided
@@ -44,7 +44,7 @@ std::int64_t available_host_bytes(const std::string& root = "");
 /// Bytes that can be taken before the system ends a process for it: as above, or where the machine swaps, what ulimit leaves.
 std::int64_t bytes_until_the_end();
 
-/// What libraries (threads, code that is compiled on the way) may take beside what is counted.
+/// Bytes that libraries (threads, code that is compiled on the way) may take beside those that are counted.
 inline constexpr std::int64_t kBytesForLibraries = std::int64_t{24} << 20;
 
 /// Throws Error(config) in one sentence when `what` ("the images of CIFAR-10 need") needs more than is left, an eighth spared,
@@ -65,7 +65,7 @@ class BoundedHostMemory {
   BoundedHostMemory& operator=(const BoundedHostMemory&) = delete;
 };
 
-/// What is left for each of the processes that share this machine, of what the system has, and before it ends them.
+/// The share of each of the processes on this machine in what the system has left, and in what it has before it ends them.
 std::int64_t available_host_bytes_of_each();
 std::int64_t bytes_until_the_end_of_each();
 

@@ -47,7 +47,7 @@ class Memory {
   /// Copies between this device and host memory; on return the host side may be reused.
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
-  /// Issues a copy of a few values and returns (engine/core/host_read.h). It is waited for, if at all, and destroyed on
+  /// Issues a copy of a few values and returns (engine/core/tensor.h). It is waited for, if at all, and destroyed on
   /// the thread that started it.
   virtual std::unique_ptr<HostCopy> start_copy_to_host(const void* from, std::size_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
@@ -65,7 +65,7 @@ Memory& cuda_memory(int device_index);
 /// That of this thread, for a CPU or for a GPU (engine/device/shapes/shapes.h).
 Memory& shapes_memory(int device_index);
 
-/// What a block of so many bytes takes of the memory of `device`, or of the one that shapes stand for.
+/// Bytes that a block of so many bytes takes of the memory of `device`, or of the one that shapes stand for.
 std::size_t block_bytes(Device device, std::size_t bytes);
 
 }  // namespace ab

@@ -9,7 +9,6 @@
 #include <filesystem>
 
 namespace ab {
-
 namespace {
 
 std::string home_folder() {

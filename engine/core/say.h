@@ -26,11 +26,11 @@ template <class... T> void say(std::FILE* stream, fmt::format_string<T...> forma
   say_text(stream, fmt::format(format, std::forward<T>(args)...));
 }
 
-/// What failed, as an error of ours: what the standard library or another one threw (memory, threads, files) becomes one
+/// A failure as an error of ours: an exception of the standard library or another one (memory, threads, files) becomes one
 /// sentence with what to do, and gets the kind that belongs to it.
 Error in_our_words(const std::exception& error);
 
-/// Of a path that was not found: what lies behind it, as " (it is a link to …, which is not there)"; empty where nothing does.
+/// The reason why a path was not found, as " (it is a link to …, which is not there)"; empty where nothing does.
 std::string why_missing(const std::string& path);
 
 }  // namespace ab

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
+#include "engine/core/memory.h"
 
 namespace ab {
 
@@ -107,6 +108,29 @@ class Tensor {
   std::int64_t numel_ = 0;
   DType dtype_ = DType::float32;
   Device device_;
+};
+
+/// Reading a few values of a device without waiting for it. A read takes its place behind the work that has been
+/// issued so far; whoever looks at it later, when more work has been issued, leaves the device nothing to wait for.
+///
+///   HostRead read(loss);   // issued
+///   …                      // the next step is issued
+///   read.item();           // what the loss was at that time; waits for the copy alone
+class HostRead {
+ public:
+  HostRead() = default;
+  /// Reads at most kHostCopyBytes. The tensor may change, or go, as soon as this has returned.
+  explicit HostRead(const Tensor& tensor);
+
+  bool defined() const { return values_.defined(); }
+  /// The values, in host memory. On the thread that made this.
+  const Tensor& get();
+  /// The only one, as a double.
+  double item() { return get().item(); }
+
+ private:
+  std::unique_ptr<HostCopy> copy_;  // until it has been waited for
+  Tensor values_;
 };
 
 }  // namespace ab

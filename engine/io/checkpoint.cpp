@@ -7,7 +7,7 @@
 #include <memory>
 #include <sstream>
 
-#include "engine/comm/gather_texts.h"
+#include "engine/comm/texts.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
 #include "engine/io/checkpoint_folder.h"
@@ -66,7 +66,7 @@ TensorFile read_shard(const std::string& path, int shard, int rank, const Manife
   return content;
 }
 
-/// What `rank` saved, from its own shard and those that hold the tensors it shares with lower ranks.
+/// The state that `rank` saved, from its own shard and those that hold the tensors it shares with lower ranks.
 StateDict read_state(const std::string& path, int rank, const Manifest& manifest) {
   std::map<int, std::vector<std::string>> names_in_shard{{rank, {}}};
   for (const StoredTensor& tensor : manifest.tensors)

@@ -10,7 +10,7 @@
 // A crash, a full disk or a rank that cannot write leaves the checkpoints as they were. Loading trusts nothing:
 // every name, shape, type and hash is compared with the manifest, and files are read, never mapped, so that one
 // that shrinks meanwhile is an error and not a signal. Layout: checkpoint_folder.h, manifest.h.
-// What the ranks exchange is counted in the ledger's phase "checkpoint". A write beyond RLIMIT_FSIZE is an Error
+// The ledger counts what the ranks exchange in its phase "checkpoint". A write beyond RLIMIT_FSIZE is an Error
 // only in a process that ignores SIGXFSZ; otherwise the signal ends it.
 
 #include <cstdint>

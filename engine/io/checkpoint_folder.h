@@ -31,7 +31,7 @@ bool holds_checkpoints(const std::string& folder);
 void restore_replaced(const std::string& folder);
 
 /// Removes what jobs that died have left half written or half removed. Nobody else may save here meanwhile: a
-/// folder belongs to one run (see run_lock.h). What cannot be removed, as a file that a network disk keeps because it is
+/// folder belongs to one run (see run_lock.h). Files that cannot be removed, as one that a network disk keeps because it is
 /// open somewhere, stays: the answer is why, or empty.
 std::string remove_leftovers(const std::string& folder);
 

@@ -10,7 +10,6 @@
 #include "engine/core/hash.h"
 
 namespace ab {
-
 namespace {
 
 std::string hash_of(const std::string& text) { return hash128(text.data(), text.size()); }

@@ -40,11 +40,11 @@ struct LayerRank {
   bool operator==(const LayerRank&) const = default;
 };
 
-/// What the directions of a weight are worth to the loss, as observed before a cut.
+/// The sensitivity of the loss to the directions of a weight, as observed before a cut.
 struct LayerSensitivity {
   double kept = 1;      ///< share of it that the weight keeps
   double increase = 0;  ///< expected, of the loss of a sample
-  /// Shares of the whole that the first k/16 of n directions hold, k = 0 … 16: of their worth, and, of the weight's own
+  /// Shares of the whole that the first k/16 of n directions hold, k = 0 … 16: of their sensitivity, and, of the weight's own
   /// directions, of the sum of squared singular values. Empty where that was not observed.
   std::vector<double> by_loss{}, by_sigma{};
   bool operator==(const LayerSensitivity&) const = default;
@@ -57,7 +57,7 @@ struct SplitMetrics {
   std::vector<LayerSensitivity> sensitivity{};  ///< of each layer, or empty
 };
 
-/// What a method has decided at the end of an epoch (SyncStrategy::decision()).
+/// The decisions of a method at the end of an epoch (SyncStrategy::decision()).
 struct DecisionMetrics {
   std::int64_t epoch = 0, step = 0;
   std::map<std::string, std::int64_t> values;

@@ -18,7 +18,7 @@
 namespace ab {
 namespace {
 
-/// Who holds the lock, and the text of the file: "host node7 process 4711 job 55", and of a job that was started again
+/// The owner of the lock, and the text of the file: "host node7 process 4711 job 55", and of a job that was started again
 /// " restart 1".
 struct Owner {
   std::string host;
@@ -51,7 +51,7 @@ bool was_this_job(const Owner& owner, const Owner& self) {
   return std::getenv("SLURM_JOB_ID") == nullptr || owner.restart != self.restart;
 }
 
-/// What the lock file says; an empty host when it says nothing, as in the moment before it is written.
+/// The owner by the lock file; an empty host when it says nothing, as in the moment before it is written.
 Owner read_owner(int descriptor) {
   char text[512] = "";
   if (::pread(descriptor, text, sizeof text - 1, 0) <= 0) return {};

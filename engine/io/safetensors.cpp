@@ -19,7 +19,6 @@
 #include "engine/core/atomic_file.h"
 
 namespace ab {
-
 namespace {
 
 /// So many bytes tell all formats apart.

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a rank has to remember to go on exactly where it stopped: tensors and small values under dotted names.
+// The state that a rank needs to go on exactly where it stopped: tensors and small values under dotted names.
 // Every part of a run adds its own with save(StateDict&) and takes it back with load(const StateDict&).
 
 #include <cstdint>

@@ -102,5 +102,4 @@ template <class T> struct CopyRows {
 };
 
 }  // namespace kernels
-
 }  // namespace ab

@@ -58,17 +58,17 @@ template <class T, class Set> void merge_chunks(const PixelTable& table, const T
                kernels::MergeMoments<C, Set>{table, chunk_mean.data<C>(), chunk_m2.data<C>(), set});
 }
 
-/// Σ x, Σ x² and N over all ranks, [forward_sums] float64; this rank's are `sums` where they are known.
+/// Σ x, Σ x² and N over all ranks, [2 C + 1] float64; this rank's are `sums` where they are known.
 template <class T>
 Tensor sums_of_ranks(const PixelTable& table, const Tensor& x, const Tensor& sums, const SumOverRanks& sum_over_ranks) {
   const auto pixels = static_cast<double>(table.pixels);
   const std::int64_t channels = table.channels;
-  const Tensor of_ranks(Shape{forward_sums(channels)}, DType::float64, x.device());
+  const Tensor of_ranks(Shape{2 * channels + 1}, DType::float64, x.device());
   if (sums.defined()) of_ranks.slice(0, 2 * channels).copy_from(cast(sums.view({2 * channels}), DType::float64));
   else
     merge_chunks<T>(
         table, x, kernels::SetSums<compute_t<T>>{pixels, of_ranks.data<double>(), of_ranks.data<double>() + channels});
-  fill(of_ranks.slice(2 * channels, forward_sums(channels)), pixels);
+  fill(of_ranks.slice(2 * channels, 2 * channels + 1), pixels);
   sum_over_ranks(of_ranks);
   return of_ranks;
 }

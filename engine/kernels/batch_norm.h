@@ -18,7 +18,7 @@
 
 namespace ab {
 
-/// What a batch is normalised with, in the computing type (float32, or float64 for float64 activations).
+/// The moments that normalise a batch, in the computing type (float32, or float64 for float64 activations).
 struct BatchMoments {
   Tensor mean;              ///< [C]
   Tensor rstd;              ///< [C]
@@ -28,9 +28,6 @@ struct BatchMoments {
 /// Replaces a float64 tensor on the device of x by its sum over the ranks that share statistics. Empty: this rank
 /// has its own.
 using SumOverRanks = std::function<void(const Tensor&)>;
-/// What a forward pass adds up over ranks (Σ x and Σ x² per channel, N), and a backward pass (both sums in dx).
-constexpr std::int64_t forward_sums(std::int64_t channels) { return 2 * channels + 1; }
-constexpr std::int64_t backward_sums(std::int64_t channels) { return 2 * channels; }
 
 /// Moments of x [..., C] over all but the last dimension. Moves `running_mean` and `running_var` [C], of the
 /// computing type, by `momentum` towards the batch (its unbiased variance). Needs at least two pixels.
@@ -40,7 +37,7 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
-/// What the way back needs to know of a ReLU; neither is defined where there was none.
+/// The state of a ReLU for the way back; neither is defined where there was none.
 struct ReluResult {
   Tensor y;
   Tensor bits;  ///< where y > 0, uint8, a byte for each Pack of y (relu_gate.h); if defined, read in place of y

@@ -140,5 +140,4 @@ template <class T> struct LayerNormChunkGradSums {
 };
 
 }  // namespace kernels
-
 }  // namespace ab

@@ -2,7 +2,6 @@
 #include "engine/kernels/loss.h"
 
 namespace ab {
-
 namespace {
 
 const float* share_of(const ClassTargets& targets) {

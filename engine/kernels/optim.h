@@ -42,7 +42,7 @@ struct GradNorm {
 /// `partial`: one double for each slice.
 void measure_grad_norm(const SliceTable& table, double max_norm, double* partial, GradNorm* result);
 
-/// What an update of every parameter has in common. `norm` may be null: no clipping.
+/// The rule of an update, common to all parameters. `norm` may be null: no clipping.
 struct SgdRule {
   float learning_rate, momentum;
   bool nesterov;

@@ -45,7 +45,6 @@ class OrthonormalRows {
   const FactorRows* factors() const { return reinterpret_cast<const FactorRows*>(table_.data<std::uint8_t>()); }
   std::int64_t count() const { return count_; }
   std::int64_t most_rows() const { return most_rows_; }
-  std::int64_t most_columns() const { return most_columns_; }
 
  private:
   Tensor table_, grams_;
@@ -138,7 +137,7 @@ struct InvertCholesky {
     }
   }
 
-  /// Of rows below k: what is left of G to the right of column k, and to its left L⁻¹ as far as it is known.
+  /// The rows below k: to the right of column k the rest of G, to its left L⁻¹ as far as it is known.
   template <class Team> AB_HD static void clear_column(const Team& team, const FactorRows& f, std::int64_t k) {
     const double* const row = f.gram_row(k);
     const int across = team.size() % 32 == 0 ? 32 : team.size(), down = team.size() / across;

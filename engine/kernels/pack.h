@@ -38,7 +38,7 @@ template <int N, class... T> AB_HD bool packable(std::int64_t stride, const T*..
 /// The type in which a loaded T arrives: the computing type, or T itself for integers.
 template <class T> using loaded_t = std::conditional_t<std::is_integral_v<T>, T, compute_t<T>>;
 
-/// What load() returns: values [0, count), read where they are used.
+/// The result of load(): values [0, count), read where they are used.
 template <class T, class Count> struct Loaded {
   const T* from;
   AB_HD loaded_t<T> operator[](std::int64_t j) const { return static_cast<loaded_t<T>>(from[j]); }

@@ -27,7 +27,7 @@ struct PoolWindows {
     const std::int64_t e = kernel ? start(o) + kernel : ((o + 1) * in + out - 1) / out;
     return e < in ? e : in;
   }
-  /// What a mean divides by: padded zeros count.
+  /// The divisor of a mean: padded zeros count.
   AB_HD std::int64_t weight(std::int64_t o) const { return kernel ? kernel : end(o) - begin(o); }
   /// The windows that cover input i are [first_cover, last_cover].
   AB_HD std::int64_t first_cover(std::int64_t i) const {

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What the way back through a ReLU needs to know of its result y: where y > 0. Where rows are whole Packs, a GPU's forward
+// The way back through a ReLU needs to know where its result y is above 0. Where rows are whole Packs, a GPU's forward
 // pass writes that down as bits, a byte for every Pack of y (16 bytes), which the two backward passes read in place of y. A CPU
 // has y in its caches and reads it again.
 
@@ -23,7 +23,7 @@ template <class T, ReluGate kGate> struct GateOf {
   const std::uint8_t* bits;
 };
 
-/// Of a block in each row of a group: whether element j of row u is above 0. Element `at` is the first of row 0.
+/// For a block in each row of a group: whether element j of row u is above 0. Element `at` is the first of row 0.
 template <class T, ReluGate kGate, class Count, int kRows> struct LoadedGates {
   const std::uint8_t* bits;
   std::int64_t at, stride;

@@ -3,7 +3,7 @@
 //
 // Which elements of a vector to send: the k largest by magnitude, exactly or nearly, without sorting and without waiting
 // for the device. A search finds thresholds; then one ordered pass writes the indices of what they select, ascending.
-//   exact            a radix select over the bits of |x|, which order as the numbers do. Of equal elements the first ones
+//   exact            a radix select over the bits of |x|, which order as the numbers do. Among equal elements the first ones
 //                    are taken. A CPU counts 10 or 11 bits a pass, a GPU 4; the result is the same.
 //   multi_sampling   MSTopK (Shi et al., MLSys 2021, arXiv 2010.10458): a few rounds of halving between the mean and the
 //                    maximum of |x| find a threshold with at most k elements above and one with more; what is missing to
@@ -20,7 +20,7 @@ namespace ab {
 /// |x| as a number whose order is that of the magnitudes; NaN is above all others.
 AB_HD inline std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
 
-/// What is taken of x, in device memory: all elements with magnitude >= `above`, and of those in [from, above), in the
+/// The cut of a selection, in device memory: x gives all elements with magnitude >= `above`, and of those in [from, above), in the
 /// order of their indices, `need` from number `start` on.
 struct Cut {
   std::uint32_t above, from;
@@ -52,7 +52,7 @@ class Selector {
 
 namespace kernels {
 
-/// What a team counts, and what it goes through at a time in the ordered pass.
+/// Elements that a team counts, and that it goes through at a time in the ordered pass.
 inline constexpr std::int64_t kSelectChunk = 65536, kSelectBlock = 256;
 
 /// A radix select: the upper bits of the k-th magnitude so far, and which of the elements that share them is meant.

@@ -98,7 +98,7 @@ struct ChunkedVector {
 };
 inline constexpr std::int64_t kMostChunkRate = 65536;
 
-/// offsets: uint8 [offset_bytes()]. Of equal elements the first. x: float32 [elements]
+/// offsets: uint8 [offset_bytes()]. Among equal elements the first. x: float32 [elements]
 void largest_of_chunks(const ChunkedVector& v, const Tensor& x, const Tensor& offsets);
 /// values[c] = the element of chunk c that `offsets` names; all NaN if `marked` has found something that is not finite.
 /// values: float32 [chunks()]
@@ -186,5 +186,4 @@ struct SettleChunk {
 };
 
 }  // namespace kernels
-
 }  // namespace ab

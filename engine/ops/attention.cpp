@@ -9,7 +9,6 @@
 #include "engine/ops/checks.h"
 
 namespace ab {
-
 namespace {
 
 constexpr std::int64_t kRowBytes = 16;

@@ -7,7 +7,7 @@
 
 namespace ab {
 
-/// What backward needs: P, or, where the backend fuses attention and P is never in memory, the logarithms of its rows' sums.
+/// Backward needs P, or, where the backend fuses attention and P is never in memory, the logarithms of its rows' sums.
 struct AttentionResult {
   Tensor y;
   Tensor probabilities;  ///< P: [N, heads, T, at least T], the first T of each row

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What every operation checks at its entry.
+// The checks at the entry of every operation.
 
 #include <string_view>
 

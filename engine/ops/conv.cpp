@@ -94,7 +94,7 @@ Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& option
   const bool bias_has_no_effect = sums && b.requires_grad();
   const bool needs_dx = x.requires_grad(), needs_dw = w.requires_grad(), needs_db = b.requires_grad() && !sums;
   const Conv2dSpec spec = conv2d_spec(x.shape(), w.shape(), options);
-  // What no gradient will need is not kept alive.
+  // Nothing is kept alive that no gradient will need.
   const Tensor kept_x = needs_dw ? x.value() : Tensor{}, kept_w = needs_dx ? w.value() : Tensor{};
   const ActivationGrad of_x = needs_dx ? x.activation_grad() : ActivationGrad{};
   ActivationGrad of_y;

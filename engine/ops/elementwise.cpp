@@ -6,7 +6,6 @@
 #include "engine/ops/checks.h"
 
 namespace ab {
-
 namespace {
 
 void check_noise(std::string_view operation, const Tensor& x, float p, const Tensor& seed) {

@@ -60,7 +60,7 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
 
 Var linear(const Var& x, const Var& w, const Var& b, Activation activation, const Var& addend) {
   const LinearNeeds needs{x.requires_grad(), w.requires_grad(), b.requires_grad()};
-  // What no gradient will need is not kept alive.
+  // Nothing is kept alive that no gradient will need.
   const Tensor kept_x = needs.dw ? x.value() : Tensor{}, kept_w = needs.dx ? w.value() : Tensor{};
   const ActivationGrad of_x = needs.dx ? x.activation_grad() : ActivationGrad{};
   ActivationGrad of_y;

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/optim/update_table.h"
+#include "engine/optim/optimizer.h"
 
 namespace ab {
 

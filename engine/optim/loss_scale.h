@@ -14,7 +14,7 @@
 // runs with the old scale and says nothing about the new one, so it is left out of account; an overflow usually costs
 // two updates. The lag is the same everywhere and in every run, resumed or not.
 
-#include "engine/core/host_read.h"
+#include "engine/core/tensor.h"
 #include "engine/io/state_dict.h"
 
 namespace ab {
@@ -29,7 +29,7 @@ class LossScale {
  public:
   explicit LossScale(const LossScaleOptions& options = {}) : options_(options), value_(options.initial) {}
 
-  /// What backward() takes as its loss_scale.
+  /// The loss_scale of backward().
   double value() const { return value_; }
   /// After every update, with the norm of its gradients (Optimizer::read_grad_norm). Counts the update before: halves
   /// after an overflow, doubles after growth_steps without. Throws Error(numerics) when gradients overflow at the floor.

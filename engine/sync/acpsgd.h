@@ -7,7 +7,7 @@
 //   P turn   Q has orthonormal rows    P_w = Q·M_wᵀ   E_w = M_w − P_wᵀ·Q   P = mean P_w   Ĝ = Pᵀ·Q
 //   Q turn   P has orthonormal rows    Q_w = P·M_w    E_w = M_w − Pᵀ·Q_w   Q = mean Q_w   Ĝ = Pᵀ·Q
 // The factor that was exchanged is made orthonormal for the next turn right away, off the critical path.
-// What is exchanged in full travels in the same buckets. The first compressed update is a P turn, and whose turn it is
+// Gradients that are exchanged in full travel in the same buckets. The first compressed update is a P turn, and whose turn it is
 // follows from the step alone: an update that overflowed counts.
 
 #include "engine/sync/compressed_gradients.h"
@@ -50,7 +50,7 @@ class AcpSgdStrategy final : public CompressedGradients {
 
   bool is_p_turn(std::int64_t step) const { return (step - settings().dense_steps) % 2 == 0; }
   GradientBuckets& buckets_of(std::int64_t step) const { return is_p_turn(step) ? *p_buckets_ : *q_buckets_; }
-  /// What a parameter sends in a turn. A whole gradient has a place of its own, the same in both turns, as an optimizer
+  /// The item that a parameter sends in a turn. A whole gradient has a place of its own, the same in both turns, as an optimizer
   /// on a GPU makes its table anew when gradients move.
   BucketItem whole_item(Param* param);
   BucketItem p_item(const LowRankMatrix& w) const;

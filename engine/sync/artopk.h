@@ -19,7 +19,7 @@
 
 #include "engine/sync/artopk_switch.h"
 #include "engine/sync/compressed_gradients.h"
-#include "engine/sync/flat_gradients.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/sparse_average.h"
 
 namespace ab {

@@ -13,10 +13,6 @@ double log_of(int ranks) { return std::log2(static_cast<double>(ranks)); }
 
 }  // namespace
 
-double server_seconds(int ranks, double bytes, const Link& link) {
-  return ranks == 1 ? 0 : 2 * link.latency + 2.0 * (ranks - 1) * bytes / link.bandwidth;
-}
-
 double ring_seconds(int ranks, double bytes, const Link& link) {
   return 2.0 * (ranks - 1) * (link.latency + bytes / ranks / link.bandwidth);
 }
@@ -52,8 +48,6 @@ double artopk_seconds(ArtopkWay way, int ranks, const ArtopkPayload& payload, co
   const auto& all_reduce_seconds = way == ArtopkWay::ring ? ring_seconds : tree_seconds;
   return broadcast_seconds(ranks, payload.index_bytes, link) + all_reduce_seconds(ranks, payload.summed_bytes, link);
 }
-
-double artopk_vote_seconds(int ranks, const Link& link) { return gather_seconds(ranks, 4, link); }
 
 ArtopkWay fastest_way(int ranks, const ArtopkPayload& payload, const Link& link) {
   return *std::ranges::min_element(kArtopkWays, {},

@@ -1,9 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a step of AR-Topk costs, by the model of its paper (Tyagi & Swany, IEEE BigData 2023, arXiv 2312.02493, Table I and
+// The cost of a step of AR-Topk, by the model of its paper (Tyagi & Swany, IEEE BigData 2023, arXiv 2312.02493, Table I and
 // eq. 4). With N ranks, latency alpha, beta seconds a byte, log = log2 (not rounded up) and M bytes,
-//   parameter server   2 alpha + 2 (N-1) M beta
 //   ring all-reduce    2 (N-1) alpha + 2 (N-1)/N M beta
 //   tree all-reduce    2 log N alpha + 2 log N M beta
 //   broadcast          log N alpha + log N M beta
@@ -17,7 +16,6 @@
 
 namespace ab {
 
-double server_seconds(int ranks, double bytes, const Link& link);
 double ring_seconds(int ranks, double bytes, const Link& link);
 double tree_seconds(int ranks, double bytes, const Link& link);
 double broadcast_seconds(int ranks, double bytes, const Link& link);
@@ -32,7 +30,7 @@ enum class ArtopkWay : std::uint8_t {
 constexpr ArtopkWay kArtopkWays[] = {ArtopkWay::ring, ArtopkWay::tree, ArtopkWay::gather};
 const char* name_of(ArtopkWay way);
 
-/// What a step sends of its k elements.
+/// The bytes that a step sends of its k elements.
 struct ArtopkPayload {
   double index_bytes = 0;     ///< of k indices
   double summed_bytes = 0;    ///< of k values in an all-reduce
@@ -42,8 +40,6 @@ struct ArtopkPayload {
 ArtopkPayload artopk_payload(std::int64_t k, std::int64_t wire_bytes = 4);
 
 double artopk_seconds(ArtopkWay way, int ranks, const ArtopkPayload& payload, const Link& link);
-/// What choosing the leader by variance adds: a float of each rank.
-double artopk_vote_seconds(int ranks, const Link& link);
 /// The shortest; of equal ones the first.
 ArtopkWay fastest_way(int ranks, const ArtopkPayload& payload, const Link& link);
 

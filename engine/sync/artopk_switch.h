@@ -29,11 +29,6 @@ class ArtopkSwitch {
  public:
   static constexpr const char* kProbe = "probe";  ///< phase of the measurements
   static constexpr std::int64_t kSmallBytes = 4, kLargeBytes = std::int64_t{1} << 20, kTimes = 3;
-  /// All-reduces of a measurement: so many small ones, as many large ones less one, then two float64.
-  static constexpr std::int64_t kSmallCalls = kTimes + 1, kLargeCalls = kTimes, kAgreedBytes = 16;
-
-  /// A float64 for each number of elements, in one all-reduce.
-  static std::int64_t gain_bytes(std::size_t numbers) { return 8 * static_cast<std::int64_t>(numbers); }
 
   struct Options {
     std::vector<std::int64_t> elements;  ///< to send in a step: one number, or several to choose from, the most first

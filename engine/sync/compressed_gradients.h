@@ -1,16 +1,16 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What methods share that average compressed gradients and keep replicas equal. A run begins with ordinary
+// The base of methods that average compressed gradients and keep replicas equal. A run begins with ordinary
 // data-parallel steps (phase "warmup"), as early gradients change fast and compress badly. After them (phase
 // "compressed") a method exchanges what it makes of some gradients; the rest (biases, norms, what is too small) still
-// goes through ordinary buckets. What a step could not send stays on its rank as a residual, which the method adds to
+// goes through ordinary buckets. The part that a step could not send stays on its rank as a residual, which the method adds to
 // the next gradient (error feedback: Seide et al. 2014; Karimireddy et al. 2019).
 // Momentum, weight decay and clipping come afterwards, in the optimizer, on the gradient that all ranks share.
 //
 // Overflow. An infinity on one rank must reach all, or it would stay in a residual for ever while the others go on.
 // So a payload that is made of a gradient that is not finite is not finite itself: in a product that comes about by
-// itself, a selection marks its payload. Who finds the result not finite keeps residuals and factors as they were, and
+// itself, a selection marks its payload. A rank that finds the result not finite keeps residuals and factors as they were, and
 // hands the optimizer gradients that all ranks treat alike: left out (Optimizer::set_skip_overflow), or an error.
 // With 16 bits on the wire residuals take off what was to be sent, not what rounding made of it.
 
@@ -62,7 +62,7 @@ class CompressedGradients : public ReplicaStrategy {
   virtual void exchange(std::int64_t step) = 0;
   /// Tells compressed steps apart (step_kind()).
   virtual std::int64_t compressed_kind(std::int64_t /*step*/) const { return 0; }
-  /// What a rank keeps between two compressed steps; `name` begins all names.
+  /// The state of a rank between two compressed steps; `name` begins all names.
   virtual void save_compression(StateDict& state) const = 0;
   virtual void load_compression(const StateDict& saved) = 0;
 
@@ -71,7 +71,7 @@ class CompressedGradients : public ReplicaStrategy {
   /// In place, over all ranks, in the type that gradients have on the wire: the one way in which floats of a payload are
   /// summed. The result counts for failed().
   void reduce(const Tensor& payload, ReduceOp op);
-  /// What has arrived in buckets counts for failed().
+  /// Gradients that have arrived in buckets count for failed().
   void check_buckets(const GradientBuckets& buckets) const;
   /// [1] float64 on the device: not zero when a result of this step is not finite.
   const Tensor& failed() const { return check_.failed(); }

@@ -7,13 +7,6 @@
 
 namespace ab {
 
-std::vector<int> daso_senders(const NodeLayout& layout, std::int64_t q) {
-  std::vector<int> senders;
-  for (int node = 0; node < layout.nodes(); ++node)
-    senders.push_back(layout.first_of(node) + static_cast<int>(q % layout.size_of(node)));
-  return senders;
-}
-
 DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& options, const LrSchedule& schedule,
                            SyncBn sync_bn, const GradientWire& wire)
     : ReplicaStrategy(std::move(model), world, sync_bn,

@@ -24,9 +24,6 @@
 
 namespace ab {
 
-/// The ranks that send in exchange `q` of an epoch.
-std::vector<int> daso_senders(const NodeLayout& layout, std::int64_t q);
-
 class DasoStrategy final : public ReplicaStrategy {
  public:
   static constexpr const char *kBlocking = "blocking", *kCycling = "cycling";  ///< phases of the updates
@@ -59,20 +56,20 @@ class DasoStrategy final : public ReplicaStrategy {
   void load(const StateDict& saved, TrainState& state) override;
 
  private:
-  /// What was sent and is not yet merged.
+  /// Parameters that were sent and are not yet merged.
   struct Flight {
     std::int64_t q = 0, due = 0, wait = 1;  // the exchange, the step in the epoch that merges it, S
     Tensor sent{};                          // of senders: the mean, once it has arrived
     Request request{};
   };
 
-  /// What happens between nodes after an update, or is noted only.
+  /// The exchange between nodes after an update, done or only noted.
   void advance(TrainState& state, bool passes);
   Flight send(bool passes);
   bool sends_at(std::int64_t b, std::int64_t last) const;
   void merge(Flight flight);
   void average(bool may_take_16_bits);
-  /// Of this rank's node in a mean over nodes.
+  /// The weight of this rank's node in a mean over nodes.
   double weight() const { return static_cast<double>(node_->size()) * layout_.nodes() / layout_.ranks; }
   /// Every rank of the node takes what its sender has in `flat`, which the others need not have.
   void share_in_node(Tensor flat, std::int64_t q, const std::vector<Tensor>& tensors);

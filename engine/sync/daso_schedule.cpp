@@ -37,21 +37,9 @@ void DasoController::load(const StateDict& saved) {
   bad_epochs_ = saved.integer("daso.bad_epochs");
 }
 
-std::vector<DasoPace> paces_by_clock(const DasoOptions& options, const DasoCalendar& calendar) {
-  DasoOptions by_clock = options;
-  by_clock.decide = DasoOptions::Decide::clock;
-  DasoController controller(by_clock);
-  std::vector<DasoPace> paces;
-  for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
-    paces.push_back(controller.pace());
-    if (calendar.decides_after(epoch)) controller.epoch_end(1);
-  }
-  return paces;
-}
-
 namespace {
 
-/// What decides about all that is to come: the pace and for how long the loss has not fallen.
+/// The state that decides about all that is to come: the pace and for how long the loss has not fallen.
 struct Standing {
   DasoPace pace;
   std::int64_t bad_epochs = 0;

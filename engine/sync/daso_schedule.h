@@ -22,7 +22,7 @@
 namespace ab {
 
 struct DasoOptions {
-  /// What tells that the loss has stopped falling.
+  /// The signs that the loss has stopped falling.
   enum class Decide {
     plateau,  ///< the loss
     clock,    ///< nothing: it is taken as if it never fell, so that the whole run is known before it is trained
@@ -98,8 +98,6 @@ class DasoCalendar {
   std::int64_t warmup_, cooldown_, per_epoch_, total_;
 };
 
-/// The paces of all epochs (those of blocking ones do not count) when the loss falls in no epoch.
-std::vector<DasoPace> paces_by_clock(const DasoOptions& options, const DasoCalendar& calendar);
 /// Among all that losses can bring about, those of the most sends, or of the fewest.
 std::vector<DasoPace> extreme_paces(const DasoOptions& options, const DasoCalendar& calendar, bool most);
 

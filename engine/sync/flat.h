@@ -4,16 +4,14 @@
 // Many small tensors as one flat buffer, because a collective has a price of its own, whatever its size. The tensors lie on one
 // device, and so does the buffer.
 
-#include <map>
 #include <vector>
 
+#include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
 #include "engine/core/tensor.h"
+#include "engine/io/state_dict.h"
 
 namespace ab {
-
-/// The flat buffers that `tensors` travel in: the number of elements of each type.
-std::map<DType, std::int64_t> elements_by_type(const std::vector<Tensor>& tensors);
 
 /// Every tensor of every rank, through one buffer per element type, takes the values it has on `root`.
 void broadcast_flat(Comm& comm, const std::vector<Tensor>& tensors, int root);
@@ -66,13 +64,45 @@ class ParameterMean {
   /// All ranks hold the present parameters.
   void agree();
 
-  /// What a rank that has drifted cannot know otherwise; undefined in float32.
+  /// The model last in common, which a rank that has drifted cannot know otherwise; undefined in float32.
   const Tensor& reference() const { return reference_; }
 
  private:
   std::vector<Tensor> params_;
   DType wire_;
   Tensor reference_;  // flat
+};
+
+/// The gradients of some parameters as one vector, in forward order, for methods that select from all of them together.
+class FlatGradients {
+ public:
+  /// The vector ends with zeros up to a multiple of `multiple`. Without a residual of each element it takes half the
+  /// memory.
+  FlatGradients(std::vector<Param*> params, bool with_residual, std::int64_t multiple = 1);
+
+  std::int64_t elements() const { return elements_; }   ///< those of parameters
+  const Tensor& work() const { return work_; }          ///< [elements() and padding] M, then Ĝ
+  const Tensor& residual() const { return residual_; }  ///< the same, E of this rank
+  /// Parameter i begins at element begin(i).
+  const std::vector<Param*>& params() const { return params_; }
+  std::int64_t begin(std::size_t i) const { return begins_[i]; }
+
+  /// work = G + E, or G where there is no residual. A gradient that has not arrived counts as zeros.
+  void gather() const;
+  /// Every parameter's gradient becomes its part of work.
+  void hand_over() const;
+
+  /// Residuals as "PREFIX.PARAMETER.residual".
+  void save(StateDict& state, const std::string& prefix) const;
+  void load(const StateDict& saved, const std::string& prefix);
+
+ private:
+  Tensor part(const Tensor& flat, std::size_t i) const;
+
+  std::vector<Param*> params_;
+  std::vector<std::int64_t> begins_;
+  std::int64_t elements_ = 0;
+  Tensor work_, residual_;
 };
 
 }  // namespace ab

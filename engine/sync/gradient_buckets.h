@@ -6,8 +6,8 @@
 // (Li et al., "PyTorch Distributed", VLDB 2020). All ranks start buckets in the same fixed order: one that is
 // full early waits for its predecessors, so ranks whose backward runs in another order still agree.
 //
-// A rank alone sends nothing: its gradients stay where backward left them and are not rounded. What a method makes of
-// them takes its way through the buckets all the same.
+// A rank alone sends nothing: its gradients stay where backward left them and are not rounded. Items that a method
+// makes of them go through the buckets all the same.
 //
 // Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
 // and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
 
 namespace ab {
@@ -38,7 +38,7 @@ struct GradientWire {
   bool operator==(const GradientWire&) const = default;
 };
 
-/// What a parameter puts into its bucket: its gradient, or what a method makes of that.
+/// The part of a parameter in its bucket: its gradient, or what a method makes of that.
 struct BucketItem {
   Param* param;
   std::int64_t elements;  ///< on the wire

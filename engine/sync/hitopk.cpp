@@ -6,7 +6,6 @@
 #include "engine/kernels/elementwise.h"
 
 namespace ab {
-
 namespace {
 
 /// Where values of t travel: t itself, if that has their type.

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 #include "engine/backend/low_rank.h"
 #include "engine/io/state_dict.h"
 #include "engine/kernels/finite_check.h"
@@ -30,7 +30,7 @@ struct GradientRank {
 
   bool operator==(const GradientRank&) const = default;
 };
-/// Of a gradient of that shape, r <= min(n, m); r = 0 where it is not worth while: vectors, and matrices with
+/// The sizes for a gradient of that shape, r <= min(n, m); r = 0 where factors would not save: vectors, and matrices with
 /// min_rate · r · (n+m) >= n·m.
 LowRankSizes low_rank_sizes(const Shape& shape, const GradientRank& of);
 

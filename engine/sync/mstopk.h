@@ -8,7 +8,7 @@
 // Where the run of elements starts that fills up to k is drawn from Philox(seed, rank) at the step.
 
 #include "engine/sync/compressed_gradients.h"
-#include "engine/sync/flat_gradients.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/sparse_average.h"
 
 namespace ab {

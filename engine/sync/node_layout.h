@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "engine/comm/comm.h"
 
@@ -23,10 +22,13 @@ struct NodeLayout {
   int node_of(int rank) const { return rank / node_size; }
   int first_of(int node) const { return node * node_size; }
   int size_of(int node) const { return std::min(node_size, ranks - first_of(node)); }
-  std::vector<int> members_of(int node) const;
 };
 
 /// The communicator of this rank's node. Collective over `world`, which must outlive it.
-std::unique_ptr<Comm> split_nodes(Comm& world, const NodeLayout& layout);
+inline std::unique_ptr<Comm> split_nodes(Comm& world, const NodeLayout& layout) {
+  AB_CHECK(layout.node_size >= 1 && layout.node_size <= world.size(), "nodes of {} ranks cannot be made of {}",
+           layout.node_size, world.size());
+  return world.split([layout](int rank) { return layout.node_of(rank); }, NodeLayout::kLabel);
+}
 
 }  // namespace ab

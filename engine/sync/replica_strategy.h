@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What the methods share whose ranks hold replicas of one full-rank model: all start with the model of rank 0. Where
+// The base of methods whose ranks hold replicas of one full-rank model: all start with the model of rank 0. Where
 // replicas stay equal in every step, only the buffers (running statistics) drift apart, as each rank sees other
 // samples, unless batch norms are synchronised; they are averaged when a common model is asked for. A method adds what
 // it does to gradients; one that remembers something between steps (a residual, a momentum of its own) adds
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd/param.h"
+#include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "engine/sync/sync_strategy.h"
@@ -52,9 +52,6 @@ class ReplicaStrategy : public SyncStrategy {
 
 // Replicas of data-parallel training drift apart unnoticed when a rank computes other bits than its peers
 // (another processor, a flipped bit, a bug). A hash of every rank's values shows it for 8 bytes a rank.
-
-/// What each rank contributes to a check.
-inline constexpr std::int64_t kReplicaHashBytes = 8;
 
 /// Throws Error(numerics) naming the ranks whose `tensors` differ from those of rank 0 in any bit, and the first tensor that
 /// does, by `names` (of the first tensors; the others have none). Collective.

@@ -14,7 +14,7 @@
 
 #include "engine/kernels/sparse.h"
 #include "engine/sync/compressed_gradients.h"
-#include "engine/sync/flat_gradients.h"
+#include "engine/sync/flat.h"
 
 namespace ab {
 

@@ -3,7 +3,7 @@
 //
 // The mean of vectors of which every rank sends k elements that it has selected itself. Positions differ from rank to
 // rank, so values travel with their indices in one all-gather, 8·k bytes a rank, and everybody adds them up in rank order.
-// What a rank has not sent is its residual:
+// The elements that a rank has not sent are its residual:
 //   M_i → I_i, the positions it selects      result = scale · Σ_i M_i[I_i]      E_i = M_i with zeros at I_i
 
 #include <functional>

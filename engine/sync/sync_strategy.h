@@ -16,10 +16,12 @@
 
 namespace ab {
 
-/// What the loop shares with a strategy.
+/// The loop shares it with a strategy.
 struct TrainState {
   std::int64_t step = 0;  ///< optimizer updates done
   Optimizer& optimizer;
+  /// A cut tells here what it has observed of weights, by their names, for metrics.jsonl.
+  std::map<std::string, LayerSensitivity> sensitivity{};
 };
 
 class SyncStrategy {
@@ -49,9 +51,7 @@ class SyncStrategy {
   static constexpr std::int64_t kEpochLossBytes = 2 * 8;
   /// After the last update of every epoch, with the mean loss of its updates over all ranks.
   virtual void on_epoch_end(TrainState& /*state*/, double /*mean_loss*/) {}
-  /// What the last cut has found out about the weights that it could have cut, by their names; for metrics.jsonl.
-  virtual std::map<std::string, LayerSensitivity> sensitivity() const { return {}; }
-  /// What on_epoch_end() has settled for the epochs to come, for metrics.jsonl and for a plan that follows a run.
+  /// The decisions of on_epoch_end() for the epochs to come, for metrics.jsonl and for a plan that follows a run.
   virtual std::map<std::string, std::int64_t> decision() const { return {}; }
   /// Between the two, all ranks hold one and the same model; training continues as if nothing had been.
   virtual void begin_evaluation(TrainState& state) = 0;
@@ -62,15 +62,15 @@ class SyncStrategy {
   virtual bool replicas_agree() const { return true; }
 
   /// Steps of one kind exchange the same while the model keeps its form: a rehearsal (apps/plan/rehearsal.h) takes one of
-  /// them and passes over the others. Of the update after `step` others; those of different phases differ anyway.
+  /// them and passes over the others. This is the kind of the update after `step`; updates of different phases differ anyway.
   virtual std::int64_t step_kind(std::int64_t /*step*/) const { return 0; }
   /// In place of a step that has no transition after it and whose kind has been taken: as after_step(), but nothing is
   /// exchanged or computed.
   virtual void pass(TrainState& /*state*/) {}
-  /// What `rank` does that others do not: ranks of one role whose groups lie alike on nodes send alike.
+  /// The part that `rank` has and others have not: ranks of one role whose groups lie alike on nodes send alike.
   virtual std::string role(int /*rank*/) const { return {}; }
 
-  /// What this rank must remember beyond the model and the optimizer, between two steps; load() takes the place
+  /// The state of this rank between two steps, beyond the model and the optimizer; load() takes the place
   /// of start() and finds the model restored.
   virtual void save(StateDict& /*state*/) const {}
   virtual void load(const StateDict& /*saved*/, TrainState& /*state*/) {}

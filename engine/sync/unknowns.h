@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What only numbers can tell, and a rehearsal, which has none, is told: assumed, bounded, or taken from a run. A strategy
+// Facts that only numbers can tell. A rehearsal has none, and is told: assumed, bounded, or taken from a run. A strategy
 // asks here before it looks at numbers to decide what it sends. Whatever else reads numbers says what it takes them for
 // (Tensor::item()).
 
@@ -18,7 +18,7 @@ struct Unknowns {
 
   /// The rank r of a weight after that cut, the first of which is 0.
   std::function<std::int64_t(const std::string& weight, std::int64_t cut)> rank{};
-  /// What has been decided at the end of an epoch, as SyncStrategy::decision() names it.
+  /// The decisions at the end of an epoch, as SyncStrategy::decision() names it.
   std::function<std::map<std::string, std::int64_t>(std::int64_t epoch)> decision{};
 
   /// Those of the rehearsal on this thread; null in a run.

@@ -14,7 +14,7 @@
 
 namespace ab {
 
-/// What a model is built from. A setting that a model does not have (drop_path of a VGG) must keep its default.
+/// The recipe of a model. A setting that a model does not have (drop_path of a VGG) must keep its default.
 struct ModelSpec {
   std::string name = "resnet20";  ///< one of model_names()
   std::int64_t classes = 10;

@@ -15,10 +15,10 @@
 #include <numeric>
 #include <thread>
 
+#include "engine/comm/collective_call.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/comm/shared_reduce.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
 #include "engine/device/device.h"

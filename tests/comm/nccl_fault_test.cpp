@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "engine/comm/gather_texts.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
+#include "engine/comm/texts.h"
 #include "engine/device/device.h"
 #include "tests/error_message.h"
 #include "tests/ptx_gpu.h"

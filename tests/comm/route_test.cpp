@@ -9,8 +9,8 @@
 #include <map>
 #include <numeric>
 
+#include "engine/comm/collective_call.h"
 #include "engine/comm/ledger.h"
-#include "engine/comm/shared_reduce.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
 

@@ -22,7 +22,6 @@
 
 #include "data/crop.h"
 #include "data/sampler.h"
-#include "engine/core/random.h"
 #include "tests/error_message.h"
 #include "tests/random_images.h"
 

@@ -8,13 +8,13 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/autograd/gradcheck.h"
 #include "engine/device/device.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/conv.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
+#include "tests/gradcheck.h"
 #include "tests/tensor_values.h"
 
 namespace ab {

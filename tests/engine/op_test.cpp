@@ -12,7 +12,6 @@
 #include <set>
 #include <sstream>
 
-#include "engine/autograd/gradcheck.h"
 #include "engine/backend/backend.h"
 #include "engine/backend/plan_choice.h"
 #include "engine/core/threads.h"
@@ -26,6 +25,7 @@
 #include "engine/ops/norm.h"
 #include "engine/ops/pool.h"
 #include "tests/engine/op_cases.h"
+#include "tests/gradcheck.h"
 
 namespace ab {
 namespace {

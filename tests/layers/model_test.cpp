@@ -12,7 +12,6 @@
 #include "ablowrank/groups/ab_strategy.h"
 #include "apps/train/build_run.h"
 #include "engine/backend/backend.h"
-#include "engine/kernels/elementwise.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"
 #include "tests/error_message.h"

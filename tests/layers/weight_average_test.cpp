@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The moving average of weights against its formula.
-#include "layers/weight_average.h"
+#include "layers/model_state.h"
 
 #include <gtest/gtest.h>
 

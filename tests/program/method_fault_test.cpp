@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "apps/commands/report_error.h"
+#include "apps/commands/commands.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
 #include "tests/method_steps.h"

@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "apps/model_file/model_file.h"
-#include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
 #include "tests/golden/formula_init.h"
 

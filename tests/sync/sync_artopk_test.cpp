@@ -79,16 +79,14 @@ TEST(ArtopkCost, GivesThePublishedCommunicationTimes) {
 
 TEST(ArtopkCost, CountsMessagesAndBytesOfEveryOperation) {
   const Link link{1, 100};  // a second, and 100 bytes a second
-  EXPECT_DOUBLE_EQ(server_seconds(8, 50, link), 2 + 14 * 0.5);
   EXPECT_DOUBLE_EQ(ring_seconds(8, 50, link), 14 + 1.75 * 0.5);
   EXPECT_DOUBLE_EQ(tree_seconds(8, 50, link), 6 + 6 * 0.5);
   EXPECT_DOUBLE_EQ(broadcast_seconds(8, 50, link), 3 + 3 * 0.5);
   EXPECT_DOUBLE_EQ(gather_seconds(8, 50, link), 3 + 7 * 0.5);
-  EXPECT_DOUBLE_EQ(artopk_vote_seconds(8, link), 3 + 7 * 0.04);
   const ArtopkPayload halves = artopk_payload(25, 2);  // 16-bit values in the sum alone
   EXPECT_DOUBLE_EQ(artopk_seconds(ArtopkWay::ring, 8, halves, link), 3 + 3 * 1.0 + 14 + 1.75 * 0.5);
   EXPECT_DOUBLE_EQ(artopk_seconds(ArtopkWay::gather, 8, halves, link), 3 + 7 * 2.0);
-  for (const auto& seconds : {server_seconds, ring_seconds, tree_seconds, broadcast_seconds, gather_seconds})
+  for (const auto& seconds : {ring_seconds, tree_seconds, broadcast_seconds, gather_seconds})
     EXPECT_EQ(seconds(1, 50, link), 0);
 }
 

@@ -29,6 +29,19 @@ std::vector<std::int64_t> skips_of(const DasoCalendar& calendar, const std::vect
   return skips;
 }
 
+/// The paces of all epochs (those of blocking ones do not count) when the loss falls in no epoch.
+std::vector<DasoPace> paces_by_clock(const DasoOptions& options, const DasoCalendar& calendar) {
+  DasoOptions by_clock = options;
+  by_clock.decide = DasoOptions::Decide::clock;
+  DasoController controller(by_clock);
+  std::vector<DasoPace> paces;
+  for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
+    paces.push_back(controller.pace());
+    if (calendar.decides_after(epoch)) controller.epoch_end(1);
+  }
+  return paces;
+}
+
 TEST(DasoSchedule, IsTheReleasesWhenTheLossNeverFalls) {
   const DasoCalendar calendar(kReleased, run_of(90, 10));
   std::vector<std::int64_t> expected(4, 0);

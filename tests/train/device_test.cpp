@@ -18,7 +18,6 @@
 #include "engine/backend/low_rank.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
-#include "engine/kernels/elementwise.h"
 #include "engine/kernels/orthonormal_rows.h"
 #include "engine/kernels/random.h"
 #include "engine/optim/optimizer.h"

@@ -20,7 +20,6 @@
 #include "apps/train/train_loop.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
-#include "engine/ops/loss.h"
 #include "engine/sync/dense.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/model_state.h"

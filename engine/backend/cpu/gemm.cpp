@@ -8,7 +8,6 @@
 #include "engine/kernels/activation.h"
 
 namespace ab::cpu {
-
 namespace {
 
 // One matrix of a batch, whose rows may be part of longer rows.

@@ -16,7 +16,6 @@
 #include "engine/core/threads.h"
 
 namespace ab::cpu {
-
 namespace {
 
 /// Memory layouts and geometry of one convolution; `bias` is a zero descriptor when there is none.
@@ -201,7 +200,7 @@ const dnnl::engine& process_engine() {
   return engine;
 }
 
-/// What a thread compiles at first use and keeps.
+/// The convolutions of a thread, compiled at first use.
 struct ThreadConvs {
   dnnl::stream stream{process_engine()};
   std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;

@@ -2,7 +2,6 @@
 #include "engine/backend/cpu/svd.h"
 
 #include <cmath>
-#include <functional>
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/backend/cuda/cudnn_graph.h"
-#include "engine/backend/cuda/plan_timer.h"
+#include "engine/backend/cuda/thread_libraries.h"
 #include "engine/core/precision.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/batch_norm.h"
@@ -20,7 +20,7 @@ constexpr bool may_be_fused(Activation activation) {
   return activation == Activation::none || activation == Activation::relu;
 }
 
-/// What a training batch norm does next: plans with `sums` save it from reading y.
+/// For a training batch norm that comes next: plans with `sums` save it from reading y.
 void take_moments(const Tensor& y, const Tensor& sums) {
   const Shape per_channel{y.dim(-1)};
   const Tensor mean = Tensor::zeros(per_channel, DType::float32, y.device()), var = mean.clone();

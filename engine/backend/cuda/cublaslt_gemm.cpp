@@ -9,7 +9,7 @@
 namespace ab::cuda {
 namespace {
 
-// What NVIDIA advises for Hopper; with less, the fastest split-k algorithms drop out.
+// NVIDIA's advice for Hopper; with less, the fastest split-k algorithms drop out.
 constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
 constexpr std::size_t kLastWorkspaceBytes = std::size_t{256} << 20;  // where no algorithm does with that
 constexpr std::size_t kTimedAlgorithms = 16;

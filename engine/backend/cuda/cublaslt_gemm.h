@@ -20,7 +20,7 @@ struct GemmStrides {
   bool operator==(const GemmStrides&) const = default;
 };
 
-/// What a product does besides, in terms of our row-major matrices.
+/// The epilogue of a product, in terms of our row-major matrices.
 enum class GemmEpilogue : std::uint8_t {
   none,
   bias,           ///< adds bias[j] to column j of C

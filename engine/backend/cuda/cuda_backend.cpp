@@ -7,7 +7,6 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/cuda_backend.h"
-#include "engine/backend/cuda/libraries.h"
 #include "engine/device/device.h"
 
 namespace ab {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/attention_graph.h"
-#include "engine/backend/cuda/cudnn_plan.h"
+#include "engine/backend/cuda/cudnn_graph.h"
 
 namespace ab::cuda {
 

@@ -62,7 +62,7 @@ OperationNames operation_names(ConvDirection direction) {
 CudnnDescriptor channels_last_tensor(TensorId id, const CudnnConvKey& key, std::int64_t n, std::int64_t c,
                                      std::int64_t h, std::int64_t w) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  // What goes from one operation to the next has no address, and is not rounded.
+  // A tensor between two operations has no address, and is not rounded.
   const bool is_virtual = id == kProduct || id == kSum || id == kSquare;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, is_virtual ? compute_type(key.dtype) : storage_type(key.dtype, "conv2d"))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, {n, c, h, w})

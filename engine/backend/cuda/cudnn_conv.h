@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/cudnn_plan.h"
+#include "engine/backend/cuda/cudnn_graph.h"
 
 namespace ab::cuda {
 

@@ -1,23 +1,58 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What cuDNN's graphs of convolutions, matrix products and attention have in common: types, what comes after the product, and
-// how a plan is run.
+// Graphs of cuDNN and their execution plans: what those of convolutions, matrix products and attention share.
 
+#include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/cudnn_plan.h"
+#include "engine/backend/cuda/cudnn_descriptor.h"
+#include "engine/backend/plan_choice.h"
 
 namespace ab::cuda {
+
+using NumericalNotes = std::vector<cudnnBackendNumericalNote_t>;
+
+/// The target of a plan: the GPU behind a handle, on which it will run, or one that is described and need not be
+/// there, for a plan that is only looked at. A graph and what is planned for it name the same one.
+class CudnnTarget {
+ public:
+  CudnnTarget(cudnnHandle_t handle) : handle_(handle) { AB_ASSERT(handle); }
+  CudnnTarget(const CudnnDescriptor& device_properties) : device_properties_(&device_properties) {}
+
+  /// Each gives the descriptor the attribute that names the target, where it needs one.
+  void name_in_graph(CudnnDescriptor& graph) const;
+  void name_in_heuristics(CudnnDescriptor& heuristics) const;
+  void name_in_plan(CudnnDescriptor& plan) const;
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+  const CudnnDescriptor* device_properties_ = nullptr;  // null where there is a handle
+};
+
+/// A graph made ready to run.
+struct CudnnPlan {
+  CudnnDescriptor descriptor;
+  std::size_t workspace_bytes = 0;
+  bool is_deterministic = true;
+};
+
+bool contains(const NumericalNotes& notes, cudnnBackendNumericalNote_t note);
+
+/// The plans to choose from, in cuDNN's order of preference: several for PlanChoice::timed, otherwise one; none when
+/// cuDNN has none whose `is_precise(notes)`.
+std::vector<CudnnPlan> find_plans(const CudnnDescriptor& graph, const CudnnTarget& target, PlanChoice choice,
+                                  const std::function<bool(const NumericalNotes&)>& is_precise);
 
 /// The alignment of tensors that plans make use of, in bytes, and no more.
 inline constexpr std::int64_t kCudnnAlignment = 16;
 
 /// cuDNN's name of a type in memory; throws Error(config), naming `operation`, for one that it does not compute with.
 cudnnDataType_t storage_type(DType dtype, std::string_view operation);
-/// What sums are kept in, and what goes from one operation of a graph to the next.
+/// The type of sums, and of what goes from one operation of a graph to the next.
 cudnnDataType_t compute_type(DType dtype);
 
 /// Tensor cores round float32 operands to TF32 before they multiply; other plans turn them into 16 bits.

@@ -11,7 +11,7 @@ namespace {
 
 enum MatrixId : std::int64_t { kA = 1, kB = 2, kC = 3, kBias = 4, kProduct = 5, kZ = 6, kSaved = 7 };
 
-/// What goes from one operation to the next without an address, and is not rounded on the way.
+/// A tensor between two operations: without an address, and not rounded on the way.
 bool is_virtual(MatrixId id, const CudnnMatmulKey& key) { return id == kProduct || (id == kZ && !key.stores_z); }
 
 /// cuDNN multiplies batches: ours have one matrix.

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/cudnn_plan.h"
+#include "engine/backend/cuda/cudnn_graph.h"
 
 namespace ab::cuda {
 

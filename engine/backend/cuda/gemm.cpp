@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "engine/backend/cuda/cudnn_graph.h"
-#include "engine/backend/cuda/plan_timer.h"
+#include "engine/backend/cuda/thread_libraries.h"
 #include "engine/core/precision.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/elementwise.h"
@@ -72,7 +72,7 @@ void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue
                  libraries.stream().workspace(gemm.workspace_bytes(i)), libraries.stream().handle(), i);
     finish(gemm.is_fused(i));
   };
-  // What is added to C must be added once.
+  // An addend of C must be added once.
   if (spec.beta == 0.0f) keep_fastest(gemm, libraries, execute);
   execute(0);
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/thread_libraries.h"
 
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "engine/backend/cuda/libraries.h"
+#include "engine/device/cuda/runtime.h"
 
 namespace ab::cuda {
 namespace {
@@ -89,6 +91,28 @@ CublasLtGemm& ThreadLibraries::gemm(const GemmKey& key) {
   if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
   stream_.refuse_in_capture("a new plan of a matrix product");
   return gemms_.try_emplace(key, cublaslt(), key).first->second;
+}
+
+namespace {
+
+// Launches between two looks at the clock, so that what the host takes to issue one is hidden behind the others.
+constexpr int kLaunches = 5;
+
+}  // namespace
+
+double milliseconds(cudaStream_t stream, const std::function<void()>& work) {
+  const Event start = make_timed_event(), end = make_timed_event();
+  AB_CUDA(cudaEventRecord(start.get(), stream));
+  try {
+    for (int launch = 0; launch < kLaunches; ++launch) work();
+  } catch (const Error&) {
+    return std::numeric_limits<double>::infinity();
+  }
+  AB_CUDA(cudaEventRecord(end.get(), stream));
+  AB_CUDA(cudaEventSynchronize(end.get()));
+  float elapsed = 0;
+  AB_CUDA(cudaEventElapsedTime(&elapsed, start.get(), end.get()));
+  return elapsed / kLaunches;
 }
 
 }  // namespace ab::cuda

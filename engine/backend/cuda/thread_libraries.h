@@ -1,9 +1,11 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a thread keeps of the vendors' libraries for each GPU that it works on: their handles, bound to its stream, and
+// The vendors' libraries of a thread, for each GPU that it works on: their handles, bound to its stream, and
 // the plans of convolutions, matrix products and attention. As with streams, nothing here is shared between threads.
 
+#include <cstddef>
+#include <functional>
 #include <unordered_map>
 
 #include "engine/backend/cuda/cublaslt_gemm.h"
@@ -11,6 +13,7 @@
 #include "engine/backend/cuda/cudnn_conv.h"
 #include "engine/backend/cuda/cudnn_matmul.h"
 #include "engine/backend/cuda/libraries.h"
+#include "engine/backend/plan_choice.h"
 #include "engine/device/cuda/thread_stream.h"
 
 namespace ab::cuda {
@@ -49,5 +52,16 @@ class ThreadLibraries {
   std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
   std::unordered_map<CudnnAttentionKey, CudnnAttention, CudnnAttentionKeyHash> attentions_;
 };
+
+/// How long `work` takes on the stream; infinity when the library refuses to do it. Waits for the device.
+double milliseconds(cudaStream_t stream, const std::function<void()>& work);
+
+/// Keeps only the fastest of a plan's candidates, except in a capture, where nothing can be waited for. `run(i)` runs
+/// candidate i on the stream of `libraries`; its results are overwritten by those of the next.
+template <class Plan, class Run> void keep_fastest(Plan& plan, const ThreadLibraries& libraries, const Run& run) {
+  if (plan.candidates() == 1 || libraries.stream().capture()) return;
+  plan.keep(fastest(plan.candidates(),
+                    [&](std::size_t i) { return milliseconds(libraries.stream().handle(), [&] { run(i); }); }));
+}
 
 }  // namespace ab::cuda

@@ -8,7 +8,6 @@
 #include "engine/device/graph.h"
 
 namespace ab {
-
 namespace cuda {
 
 namespace {

@@ -12,7 +12,6 @@
 #include "engine/device/device.h"
 
 namespace ab::cuda {
-
 namespace {
 
 void let_streams_wait(cudaMemPool_t pool, bool wait) {

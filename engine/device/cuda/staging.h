@@ -35,7 +35,7 @@ class PinnedStaging {
   std::size_t next_ = 0;
 };
 
-/// Copies of a few values to the host that nobody waits for yet (engine/core/host_read.h): each lands in a small pinned buffer,
+/// Copies of a few values to the host that nobody waits for yet (engine/core/tensor.h): each lands in a small pinned buffer,
 /// with an event behind it. Buffers are used again, since to make or free one would wait for the device.
 struct PinnedSlot {
   PinnedSlot();

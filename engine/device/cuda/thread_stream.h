@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a thread keeps for each GPU that it works on: a stream and what belongs to it, such as the buffers for copies
+// The stream of a thread, for each GPU that it works on, and all that belongs to it, such as the buffers for copies
 // to and from the host and a workspace. Ranks may be threads that share a GPU; nothing here is shared, so each rank's
 // work runs in its own order and no rank waits for another.
 

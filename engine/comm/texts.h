@@ -1,9 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What the processes of a job can tell each other before NCCL has connected their GPUs, and when it fails: short
-// texts, over TCP (rendezvous.h) or MPI.
+// Texts that ranks tell each other besides numbers (names, file contents, failures): over a world, or before there is one.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +13,19 @@
 
 namespace ab {
 
+/// Collective. The text of every rank, in rank order.
+std::vector<std::string> gather_texts(Comm& comm, const std::string& mine);
+
+/// Collective. The failure of the first rank that has one, behind that rank's number where there are several ranks; empty
+/// when none has.
+std::string first_failure(Comm& comm, const std::string& mine);
+
+/// Collective. Runs this rank's `part`, which must not communicate, and tells all ranks how it went: empty
+/// when no rank's part threw, else who failed first in rank order and why ("rank 2: cannot write …").
+std::string failures_of(Comm& comm, const std::function<void()>& part);
+
+/// The processes of a job before NCCL has connected their GPUs, and when it fails: they exchange short texts, over TCP
+/// (rendezvous.h) or MPI.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
