@@ -9,7 +9,7 @@
 namespace ab {
 
 /// What a rank has done in its world: in the order in which it happened, starts and waits of collectives between the
-/// operations (engine/device/shapes/flops.h) done before each.
+/// operations (engine/device/shapes/shapes.h) done before each.
 struct CommEvent {
   std::int64_t flops = 0;    ///< of this thread until then
   std::int64_t request = 0;  ///< its number; the wait has that of the start
