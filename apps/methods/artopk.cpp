@@ -72,7 +72,7 @@ MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
   const std::vector<std::int64_t> choices = artopk_choices(options, sizes_of_gradients(model));
   const std::int64_t total = facts.schedule.total_steps;
   const std::int64_t steps = total - std::min(total, dense_steps(options.dense_steps, total));
-  if (options.mode != Mode::automatic || facts.world_size == 1 || steps == 0) return {{}};
+  if (options.mode != Mode::automatic || facts.world_size == 1 || steps == 0) return {};
   const auto name = [&](ArtopkWay way, std::int64_t k) {
     return options.adapt ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way);
   };
@@ -86,12 +86,12 @@ MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
           known += of_run[at->first] = at->second;
     AB_CHECK(known == steps,
              "--decisions-from names a run that has not decided about {} compressed steps, as this one does", steps);
-    return {told_ways(of_run)};
+    return {{told_ways(of_run)}};
   }
-  if (!config.network.empty() && choices.size() == 1) return {{}};
+  if (!config.network.empty() && choices.size() == 1) return {};
   // Every rank's own indices are never less than one rank's, and values are summed once; gains are known in training only.
-  return {told_ways({{name(ArtopkWay::gather, choices.front()), steps}}),
-          told_ways({{name(ArtopkWay::ring, choices.back()), steps}})};
+  return {{told_ways({{name(ArtopkWay::gather, choices.front()), steps}})},
+          {told_ways({{name(ArtopkWay::ring, choices.back()), steps}})}};
 }
 
 }  // namespace

@@ -110,8 +110,8 @@ MayBecome told(const TrainConfig& config, Layer&, const RunFacts& facts) {
   const DasoCalendar calendar(options, facts.schedule);
   AB_CHECK(calendar.epochs() <= kMostEpochs, "a run of DASO can be planned for {} epochs at most, not for {}",
            kMostEpochs, calendar.epochs());
-  if (options.decide == DasoOptions::Decide::clock) return {{}};
-  if (!facts.decisions.empty()) return {told_paces(paces_of_run(options, calendar, facts.decisions))};
+  if (options.decide == DasoOptions::Decide::clock) return {};
+  if (!facts.decisions.empty()) return {{told_paces(paces_of_run(options, calendar, facts.decisions))}};
   const auto sends = [&](const std::vector<DasoPace>& paces) {
     std::int64_t all = 0;
     for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch)
@@ -120,8 +120,8 @@ MayBecome told(const TrainConfig& config, Layer&, const RunFacts& facts) {
   };
   const std::vector<DasoPace> most = extreme_paces(options, calendar, true),
                               least = extreme_paces(options, calendar, false);
-  if (sends(most) == sends(least)) return {told_paces(most)};
-  return {told_paces(most), told_paces(least)};
+  if (sends(most) == sends(least)) return {{told_paces(most)}};
+  return {{told_paces(most)}, {told_paces(least)}};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What only training could tell of a run, for the rehearsal of one that is not trained (engine/sync/unknowns.h): assumed,
-// bounded, or taken from a trained run.
+// The decisions of training, for the rehearsal of a run that is not trained (engine/sync/unknowns.h): assumed, bounded, or
+// taken from a trained run.
 
 #include <optional>
 #include <vector>
@@ -15,7 +15,7 @@
 
 namespace ab {
 
-/// Ranks r of factors that stand in for those which only training can tell.
+/// Ranks r of factors in place of those that training chooses.
 struct AssumedR {
   double ratio = 0;                              ///< > 0: r = ratio · n
   std::string run{};                             ///< a trained run to take them from; empty: none
@@ -24,24 +24,27 @@ struct AssumedR {
   bool as_left = false;                          ///< only those of the model as that run left it
 };
 
-/// What is known of a run beside its configuration.
+/// A run, beside its configuration.
 struct RunFacts {
   int world_size = 1;
   LrSchedule schedule{};
-  AssumedR assumed{};                        ///< ranks r that stand in for those which training chooses
+  AssumedR assumed{};
   std::vector<DecisionMetrics> decisions{};  ///< of a trained run that this one shall follow; empty: of none
 };
 
 /// A run that it may become.
 struct Told {
   Unknowns unknowns{};
-  std::optional<TrainConfig> config{};  ///< of a run that certainly sends no less, in place of its own
+  std::optional<TrainConfig> config{};  ///< in place of its own
 };
 
-/// Those that send as much as any, and those that send as little: the last one. One alone: it is known.
-using MayBecome = std::vector<Told>;
+/// No run sends more in a phase than all of `most`, nor less than all of `least`.
+struct MayBecome {
+  std::vector<Told> most{Told{}};
+  std::vector<Told> least{};  ///< empty: `most` is one run, and known
+};
 
-/// `model` is dense.
+/// `model` is dense. Throw Error(config) where a run cannot be planned with what is known.
 MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts);
 MayBecome told_late_cut(const TrainConfig& config, Layer& model, const RunFacts& facts);
 

@@ -45,22 +45,21 @@ Ranks ranks_of_run(const AssumedR& assumed, const std::vector<LayerRank>& split,
 }
 
 /// Those of the cuts, the last of which stands for all that follow; and, where they differ, at the end.
-Unknowns told_ranks(std::vector<Ranks> cuts, std::optional<Ranks> at_the_end = {}) {
-  Unknowns told;
-  told.rank = [cuts = std::move(cuts), at_the_end = std::move(at_the_end)](const std::string& weight,
-                                                                           std::int64_t cut) {
+Told known_ranks(std::vector<Ranks> cuts, std::optional<Ranks> at_the_end = {}) {
+  Told told;
+  told.unknowns.rank = [cuts = std::move(cuts), at_the_end = std::move(at_the_end)](const std::string& weight,
+                                                                                    std::int64_t cut) {
     if (cut == Unknowns::kAtTheEnd) return (at_the_end ? *at_the_end : cuts.back()).at(weight);
     return cuts[static_cast<std::size_t>(std::min<std::int64_t>(cut, std::ssize(cuts) - 1))].at(weight);
   };
   return told;
 }
 
-/// The rank with which a weight sends most in so many steps: its own, or the largest whose factors are smaller.
-std::int64_t costliest_rank(const Weight& weight, std::int64_t steps) {
+/// The largest rank whose factors are smaller than the weight; its own where there is none.
+std::int64_t largest_rank(const Weight& weight) {
   const std::int64_t both = weight.rows() + weight.columns(), whole = weight.rows() * weight.columns();
   const std::int64_t largest = std::min(weight.n() - 1, (whole + both - 1) / both - 1);
-  const std::int64_t sent_once = decomposition_elements(weight, largest) + 2;  // and its rank
-  return largest < 1 || steps * (whole - largest * both) >= sent_once ? weight.n() : largest;
+  return largest < 1 ? weight.n() : largest;
 }
 
 }  // namespace
@@ -69,36 +68,38 @@ MayBecome told_late_cut(const TrainConfig& config, Layer& model, const RunFacts&
   const LateCutOptions options = late_cut_options(config);
   for (Weight* weight : eligible_weights(model)) weight->set_conv_factors(options.conv_factors);
   const std::vector<Weight*> weights = eligible_weights(model);
-  const std::int64_t total = facts.schedule.total_steps;
   const CutSchedule schedule = cut_schedule(config, facts.schedule);
   const std::size_t cuts = schedule.cuts().size();
-  if (cuts == 0) return {{}};
-  std::vector<Ranks> most, least;
+  if (cuts == 0) return {};
+  std::vector<Ranks> most;
   if (!facts.assumed.run.empty()) {
     AB_CHECK(facts.assumed.splits.size() == cuts, "--factors-from {}: that run has {} cuts, this one {}",
              facts.assumed.run, facts.assumed.splits.size(), cuts);
     for (const auto& split : facts.assumed.splits) most.push_back(ranks_of_run(facts.assumed, split, weights, true));
-    return {{told_ranks(most)}};
+    return {{known_ranks(most)}};
   }
   if (facts.assumed.ratio > 0) {
     Ranks& ranks = most.emplace_back();
     const std::vector<std::int64_t> r = ranks_by_ratio(weights, facts.assumed.ratio, options.rank_multiple);
     for (std::size_t i = 0; i < weights.size(); ++i) ranks[weights[i]->name()] = r[i];
-    return {{told_ranks(most)}};
+    return {{known_ranks(most)}};
   }
-  if (options.rank_policy == RanksBy::ratio) return {{}};
-  for (std::size_t k = 0; k < cuts; ++k) {
-    const std::int64_t end = k + 1 < cuts ? schedule.cuts()[k + 1] : total;
-    Ranks &costliest = most.emplace_back(), &cheapest = least.emplace_back();
-    for (const Weight* weight : weights) {
-      costliest[weight->name()] = costliest_rank(*weight, end - schedule.cuts()[k]);
-      cheapest[weight->name()] = factors_are_smaller(*weight, 1) ? 1 : weight->n();
-    }
+  if (options.rank_policy == RanksBy::ratio) return {};
+  // A split sends most with the largest factors, and steps after it where none was cut. A method may send larger factors with
+  // fewer bytes than smaller ones, but not with more than whole gradients.
+  Ranks none, largest, least;
+  for (const Weight* weight : weights) {
+    none[weight->name()] = weight->n();
+    largest[weight->name()] = largest_rank(*weight);
+    least[weight->name()] = factors_are_smaller(*weight, 1) ? 1 : weight->n();
   }
-  // A method may send larger factors with fewer bytes than smaller ones, but not with more than whole gradients.
-  TrainConfig whole = config;
-  if (!low_rank_method(config).drifts) late_cut_settings(whole).low_rank_method = kBaseline;
-  return {{told_ranks(most), whole}, {told_ranks(least)}};
+  MayBecome runs{{known_ranks({none}), known_ranks({largest})}, {known_ranks({none}), known_ranks({least})}};
+  if (const Method& method = low_rank_method(config); !method.drifts && method.name != std::string(kBaseline)) {
+    TrainConfig whole = config;
+    late_cut_settings(whole).low_rank_method = kBaseline;
+    runs.most.push_back({known_ranks({none}).unknowns, whole});
+  }
+  return runs;
 }
 
 MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts) {
@@ -114,7 +115,7 @@ MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts
     Ranks ranks;
     for (const Weight* weight : weights)
       ranks[weight->name()] = policy.choose(std::vector<double>(static_cast<std::size_t>(weight->n()), 1.0));
-    return {{told_ranks({ranks})}};
+    return {{known_ranks({ranks})}};
   }
   std::vector<Ranks> cuts;
   for (const auto& split : facts.assumed.splits) cuts.push_back(ranks_of_run(facts.assumed, split, weights, false));
@@ -122,7 +123,7 @@ MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts
   std::optional<Ranks> at_the_end;
   if (std::ranges::any_of(facts.assumed.final_r, is_cut))  // else that run was left at full rank
     at_the_end = ranks_of_run(facts.assumed, facts.assumed.final_r, weights, false);
-  return {{told_ranks(std::move(cuts), std::move(at_the_end))}};
+  return {{known_ranks(std::move(cuts), std::move(at_the_end))}};
 }
 
 }  // namespace ab

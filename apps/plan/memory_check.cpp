@@ -22,7 +22,11 @@ std::string in_gb(std::int64_t bytes) { return fmt::format("{:.2f} GB", static_c
 
 /// Of a rank of the run, at most; nothing where no plan can be made, of which training itself will tell.
 std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& images, int world_size) {
-  config.network.clear();  // it changes no memory, and a plan takes one alone
+  // None of these changes memory. A plan takes one network, and goes through all steps.
+  config.network.clear();
+  config.warmup_epochs = 0, config.warmup_steps = 0;
+  constexpr std::int64_t kEnoughSteps = 100'000;
+  if (config.steps > kEnoughSteps || config.epochs > kEnoughSteps) config.epochs = 0, config.steps = kEnoughSteps;
   config.image_size = config.image_size > 0 ? config.image_size : images.height;
   const double half = find_method(config.method).has_ranks ? 0.5 : 0;
   try {
@@ -44,7 +48,7 @@ std::string obstacle(const TrainConfig& config, const Dataset& images, int world
   const std::optional<NeededMemory> rank = needed_by_rank(config, images, world_size);
   if (!rank) return "";
   const std::int64_t loader = device.kind == DeviceKind::cpu ? loader_bytes(config, images, world_size) : 0;
-  const std::int64_t needed = share.ranks * (rank->all + loader);
+  const std::int64_t needed = share.ranks * (rank->peak + loader);
   if (needed <= share.available) return "";
   const std::string ranks = fmt::format("{} rank{}", share.ranks, share.ranks == 1 ? "" : "s");
   constexpr const char* kAnyway = "--ignore-memory tries it all the same";
@@ -53,13 +57,13 @@ std::string obstacle(const TrainConfig& config, const Dataset& images, int world
         "parameters, gradients and optimizer state of {} need {} of memory, and {} are left; take fewer ranks or a "
         "smaller model; {}",
         ranks, in_gb(share.ranks * rank->held), in_gb(share.available), kAnyway);
-  const std::int64_t of_batch = rank->all - rank->held + loader;
+  const std::int64_t of_batch = rank->peak - rank->held + loader;
   const std::int64_t fits =
       (share.available / share.ranks - rank->held) * config.batch_size / std::max<std::int64_t>(1, of_batch);
   return fmt::format(
       "the run needs about {} of memory for {}, {} of it activations and images, and {} are left; {}; {}",
       in_gb(needed), ranks, in_gb(share.ranks * of_batch), in_gb(share.available),
-      fits >= 1 ? fmt::format("--batch-size {} would fit", fits) : "not even a batch of one image would fit", kAnyway);
+      fits >= 1 ? fmt::format("--batch-size {} might fit", fits) : "not even a batch of one image would fit", kAnyway);
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 
 namespace ab {
 
-/// What there is for some ranks together.
+/// Memory for some ranks together.
 struct SharedMemory {
   int ranks = 1;
   std::int64_t available = 0;  ///< bytes
 };
 
 /// Of the ranks that compute on `device` of this machine. Collective: all have loaded their images when it is asked how much
-/// is left, Not counted in the ledger.
+/// is left. Not counted in the ledger.
 SharedMemory shared_memory(Device device, Comm& world);
 
 /// Throws Error(config), with the largest batch that would fit, when ranks need more than is left for them, unless

@@ -85,7 +85,7 @@ void leave_ranks_open(Layer& model, Summary& summary) {
   for (const Weight* w : inventory_of(model).weights) summary.per_layer.push_back({w->name(), w->m(), w->n(), w->n()});
 }
 
-/// What reports call ranks of a role; empty: nothing.
+/// The name of a role in reports; empty: none.
 std::string heading_of(const std::string& role) { return role.starts_with('.') ? "" : role; }
 
 std::map<std::string, PhaseTraffic> traffic_by_phase(const RehearsedRun& run, const Summary& summary,
@@ -117,7 +117,7 @@ std::map<std::string, PhaseTraffic> traffic_by_phase(const RehearsedRun& run, co
   return phases;
 }
 
-/// Those that send anything, in the order of a run; what is of no method comes last.
+/// The phases that send anything, in the order of a run; those of no method come last.
 std::vector<std::string> phases_in_order(const RehearsedRun& run) {
   std::vector<std::string> phases{"setup"};
   const std::set<std::string> last{"evaluation", StopAgreement::kLabel};
@@ -127,7 +127,7 @@ std::vector<std::string> phases_in_order(const RehearsedRun& run) {
   };
   for (const RehearsedPart& part : rank.parts) {
     const std::map<std::string, LedgerEntry> sent = part.ledger.by_phase();
-    if (part.is_step && sent.contains(part.phase)) add(part.phase);
+    if (part.micro_batches > 0 && sent.contains(part.phase)) add(part.phase);
     for (const auto& [phase, entry] : sent) add(phase);
   }
   for (const char* phase : {"evaluation", StopAgreement::kLabel})
@@ -136,16 +136,17 @@ std::vector<std::string> phases_in_order(const RehearsedRun& run) {
 }
 
 /// By phase, and by role where ranks of several hold other things.
-std::vector<PhaseMemory> memory_rows(const RehearsedRun& run) {
+std::vector<PhaseMemory> memory_rows(const std::vector<RehearsedRun>& runs) {
   std::vector<std::string> phases;
   std::map<std::string, std::map<std::string, MemoryUse>> most;  // by phase and heading
-  for (const RehearsedClass& ranks : run.classes)
-    for (const RehearsedPart& part : ranks.rank.parts) {
-      if (!part.is_step) continue;
-      if (!most.contains(part.phase)) phases.push_back(part.phase);
-      MemoryUse& use = most[part.phase][heading_of(ranks.role)];
-      if (part.memory.total() > use.total()) use = part.memory;
-    }
+  for (const RehearsedRun& run : runs)
+    for (const RehearsedClass& ranks : run.classes)
+      for (const RehearsedPart& part : ranks.rank.parts) {
+        if (part.micro_batches == 0) continue;
+        if (!most.contains(part.phase)) phases.push_back(part.phase);
+        MemoryUse& use = most[part.phase][heading_of(ranks.role)];
+        if (part.memory.total() > use.total()) use = part.memory;
+      }
   std::vector<PhaseMemory> rows;
   for (const std::string& phase : phases) {
     const auto& of_phase = most.at(phase);
@@ -159,8 +160,33 @@ std::vector<PhaseMemory> memory_rows(const RehearsedRun& run) {
   return rows;
 }
 
-LeastTraffic least_traffic(const Summary& summary) {
-  return {summary.wire_bytes_per_rank_total, summary.inter_node_bytes_per_rank_total};
+std::vector<RehearsedRun> rehearse_all(const std::vector<Told>& runs, const TrainConfig& config, const DataShape& data,
+                                       int world_size) {
+  std::vector<RehearsedRun> rehearsed;
+  for (const Told& told : runs)
+    rehearsed.push_back(rehearse(told.config.value_or(config), data, world_size, told.unknowns));
+  return rehearsed;
+}
+
+/// The run that sends most, or least, with what any of them does in each phase.
+RehearsedRun extreme_of(std::vector<RehearsedRun> runs, bool most) {
+  const auto exceeds = [most](double a, double b) { return most ? a > b : a < b; };
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i)
+    if (exceeds(summary_of(runs[i]).sent_bytes_per_rank_total, summary_of(runs[best]).sent_bytes_per_rank_total))
+      best = i;
+  RehearsedRun extreme = std::move(runs[best]);
+  runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(best));
+  for (const RehearsedRun& run : runs)
+    for (std::size_t c = 0; c < extreme.classes.size(); ++c) {
+      const auto first = std::ranges::find(extreme.class_of_rank, static_cast<int>(c)) - extreme.class_of_rank.begin();
+      const Ledger& other =
+          run.classes[static_cast<std::size_t>(run.class_of_rank[static_cast<std::size_t>(first)])].rank.ledger;
+      Ledger& own = extreme.classes[c].rank.ledger;
+      for (const auto& [phase, entry] : own.by_phase())
+        if (exceeds(other.total_of_phase(phase).sent_bytes(), entry.sent_bytes())) own.replace_phase(phase, other);
+    }
+  return extreme;
 }
 
 /// The same run by the baseline.
@@ -199,7 +225,7 @@ struct AskedRun {
   std::unique_ptr<Layer> model{};  // dense, for its names and shapes
   std::optional<TrainedRun> trained{};
   RunFacts facts{};
-  MayBecome runs{};  // as sends most, and as sends least
+  MayBecome runs{};
 };
 
 AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
@@ -230,18 +256,8 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
     AB_CHECK(!facts.decisions.empty(), "--decisions-from {}: that run has decided nothing", options.decisions_from);
   }
   if (method.check) method.check(config, *run.model, run.world_size);
-  run.runs = method.told ? method.told(config, *run.model, facts) : MayBecome{{}};
+  run.runs = method.told ? method.told(config, *run.model, facts) : MayBecome{};
   return run;
-}
-
-/// What sends, and keeps, as much as the run can.
-RehearsedRun rehearse_most(const TrainConfig& config, const AskedRun& run) {
-  const Told& told = run.runs.front();
-  RehearsedRun most = rehearse(config, run.data, run.world_size, told.unknowns);
-  if (!told.config) return most;
-  RehearsedRun other = rehearse(*told.config, run.data, run.world_size, told.unknowns);
-  const bool is_more = summary_of(other).sent_bytes_per_rank_total > summary_of(most).sent_bytes_per_rank_total;
-  return is_more ? std::move(other) : std::move(most);
 }
 
 }  // namespace
@@ -256,11 +272,13 @@ DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
 }
 
 NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options) {
+  const AskedRun run = asked_run(config, options);
+  const std::vector<RehearsedRun> most = rehearse_all(run.runs.most, config, run.data, run.world_size);
   NeededMemory needed;
-  const RehearsedRun run = rehearse_most(config, asked_run(config, options));
-  for (const PhaseMemory& row : memory_rows(run))
+  for (const PhaseMemory& row : memory_rows(most))
     needed.held = std::max(needed.held, row.use.total() - row.use.activations);
-  for (const RehearsedClass& ranks : run.classes) needed.all = std::max(needed.all, ranks.rank.from_system);
+  for (const RehearsedRun& rehearsed : most)
+    for (const RehearsedClass& ranks : rehearsed.classes) needed.peak = std::max(needed.peak, ranks.rank.peak_bytes);
   return needed;
 }
 
@@ -269,9 +287,11 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const AskedRun run = asked_run(config, options);
   const DataShape& data = run.data;
   const int world_size = run.world_size;
-  const bool open = run.runs.size() > 1;
-  const RehearsedRun most = rehearse_most(config, run);
+  const bool open = !run.runs.least.empty();
+  std::vector<RehearsedRun> rehearsed = rehearse_all(run.runs.most, config, data, world_size);
   RunPlan plan;
+  plan.memory = memory_rows(rehearsed);
+  const RehearsedRun most = extreme_of(std::move(rehearsed), true);
   plan.summary = summary_of_plan(most, config, data);
   if (open && method.has_ranks) leave_ranks_open(*run.model, plan.summary);
   plan.cut_r = most.classes.front().rank.cut_r;
@@ -280,9 +300,11 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.evaluations = (plan.summary.steps - 1) / evaluation_period(config, run.facts.schedule) + 1;
   plan.batch_size = config.batch_size;
   plan.traffic = traffic_by_phase(most, plan.summary, plan.evaluations);
-  if (open) plan.least = least_traffic(summary_of(rehearse(config, data, world_size, run.runs.back().unknowns)));
+  if (open) {
+    const Summary least = summary_of(extreme_of(rehearse_all(run.runs.least, config, data, world_size), false));
+    plan.least = {least.wire_bytes_per_rank_total, least.inter_node_bytes_per_rank_total};
+  }
   plan.phases = phases_in_order(most);
-  plan.memory = memory_rows(most);
   const Wiring wiring = planned_wiring(config);
   plan.all_reduce = wiring.all_reduce;
   plan.links = wiring.network.assumed_at(0);

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a configuration will send, hold and wait for, before it is trained: a rehearsal of the run (rehearsal.h), and the
+// Traffic, memory and time of a configuration before it is trained: a rehearsal of the run (rehearsal.h), and the
 // figures as summary.json would have them. No data set is read; the sizes of known ones are facts.
 
 #include <optional>
@@ -37,12 +37,12 @@ struct DenseRun {
   PhaseTime time;                               ///< of the whole run
 };
 
-/// What a run sends at least, where training decides how much: means over ranks, in bytes.
+/// Least traffic of a run in which training decides how much is sent: means over ranks, in bytes.
 struct LeastTraffic {
   double wire = 0, inter_node = 0;
 };
 
-/// What a rank holds in its most needy step of a phase.
+/// Memory of a rank in the step of a phase that takes most.
 struct PhaseMemory {
   std::string when;  ///< "full", "low-rank, A", …
   MemoryUse use;
@@ -67,11 +67,12 @@ struct RunPlan {
 /// The data set as training would cut it. `classes` 0: as many as it has.
 DataShape data_shape(const TrainConfig& config, std::int64_t classes = 0);
 
-/// What a rank of the run that plan_run() takes needs, in bytes.
+/// Memory of one rank, in bytes.
 struct NeededMemory {
   std::int64_t held = 0;  ///< in the phase that holds most, activations left out
-  std::int64_t all = 0;   ///< taken from the system, blocks that are kept for reuse included
+  std::int64_t peak = 0;  ///< of the whole run
 };
+/// Of the run that plan_run() takes; throws Error(config) where that does.
 NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options);
 
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only

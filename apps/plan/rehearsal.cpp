@@ -47,7 +47,7 @@ std::int64_t taken(const Tensor& t) {
   return t.defined() ? static_cast<std::int64_t>(block_bytes(t.device(), t.bytes())) : 0;
 }
 
-/// What is held now, at the end of a step whose gradients are still there.
+/// Memory held now, at the end of a step whose gradients are still there.
 MemoryUse memory_by_owner(Learner& learner) {
   MemoryUse use;
   for (Param* p : inventory_of(*learner.model).params) {
@@ -94,7 +94,7 @@ class Walk final : public Repetition {
     end();
     may_come_again_ = may && (part.micro_batches == 0 || (steps_ >= in_flight_ && steps_of_form_ > 0));
     part_ = part;
-    begin({.phase = part.phase, .is_step = part.micro_batches > 0, .ledger = empty()});
+    begin({.phase = part.phase, .micro_batches = part.micro_batches, .ledger = empty()});
     return false;
   }
 
@@ -104,7 +104,7 @@ class Walk final : public Repetition {
     const MemoryStats stats = memory_.stats();
     part.memory.method = stats.live_bytes - live_before_ - part.memory.total();
     part.memory.activations = stats.peak_bytes - stats.live_bytes;
-    steps_ += part.is_step, steps_of_form_ += part.is_step;
+    steps_ += part.micro_batches > 0, steps_of_form_ += part.micro_batches > 0;
     if (may_come_again_) taken_[{part_, form_}] = parts_.size() - 1;
     const std::uint64_t form = form_of(*learner.model);
     if (std::exchange(form_, form) != form) steps_of_form_ = 0;
@@ -212,6 +212,7 @@ RehearsedRank rehearse_rank(const TrainConfig& asked, const DataShape& data, int
   TrainConfig config = asked;
   config.out.clear(), config.resume.clear();
   config.save_every = 0;
+  config.cuda_graph = "off";  // shapes cannot be captured
   config.log_every = std::numeric_limits<std::int64_t>::max();
   const Unknowns::Scope scope(unknowns);
   RehearsalComm world(rank, world_size, {.ranks_per_node = config.ranks_per_node, .wiring = planned_wiring(config)});
@@ -229,7 +230,6 @@ RehearsedRank rehearse_rank(const TrainConfig& asked, const DataShape& data, int
                             std::make_shared<UnseenImages>(data, data.test)};
   result.summary = train(config, world, images, listener, {}, make_model(spec, device)).summary;
   walk.finish(result);
-  result.from_system = device.is_like_cpu() ? shapes_from_system(device) : result.peak_bytes;
   return result;
 }
 

@@ -18,7 +18,7 @@
 
 namespace ab {
 
-/// What a rank holds, in bytes of blocks of memory.
+/// Memory of a rank by owner, in bytes of whole blocks.
 struct MemoryUse {
   std::int64_t weights = 0;      ///< parameters, as they are in this phase
   std::int64_t gradients = 0;    ///< of the trained ones
@@ -33,8 +33,8 @@ struct MemoryUse {
 
 /// Parts of a run that are alike: what each of them does.
 struct RehearsedPart {
-  std::string phase{};  ///< of the updates; empty: what comes before the first, or at the end
-  bool is_step = false;
+  std::string phase{};             ///< of the updates; empty: what comes before the first, or at the end
+  std::int64_t micro_batches = 0;  ///< of the update; 0: it is none
   std::int64_t times = 0;
   Ledger ledger;
   std::vector<CommEvent> events{};
@@ -57,7 +57,7 @@ struct RehearsedRank {
   std::map<std::string, std::int64_t> times() const;  ///< how often each phase that is no step takes place
 };
 
-/// What stands for the device that computes.
+/// The shapes that stand for the device of `config`.
 Device shapes_for(const TrainConfig& config);
 
 /// Of every group of a split, its ranks.
@@ -77,8 +77,9 @@ struct RehearsedRun {
 /// `config` has been checked (check_run()).
 RehearsedRank rehearse_rank(const TrainConfig& config, const DataShape& data, int rank, int world_size,
                             const Unknowns& unknowns);
+/// All ranks. Throw Error where training would.
+RehearsedRun rehearse(const TrainConfig& config, const DataShape& data, int world_size, const Unknowns& unknowns);
 /// The summary of the run, with the traffic of all ranks.
 Summary summary_of(const RehearsedRun& run);
-RehearsedRun rehearse(const TrainConfig& config, const DataShape& data, int world_size, const Unknowns& unknowns);
 
 }  // namespace ab

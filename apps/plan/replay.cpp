@@ -35,7 +35,9 @@ std::map<std::string, int> groups_at_once(const RehearsedRank& rank) {
 class Replay {
  public:
   Replay(const RehearsedRank& rank, const LinkModel& links, double step_seconds)
-      : rank_(rank), links_(links), step_seconds_(step_seconds), at_once_(groups_at_once(rank)) {}
+      : rank_(rank), links_(links), step_seconds_(step_seconds), at_once_(groups_at_once(rank)) {
+    for (const RehearsedPart& part : rank.parts) micro_batches_ = std::max(micro_batches_, part.micro_batches);
+  }
 
   std::map<std::string, PhaseTime> run() {
     for (const auto& [key, entry] : rank_.ledger.entries())
@@ -62,7 +64,8 @@ class Replay {
   }
 
   void go_through_once(const RehearsedPart& part) {
-    const double per_flop = part.is_step && part.flops > 0 ? step_seconds_ / static_cast<double>(part.flops) : 0;
+    const double share = static_cast<double>(part.micro_batches) / static_cast<double>(micro_batches_);
+    const double per_flop = part.flops > 0 ? step_seconds_ * share / static_cast<double>(part.flops) : 0;
     std::int64_t done = part.flops_before;
     std::map<std::int64_t, double> arrivals;  // of this part's requests
     for (const CommEvent& event : part.events) {
@@ -109,6 +112,7 @@ class Replay {
   const RehearsedRank& rank_;
   LinkModel links_;
   double step_seconds_;
+  std::int64_t micro_batches_ = 1;  // of a whole step
   std::map<std::string, int> at_once_;
   double now_ = 0, sent_ = 0;
   std::map<std::pair<std::string, std::string>, std::deque<double>> in_flight_;  // by group and phase

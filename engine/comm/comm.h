@@ -121,9 +121,9 @@ class Comm {
 
   // A transport implements these. Arguments have been checked and the ledger has been written. Tensors are in host
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
-  /// `members`: who passed this colour, by their rank here, ascending.
+  /// `members`: the ranks of this colour, by their rank here, ascending.
   virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) = 0;
-  /// Before it: all groups of the split, for who has to know those of other ranks.
+  /// Before it: all groups of the split, those of other ranks too.
   virtual void note_split(const ColourOf& /*colour_of*/) {}
   virtual void do_barrier() = 0;
   virtual Request do_broadcast(const Tensor& tensor, int root) = 0;

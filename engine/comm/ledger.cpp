@@ -69,6 +69,12 @@ void Ledger::count(Collective what, const std::string& group, const Layout& layo
   tally.payload_bytes += times * payload_bytes;
 }
 
+void Ledger::replace_phase(const std::string& phase, const Ledger& other) {
+  std::erase_if(tallies_, [&](const auto& tally) { return tally.first.phase == phase; });
+  for (const auto& [key, tally] : other.tallies_)
+    if (key.phase == phase) tallies_[key] = tally;
+}
+
 void Ledger::merge(const Ledger& other, std::int64_t times) {
   if (times == 0) return;
   for (const auto& [key, tally] : other.tallies_) {

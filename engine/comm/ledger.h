@@ -103,6 +103,8 @@ class Ledger {
 
   /// Counts what `other` has counted too, so many times.
   void merge(const Ledger& other, std::int64_t times = 1);
+  /// Counts in that phase what `other` has counted there, in place of its own.
+  void replace_phase(const std::string& phase, const Ledger& other);
   /// Takes what has been counted so far.
   Ledger take() {
     Ledger counted = *this;

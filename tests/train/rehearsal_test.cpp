@@ -80,7 +80,9 @@ std::int64_t peak_of_run(const TrainConfig& config) {
 void expect_equal_peaks(const TrainConfig& config) {
   SCOPED_TRACE(config.model + " " + config.method);
   double run = 0;
-  std::thread([&] { run = static_cast<double>(peak_of_run(config)); }).join();  // which has no scratch of convolutions yet
+  std::thread([&] {
+    run = static_cast<double>(peak_of_run(config));
+  }).join();  // which has no scratch of convolutions yet
   const auto rehearsed = static_cast<double>(rehearse_rank(config, data_shape(config), 0, 1, {}).peak_bytes);
   EXPECT_NEAR(rehearsed / run, 1, 0.03) << rehearsed << " and " << run;
 }
@@ -110,7 +112,7 @@ TEST(Rehearsal, TakesAStepOfEachKindAlone) {
   const RehearsedRank rank = rehearse_rank(config, data_shape(config), 0, 4, {});
   std::int64_t steps = 0, taken = 0;
   for (const RehearsedPart& part : rank.parts)
-    if (part.is_step) steps += part.times, ++taken;
+    if (part.micro_batches > 0) steps += part.times, ++taken;
   EXPECT_EQ(steps, 100'000);
   EXPECT_LE(taken, 8);
   EXPECT_EQ(rank.times().at("average"), 25'000);
@@ -134,7 +136,7 @@ TEST(Rehearsal, OfALongRunTakesFewSteps) {
     const RehearsedRun run = rehearse(config, data_shape(config), 64, {});
     std::int64_t steps = 0, taken = 0;
     for (const RehearsedPart& part : run.classes[0].rank.parts)
-      if (part.is_step) steps += part.times, ++taken;
+      if (part.micro_batches > 0) steps += part.times, ++taken;
     EXPECT_EQ(steps, summary_of(run).steps);
     EXPECT_LT(taken, steps / 40);
   }
@@ -150,7 +152,7 @@ struct StepsOfBuckets {
 
   double exposed_milliseconds() const {
     const Ledger ledger(consecutive_nodes(2, 1), {.all_reduce = all_reduce});
-    RehearsedPart part{.phase = "full", .is_step = true, .times = 10, .ledger = ledger, .flops = 12};
+    RehearsedPart part{.phase = "full", .micro_batches = 1, .times = 10, .ledger = ledger, .flops = 12};
     part.ledger.set_phase("full");
     std::vector<CommEvent> waits;
     const auto exchange = [&](std::int64_t flops, std::int64_t size) {

@@ -16,11 +16,9 @@ inline constexpr Device kShapesOfCpu{DeviceKind::shapes, 0}, kShapesOfGpu{Device
 /// addition count as two.
 std::int64_t shapes_flops();
 
-/// As in a new process: nothing is kept for reuse, and no scratch.
+/// As in a new process: no scratch is held.
 void restart_shapes(Device device);
 /// The scratch of this thread's convolutions (backend/cpu/conv.h) has at least so many bytes from now on.
 void hold_shapes_scratch(Device device, std::size_t bytes);
-/// Bytes that this thread's shapes would have taken from the system since then, blocks that a CPU keeps for reuse included.
-std::int64_t shapes_from_system(Device device);
 
 }  // namespace ab

@@ -3,7 +3,6 @@
 // Memory of the device of shapes: addresses that nobody can read, and a count of what is taken. Blocks take as many bytes as
 // on the device that is stood for, so that the largest number of bytes is that of the same work there.
 #include <algorithm>
-#include <map>
 
 #include "engine/core/memory.h"
 #include "engine/device/shapes/shapes.h"
@@ -28,16 +27,12 @@ class ShapesMemory final : public Memory {
     const std::size_t taken = block_bytes(device_, bytes);
     stats_.live_bytes += static_cast<std::int64_t>(taken);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-    if (std::int64_t& kept = kept_[taken]; kept > 0) --kept;
-    else from_system_ += static_cast<std::int64_t>(taken);
     void* const block = reinterpret_cast<void*>(next_);
     next_ += taken;
     return block;
   }
   void release(void* /*block*/, std::size_t bytes) override {
-    const std::size_t taken = block_bytes(device_, bytes);
-    stats_.live_bytes -= static_cast<std::int64_t>(taken);
-    ++kept_[taken];
+    stats_.live_bytes -= static_cast<std::int64_t>(block_bytes(device_, bytes));
   }
   void set_zero(void* /*block*/, std::size_t /*bytes*/) override {}
   void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
@@ -52,13 +47,10 @@ class ShapesMemory final : public Memory {
   MemoryStats stats() const override { return stats_; }
   void restart_peak() override { stats_.peak_bytes = stats_.live_bytes; }
   std::int64_t available() const override { return INT64_MAX; }
-  std::int64_t from_system() const { return from_system_; }
 
   void restart() {
     if (scratch_) release(scratch_, scratch_bytes_);
     scratch_ = nullptr, scratch_bytes_ = 0;
-    kept_.clear();
-    from_system_ = 0;
   }
   void hold_scratch(std::size_t bytes) {
     if (bytes <= scratch_bytes_) return;
@@ -69,8 +61,6 @@ class ShapesMemory final : public Memory {
  private:
   Device device_;
   MemoryStats stats_;
-  std::map<std::size_t, std::int64_t> kept_;  // blocks, which serve those of their size alone
-  std::int64_t from_system_ = 0;
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   // No address of a process on today's machines: x86-64 has 47 bits of them unless asked for 56, Arm 48 or 52.
@@ -89,6 +79,4 @@ Memory& shapes_memory(int device_index) { return of_thread({DeviceKind::shapes, 
 
 void restart_shapes(Device device) { of_thread(device).restart(); }
 void hold_shapes_scratch(Device device, std::size_t bytes) { of_thread(device).hold_scratch(bytes); }
-std::int64_t shapes_from_system(Device device) { return of_thread(device).from_system(); }
-
 }  // namespace ab
