@@ -20,7 +20,7 @@ std::int64_t RankRounding::of_share(double share, std::int64_t n) const {
 std::int64_t RankPolicy::choose(std::span<const double> sigma) const {
   const auto n = static_cast<std::int64_t>(sigma.size());
   const RankRounding rounding{multiple};
-  if (kind == Kind::ratio) return rounding.of_share(ratio, n);
+  if (ratio > 0) return rounding.of_share(ratio, n);
   return rounding.apply(std::count_if(sigma.begin(), sigma.end(), [&](double s) { return s > cutoff * sigma[0]; }), n);
 }
 

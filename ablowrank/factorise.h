@@ -24,13 +24,8 @@ struct RankRounding {
 
 /// How many singular directions of a weight are kept.
 struct RankPolicy {
-  enum class Kind {
-    sigma_cutoff,  ///< all sigma_i > cutoff · sigma_1 (the paper)
-    ratio,         ///< ratio · n, rounded to the nearest
-  };
-  Kind kind = Kind::ratio;
-  double cutoff = 0.15;       ///< in [0, 1)
-  double ratio = 0.5;         ///< in (0, 1]
+  double ratio = 0.5;         ///< in (0, 1]: ratio · n, rounded to the nearest; 0: the cutoff decides
+  double cutoff = 0.15;       ///< in [0, 1): all sigma_i > cutoff · sigma_1 (the paper)
   std::int64_t multiple = 1;  ///< the result is rounded up to a multiple of this
 
   bool operator==(const RankPolicy&) const = default;

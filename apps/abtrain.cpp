@@ -18,9 +18,10 @@
 #include <vector>
 
 #include "apps/commands/commands.h"
-#include "apps/config/config.h"
 #include "apps/report/terminal.h"
-#include "apps/settings/nearest_name.h"
+#include "apps/settings/config.h"
+#include "apps/settings/earlier_names.h"
+#include "apps/settings/setting.h"
 #include "data/datasets.h"
 #include "engine/core/check.h"
 #include "engine/core/path.h"
@@ -142,7 +143,7 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
 }
 
 Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
-  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step", "method", "ab.preset"};
+  static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step", "method", "preset"};
   CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
   parser->add_flag("--list", command.list, "list the experiments");
@@ -255,9 +256,10 @@ void refuse_unknown(const CLI::App& parser) {
   if (unknown.empty()) return;
   const std::string name = unknown.front().substr(0, unknown.front().find('='));
   std::string key = name.substr(std::min<std::size_t>(2, name.size()));
-  std::replace(key.begin(), key.end(), '-', '_');
-  if (const std::string moved = ab::moved_to_late_cut(name, key); !moved.empty())
-    throw ab::Error(ab::ErrorKind::config, moved);
+  const std::size_t dot = key.find('.');  // names of methods keep their hyphens
+  std::replace(key.begin() + static_cast<std::ptrdiff_t>(dot == std::string::npos ? 0 : dot), key.end(), '-', '_');
+  if (const std::string earlier = ab::earlier_name(name, key); !earlier.empty())
+    throw ab::Error(ab::ErrorKind::config, earlier);
   std::vector<std::string> known;
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);

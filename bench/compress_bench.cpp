@@ -135,7 +135,8 @@ void chunks(benchmark::State& state, const DrawnGradients& g, std::int64_t rate)
 struct LowRank {
   LowRank(const DrawnGradients& g, std::int64_t r)
       : all(
-            g.params(), [r](const Shape& shape) { return low_rank_sizes(shape, {.rank = r}); }, 1, "bench") {
+            g.params(), [r](const Shape& shape) { return low_rank_sizes(shape, {.rank = static_cast<double>(r)}); }, 1,
+            "bench") {
     for (const LowRankMatrix& w : all.matrices()) {
       fill_normal(w.residual, 0, 1, {2, stream_of(w.param->name)});
       fill_normal(w.own_q, 0, 1, {3, stream_of(w.param->name)});

@@ -74,7 +74,7 @@ class StepTimer {
 
  private:
   void bring_into_form(const Setting& setting) {
-    const RankPolicy policy{.kind = RankPolicy::Kind::ratio, .ratio = setting.ratio};
+    const RankPolicy policy{.ratio = setting.ratio};
     for (const Param* p : optimizer_->params()) optimizer_->reset(*p);
     for (Weight* w : weights_) {
       const double deviation = std::sqrt(2.0 / static_cast<double>(w->columns() + w->rows()));

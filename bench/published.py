@@ -54,7 +54,7 @@ def bandwidth_where(share, computing, *settings):
 # AR-Topk (arXiv 2312.02493), ResNet-50 on 8 nodes, 4 ms, 20 Gbit/s: computing takes 24.9 ms, selection 3.1. Of each row its
 # published ms a step, seconds of computing here, settings.
 ARTOPK_RUN = ["--model", "resnet50", "--ranks", 8, "--ranks-per-node", 1, "--network", "latency=4ms,bandwidth=20Gbps"]
-STAR = ["--method", "artopk", "--artopk.dense-steps", 0, "--artopk.ratio"]
+STAR = ["--method", "artopk", "--dense-steps", 0, "--artopk.ratio"]
 ARTOPK = {
     "dense, one ring after backward": (152.5, 0.0249, ["--allreduce", "ring", "--bucket-mb", 1000]),
     "STAR by trees, 0.1": (100.8, 0.028, ["--allreduce", "tree", *STAR, 0.1]),
@@ -83,8 +83,8 @@ def scalecom():
     computing = 0.005
     network = ["--network", f"latency=10us,bandwidth={bandwidth_where(0.56, computing, *run, '--ranks', 128)}Gbps"]
     times = {ranks: [seconds(computing, *run, *network, "--ranks", ranks, *method) for method in
-                     ([], ["--method", "scalecom", "--scalecom.dense-steps", 0],
-                      ["--method", "mstopk", "--mstopk.dense-steps", 0])] for ranks in (8, 32, 128)}
+                     ([], ["--method", "scalecom", "--dense-steps", 0],
+                      ["--method", "mstopk", "--dense-steps", 0])] for ranks in (8, 32, 128)}
     share = 1 - 1000 * computing / times[128][1]
     yield ("ScaleCom: communication, share of a step with 128 workers", "56 % → below 3 %", f"56 % → {100 * share:.1f} %",
            "most of it the classifier, which our settings exchange whole")
@@ -96,7 +96,7 @@ def scalecom():
 def daso():
     """DASO (arXiv 2104.05588), ResNet-50, 90 epochs, 4 GPUs a node: 34 % less time than data-parallel training."""
     run = ["--model", "resnet50", "--ranks", 16, "--ranks-per-node", 4, "--batch-size", 256, "--epochs", 90]
-    method = ["--method", "daso", "--daso.preset", "release", "--daso.decide", "clock"]
+    method = ["--method", "daso", "--preset", "release", "--daso.stability", "1"]
     computing = 0.7
     part = lambda gbps, other: seconds(computing, *run, *network(gbps), *method) / seconds(computing, *run, *network(gbps), *other)
     network = lambda gbps: ["--network", f"latency=5us,bandwidth={gbps}Gbps"]
@@ -117,7 +117,7 @@ def qsr():
     for how, settings in ("in one after backward", ["--bucket-mb", 1000]), ("in buckets during backward", []):
         network = ["--network", f"latency=10us,bandwidth={bandwidth_where(0.27, computing, *run, *settings)}Gbps"]
         hours = [seconds(computing, *run, *settings, *network, *method) / 3600
-                 for method in ([], ["--method", "local", "--local.preset", "qsr-vit-b"])]
+                 for method in ([], ["--method", "local", "--preset", "qsr-vit-b"])]
         yield f"QSR: hours, if dense communicates 27 % of its time, {how}", "26.7 → 20.2", f"{hours[0]:.1f} → {hours[1]:.1f}", ""
 
 

@@ -18,8 +18,8 @@
 #include <numeric>
 #include <thread>
 
-#include "apps/config/config.h"
-#include "apps/config/run_wiring.h"
+#include "apps/settings/config.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"

@@ -23,7 +23,7 @@ METHODS = [("dense, 32 bits", "dense", "dense"), ("dense, 16 bits", "dense_bf16"
            ("late cut, channel factors³", "late_cut_channel", "late_cut_channel"),
            ("late cut by ACP-SGD³", "late_cut_acpsgd", "late_cut_acpsgd"),
            ("late cut by local averaging³", "late_cut_local", "late_cut_local"),
-           ("late cut by nodes³ (`--late-cut.preset nodes`)", "late_cut_local_nodes", "late_cut_local_nodes"),
+           ("late cut by nodes³ (`--preset nodes`)", "late_cut_local_nodes", "late_cut_local_nodes"),
            ("**AB-training**, with our settings²", "ab", "ab"), ("PowerSGD, r = n/4", "powersgd", "powersgd"),
            ("ACP-SGD, r = 32 and 16", "acpsgd_r32", "acpsgd_r16"), ("local averaging", "local", "local"),
            ("local averaging between nodes", "local_nodes", "local_nodes"), ("DASO", "daso", "daso"),

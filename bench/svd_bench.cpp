@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", spec.name, "model")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of its images")->capture_default_str();
   app.add_option("--width", spec.width, "multiplies its channels")->capture_default_str();
-  app.add_option("--method", method_word, "gram (eigenvalues of WᵀW) or direct, as train --ab.svd")
+  app.add_option("--method", method_word, "gram (eigenvalues of WᵀW), as splits of AB-training, or direct")
       ->check(CLI::IsMember({"gram", "direct"}))
       ->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();

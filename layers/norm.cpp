@@ -3,9 +3,9 @@
 
 namespace ab {
 
-BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, float gamma)
+BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build)
     : name_(name),
-      gamma_{name + ".weight", Var(filled({channels}, gamma, build.device), true), ParamRole::vector},
+      gamma_{name + ".weight", Var(filled({channels}, 1.0f, build.device), true), ParamRole::vector},
       beta_{name + ".bias", Var(filled({channels}, 0.0f, build.device), true), ParamRole::vector},
       stats_{filled({channels}, 0.0f, build.device), filled({channels}, 1.0f, build.device)} {}
 

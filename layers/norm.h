@@ -10,7 +10,7 @@ namespace ab {
 class BatchNorm2d final : public Layer {
  public:
   /// `gamma`: what its weights start from.
-  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, float gamma = 1.0f);
+  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build);
   /// y = act(norm(x) [+ residual])
   Var forward(const SummedVar& x, Activation activation, const Var& residual = {});
   Var forward(const Var& x) override { return forward(SummedVar{x}, Activation::none); }

@@ -8,7 +8,7 @@
 
 namespace ab::testing {
 
-/// Settings are in TOML.
+/// Settings are in TOML, those of all runs and of the method alike.
 struct MethodLaws {
   const char* method;
   const char* variant = "";  ///< in names of tests, where a method has several ways to train
@@ -39,11 +39,10 @@ inline const std::vector<MethodLaws>& method_laws() {
        .lossless = "inner_steps = 1\nouter_lr = 1\nouter_momentum = 0",
        .lossless_to_the_bit = false},
       {.method = "daso",
-       .small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\ndecide = \"clock\"",
+       .small = "cooldown_epochs = 0\nstart_skips = 2\npatience = 0\nstability = 1",
        .phases = {"blocking", "cycling", "average"},
        .lossless = "blocking_epochs = 1000000",
-       .lossless_to_the_bit = false,
-       .unusable_by_three = "node_size = 4"},
+       .lossless_to_the_bit = false},
       {.method = "powersgd",
        .small = "rank = 2\ndense_steps = 3",
        .phases = {"warmup", "compressed"},
@@ -61,8 +60,7 @@ inline const std::vector<MethodLaws>& method_laws() {
        .small = "density = 0.1\ndense_steps = 3",
        .phases = {"warmup", "compressed"},
        .lossless = "density = 1\ndense_steps = 0",
-       .lossless_to_the_bit = false,
-       .unusable_by_three = "node_size = 2"},
+       .lossless_to_the_bit = false},
       {.method = "scalecom",
        .small = "rate = 20\nrates = [\"layer3=300\"]\nbeta = 0.5\ndense_steps = 3",
        .phases = {"warmup", "compressed"},

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 
-#include "apps/config/config.h"
 #include "apps/methods/method.h"
+#include "apps/settings/config.h"
 #include "apps/train/build_run.h"
 #include "engine/core/random.h"
 #include "engine/ops/loss.h"
@@ -40,10 +41,18 @@ inline std::vector<Variant> all_variants() {
   return all;
 }
 
-/// 13 steps of a small network with batch norm, in epochs of a few steps. `own`: settings of the method, in TOML.
+/// 13 steps of a small network with batch norm, in epochs of a few steps. `own`: settings of the method and of all runs, in
+/// TOML.
 inline TrainConfig small_run(const Method& method, const char* own, std::int64_t eval_every = 0) {
-  const std::string table = *own ? fmt::format("[{}]\n{}\n", method.name, own) : "";
-  TrainConfig config = resolve_config_text({{"method", method.name}}, table, "the laws of " + std::string(method.name));
+  std::string of_run, of_method;
+  std::istringstream lines(own);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string key = line.substr(0, line.find(' '));
+    (find_setting(fmt::format("{}.{}", method.name, key)) ? of_method : of_run) += line + "\n";
+  }
+  if (!of_method.empty()) of_run += fmt::format("[{}]\n{}", method.name, of_method);
+  TrainConfig config =
+      resolve_config_text({{"method", method.name}}, of_run, "the laws of " + std::string(method.name));
   config.model = "resnet20";
   config.width = 0.25;
   config.image_size = 8;

@@ -85,7 +85,7 @@ void AbStrategy::split(TrainState& state, bool cut) {
   ++cycle_;
   const std::vector<Weight*> weights = eligible_weights(model_);
   std::vector<LowRank> parts =
-      decompose_all(weights, cut ? &options_.rank_policy : nullptr, options_.svd, world_, cycle_);
+      decompose_all(weights, cut ? &options_.rank_policy : nullptr, SvdMethod::gram, world_, cycle_);
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   splits_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -152,8 +152,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
   phase_ = phase;
   std::vector<Param*> params = inventory_of(model_).params;
   state.optimizer.set_params(params);
-  const bool factors_stay_local = options_.gradient_scope == GradientScope::individual;
-  std::erase_if(params, [&](const Param* p) { return !p->trainable() || (p->is_factor() && factors_stay_local); });
+  std::erase_if(params, [](const Param* p) { return !p->trainable(); });
   batch_norms_->enter(phase == Phase::low_rank);
   buckets_.reset();  // the old hooks go before the new ones come
   buckets_ = std::make_unique<GradientBuckets>(params, phase == Phase::low_rank ? *group_ : world_, ReduceOp::mean,
@@ -210,7 +209,7 @@ void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   const std::vector<LowRank> parts =
-      decompose_all(weights, &options_.rank_policy, options_.svd, world_, Unknowns::kAtTheEnd, factors_are_smaller);
+      decompose_all(weights, &options_.rank_policy, SvdMethod::gram, world_, Unknowns::kAtTheEnd, factors_are_smaller);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!parts[i].outer.defined()) continue;
     Weight& weight = *weights[i];

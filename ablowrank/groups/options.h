@@ -25,9 +25,6 @@ enum class SyncMode {
   tangent,       ///< W = A V + U B − ½ U (Uᵀ A + B Vᵀ) V: both updates in full, what they share counted once
 };
 
-/// Who averages the gradients of a trained factor.
-enum class GradientScope { group, individual };
-
 /// What happens to optimizer state when a weight changes form.
 enum class MomentCarry {
   project,  ///< moments follow the gradient: m_A = m_W Bᵀ, m_B = Aᵀ m_W; back at a sync for SGD with SyncMode::tangent,
@@ -49,13 +46,11 @@ struct AbOptions {
   PhaseSchedule schedule;
   RankPolicy rank_policy;
   SyncMode sync = SyncMode::tangent;
-  GradientScope gradient_scope = GradientScope::group;
   Gauge gauge = Gauge::orthonormal;
   Rest rest = Rest::drop;
   MomentCarry moments = MomentCarry::project;
   FinalModel final_model = FinalModel::factors;
   Execution execution = Execution::automatic;
-  SvdMethod svd = SvdMethod::gram;
   int group_size = -1;                     ///< ranks per group; -1: two halves of the world
   std::vector<std::string> always_sync{};  ///< parameters that are never factorised; empty: the model's own list
   SyncBn sync_bn = SyncBn::off;

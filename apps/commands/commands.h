@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/config/config.h"
 #include "apps/paper/paper_traffic.h"
 #include "apps/plan/plan.h"
+#include "apps/settings/config.h"
 
 namespace ab {
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "apps/config/run_device.h"
 #include "apps/model_file/model_file.h"
 #include "apps/report/terminal.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/run_folder.h"
 #include "data/datasets.h"

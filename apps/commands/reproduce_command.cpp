@@ -44,6 +44,7 @@ void check_table_of(const std::string& folder) {
 /// Trains `method` into FOLDER/method, unless that is done already. Returns the exit code.
 int train_method(TrainConfig config, const char* method, const std::string& folder, bool overwrite) {
   config.method = method;
+  if (method == std::string(kBaseline)) config.preset = kOurPreset;
   config.out = in_folder(folder, method);
   config.overwrite = overwrite;
   if (!overwrite) config.resume = "auto";

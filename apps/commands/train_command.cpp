@@ -7,11 +7,10 @@
 #include <optional>
 #include <thread>
 
-#include "apps/config/run_device.h"
-#include "apps/config/run_wiring.h"
 #include "apps/plan/memory_check.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
@@ -94,7 +93,7 @@ std::int64_t bytes_for(const TrainConfig& config) {
   return config.ignore_memory ? std::numeric_limits<std::int64_t>::max() : bytes_until_the_end_of_each();
 }
 
-/// One rank of the run; rank 0 speaks. Returns the exit code, the same on all ranks.
+/// One rank of a run that check_run() allows; rank 0 speaks. Returns the exit code, the same on all ranks.
 int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
   const bool speaks = world.rank() == 0;
   std::optional<Progress> progress;
@@ -113,7 +112,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   };
   listener.on_step = [&](const StepMetrics& m, std::int64_t total) { progress->step(m, total); };
   listener.on_epoch = [&](const EpochMetrics& m) { progress->epoch(m); };
-  const std::optional<TrainResult> result = train_in_folder(config, world, data, listener);
+  const std::optional<TrainResult> result = train_in_folder(config, world, data, listener, /*is_checked=*/true);
   progress.reset();
   if (speaks && !result) say(stdout, "the run in {} is complete; there is nothing to resume\n", config.out);
   if (speaks && result && result->stopped)

@@ -6,10 +6,8 @@
 #include <algorithm>
 
 #include "ablowrank/groups/ab_strategy.h"
-#include "apps/methods/factors.h"
 #include "apps/methods/method.h"
-#include "apps/methods/preset.h"
-#include "apps/settings/nearest_name.h"
+#include "apps/settings/setting.h"
 
 namespace ab {
 namespace {
@@ -20,28 +18,22 @@ constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact i
 /// VGG16 on CIFAR-10 as the authors of arXiv 2405.01067 released it with their code (github.com/Helmholtz-AI-Energy/AB-Training,
 /// April 2024). W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it
 /// ends, which the release does not. Their experiments on ImageNet are in apps/configs/paper.
-AbSettings paper() {
-  AbSettings ab;
+void paper(TrainConfig& config) {
+  AbOptions& ab = config.of<AbOptions>() = {};
   ab.schedule = {4330, 759, 60, 267, /*cut_at_warmup=*/false, /*release_order=*/true};
   ab.sync = SyncMode::only_b;
   ab.group_size = 4;  // the GPUs of a node
   ab.gauge = Gauge::split_sigma;
-  ab.rank_policy.kind = RankPolicy::Kind::sigma_cutoff;
-  ab.rank_policy.multiple = 1;
+  ab.rank_policy.ratio = 0;
   ab.moments = MomentCarry::truncate;
-  ab.execution = Execution::form_w;
-  ab.svd = SvdMethod::direct;
-  return ab;
+  config.rank_multiple = 1;
+  config.execution = Execution::form_w;
 }
 
 void declare(std::vector<Setting>& settings) {
-  auto s = method_section<AbSettings>(settings, kName, "AB-training (method ab)");
-  declare_preset(
-      s, {{"default", {}}, {"paper", paper()}},
-      "where the other ab settings start from: ours, or those that the authors released for VGG16 on CIFAR-10; this "
-      "list tells where these differ");
-  auto schedule = s.part(&AbSettings::schedule);
-  auto policy = s.part(&AbSettings::rank_policy);
+  auto s = method_section<AbOptions>(settings, kName, "AB-training (method ab)");
+  auto schedule = s.part(&AbOptions::schedule);
+  auto policy = s.part(&AbOptions::rank_policy);
 
   schedule.number("first_split", &PhaseSchedule::first_split, 0, kMany,
                   "W: the first split comes after so many steps at full rank");
@@ -54,7 +46,7 @@ void declare(std::vector<Setting>& settings) {
   schedule.value("paper_schedule", &PhaseSchedule::release_order,
                  "take transitions in the order of the authors' release, which counts cycles from step 0 and may "
                  "split twice");
-  s.choice("sync", &AbSettings::sync,
+  s.choice("sync", &AbOptions::sync,
            {{"full", SyncMode::full},
             {"with-stale", SyncMode::with_stale},
             {"only-learned", SyncMode::only_learned},
@@ -63,30 +55,20 @@ void declare(std::vector<Setting>& settings) {
            "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or "
            "only B; or "
            "add both updates in full and count what they share once");
-  s.choice("setup", &AbSettings::gradient_scope,
-           {{"groups", GradientScope::group}, {"individual", GradientScope::individual}},
-           "average factor gradients inside the group, or leave every rank to itself");
-  s.number("group_size", &AbSettings::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
-  s.choice("gauge", &AbSettings::gauge, {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}},
+  s.number("group_size", &AbOptions::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
+  s.choice("gauge", &AbOptions::gauge, {{"split-sigma", Gauge::split_sigma}, {"orthonormal", Gauge::orthonormal}},
            "singular values go half to each factor, or all to the trained one");
   schedule.value("cut_at_warmup", &PhaseSchedule::cut_at_warmup,
                  "cut the rank at the first split as well, not only at later ones");
-  policy.choice("rank_policy", &RankPolicy::kind,
-                {{"sigma-cutoff", RankPolicy::Kind::sigma_cutoff}, {"ratio", RankPolicy::Kind::ratio}},
-                "how r is chosen, by the singular values of each weight");
+  policy.number("ratio", &RankPolicy::ratio, 0, 1, "r as a share of all singular values; 0: sigma_cutoff chooses r");
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
-  policy.number("ratio", &RankPolicy::ratio, 0, 1, "keep this share of all singular values").above_low = true;
-  declare_rank_multiple(policy, &RankPolicy::multiple);
-  s.choice("rest", &AbSettings::rest, {{"drop", Rest::drop}, {"keep", Rest::keep}},
+  s.choice("rest", &AbOptions::rest, {{"drop", Rest::drop}, {"keep", Rest::keep}},
            "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
-  s.choice("moments", &AbSettings::moments, {{"project", MomentCarry::project}, {"truncate", MomentCarry::truncate}},
+  s.choice("moments", &AbOptions::moments, {{"project", MomentCarry::project}, {"truncate", MomentCarry::truncate}},
            "optimizer state at a split: project onto the new factors, or cut and pad");
-  declare_execution(s);
-  s.choice("svd", &AbSettings::svd, {{"gram", SvdMethod::gram}, {"direct", SvdMethod::direct}},
-           "eigenvectors of the Gram matrix (faster), or LAPACK's SVD");
-  s.choice("final_model", &AbSettings::final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
+  s.choice("final_model", &AbOptions::final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
            "what a run that ends in a low-rank phase saves");
-  s.value("always_sync", &AbSettings::always_sync,
+  s.value("always_sync", &AbOptions::always_sync,
           "names of parameters that are never split, separated by commas; the model's own list when empty");
 }
 
@@ -113,11 +95,6 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   check_names(options.always_sync, model);
 }
 
-void settle(TrainConfig& config, const TrainConfig& began) {
-  std::int64_t& multiple = ab_settings(config).rank_policy.multiple;
-  if (multiple == 0) multiple = rank_multiple(ab_settings(began).rank_policy.multiple, began);
-}
-
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
   return std::make_unique<AbStrategy>(model, world, ab_options(config), schedule);
 }
@@ -126,7 +103,8 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 
 AbOptions ab_options(const TrainConfig& config) {
   AbOptions options = ab_settings(config);
-  options.rank_policy.multiple = rank_multiple(options.rank_policy.multiple, config);
+  options.rank_policy.multiple = rank_multiple(config);
+  options.execution = config.execution;
   options.sync_bn = config.sync_bn;
   options.gradients = gradient_wire(config);
   return options;
@@ -135,7 +113,7 @@ AbOptions ab_options(const TrainConfig& config) {
 Method ab_method() {
   return {.name = kName,
           .declare = declare,
-          .settle = settle,
+          .presets = {{"paper", "as released for VGG16 on CIFAR-10", paper}},
           .check = check,
           .make = make,
           .told = told_ab,

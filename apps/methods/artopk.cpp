@@ -26,30 +26,27 @@ void declare(std::vector<Setting>& settings) {
            "who selects: one rank in turn for all, the rank with the largest selection for all, every rank for itself, "
            "or that parameter by parameter; auto: star over a ring or a tree or gather, whichever a cost model of the "
            "network finds fastest");
-  s.number("probe_every", &ArtopkOptions::probe_every, 1, kMostSteps,
+  s.number("probe_every", &ArtopkOptions::probe_every, 1, 1e15,
            "auto: after so many steps it decides anew, by --network's figures or, without them, by measured ones");
-  s.value(
-      "adapt", &ArtopkOptions::adapt,
-      "auto: the ratio adapts too, from least_ratio to ratio: every period begins with the one that weighs the time of "
-      "a step against the share of the gradient's energy that is sent");
-  s.number("least_ratio", &ArtopkOptions::least_ratio, 0, 1, "the smallest ratio that adapt may choose").above_low =
-      true;
-  declare_dense_steps(s);
+  s.number(
+      "least_ratio", &ArtopkOptions::least_ratio, 0, 1,
+      "auto, above 0: the ratio adapts too, from this one to ratio: every period begins with the one that weighs the "
+      "time of a step against the share of the gradient's energy that is sent");
 }
 
 void check(const TrainConfig& config, Layer&, int) {
-  const auto& options = config.method_options.of<ArtopkOptions>();
-  if (!options.adapt) return;
-  AB_CHECK(options.mode == Mode::automatic, "--artopk.adapt needs --artopk.mode auto, which models the time of a step");
+  const auto& options = config.of<ArtopkOptions>();
+  if (!options.adapts()) return;
+  AB_CHECK(options.mode == Mode::automatic,
+           "--artopk.least-ratio needs --artopk.mode auto, which models the time of a step");
   AB_CHECK(options.least_ratio <= options.ratio, "--artopk.least-ratio {} is above --artopk.ratio {}",
            options.least_ratio, options.ratio);
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
-  const auto& options = config.method_options.of<ArtopkOptions>();
+  const auto& options = config.of<ArtopkOptions>();
   return std::make_unique<ArtopkStrategy>(replica_of(model, config.sync_bn != SyncBn::off), world, options,
-                                          compression_start(config, options.dense_steps, schedule),
-                                          !config.network.empty());
+                                          compression_start(config, schedule), !config.network.empty());
 }
 
 /// Elements of the trained parameters, in forward order.
@@ -68,13 +65,13 @@ Told told_ways(std::map<std::string, std::int64_t> steps) {
 }
 
 MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
-  const auto& options = config.method_options.of<ArtopkOptions>();
+  const auto& options = config.of<ArtopkOptions>();
   const std::vector<std::int64_t> choices = artopk_choices(options, sizes_of_gradients(model));
   const std::int64_t total = facts.schedule.total_steps;
-  const std::int64_t steps = total - std::min(total, dense_steps(options.dense_steps, total));
+  const std::int64_t steps = total - std::min(total, dense_steps(config.dense_steps, total));
   if (options.mode != Mode::automatic || facts.world_size == 1 || steps == 0) return {};
   const auto name = [&](ArtopkWay way, std::int64_t k) {
-    return options.adapt ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way);
+    return options.adapts() ? ArtopkSwitch::steps_name(way, k) : ArtopkSwitch::steps_name(way);
   };
   if (!facts.decisions.empty()) {
     std::map<std::string, std::int64_t> of_run;

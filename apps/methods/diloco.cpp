@@ -6,44 +6,29 @@
 #include <algorithm>
 
 #include "apps/methods/method.h"
-#include "apps/methods/preset.h"
 
 namespace ab {
 namespace {
 
 constexpr const char* kName = "diloco";
 
-struct DilocoSettings : DilocoOptions {
-  std::string preset = "default";
+const DilocoOptions& settings_of(const TrainConfig& config) { return config.of<DilocoOptions>(); }
 
-  bool operator==(const DilocoSettings&) const = default;
-};
-
-const DilocoSettings& settings_of(const TrainConfig& config) { return config.method_options.of<DilocoSettings>(); }
-
-DilocoSettings paper() {
-  DilocoSettings diloco;
-  diloco.inner_steps = 500;
-  diloco.outer_lr = 0.7;
-  diloco.outer_momentum = 0.9;
-  return diloco;
+void paper(TrainConfig& config) {
+  config.of<DilocoOptions>() = {.inner_steps = 500, .outer_lr = 0.7, .outer_momentum = 0.9};
 }
 
 void declare(std::vector<Setting>& settings) {
-  auto s = method_section<DilocoSettings>(settings, kName, "DiLoCo (method diloco)");
-  declare_preset<DilocoSettings>(s, {{"default", {}}, {"paper", paper()}},
-                                 "where the other diloco settings start from: our own choice for short runs, or the "
-                                 "paper's for language models");
-
-  s.number("inner_steps", &DilocoSettings::inner_steps, 1, 1e9,
+  auto s = method_section<DilocoOptions>(settings, kName, "DiLoCo (method diloco)");
+  s.number("inner_steps", &DilocoOptions::inner_steps, 1, 1e9,
            "H: steps that every rank trains its own replica before it takes part in an outer step");
-  s.number("outer_lr", &DilocoSettings::outer_lr, 0, 100, "learning rate of the outer steps").above_low = true;
-  s.number("outer_momentum", &DilocoSettings::outer_momentum, 0, 1, "their Nesterov momentum");
-  s.number("fragments", &DilocoSettings::fragments, 1, 65536,
+  s.number("outer_lr", &DilocoOptions::outer_lr, 0, 100, "learning rate of the outer steps").above_low = true;
+  s.number("outer_momentum", &DilocoOptions::outer_momentum, 0, 1, "their Nesterov momentum");
+  s.number("fragments", &DilocoOptions::fragments, 1, 65536,
            "F: streaming: parts of the model that take turns in outer steps, one every H/F steps");
-  s.number("overlap_steps", &DilocoSettings::overlap_steps, 0, 1e9,
+  s.number("overlap_steps", &DilocoOptions::overlap_steps, 0, 1e9,
            "streaming: steps that are computed while a fragment travels, less than H/F");
-  s.number("mixing", &DilocoSettings::mixing, 0, 1,
+  s.number("mixing", &DilocoOptions::mixing, 0, 1,
            "streaming: share of the rank's own parameters that stays when a fragment arrives");
 }
 
@@ -64,6 +49,12 @@ std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm
 
 }  // namespace
 
-Method diloco_method() { return {.name = kName, .declare = declare, .check = check, .make = make}; }
+Method diloco_method() {
+  return {.name = kName,
+          .declare = declare,
+          .presets = {{"paper", "the paper's for language models", paper}},
+          .check = check,
+          .make = make};
+}
 
 }  // namespace ab

@@ -16,19 +16,14 @@ namespace ab {
 struct Method;
 
 struct LateCutSettings : LateCutOptions {
-  LateCutSettings() { rank_multiple = 0; }  // what suits the device: rank_multiple()
-
-  std::string preset = "default";
   std::string full_rank_method = "powersgd";  ///< until the first cut
   std::string low_rank_method = "powersgd";   ///< of factors, after it
 
   bool operator==(const LateCutSettings&) const = default;
 };
 
-inline LateCutSettings& late_cut_settings(TrainConfig& config) { return config.method_options.of<LateCutSettings>(); }
-inline const LateCutSettings& late_cut_settings(const TrainConfig& config) {
-  return config.method_options.of<LateCutSettings>();
-}
+inline LateCutSettings& late_cut_settings(TrainConfig& config) { return config.of<LateCutSettings>(); }
+inline const LateCutSettings& late_cut_settings(const TrainConfig& config) { return config.of<LateCutSettings>(); }
 
 /// What LateCutStrategy takes: the settings of the method, and those of the run that concern it.
 LateCutOptions late_cut_options(const TrainConfig& config);

@@ -15,6 +15,7 @@
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
 #include "engine/sync/gradient_buckets.h"
+#include "engine/sync/node_layout.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 
@@ -24,14 +25,13 @@ struct Method {
   const char* name;  ///< --method, the TOML table of its settings and the prefix of their flags
   /// Adds its settings (section.h).
   void (*declare)(std::vector<Setting>& settings) = nullptr;
+  /// Published settings that its own can start from (--preset).
+  std::vector<Preset> presets{};
   /// Changes defaults, before the user's values (choose_method()): what it trains best with; and what it cannot train with
   /// may be refused then only if the user asked for it, so that --method NAME alone always trains.
   void (*bring_defaults)(TrainConfig& config) = nullptr;
   /// The other methods whose settings the run takes too.
   std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
-  /// Decides once, when a run begins, what its automatic settings stand for, so that config.toml has the value and another
-  /// device does not change it. `began`: how the run began that goes on now, or `config` itself.
-  void (*settle)(TrainConfig& config, const TrainConfig& began) = nullptr;
   /// Throws Error(config) when settings of the run exclude each other, or do not fit the model (dense, of which only
   /// names and shapes count) or the number of ranks. Asked before anything is loaded or written.
   void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
@@ -56,9 +56,6 @@ const std::vector<Method>& methods();
 /// The method of that name. Throws Error(config) that lists them.
 const Method& find_method(const std::string& name);
 
-/// Sets config.method and what it brings. Throws Error(config) that lists the methods.
-void choose_method(TrainConfig& config, const std::string& name);
-
 /// Steps from one validation to the next.
 std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& schedule);
 
@@ -66,9 +63,14 @@ std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& sche
 std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainConfig& config, Layer& model, Comm& world,
                                             const LrSchedule& schedule);
 
+/// What config.rank_multiple means: on a GPU rows of factors in 16 bits that begin at every 16 bytes, on a CPU nothing.
+std::int64_t rank_multiple(const TrainConfig& config);
 /// How the gradients of a run travel. On GPUs by larger buckets: starting a collective takes longer there, and sending less.
 GradientWire gradient_wire(const TrainConfig& config);
 /// `model` for methods that replicate it; `synchronised`: batch norms take their statistics over all ranks.
 Replica replica_of(Layer& model, bool synchronised);
+/// Ranks of a node as --ranks-per-node says, but never more than there are ranks; where that says nothing, every rank is a
+/// node.
+NodeLayout node_layout(const TrainConfig& config, int world_size);
 
 }  // namespace ab

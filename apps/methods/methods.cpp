@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
 
 #include "apps/methods/method.h"
@@ -30,18 +31,18 @@ const std::vector<Method>& methods() {
 }
 
 const Method& find_method(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Method& method : methods()) {
-    if (name == method.name) return method;
-    names.push_back(method.name);
-  }
-  throw Error(ErrorKind::config, fmt::format("there is no method '{}'; choose {}", name, fmt::join(names, ", ")));
+  find_method_settings(name);  // throws where there is none
+  return *std::ranges::find(methods(), name, &Method::name);
 }
 
-void choose_method(TrainConfig& config, const std::string& name) {
-  const Method& method = find_method(name);
-  config.method = method.name;
-  if (method.bring_defaults) method.bring_defaults(config);
+const std::vector<MethodSettings>& method_settings() {
+  static const std::vector<MethodSettings> all = [] {
+    std::vector<MethodSettings> list;
+    for (const Method& method : methods())
+      list.push_back({method.name, method.declare, method.bring_defaults, method.uses, method.presets});
+    return list;
+  }();
+  return all;
 }
 
 std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& schedule) {
@@ -53,6 +54,14 @@ std::unique_ptr<SyncStrategy> make_strategy(const Method& method, const TrainCon
                                             const LrSchedule& schedule) {
   if (method.make) return method.make(config, model, world, schedule);
   return method.average(config, replica_of(model, config.sync_bn != SyncBn::off), world, schedule);
+}
+
+std::int64_t rank_multiple(const TrainConfig& config) {
+  return config.rank_multiple > 0 ? config.rank_multiple : config.device == "cpu" ? 1 : 8;
+}
+
+NodeLayout node_layout(const TrainConfig& config, int world_size) {
+  return {world_size, std::clamp(config.ranks_per_node, 1, world_size)};
 }
 
 GradientWire gradient_wire(const TrainConfig& config) {

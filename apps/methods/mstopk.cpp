@@ -16,14 +16,12 @@ void declare(std::vector<Setting>& settings) {
            "share of all gradient elements that a rank sends, float32 values with their indices")
       .above_low = true;
   s.number("rounds", &MsTopkOptions::rounds, 1, 64, "rounds of the search for the threshold");
-  declare_dense_steps(s);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
                                       const LrSchedule& schedule) {
-  const auto& options = config.method_options.of<MsTopkOptions>();
-  return std::make_unique<MsTopkStrategy>(std::move(replica), world, options,
-                                          compression_start(config, options.dense_steps, schedule));
+  const auto& options = config.of<MsTopkOptions>();
+  return std::make_unique<MsTopkStrategy>(std::move(replica), world, options, compression_start(config, schedule));
 }
 
 }  // namespace

@@ -108,9 +108,9 @@ MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts
   const std::vector<Weight*> weights = eligible_weights(model);
   if (facts.assumed.run.empty()) {
     RankPolicy policy = options.rank_policy;
-    if (facts.assumed.ratio > 0) policy.kind = RankPolicy::Kind::ratio, policy.ratio = facts.assumed.ratio;
-    AB_CHECK(policy.kind == RankPolicy::Kind::ratio,
-             "the rank policy sigma-cutoff chooses r from the singular values of a trained model; give --ratio, or "
+    if (facts.assumed.ratio > 0) policy.ratio = facts.assumed.ratio;
+    AB_CHECK(policy.ratio > 0,
+             "--ab.sigma-cutoff chooses r from the singular values of a trained model; give --ratio, or "
              "--factors-from with a run, to plan with");
     Ranks ranks;
     for (const Weight* weight : weights)

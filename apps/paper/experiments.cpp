@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
-#include "apps/settings/nearest_name.h"
+#include "apps/settings/setting.h"
 #include "data/datasets.h"
 #include "engine/core/check.h"
 
@@ -74,7 +73,7 @@ std::int64_t in_proportion(std::int64_t count, double scale) {
 /// At least two nodes; a group that was a node, or the world, still is.
 void fit_ranks(TrainConfig& config, int ranks) {
   const int world_before = config.ranks, node_before = std::max(1, config.ranks_per_node);
-  AbSettings& ab = ab_settings(config);
+  AbOptions& ab = ab_settings(config);
   const int group_before = ab.group_size;
   config.ranks_per_node = std::clamp(ranks / 2, 1, node_before);
   config.ranks = std::max(2, ranks / config.ranks_per_node * config.ranks_per_node);

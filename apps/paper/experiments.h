@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config/config.h"
+#include "apps/settings/config.h"
 
 namespace ab {
 

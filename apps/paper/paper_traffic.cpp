@@ -198,7 +198,7 @@ std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice
   if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
   for (const std::string& run : choice.runs)
     if (model_of_run(run) == config.model) return {{"measured", 0, run}};
-  if (ab_settings(config).rank_policy.kind == RankPolicy::Kind::ratio) return {{"as configured"}};
+  if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
   return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 

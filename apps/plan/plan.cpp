@@ -8,8 +8,8 @@
 #include <optional>
 #include <set>
 
-#include "apps/config/run_wiring.h"
 #include "apps/model_file/model_file.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "apps/config/run_wiring.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/hash.h"

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Declares settings under one heading: members of TrainConfig, or of the options of a method (method_options.h).
+// Declares settings under one heading: members of TrainConfig, or of the options of a method (MethodOptions).
 //
 //   auto s = method_section<TopkOptions>(settings, "topk", "Top-k gradients (method topk)");
 //   s.number("share", &TopkOptions::share, 0, 1, "how much of a gradient is sent").above_low = true;
@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "apps/settings/setting.h"
-#include "apps/settings/train_config.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -128,8 +127,7 @@ template <class Options> class Section {
 template <class Options>
 Section<Options> method_section(std::vector<Setting>& settings, const char* method, const char* title) {
   return Section<Options>(
-      settings, title, fmt::format("{}.", method),
-      [](auto& config) -> auto& { return config.method_options.template of<Options>(); });
+      settings, title, fmt::format("{}.", method), [](auto& config) -> auto& { return config.template of<Options>(); });
 }
 
 }  // namespace ab

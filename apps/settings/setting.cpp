@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "engine/core/check.h"
 #include "engine/core/path.h"
@@ -66,6 +67,7 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
+    begin = std::min(text.find_first_not_of(' ', begin), end);
     if (end > begin) parts.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -188,6 +190,65 @@ std::string toml_text(const Setting& setting, const TrainConfig& config) {
         }
       },
       setting.get(config));
+}
+
+const Setting* find_setting(const std::string& key) {
+  for (const Setting& setting : train_settings())
+    if (setting.key == key) return &setting;
+  return nullptr;
+}
+
+std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
+  const auto distance = [](const std::string& a, const std::string& b) {  // Levenshtein's, row by row
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      }
+    }
+    return row.back();
+  };
+  if (name.size() > 100) return "";
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : known)
+    if (const std::size_t d = distance(name, candidate); d < best_distance) best = candidate, best_distance = d;
+  return best;
+}
+
+const MethodSettings& find_method_settings(const std::string& name) {
+  std::vector<std::string> names;
+  for (const MethodSettings& method : method_settings()) {
+    if (method.name == name) return method;
+    names.push_back(method.name);
+  }
+  throw Error(ErrorKind::config, fmt::format("there is no method '{}'; choose {}", name, fmt::join(names, ", ")));
+}
+
+void choose_method(TrainConfig& config, const std::string& name, const std::string& preset) {
+  const MethodSettings& method = find_method_settings(name);
+  config.method = name, config.preset = preset;
+  if (method.bring_defaults) method.bring_defaults(config);
+  if (preset == kOurPreset) return;
+  std::vector<std::string> known{kOurPreset};
+  for (const Preset& published : method.presets) {
+    if (preset == published.name) return published.start(config);
+    known.push_back(published.name);
+  }
+  throw Error(ErrorKind::config, fmt::format("--preset cannot be '{}'; allowed with method {} is {}", preset, name,
+                                             fmt::join(known, " or ")));
+}
+
+bool concerns(const Setting& setting, const TrainConfig& config) {
+  const MethodSettings& method = find_method_settings(config.method);
+  const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
+  const std::string table = setting.table();
+  return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();
 }
 
 }  // namespace ab

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-namespace ab {
+#include "apps/settings/train_config.h"
 
-struct TrainConfig;
+namespace ab {
 
 /// A value as it came from a flag or a file, before it is checked.
 using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
@@ -42,9 +42,8 @@ struct Setting {
   bool never_empty = false;        ///< an empty text as a flag is a variable that was not set
   bool may_change = false;         ///< may differ when a run is resumed
   bool is_path = false;            ///< a leading ~/ stands for the home folder
-  bool brings_defaults = false;    ///< replaces the defaults of others, so it is assigned before them
+  bool brings_defaults = false;    ///< replaces the defaults of others, so it is given before them
   std::vector<std::string> words;  ///< of a setting that is one of a few words
-  std::string shown_word{};        ///< of those, the one whose defaults --help shows beside ours
   std::optional<Beside> beside{};  ///< what it must stand beside to count
 
   std::string flag() const;     ///< "--ab.cycle-steps"
@@ -60,5 +59,38 @@ Value value_from_text(const Setting& setting, const std::string& text, const std
 void assign(const Setting& setting, TrainConfig& config, const Value& value, const std::string& where);
 /// The stored value as TOML text.
 std::string toml_text(const Setting& setting, const TrainConfig& config);
+
+/// Every setting of a training run, declared once (train_settings.cpp): those that all runs have, then those of each
+/// method. A setting that is missing here exists neither as a flag nor in TOML, --help or the saved configuration.
+const std::vector<Setting>& train_settings();
+/// The one with that key; null: there is none.
+const Setting* find_setting(const std::string& key);
+/// Whether the run uses it: a setting of all runs, of its method, or of those that this uses.
+bool concerns(const Setting& setting, const TrainConfig& config);
+
+/// The known name nearest to `name` by edit distance, or empty when none is near enough to be meant.
+std::string nearest_name(const std::string& name, const std::vector<std::string>& known);
+
+/// Where the settings of a method start from, in place of their defaults (--preset).
+struct Preset {
+  const char* name;
+  const char* help;             ///< whose settings they are
+  void (*start)(TrainConfig&);  ///< stores them
+};
+
+/// A method as far as this room knows it. apps/methods has them all.
+struct MethodSettings {
+  std::string name;
+  void (*declare)(std::vector<Setting>& settings) = nullptr;
+  void (*bring_defaults)(TrainConfig& config) = nullptr;
+  std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
+  std::vector<Preset> presets{};
+};
+const std::vector<MethodSettings>& method_settings();
+/// Throws Error(config) that lists the methods.
+const MethodSettings& find_method_settings(const std::string& name);
+
+/// Sets config.method and config.preset, and what they bring. Throws Error(config) that lists the methods, or the presets.
+void choose_method(TrainConfig& config, const std::string& name, const std::string& preset = kOurPreset);
 
 }  // namespace ab

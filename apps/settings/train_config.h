@@ -1,24 +1,66 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// What a training run is made of. From flags and files it comes by apps/config/config.h; a program that uses the
-// library fills it in by itself, and what it leaves out has the defaults below.
+// The settings of a training run, and their defaults. From flags and files it comes by apps/settings/config.h; a program
+// that uses the library fills it in by itself.
 // Settings that are one of a few words and have no type of their own are strings.
 
+#include <any>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <typeindex>
+#include <vector>
 
-#include "apps/settings/method_options.h"
 #include "engine/comm/route.h"
 #include "engine/core/dtype.h"
 #include "engine/optim/schedule.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "layers/models/models.h"
+#include "layers/weight.h"
 
 namespace ab {
 
 /// The method that all others are measured against, and that trains when none is chosen.
 inline constexpr const char* kBaseline = "dense";
+/// The preset of a method whose settings are ours.
+inline constexpr const char* kOurPreset = "default";
+
+/// The options of all methods, each of a type of its own. A method that nobody asked about has its defaults, so that who
+/// holds these need not know which methods there are.
+class MethodOptions {
+ public:
+  /// T: default-constructible, copyable and comparable.
+  template <class T> const T& of() const {
+    static const T defaults{};
+    const auto at = held_.find(typeid(T));
+    return at == held_.end() ? defaults : *std::any_cast<T>(&at->second.value);
+  }
+  template <class T> T& of() {
+    const auto [at, is_new] = held_.try_emplace(typeid(T), Held{T{}, &holds<T>});
+    return *std::any_cast<T>(&at->second.value);
+  }
+
+  bool operator==(const MethodOptions& other) const { return agrees_with(other) && other.agrees_with(*this); }
+
+ private:
+  struct Held {
+    std::any value;
+    bool (*equals)(const MethodOptions&, const std::any&);
+  };
+
+  template <class T> static bool holds(const MethodOptions& options, const std::any& value) {
+    return options.of<T>() == *std::any_cast<T>(&value);
+  }
+  /// Whether `other` has the values that are held here.
+  bool agrees_with(const MethodOptions& other) const {
+    for (const auto& [type, held] : held_)
+      if (!held.equals(other, held.value)) return false;
+    return true;
+  }
+
+  std::map<std::type_index, Held> held_;
+};
 
 struct TrainConfig {
   std::string model = "resnet20";     ///< one of model_names() in layers/models/models.h
@@ -27,7 +69,6 @@ struct TrainConfig {
   double dropout = 0.0;               ///< before the classifier
   double drop_path = 0.0;             ///< stochastic depth: rate of the last block, rising linearly from 0
   bool qkv_bias = true;               ///< of vision transformers
-  bool zero_init_residual = false;    ///< the last norm of every residual block starts at zero
   Spectrum init = Spectrum::drawn;    ///< singular values of the initial matrices
   std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
   std::string dataset = "synthetic";  ///< one of dataset_names() in data/datasets.h
@@ -35,17 +76,17 @@ struct TrainConfig {
   std::int64_t train_samples = 0;     ///< use N images; 0: all
   std::int64_t val_samples = 0;
   bool augment = true;
-  double mixup = 0.0;              ///< alpha of the Beta distribution; 0: off
-  double cutmix = 0.0;             ///< the same; with both, one of them is drawn for each batch
-  int rand_augment = 0;            ///< operations per image; 0: off
-  int rand_augment_magnitude = 9;  ///< 0 to 30
-  double random_erasing = 0.0;     ///< probability per image
-  bool skip_damaged = false;       ///< train on without images that cannot be read (LoaderOptions)
+  double mixup = 0.0;                ///< alpha of the Beta distribution; 0: off
+  double cutmix = 0.0;               ///< the same; with both, one of them is drawn for each batch
+  std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
+  double random_erasing = 0.0;       ///< probability per image
+  bool skip_damaged = false;         ///< train on without images that cannot be read (LoaderOptions)
 
   std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults
+  std::string preset = kOurPreset;  ///< where its settings started from
   int ranks = 1;                    ///< in-process ranks; under mpirun the launcher decides
   int ranks_per_node = 0;           ///< how the ledger tells inter-node from intra-node; 0: one node
-  std::string device = "cpu";       ///< cpu | cuda | cuda:N (apps/config/run_device.h)
+  std::string device = "cpu";       ///< cpu | cuda | cuda:N (apps/settings/hardware.h)
   int threads = 0;                  ///< per rank; 0: cores / ranks
   std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/train_step.h)
   SyncBn sync_bn = SyncBn::off;     ///< who shares batch-norm statistics
@@ -76,7 +117,8 @@ struct TrainConfig {
   bool decay_vectors = true;      ///< weight decay on biases and norms too
   double lars_trust = 0.001;      ///< LarsOptions::trust
   bool lars_share_rates = false;  ///< LarsOptions::sharing
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::vector<double> betas{0.9, 0.999};
+  double epsilon = 1e-8;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   double label_smoothing = 0.0;
   double ema_decay = 0.0;  ///< of the averaged weights that are validated and saved beside the model; 0: off
@@ -97,7 +139,15 @@ struct TrainConfig {
   std::string resume;           ///< a run folder, or "auto": this run's own, if it has a checkpoint (a flag only)
   std::int64_t resume_step = 0;  ///< of the checkpoint to resume from; 0: the newest (a flag only)
 
-  MethodOptions method_options;  ///< of every method, the chosen one among them
+  std::int64_t dense_steps =
+      -1;  ///< steps that exchange everything before a method sends less; -1: as suits the method
+  Execution execution = Execution::automatic;  ///< of factorised weights
+  std::int64_t rank_multiple = 0;  ///< ranks of factors are rounded up to a multiple; 0: what suits the device
+  MethodOptions method_options;    ///< of every method, the chosen one among them
+
+  /// Those of one method: of<AbOptions>().
+  template <class Options> const Options& of() const { return method_options.of<Options>(); }
+  template <class Options> Options& of() { return method_options.of<Options>(); }
 
   bool operator==(const TrainConfig&) const = default;
 };

@@ -35,7 +35,11 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.world_size = world.size();
   options.seed = config.seed;
   options.image_size = static_cast<int>(config.image_size);
-  options.augmentation = {config.augment, config.rand_augment, config.rand_augment_magnitude, config.random_erasing};
+  options.augmentation = {.crop_and_flip = config.augment, .random_erasing = config.random_erasing};
+  if (!config.rand_augment.empty()) {
+    options.augmentation.rand_augment = static_cast<int>(config.rand_augment.at(0));
+    options.augmentation.rand_augment_magnitude = static_cast<int>(config.rand_augment.at(1));
+  }
   options.mix = {config.mixup, config.cutmix};
   options.skip_damaged = config.skip_damaged;
   options.prefetch = prefetched_batches(config, set, world.size());
@@ -53,7 +57,6 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
           .dropout = config.dropout,
           .drop_path = config.drop_path,
           .qkv_bias = config.qkv_bias,
-          .zero_init_residual = config.zero_init_residual,
           .seed = config.seed,
           .spectrum = config.init};
 }
@@ -91,7 +94,7 @@ namespace {
 
 std::unique_ptr<Optimizer> make_chosen(const TrainConfig& config, std::vector<Param*> params, Comm* world) {
   if (config.optimizer == "adamw")
-    return make_adamw(std::move(params), {config.beta1, config.beta2, config.epsilon, config.weight_decay});
+    return make_adamw(std::move(params), {config.betas.at(0), config.betas.at(1), config.epsilon, config.weight_decay});
   if (config.optimizer == "lars")
     return make_lars(std::move(params), {.momentum = config.momentum,
                                          .weight_decay = config.weight_decay,

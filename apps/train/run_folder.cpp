@@ -187,12 +187,11 @@ void check_ranks(const TrainConfig& config, int world_size, bool launched) {
 }
 
 TrainConfig settle_config(TrainConfig config) {
-  const Method& method = find_method(config.method);
-  if (!method.settle) return config;
+  if (config.rank_multiple > 0) return config;
   std::error_code ignored;
   const std::string saved = in_folder(config.out, kConfigFile);
   const bool goes_on = !config.resume.empty() && fs::exists(saved, ignored);
-  method.settle(config, goes_on ? resolve_train_config({}, saved) : config);
+  config.rank_multiple = rank_multiple(goes_on ? resolve_train_config({}, saved) : config);
   return config;
 }
 

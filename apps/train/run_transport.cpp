@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/run_transport.h"
 
-#include "apps/config/run_device.h"
+#include "apps/settings/hardware.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/texts.h"

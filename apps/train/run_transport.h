@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "apps/config/config.h"
+#include "apps/settings/config.h"
 #include "apps/train/train_step.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"

@@ -19,8 +19,8 @@ namespace ab {
 /// Begins a run, or goes on with that in the folder as config.resume says; nothing comes back when it is complete
 /// already. `listener` hears what is written too, on rank 0. Collective over `world`, whose ranks share the folder's
 /// disk. Throws what train() does, Error(config) when settings do not fit each other, the world, or what the folder
-/// holds, and Error(data) when ranks have other images than rank 0.
+/// holds, and Error(data) when ranks have other images than rank 0. `is_checked`: check_run() has been asked already.
 std::optional<TrainResult> train_in_folder(const TrainConfig& config, Comm& world, const TrainAndTest& data,
-                                           const TrainListener& listener = {});
+                                           const TrainListener& listener = {}, bool is_checked = false);
 
 }  // namespace ab

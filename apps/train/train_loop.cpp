@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/train_loop.h"
 
-#include "apps/config/run_device.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/learner.h"
 #include "apps/train/run_folder.h"

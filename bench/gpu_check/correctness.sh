@@ -65,8 +65,8 @@ train() {  # RUN MODEL FLAGS...: into the run folder RUN; in place of this shell
 }
 
 # Ranks r that the loss chooses may differ by rounding, so they are given; multiples and products are the same on both devices.
-groups="--method ab --ab.rank-multiple 8 --ab.execution factors $cycle_words --ab.full-rank-steps 2"
-cut="--method late-cut --late-cut.rank-multiple 8 --late-cut.execution factors --late-cut.rank-policy ratio --late-cut.keep 0.25
+groups="--method ab --rank-multiple 8 --execution factors $cycle_words --ab.full-rank-steps 2"
+cut="--method late-cut --rank-multiple 8 --execution factors --late-cut.rank-policy ratio --late-cut.keep 0.25
   --comm-dtype fp32"
 
 losses() { sed -n 's/.*"kind":"step".*"loss":\([^,]*\).*/\1/p' "$scratch/$1/metrics.jsonl"; }

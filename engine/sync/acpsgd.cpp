@@ -21,7 +21,8 @@ LowRankSizes acp_sizes(const Shape& shape, GradientRank of) {
 AcpSgdStrategy::AcpSgdStrategy(Replica replica, Comm& world, const AcpSgdOptions& options,
                                const CompressionStart& start)
     : CompressedGradients(std::move(replica), world, start), options_(options) {
-  AB_CHECK(options_.rank >= 1, "ACP-SGD needs a rank of at least 1, got {}", options_.rank);
+  AB_CHECK(options_.rank > 0 && (options_.rank < 1 || options_.rank == std::floor(options_.rank)),
+           "ACP-SGD needs a whole rank or a share below 1, got {}", options_.rank);
 }
 
 std::vector<Param*> AcpSgdStrategy::begin(std::int64_t step) {

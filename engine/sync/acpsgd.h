@@ -17,8 +17,7 @@ namespace ab {
 
 /// min_rate is of the mean over both turns.
 struct AcpSgdOptions : GradientRank {
-  double bucket_mb = 25;          ///< of gradients in one bucket, in MiB
-  std::int64_t dense_steps = -1;  ///< dense_steps()
+  double bucket_mb = 25;  ///< of gradients in one bucket, in MiB
 
   GradientWire wire(DType dtype) const;  ///< of both factors
   bool operator==(const AcpSgdOptions&) const = default;

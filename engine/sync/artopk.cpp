@@ -17,7 +17,7 @@ std::int64_t artopk_elements(const ArtopkOptions& options, const std::vector<std
 }
 
 std::vector<std::int64_t> artopk_choices(const ArtopkOptions& options, const std::vector<std::int64_t>& sizes) {
-  if (!options.adapt) return {artopk_elements(options, sizes)};
+  if (!options.adapts()) return {artopk_elements(options, sizes)};
   return adaptive_elements(options.least_ratio, options.ratio,
                            std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
 }
@@ -32,8 +32,7 @@ ArtopkStrategy::ArtopkStrategy(Replica replica, Comm& world, const ArtopkOptions
       options_(options),
       network_is_given_(network_is_given),
       own_(device()) {
-  AB_CHECK(!options_.adapt ||
-               (options_.mode == Mode::automatic && 0 < options_.least_ratio && options_.least_ratio <= options_.ratio),
+  AB_CHECK(!options_.adapts() || (options_.mode == Mode::automatic && options_.least_ratio <= options_.ratio),
            "AR-Topk: a ratio that adapts needs mode auto and a least ratio in (0, ratio], not {}",
            options_.least_ratio);
 }

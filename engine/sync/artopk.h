@@ -30,9 +30,9 @@ struct ArtopkOptions {
   double ratio = 0.01;  ///< c: share of elements that are sent
   Mode mode = Mode::star;
   std::int64_t probe_every = 100;  ///< automatic: steps of a period
-  bool adapt = false;              ///< automatic: c is chosen for every period, from least_ratio to ratio
-  double least_ratio = 0.001;
-  std::int64_t dense_steps = -1;  ///< dense_steps()
+  double least_ratio = 0;          ///< automatic, above 0: c is chosen for every period, from least_ratio to ratio
+
+  bool adapts() const { return least_ratio > 0; }
 
   bool operator==(const ArtopkOptions&) const = default;
 };

@@ -13,9 +13,9 @@ DasoPace next_pace(const DasoPace& pace, const DasoOptions& options) {
   return {next.skips, std::clamp<std::int64_t>(next.wait, 1, next.skips)};
 }
 
-void DasoController::epoch_end(double mean_loss) {
-  const double loss = options_.decide == DasoOptions::Decide::clock ? 1 : mean_loss;
-  if (loss < best_ * (1 - options_.stability)) {
+void DasoController::epoch_end(double loss) {
+  const bool is_first = best_ == std::numeric_limits<double>::max();
+  if (is_first || loss < best_ * (1 - options_.stability)) {
     best_ = loss;
     bad_epochs_ = 0;
   } else if (++bad_epochs_ > options_.patience) {

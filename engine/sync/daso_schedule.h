@@ -22,17 +22,10 @@
 namespace ab {
 
 struct DasoOptions {
-  /// The signs that the loss has stopped falling.
-  enum class Decide {
-    plateau,  ///< the loss
-    clock,    ///< nothing: it is taken as if it never fell, so that the whole run is known before it is trained
-  };
-
   std::int64_t blocking_epochs = 1, cooldown_epochs = 1;  ///< blocking ones
   std::int64_t start_skips = 4, start_wait = 1;           ///< B and S of the first cycling epoch
   std::int64_t max_skips = 8;
-  Decide decide = Decide::plateau;
-  double stability = 0.05;
+  double stability = 0.05;  ///< 1: no loss counts as falling, so that the whole run is known before it is trained
   std::int64_t patience = 2;
   int node_size = 1;  ///< ranks of a node
 
@@ -54,8 +47,8 @@ class DasoController {
   const DasoPace& pace() const { return pace_; }
   /// In place of epoch_end(), where the pace is known.
   void set_pace(const DasoPace& pace) { pace_ = pace; }
-  /// The end of an epoch before a cycling one. Decide::clock does not look at the loss.
-  void epoch_end(double mean_loss);
+  /// The end of an epoch before a cycling one. The first loss counts as falling.
+  void epoch_end(double loss);
 
   void save(StateDict& state) const;
   void load(const StateDict& saved);

@@ -14,9 +14,8 @@
 namespace ab {
 
 struct HiTopkOptions {
-  double density = 0.01;          ///< share of the elements of a slice that its rank sends
-  int rounds = 25;                ///< of the search for the threshold
-  std::int64_t dense_steps = -1;  ///< dense_steps()
+  double density = 0.01;  ///< share of the elements of a slice that its rank sends
+  int rounds = 25;        ///< of the search for the threshold
 
   bool operator==(const HiTopkOptions&) const = default;
 };

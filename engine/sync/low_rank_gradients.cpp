@@ -36,8 +36,8 @@ LowRankSizes low_rank_sizes(const Shape& shape, const GradientRank& of) {
   if (shape.rank() < 2) return {};
   LowRankSizes size{.n = shape[0], .m = shape.numel() / shape[0]};
   const std::int64_t smaller = std::min(size.n, size.m);
-  const std::int64_t share = std::max<std::int64_t>(1, std::llround(of.ratio * static_cast<double>(smaller)));
-  const std::int64_t r = std::min(of.ratio > 0 ? share : of.rank, smaller);
+  const std::int64_t share = std::max<std::int64_t>(1, std::llround(of.rank * static_cast<double>(smaller)));
+  const std::int64_t r = of.rank < 1 ? share : std::min(std::llround(of.rank), static_cast<long long>(smaller));
   if (of.min_rate * static_cast<double>(r * (size.n + size.m)) < static_cast<double>(size.n * size.m)) size.r = r;
   return size;
 }

@@ -24,9 +24,8 @@ struct LowRankSizes {
 
 /// How gradients are approximated.
 struct GradientRank {
-  std::int64_t rank = 4;  ///< r
-  double ratio = 0;       ///< above 0: r is this share of the smaller of n and m, whatever `rank` says
-  double min_rate = 2;    ///< gradients that shrink by less are exchanged in full
+  double rank = 4;      ///< r; below 1: the share of the smaller of n and m that r is
+  double min_rate = 2;  ///< gradients that shrink by less are exchanged in full
 
   bool operator==(const GradientRank&) const = default;
 };

@@ -14,9 +14,8 @@
 namespace ab {
 
 struct MsTopkOptions {
-  double density = 0.01;          ///< share of elements that a rank sends
-  int rounds = 25;                ///< of the search for the threshold
-  std::int64_t dense_steps = -1;  ///< dense_steps()
+  double density = 0.01;  ///< share of elements that a rank sends
+  int rounds = 25;        ///< of the search for the threshold
 
   bool operator==(const MsTopkOptions&) const = default;
 };

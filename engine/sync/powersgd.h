@@ -21,8 +21,6 @@
 namespace ab {
 
 struct PowerSgdOptions : GradientRank {
-  std::int64_t dense_steps = -1;  ///< dense_steps()
-
   bool operator==(const PowerSgdOptions&) const = default;
 };
 

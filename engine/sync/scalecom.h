@@ -22,7 +22,6 @@ struct ScaleComOptions {
   std::int64_t rate = 100;           ///< C: elements of which one is sent
   std::vector<std::string> rates{};  ///< "PREFIX=C" for parameters whose names begin so; the longest prefix counts
   double beta = 1;                   ///< β
-  std::int64_t dense_steps = -1;     ///< dense_steps()
 
   bool operator==(const ScaleComOptions&) const = default;
 };

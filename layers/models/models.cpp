@@ -8,10 +8,10 @@ namespace {
 
 /// The settings of a ModelSpec that only some models have.
 struct Settings {
-  bool dropout = false, drop_path = false, qkv_bias = false, zero_init_residual = false;
+  bool dropout = false, drop_path = false, qkv_bias = false;
 };
 constexpr Settings kMlp{}, kVgg{.dropout = true};
-constexpr Settings kResNet{.dropout = true, .drop_path = true, .zero_init_residual = true};
+constexpr Settings kResNet{.dropout = true, .drop_path = true};
 constexpr Settings kVit{.dropout = true, .drop_path = true, .qkv_bias = true};
 
 struct Model {
@@ -58,8 +58,6 @@ void check_settings(const Model& model, const ModelSpec& spec) {
   has_or_default("dropout", model.settings.dropout, spec.dropout == standard.dropout);
   has_or_default("drop_path", model.settings.drop_path, spec.drop_path == standard.drop_path);
   has_or_default("qkv_bias", model.settings.qkv_bias, spec.qkv_bias == standard.qkv_bias);
-  has_or_default("zero_init_residual", model.settings.zero_init_residual,
-                 spec.zero_init_residual == standard.zero_init_residual);
   AB_CHECK(is_rate(spec.dropout) && is_rate(spec.drop_path),
            "dropout {} and drop_path {} must be at least 0 and below 1", spec.dropout, spec.drop_path);
   AB_CHECK(spec.classes >= 1 && spec.image_size >= 1, "{}: {} classes and images of {} pixels must be at least 1",

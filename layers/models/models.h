@@ -23,7 +23,6 @@ struct ModelSpec {
   double dropout = 0.0;                 ///< before the classifier; VGG: between its layers
   double drop_path = 0.0;               ///< stochastic depth: rate of the last residual branch, rising linearly from 0
   bool qkv_bias = true;                 ///< of vision transformers
-  bool zero_init_residual = false;      ///< the last norm of every residual block starts at zero
   std::uint64_t seed = 0;               ///< of the initial values
   bool draw = true;                     ///< false: weights hold whatever was in memory, for those who fill them, or
                                         ///< only ask for names and shapes

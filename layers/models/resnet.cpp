@@ -20,7 +20,6 @@ struct ResidualBlockSpec {
   std::int64_t width = 0;  ///< channels of the 3×3 convolutions
   std::int64_t stride = 1;
   double drop_path = 0.0;
-  bool zero_init = false;  ///< the last norm of the branch starts at zero
 };
 
 /// How every block ends: y = relu(norm(branch) + shortcut(x)).
@@ -28,8 +27,7 @@ class ResidualSum {
  public:
   ResidualSum(const std::string& block, const std::string& norm, std::int64_t out, const ResidualBlockSpec& spec,
               const Build& build)
-      : norm_(block + "." + norm, out, build, spec.zero_init ? 0.0f : 1.0f),
-        drop_path_(block + ".drop_path", spec.drop_path) {
+      : norm_(block + "." + norm, out, build), drop_path_(block + ".drop_path", spec.drop_path) {
     if (spec.stride == 1 && spec.in == out) return;
     shortcut_conv_ = std::make_unique<Conv2d>(block + ".downsample.0", spec.in, out, 1,
                                               Conv2dOptions{.stride = spec.stride}, false, build);
@@ -161,8 +159,8 @@ class ResNet final : public Composite {
       for (int i = 0; i < plan.blocks[stage]; ++i) {
         const double depth = last > 0 ? static_cast<double>(blocks_.size()) / last : 1.0;
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        blocks_.push_back(block(fmt::format("layer{}.{}", stage + 1, i),
-                                {in, width, stride, spec.drop_path * depth, spec.zero_init_residual}, build));
+        blocks_.push_back(
+            block(fmt::format("layer{}.{}", stage + 1, i), {in, width, stride, spec.drop_path * depth}, build));
         in = plan.expansion() * width;
       }
     }

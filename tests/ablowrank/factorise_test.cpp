@@ -54,7 +54,7 @@ TEST(Factorise, CutKeepsTheLeadingDirections) {
   const Tensor w =
       product_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
   RankPolicy policy;
-  policy.kind = RankPolicy::Kind::sigma_cutoff;
+  policy.ratio = 0;
   const LowRank cut = decompose(w, &policy, SvdMethod::gram);
   ASSERT_EQ(cut.r(), 3);
   const double expected = std::sqrt(17 * 0.01 / (16 + 4 + 1 + 17 * 0.01));

@@ -195,9 +195,9 @@ TEST(Groups, TheOnlyGroupTakesTurns) {
 TEST(RankPolicy, EachKind) {
   const std::vector<double> sigma{10, 5, 2, 1.5, 0.5, 0.1};
   RankPolicy policy;
-  policy.kind = RankPolicy::Kind::sigma_cutoff;
+  policy.ratio = 0;
   EXPECT_EQ(policy.choose(sigma), 3);  // 1.5 is not strictly above 0.15 · 10
-  policy.kind = RankPolicy::Kind::ratio;
+  policy.ratio = 0.5;
   EXPECT_EQ(policy.choose(sigma), 3);
 }
 
@@ -210,7 +210,7 @@ TEST(RankPolicy, RoundsUpAndNeverReachesZero) {
   policy.ratio = 1.0;
   EXPECT_EQ(policy.choose(std::vector<double>(20, 1.0)), 20);
   policy = {};
-  policy.kind = RankPolicy::Kind::sigma_cutoff;
+  policy.ratio = 0;
   EXPECT_EQ(policy.choose(std::vector<double>(4, 0.0)), 1);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Any text is either one Error(config) or settings that to_toml() writes so that they are read as the same.
-#include "apps/config/config.h"
+#include "apps/settings/config.h"
 #include "engine/core/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {

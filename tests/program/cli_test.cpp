@@ -10,7 +10,7 @@
 #include <map>
 #include <sstream>
 
-#include "apps/config/config.h"
+#include "apps/settings/config.h"
 #include "apps/train/summary.h"
 #include "engine/core/atomic_file.h"
 #include "engine/device/device.h"
@@ -361,14 +361,14 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   const Outcome plan = run(fmt::format("plan --config {}", path("warmup/config.toml")));
   EXPECT_TRUE(contains(plan.out, "No weight is split in this run")) << plan.out << plan.err;
 
-  const Outcome whole = run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 4 --accumulate 9"));
+  const Outcome whole = run(tiny_train("whole", "--ranks 2 --method powersgd --dense-steps 4 --accumulate 9"));
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_TRUE(contains(whole.err, "the warm-up of --method powersgd did not end in this run")) << whole.err;
   EXPECT_TRUE(contains(whole.err, "an update adds up the 5 batches of an epoch, fewer than --accumulate 9"));
   EXPECT_TRUE(contains(run(fmt::format("plan --config {}", path("whole/config.toml"))).out,
                        "The warm-up of the method does not end in this run"));
   const Outcome compressed =
-      run(tiny_train("whole", "--ranks 2 --method powersgd --powersgd.dense-steps 3 --accumulate 5 --overwrite"));
+      run(tiny_train("whole", "--ranks 2 --method powersgd --dense-steps 3 --accumulate 5 --overwrite"));
   EXPECT_EQ(compressed.err.find("warning"), std::string::npos) << compressed.err;
 }
 

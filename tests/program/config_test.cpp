@@ -9,15 +9,15 @@
 #include <map>
 #include <set>
 
-#include "apps/config/config.h"
-#include "apps/config/train_settings.h"
 #include "apps/methods/ab.h"
 #include "apps/methods/late_cut.h"
-#include "apps/methods/local.h"
-#include "apps/methods/powersgd.h"
-#include "apps/settings/nearest_name.h"
+#include "apps/settings/config.h"
+#include "apps/settings/earlier_names.h"
+#include "apps/settings/setting.h"
 #include "apps/train/build_run.h"
 #include "engine/core/atomic_file.h"
+#include "engine/sync/local.h"
+#include "engine/sync/powersgd.h"
 #include "tests/error_message.h"
 
 namespace fs = std::filesystem;
@@ -49,7 +49,9 @@ class ConfigTest : public ::testing::Test {
   std::string file_;
 };
 
-AbSettings ab_of(const TrainConfig& config) { return ab_settings(config); }
+template <class Options> const Options& of(const TrainConfig& config) { return config.of<Options>(); }
+
+AbOptions ab_of(const TrainConfig& config) { return ab_settings(config); }
 
 TEST_F(ConfigTest, DefaultsAreUsableAsTheyAre) {
   const TrainConfig config = resolve_train_config({}, "");
@@ -66,9 +68,9 @@ TEST_F(ConfigTest, TheMultipleOfRanksFollowsTheDevice) {
   };
   EXPECT_EQ(multiple({}), 1);
   EXPECT_EQ(multiple({{"device", "cuda"}}), 8);
-  EXPECT_EQ(multiple({{"device", "cuda:1"}, {"ab.rank_multiple", "3"}}), 3);
-  EXPECT_EQ(multiple({{"device", "cpu"}, {"ab.rank_multiple", "8"}}), 8);
-  EXPECT_EQ(multiple({{"device", "cuda"}, {"ab.preset", "paper"}}), 1);
+  EXPECT_EQ(multiple({{"device", "cuda:1"}, {"rank_multiple", "3"}}), 3);
+  EXPECT_EQ(multiple({{"device", "cpu"}, {"rank_multiple", "8"}}), 8);
+  EXPECT_EQ(multiple({{"device", "cuda"}, {"preset", "paper"}}), 1);
 }
 
 TEST_F(ConfigTest, EveryDefaultIsAllowed) {
@@ -123,8 +125,10 @@ TEST_F(ConfigTest, PathsBeginAtHomeAndAreTheSameFromEveryFolder) {
 TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   // Every setting differs from its default here: one that the table forgot to save would show.
   TrainConfig config;
+  choose_method(config, "ab", "paper");
   for (const Setting& setting : train_settings()) {
-    if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps") continue;
+    if (setting.flag_only || setting.key == "steps" || setting.key == "warmup_steps" || setting.brings_defaults)
+      continue;
     const std::string where = setting.key;
     if (setting.type == SettingType::on_off) assign(setting, config, toml_text(setting, config) == "false", where);
     else if (!setting.words.empty())
@@ -139,6 +143,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
     else assign(setting, config, std::int64_t{7}, where);
   }
   config.lr = 0.2;
+  config.betas = {0.25, 0.75}, config.rand_augment = {2, 7};
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
@@ -184,10 +189,12 @@ TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
     EXPECT_TRUE(contains(refused("batch_size", value), "--batch-size cannot be")) << value;
   EXPECT_TRUE(contains(refused("epochs", "99999999999"), "allowed is an integer, 1 to 1e6"));
   EXPECT_TRUE(contains(refused("epochs", "0"), "--epochs cannot be 0"));
-  EXPECT_TRUE(contains(refused("ab.ratio", "0"), "--ab.ratio cannot be 0; allowed is a number, above 0, up to 1"));
+  EXPECT_TRUE(contains(refused("width", "0"), "--width cannot be 0; allowed is a number, above 0, up to 16"));
   EXPECT_TRUE(contains(refused("ab.group_size", "-2"), "an integer, -1 to 65536"));
-  for (const char* beta : {"beta1", "beta2"})
-    EXPECT_TRUE(contains(refused(beta, "1"), "cannot be 1; allowed is")) << beta;
+  EXPECT_TRUE(contains(refused("betas", "0.9,1"), "--betas cannot be [0.9, 1]; allowed is"));
+  EXPECT_TRUE(contains(refused_toml("betas = [0.9]\n"), "--betas takes two numbers"));
+  for (const char* value : {"2", "2,1.5", "11,9"})
+    EXPECT_TRUE(contains(refused("rand_augment", value), "--rand-augment takes two whole numbers")) << value;
   EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
   EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
   EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
@@ -250,12 +257,11 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
   };
   EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("nesterov", "true")),
                        "--nesterov counts with --optimizer sgd only, which is \"lars\" here"));
-  EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("beta1", "0.5")), "--optimizer adamw only"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, lars_with("betas", "0.5,0.9")), "--optimizer adamw only"));
   EXPECT_NO_THROW(lars_with("momentum", "0.5")());
   EXPECT_NO_THROW(lars_with("nesterov", "false")());
   EXPECT_TRUE(contains(refused("lr_step_factor", "0.5"), "--lr-step-factor counts with --schedule step only"));
-  EXPECT_TRUE(contains(refused("rand_augment_magnitude", "5"), "with --rand-augment above 0 only, which is 0 here"));
-  EXPECT_NO_THROW(resolve_train_config({{"rand_augment", "2"}, {"rand_augment_magnitude", "5"}}, ""));
+  EXPECT_TRUE(contains(refused("dense_steps", "5"), "--dense-steps counts with --method late-cut or local or"));
   EXPECT_NO_THROW(from_toml("optimizer = \"lars\"\nnesterov = true\n")) << "a file may serve several runs";
 }
 
@@ -275,9 +281,7 @@ TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
 }
 
 TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
-  const auto preset = [](const char* name) {
-    return resolve_train_config({{"method", "ab"}, {"ab.preset", name}}, "");
-  };
+  const auto preset = [](const char* name) { return resolve_train_config({{"method", "ab"}, {"preset", name}}, ""); };
   const TrainConfig paper = preset("paper");
   EXPECT_EQ(ab_settings(paper).schedule.first_split, 4330);
   EXPECT_EQ(ab_settings(paper).schedule.cycle_steps, 759);
@@ -287,48 +291,47 @@ TEST_F(ConfigTest, ThePaperPresetIsAStartThatOtherSettingsOverride) {
   EXPECT_EQ(ab_settings(paper).rank_policy.cutoff, 0.15);
   EXPECT_FALSE(ab_settings(paper).schedule.cut_at_warmup);
   const TrainConfig changed =
-      from_toml("method = \"ab\"\n[ab]\ncycle_steps = 100\npreset = \"paper\"\n", {{"ab.cut_at_warmup", "true"}});
+      from_toml("method = \"ab\"\npreset = \"paper\"\n[ab]\ncycle_steps = 100\n", {{"ab.cut_at_warmup", "true"}});
   EXPECT_EQ(ab_settings(changed).schedule.cycle_steps, 100);
   EXPECT_EQ(ab_settings(changed).schedule.first_split, 4330);
   EXPECT_TRUE(ab_settings(changed).schedule.cut_at_warmup);
   EXPECT_EQ(from_toml(to_toml(changed)), changed);
   // A preset on the command line takes the place of the file's.
-  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\n[ab]\npreset = \"paper\"\n", {{"ab.preset", "default"}})), AbSettings{});
+  EXPECT_EQ(ab_of(from_toml("method = \"ab\"\npreset = \"paper\"\n", {{"preset", "default"}})), AbOptions{});
 }
 
 TEST_F(ConfigTest, TheLateCutBringsWhatGoesWithIt) {
-  const TrainConfig nodes =
-      from_toml("method = \"late-cut\"\n", {{"late-cut.preset", "nodes"}, {"late-cut.at", "0.5"}});
+  const TrainConfig nodes = from_toml("method = \"late-cut\"\n", {{"preset", "nodes"}, {"late-cut.at", "0.5"}});
   EXPECT_EQ(late_cut_settings(nodes).at, std::vector<double>{0.5});
   EXPECT_EQ(late_cut_settings(nodes).low_rank_method, "local");
-  EXPECT_EQ(local_settings(nodes).node_size, 0);
+  EXPECT_EQ(of<LocalOptions>(nodes).node_size, 0);
   EXPECT_EQ(nodes.comm_dtype, DType::bfloat16);
-  const std::vector<FlagValue> alone{{"late-cut.preset", "nodes"}, {"local.node_size", "1"}};
-  EXPECT_EQ(local_settings(from_toml("method = \"late-cut\"\n", alone)).node_size, 1);
+  const std::vector<FlagValue> alone{{"preset", "nodes"}, {"local.node_size", "1"}};
+  EXPECT_EQ(of<LocalOptions>(from_toml("method = \"late-cut\"\n", alone)).node_size, 1);
   // Begun when buckets had to be given.
   EXPECT_NO_THROW(check_resumable(from_toml("bucket_mb = 4.0\n"), from_toml("")));
   // As long as nobody says otherwise, and if it trains.
   EXPECT_EQ(from_toml("method = \"late-cut\"\n").comm_dtype, DType::bfloat16);
   EXPECT_EQ(from_toml("method = \"late-cut\"\ncomm_dtype = \"fp32\"\n").comm_dtype, DType::float32);
   EXPECT_EQ(from_toml("method = \"ab\"\n").comm_dtype, DType::float32);
-  EXPECT_EQ(from_toml("[late-cut]\npreset = \"nodes\"\n").comm_dtype, DType::float32) << "of another method";
+  EXPECT_EQ(from_toml("method = \"late-cut\"\npreset = \"nodes\"\n", {{"method", "dense"}}).comm_dtype, DType::float32)
+      << "of another method";
+  EXPECT_TRUE(contains(refused("preset", "nodes"), "--preset cannot be 'nodes'; allowed with method dense is default"));
   const TrainConfig cut = from_toml("method = \"late-cut\"\n");
-  EXPECT_EQ(powersgd_settings(cut).ratio, 0.25);
-  EXPECT_EQ(powersgd_settings(from_toml("method = \"late-cut\"\n[powersgd]\nrank = 8\n")).ratio, 0)
-      << "a rank takes its place";
-  EXPECT_EQ(powersgd_settings(from_toml("method = \"late-cut\"\n[powersgd]\nrank = 8\nratio = 0.5\n")).ratio, 0.5);
+  EXPECT_EQ(of<PowerSgdOptions>(cut).rank, 0.25);
+  EXPECT_EQ(of<PowerSgdOptions>(from_toml("method = \"late-cut\"\n[powersgd]\nrank = 8\n")).rank, 8);
   for (const std::vector<FlagValue>& flags : {std::vector<FlagValue>{},
-                                              {{"late-cut.preset", "nodes"}},
-                                              {{"late-cut.preset", "nodes"}, {"local.node_size", "2"}},
-                                              {{"powersgd.ratio", "0"}},
-                                              {{"late-cut.full_rank_method", "acpsgd"}, {"powersgd.ratio", "0"}},
+                                              {{"preset", "nodes"}},
+                                              {{"preset", "nodes"}, {"local.node_size", "2"}},
+                                              {{"powersgd.rank", "2"}},
+                                              {{"late-cut.full_rank_method", "acpsgd"}, {"dense_steps", "7"}},
                                               {{"late-cut.low_rank_method", "acpsgd"}, {"acpsgd.rank", "3"}},
-                                              {{"powersgd.preset", "default"}}}) {
+                                              {{"preset", "default"}}}) {
     const TrainConfig config = from_toml("method = \"late-cut\"\n", flags);
     EXPECT_EQ(from_toml(to_toml(config)), config);
   }
   TrainConfig changed = cut;
-  powersgd_settings(changed).rank = 9;
+  changed.of<PowerSgdOptions>().rank = 9;
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_resumable(cut, changed); }), "--powersgd.rank 9"));
 }
 
@@ -352,32 +355,50 @@ TEST_F(ConfigTest, SettingsOfTheLateCutAreNoneOfAb) {
         "rank_policy = \"loss-share\"", "rank_policy = \"loss-budget\""}) {
     const std::string message = refused_toml(fmt::format("method = \"ab\"\n[ab]\n{}\n", own));
     EXPECT_TRUE(contains(message, ":3: ab.")) << message;
-    EXPECT_TRUE(contains(message, "the late cut is --method late-cut with --late-cut.")) << message;
+    EXPECT_TRUE(contains(message, "the late cut is --method late-cut with --")) << message;
   }
-  for (const auto& [key, word] : {std::pair{"ab.preset", "nodes"}, {"ab.rank_policy", "loss-share"}})
-    EXPECT_TRUE(contains(refused(key, word), "the late cut is --method late-cut with --late-cut.")) << key;
   // A run of then has all of its settings, in the order in which they were.
   EXPECT_TRUE(contains(refused_toml(fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\ntrain = \"both\"\n"
                                                 "warmup_steps = 400\ncycle_steps = 100\n",
                                                 kSavedConfigBegins)),
-                       "the late cut is --method late-cut with --late-cut."));
+                       "saved by another version of abtrain, whose method ab trained late cuts (--method late-cut)"));
 }
 
 TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
   const std::string dense = to_toml(from_toml("")), cut = to_toml(from_toml("method = \"late-cut\"\n"));
-  EXPECT_EQ(powersgd_settings(from_toml(dense, {{"method", "late-cut"}})).ratio, 0.25);
-  const std::vector<FlagValue> hook{{"method", "powersgd"}, {"powersgd.preset", "torch-hook"}};
-  EXPECT_EQ(powersgd_settings(from_toml(dense, hook)), powersgd_settings(from_toml("", hook)));
-  const std::vector<FlagValue> nodes{{"method", "late-cut"}, {"late-cut.preset", "nodes"}};
+  EXPECT_EQ(of<PowerSgdOptions>(from_toml(dense, {{"method", "late-cut"}})).rank, 0.25);
+  const std::vector<FlagValue> hook{{"method", "powersgd"}, {"preset", "torch-hook"}};
+  EXPECT_EQ(of<PowerSgdOptions>(from_toml(dense, hook)), of<PowerSgdOptions>(from_toml("", hook)));
+  const std::vector<FlagValue> nodes{{"method", "late-cut"}, {"preset", "nodes"}};
   EXPECT_EQ(late_cut_settings(from_toml(dense, nodes)).low_rank_method, "local");
-  EXPECT_EQ(local_settings(from_toml(dense, nodes)).node_size, 0);
+  EXPECT_EQ(of<LocalOptions>(from_toml(dense, nodes)).node_size, 0);
   // The run's own says nothing new; another would change nothing.
-  EXPECT_EQ(from_toml(cut, {{"method", "late-cut"}, {"late-cut.preset", "default"}}), from_toml(cut));
-  EXPECT_TRUE(contains(message_of(ErrorKind::config,
-                                  [&] {
-                                    from_toml(cut, {{"late-cut.preset", "nodes"}});
-                                  }),
-                       "would change nothing: " + file_ + " is of a run and gives every setting of late-cut already"));
+  EXPECT_EQ(from_toml(cut, {{"method", "late-cut"}, {"preset", "default"}}), from_toml(cut));
+  EXPECT_TRUE(
+      contains(message_of(ErrorKind::config,
+                          [&] {
+                            from_toml(cut, {{"preset", "nodes"}});
+                          }),
+               "would change nothing: " + file_ + " is of a run and gives every setting of its method already"));
+}
+
+// Whatever was renamed or removed is refused with the way to say it now, as a flag and in a file.
+TEST_F(ConfigTest, EarlierNamesAreRefusedWithTheirPresentOnes) {
+  for (const auto& [text, now] : std::vector<std::pair<std::string, std::string>>{
+           {"[ab]\nwarmup_steps = 3\n", ":2: ab.warmup_steps is now --ab.first-split"},
+           {"[late_cut]\nat = [0.5]\n", ":1: late_cut is now spelt late-cut"},
+           {"[powersgd]\npreset = \"paper\"\n", ":2: powersgd.preset is now --preset"},
+           {"[mstopk]\ndense_steps = 3\n", ":2: mstopk.dense_steps is now --dense-steps"},
+           {"[late-cut]\nexecution = \"factors\"\n", ":2: late-cut.execution is now --execution"},
+           {"[powersgd]\nratio = 0.25\n", ":2: powersgd.ratio is now --powersgd.rank with a share below 1"},
+           {"[daso]\nnode_size = 2\n", ":2: daso.node_size is gone: --ranks-per-node"},
+           {"[daso]\ndecide = \"clock\"\n", ":2: daso.decide is gone: with --daso.stability 1"},
+           {"[ab]\nrank_policy = \"ratio\"\n", ":2: ab.rank_policy is gone: --ab.ratio"},
+           {"beta1 = 0.9\n", ":1: beta1 is now --betas"}})
+    EXPECT_TRUE(contains(refused_toml(text), now)) << refused_toml(text);
+  for (const auto& [key, now] : std::vector<std::pair<std::string, std::string>>{
+           {"ranks_from", "--x is now --factors-from"}, {"variant", "--x is gone: give"}, {"lr", ""}, {"ab.ratio", ""}})
+    EXPECT_TRUE(contains(earlier_name("--x", key), now) && (!now.empty() || earlier_name("--x", key).empty())) << key;
 }
 
 TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
@@ -386,25 +407,30 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
   less.erase(saved.find("gauge = "), std::string("gauge = \"orthonormal\"\n").size());
   EXPECT_TRUE(contains(refused_toml(less), "another version of abtrain, which had no --ab.gauge"));
   EXPECT_NO_THROW(from_toml("# mine" + less.substr(less.find('\n'))));
+  less = saved;
+  less.erase(saved.find("dense_steps = "), std::string("dense_steps = -1\n").size());
+  EXPECT_TRUE(contains(refused_toml(less), "another version of abtrain, which had no --dense-steps"));
+  for (const char* more : {"svd = \"gram\"\n", "nonsense = 1\n"})
+    EXPECT_TRUE(contains(refused_toml(saved + more), "the run was saved by another version of abtrain")) << more;
 }
 
 TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
-  const TrainConfig hook = from_toml("method = \"powersgd\"\n[powersgd]\nmin_rate = 3\npreset = \"torch-hook\"\n");
+  const TrainConfig hook = from_toml("method = \"powersgd\"\npreset = \"torch-hook\"\n[powersgd]\nmin_rate = 3\n");
   const std::string text = to_toml(hook);
-  for (const char* line : {"\nrank = 1\n", "\ndense_steps = 1000\n", "\nmin_rate = 3.0\n"})
+  for (const char* line : {"\nrank = 1.0\n", "\ndense_steps = 1000\n", "\nmin_rate = 3.0\n"})
     EXPECT_TRUE(contains(text, line)) << line << text;
   EXPECT_EQ(from_toml(text), hook);
-  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "scalecom"}, {"scalecom.preset", "large-batch"}}, "")),
+  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "scalecom"}, {"preset", "large-batch"}}, "")),
                        "\nbeta = 0.1\n"));
-  EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "acpsgd"}, {"acpsgd.preset", "release"}}, "")),
-                       "\nmin_rate = 0.0\n"));
+  EXPECT_TRUE(
+      contains(to_toml(resolve_train_config({{"method", "acpsgd"}, {"preset", "release"}}, "")), "\nmin_rate = 0.0\n"));
 }
 
 TEST_F(ConfigTest, ModesOfArtopkAreWords) {
   const TrainConfig automatic =
-      from_toml("method = \"artopk\"\n[artopk]\nratio = 0.5\nmode = \"auto\"\nprobe_every = 7\nadapt = true\n");
+      from_toml("method = \"artopk\"\n[artopk]\nratio = 0.5\nmode = \"auto\"\nprobe_every = 7\nleast_ratio = 0.25\n");
   const std::string text = to_toml(automatic);
-  for (const char* line : {"\nratio = 0.5\n", "\nmode = \"auto\"\n", "\nprobe_every = 7\n", "\nadapt = true\n"})
+  for (const char* line : {"\nratio = 0.5\n", "\nmode = \"auto\"\n", "\nprobe_every = 7\n", "\nleast_ratio = 0.25\n"})
     EXPECT_TRUE(contains(text, line)) << line << text;
   EXPECT_EQ(from_toml(text), automatic);
   EXPECT_TRUE(contains(to_toml(resolve_train_config({{"method", "artopk"}}, "")), "\nmode = \"star\"\n"));

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 
-#include "apps/config/config.h"
+#include "apps/settings/config.h"
 #include "data/cifar.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/machine.h"

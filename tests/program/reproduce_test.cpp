@@ -220,7 +220,7 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   const std::string command = fmt::format(
       "reproduce vgg16_cifar10 --scale 0.002 --model mlp --width 0.05 --data-dir {} --train-samples 40 "
       "--val-samples 16 "
-      "--batch-size 4 --eval-every 1 --ab.rank-policy ratio --ab.ratio 0.25 --out {}",
+      "--batch-size 4 --eval-every 1 --ab.ratio 0.25 --out {}",
       small_cifar(), path("small"));
   const auto first = run(command);
   ASSERT_EQ(first.exit_code, 0) << first.err;

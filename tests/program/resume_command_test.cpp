@@ -234,7 +234,7 @@ TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
 TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   ASSERT_EQ(run(tiny_train("on_cpu") + " --method late-cut").exit_code, 0);
   TrainConfig config = resolve_train_config({{"method", "late-cut"}, {"device", "cuda"}, {"out", path("on_gpu")}}, "");
-  EXPECT_EQ(late_cut_settings(config).rank_multiple, 0);
+  EXPECT_EQ(config.rank_multiple, 0);
   create_run_folder(config);
   begin_run_folder(settle_config(config));
   const auto saved = [&](const std::string& folder) {
@@ -254,9 +254,9 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   config.resume = "auto";
   EXPECT_EQ(late_cut_settings(settle_config(config)).rank_multiple, 8);
   EXPECT_EQ(start_of(settle_config(config)), Start::anew) << "refused, were it another run";
-  late_cut_settings(config).rank_multiple = 4;
+  config.rank_multiple = 4;
   EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
-                                "--late-cut.rank-multiple 4 (it was 8)"));
+                                "--rank-multiple 4 (it was 8)"));
 }
 
 /// Numbers of the checkpoints of a run, oldest first.

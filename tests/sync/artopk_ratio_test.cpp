@@ -67,7 +67,7 @@ const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias
 ExchangeSteps::Make adaptive(std::int64_t every) {
   return [=](Replica replica, Comm& world) {
     const ArtopkOptions options{
-        .ratio = 0.1, .mode = ArtopkOptions::Mode::automatic, .probe_every = every, .adapt = true};
+        .ratio = 0.1, .mode = ArtopkOptions::Mode::automatic, .probe_every = every, .least_ratio = 0.001};
     return std::make_unique<ArtopkStrategy>(std::move(replica), world, options, CompressionStart{}, true);
   };
 }

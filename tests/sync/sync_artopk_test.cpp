@@ -237,7 +237,7 @@ TEST(Artopk, SendsWhatIsPublished) {
 TEST(Artopk, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
   std::vector<ArtopkOptions> all;
   for (const Mode mode : kModes) all.push_back({.ratio = 0.1, .mode = mode});
-  all.push_back({.ratio = 0.1, .mode = Mode::automatic, .probe_every = 1, .adapt = true});
+  all.push_back({.ratio = 0.1, .mode = Mode::automatic, .probe_every = 1, .least_ratio = 0.001});
   for (const ArtopkOptions& options : all)
     for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
       on_ranks(4, [&](Comm& world) {
@@ -397,7 +397,7 @@ TEST_F(ArtopkPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
 TEST_F(ArtopkPlan, BoundsARatioThatAdaptsAndFollowsItsDecisions) {
   for (const char* network : {"", "--network latency=1us,bandwidth=2Gbps"}) {
     SCOPED_TRACE(network);
-    train(fmt::format("--overwrite --artopk.adapt --artopk.ratio 0.1 {}", network));
+    train(fmt::format("--overwrite --artopk.least-ratio 0.001 --artopk.ratio 0.1 {}", network));
     const double sent = summary_.at("wire_bytes_per_rank_total");
     const nlohmann::json bounds = plan();
     const double least = bounds.at("plan").at("least").at("wire_bytes_per_rank_total"),
@@ -409,9 +409,10 @@ TEST_F(ArtopkPlan, BoundsARatioThatAdaptsAndFollowsItsDecisions) {
     EXPECT_EQ(followed.at("wire_bytes_per_rank_by_phase"), summary_.at("wire_bytes_per_rank_by_phase"));
     EXPECT_EQ(followed.at("sent_bytes_per_rank_total"), summary_.at("sent_bytes_per_rank_total"));
   }
-  expect_failure(tiny_train("x", "--method artopk --artopk.adapt"), 2, "--artopk.adapt needs --artopk.mode auto");
-  expect_failure(tiny_train("x", "--method artopk --artopk.mode auto --artopk.adapt --artopk.ratio 0.0001"), 2,
-                 "--artopk.least-ratio 0.001 is above --artopk.ratio 0.0001");
+  expect_failure(tiny_train("x", "--method artopk --artopk.least-ratio 0.001"), 2,
+                 "--artopk.least-ratio needs --artopk.mode auto");
+  expect_failure(tiny_train("x", "--method artopk --artopk.mode auto --artopk.least-ratio 0.001 --artopk.ratio 0.0001"),
+                 2, "--artopk.least-ratio 0.001 is above --artopk.ratio 0.0001");
   EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 

@@ -32,7 +32,7 @@ std::vector<std::int64_t> skips_of(const DasoCalendar& calendar, const std::vect
 /// The paces of all epochs (those of blocking ones do not count) when the loss falls in no epoch.
 std::vector<DasoPace> paces_by_clock(const DasoOptions& options, const DasoCalendar& calendar) {
   DasoOptions by_clock = options;
-  by_clock.decide = DasoOptions::Decide::clock;
+  by_clock.stability = 1;
   DasoController controller(by_clock);
   std::vector<DasoPace> paces;
   for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {

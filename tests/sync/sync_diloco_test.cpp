@@ -4,9 +4,9 @@
 // has in common with other methods is in strategy_laws_test.cpp.
 #include <gtest/gtest.h>
 
-#include "apps/config/config.h"
 #include "apps/methods/method.h"
 #include "apps/plan/plan.h"
+#include "apps/settings/config.h"
 #include "engine/sync/diloco.h"
 #include "layers/models/models.h"
 

@@ -29,7 +29,7 @@ using testing::plus;
 
 const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {8}}, {"linear", {10, 12}}};
 
-ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double min_rate = 0) {
+ExchangeSteps::Make powersgd(double rank, std::int64_t warmup = 0, double min_rate = 0) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<PowerSgdStrategy>(std::move(replica), world,
                                               PowerSgdOptions{{.rank = rank, .min_rate = min_rate}},
@@ -37,7 +37,7 @@ ExchangeSteps::Make powersgd(std::int64_t rank, std::int64_t warmup = 0, double 
   };
 }
 
-ExchangeSteps::Make acpsgd(std::int64_t rank, std::int64_t warmup = 0, double min_rate = 0, double bucket_mb = 25) {
+ExchangeSteps::Make acpsgd(double rank, std::int64_t warmup = 0, double min_rate = 0, double bucket_mb = 25) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<AcpSgdStrategy>(std::move(replica), world,
                                             AcpSgdOptions{{.rank = rank, .min_rate = min_rate}, bucket_mb},
@@ -377,17 +377,17 @@ TEST(LowRankSizes, CompressWhatShrinksEnough) {
   EXPECT_EQ(low_rank_sizes({16, 16}, {.rank = 4}).r, 0) << "2 · 4 · 32 = 256";
   EXPECT_EQ(low_rank_sizes({16, 17}, {.rank = 4}).r, 4) << "2 · 4 · 33 = 264 < 272";
   EXPECT_EQ(acp_sizes({16, 16}, {.rank = 4}).r, 4) << "one factor at a time";
-  EXPECT_EQ(acp_sizes({64, 64}, {.ratio = 0.5}).r, 0) << "32 · 128 / 2 is half of 64 · 64, and no less";
-  EXPECT_EQ(acp_sizes({64, 64}, {.ratio = 0.5, .min_rate = 1.5}).r, 32);
+  EXPECT_EQ(acp_sizes({64, 64}, {.rank = 0.5}).r, 0) << "32 · 128 / 2 is half of 64 · 64, and no less";
+  EXPECT_EQ(acp_sizes({64, 64}, {.rank = 0.5, .min_rate = 1.5}).r, 32);
   EXPECT_EQ(low_rank_sizes({3, 1000}, {.rank = 4, .min_rate = 0}).r, 3);
   EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4}).r, 4);
-  EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 4, .ratio = 0.25}).r, 16) << "of 64, not of 576";
-  EXPECT_EQ(low_rank_sizes({576, 64}, {.ratio = 0.25}).r, 16);
-  EXPECT_EQ(low_rank_sizes({3, 1000}, {.ratio = 0.1}).r, 1);
-  EXPECT_EQ(low_rank_sizes({64, 576}, {.ratio = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
-  EXPECT_EQ(low_rank_sizes({64, 64}, {.ratio = 0.25}).r, 0) << "2 · 16 · 128 is as much";
-  EXPECT_EQ(low_rank_sizes({64, 64}, {.ratio = 0.25, .min_rate = 1.5}).r, 16);
-  EXPECT_EQ(low_rank_sizes({64}, {.ratio = 0.25}).r, 0);
+  EXPECT_EQ(low_rank_sizes({64, 3, 3, 64}, {.rank = 0.25}).r, 16) << "of 64, not of 576";
+  EXPECT_EQ(low_rank_sizes({576, 64}, {.rank = 0.25}).r, 16);
+  EXPECT_EQ(low_rank_sizes({3, 1000}, {.rank = 0.1}).r, 1);
+  EXPECT_EQ(low_rank_sizes({64, 576}, {.rank = 0.5}).r, 0) << "2 · 32 · 640 is more than 64 · 576";
+  EXPECT_EQ(low_rank_sizes({64, 64}, {.rank = 0.25}).r, 0) << "2 · 16 · 128 is as much";
+  EXPECT_EQ(low_rank_sizes({64, 64}, {.rank = 0.25, .min_rate = 1.5}).r, 16);
+  EXPECT_EQ(low_rank_sizes({64}, {.rank = 0.25}).r, 0);
 }
 
 /// Some of an odd number of elements, which come last.

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <mutex>
 
-#include "apps/config/run_device.h"
 #include "apps/methods/ab.h"
 #include "apps/methods/late_cut.h"
 #include "apps/plan/plan.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_loop.h"
@@ -126,11 +126,9 @@ class DeviceTest : public testing::ProgramTest {
     ab_settings(config).schedule.cycle_steps = 6;
     ab_settings(config).schedule.full_rank_steps = 2;
     ab_settings(config).schedule.rebound_steps = 2;
-    ab_settings(config).rank_policy.multiple = 1;  // on both devices, as is
-    ab_settings(config).execution = Execution::factors;
+    config.rank_multiple = 1;  // on both devices, as is
+    config.execution = Execution::factors;
     late_cut_settings(config).rank_policy = RanksBy::ratio;  // by the loss r would follow rounding
-    late_cut_settings(config).rank_multiple = 1;
-    late_cut_settings(config).execution = Execution::factors;
     config.out = path("run");
     return config;
   }
@@ -341,7 +339,7 @@ TEST_F(DeviceTest, AbOnOneRankWithoutAProductOfFactors) {
   ab_settings(config).sync = SyncMode::with_stale;
   ab_settings(config).gauge = Gauge::split_sigma;
   ab_settings(config).moments = MomentCarry::truncate;
-  ab_settings(config).rank_policy.kind = RankPolicy::Kind::sigma_cutoff;
+  ab_settings(config).rank_policy.ratio = 0;
   config.cuda_graph = "off";
   expect_same_on_both(config, 1);
 }
@@ -506,7 +504,7 @@ TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
   config.train_samples = data().train->count, config.val_samples = data().test->count;
   ab_settings(config).rank_policy.ratio = 0.3;
   const auto run_with = [&](const std::string& device, std::int64_t multiple) {
-    ab_settings(config).rank_policy.multiple = multiple;
+    config.rank_multiple = multiple;
     return train_on(device, config, 2);
   };
   const Outcome on_device = run_with("cuda", 0);

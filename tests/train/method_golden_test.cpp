@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/config/config.h"
 #include "apps/methods/method.h"
+#include "apps/settings/config.h"
 #include "apps/train/build_run.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/atomic_file.h"

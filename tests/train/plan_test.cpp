@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
 
 struct Variant {
   const char* name;
-  std::function<void(TrainConfig& config, AbSettings& ab)> change;
+  std::function<void(TrainConfig& config, AbOptions& ab)> change;
 };
 
 void set_sync(TrainConfig& c, SyncMode sync, Gauge gauge) { ab_settings(c).sync = sync, ab_settings(c).gauge = gauge; }
@@ -151,8 +151,6 @@ const Variant kVariants[] = {
     {"only_b", [](auto& c, auto&) { set_sync(c, SyncMode::only_b, Gauge::split_sigma); }},
     {"only_b_in_groups",
      [](auto& c, auto& ab) { set_sync(c, SyncMode::only_b, Gauge::orthonormal), ab.group_size = 2; }},
-    {"individual", [](auto&, auto& ab) { ab.gradient_scope = GradientScope::individual; }},
-    {"individual_in_groups", [](auto&, auto& ab) { ab.gradient_scope = GradientScope::individual, ab.group_size = 2; }},
     {"every_rank_a_group", [](auto&, auto& ab) { ab.group_size = 1; }},
     {"one_group_that_alternates", [](auto&, auto& ab) { ab.group_size = 4; }},
     {"alternating_with_stale",
@@ -176,7 +174,7 @@ const Variant kVariants[] = {
      [](auto& c, auto&) { c.sync_bn = SyncBn::group, c.batch_size = 1, c.accumulate = 2; }},
     {"sync_bn_where_every_rank_is_a_group", [](auto& c, auto& ab) { c.sync_bn = SyncBn::group, ab.group_size = 1; }},
     {"averaged_weights", [](auto& c, auto&) { c.ema_decay = 0.9, c.eval_every = 1; }},
-    {"rank_multiple", [](auto&, auto& ab) { ab.rank_policy.multiple = 4; }},
+    {"rank_multiple", [](auto& c, auto&) { c.rank_multiple = 4; }},
     {"rank_too_high_to_pay", [](auto&, auto& ab) { ab.rank_policy.ratio = 0.9; }},
     {"kept_at_full_rank",
      [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
@@ -267,7 +265,7 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   // Ranks and the time of a step from the run; its plan is a run's summary too, as far as ranks go.
   for (const char* source : {"run", "run/summary.json", "plan.json"}) {
     const auto again =
-        run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --ab.rank-policy sigma-cutoff "
+        run(fmt::format("plan --config {} --train-samples 40 --val-samples 16 --ab.ratio 0 "
                         "--factors-from {} --out {}",
                         path("run/config.toml"), path(source), path("again.json")));
     ASSERT_EQ(again.exit_code, 0) << again.err;
@@ -310,7 +308,7 @@ TEST_F(CliPlanTest, RanksThatChangeFromSplitToSplitAreReplayed) {
     const std::string out = fmt::format("run_{}_{}", final_model, cutoff);
     const std::string flags = fmt::format(
         "--ranks 3 --method ab --ab.first-split 1 --ab.cycle-steps 3 --ab.full-rank-steps 1 "
-        "--ab.rank-policy sigma-cutoff --ab.sigma-cutoff {}",
+        "--ab.ratio 0 --ab.sigma-cutoff {}",
         cutoff);
     const auto trained = run(fmt::format(
         "train --model mlp --dataset cifar10 --data-dir {} --batch-size 4 --steps 9 --lr 0.2 --out {} {} --ab.final-model {}",
@@ -371,7 +369,7 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
   expect_failure("plan --overwrite", 2, "--overwrite");
   expect_failure("plan --method ab --ratio 0.5 --factors-from x", 2, "--factors-from");
-  expect_failure("plan --method ab --ab.rank-policy sigma-cutoff", 2, "give --ratio, or --factors-from");
+  expect_failure("plan --method ab --ab.ratio 0", 2, "give --ratio, or --factors-from");
   expect_failure("plan --method ab --ranks 2 --ab.group-size 3", 2, "group");
   expect_failure("plan --world 60000 --batch-size 128", 2, "fewer than one batch");
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");

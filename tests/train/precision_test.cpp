@@ -54,7 +54,7 @@ TrainConfig config_of(const Case& c) {
   ab_settings(config).schedule.cycle_steps = 4;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).final_model = FinalModel::dense;
-  ab_settings(config).execution = c.execution;
+  config.execution = c.execution;
   ab_settings(config).rest = c.rest;
   return config;
 }

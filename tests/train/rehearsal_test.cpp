@@ -10,9 +10,9 @@
 #include <cmath>
 #include <thread>
 
-#include "apps/config/config.h"
 #include "apps/plan/plan.h"
 #include "apps/plan/replay.h"
+#include "apps/settings/config.h"
 #include "apps/train/train_loop.h"
 #include "engine/backend/backend.h"
 #include "engine/core/memory.h"
@@ -102,7 +102,7 @@ TEST(Rehearsal, TakesTheMemoryOfTheRun) {
     expect_equal_peaks(small_run(model, width, "dense", ""));
     expect_equal_peaks(
         small_run(model, width, "late-cut", "[late-cut]\nat = [0.5]\nrank_policy = \"ratio\"\nkeep = [0.25]\n"));
-    expect_equal_peaks(small_run(model, width, "powersgd", "[powersgd]\ndense_steps = 2\n"));
+    expect_equal_peaks(small_run(model, width, "powersgd", "dense_steps = 2\n"));
   }
 }
 

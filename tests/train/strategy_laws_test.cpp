@@ -12,9 +12,9 @@
 #include <numeric>
 #include <set>
 
-#include "apps/config/config.h"
-#include "apps/config/run_wiring.h"
 #include "apps/plan/plan.h"
+#include "apps/settings/config.h"
+#include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"

@@ -33,7 +33,7 @@ def main():
     ranks = [Rank(i) for i in range(RANKS)]
     total = sum(size(name) for name in SHAPES)
     error = [[0.0] * total for _ in ranks]
-    record = Record("artopk", RANKS, f"ratio = {RATIO}\ndense_steps = {WARMUP}\n")
+    record = Record("artopk", RANKS, f"ratio = {RATIO}\n", common=f"dense_steps = {WARMUP}\n")
     for step in range(STEPS):
         gradients = [flat(r, step) for r in ranks]
         if step < WARMUP:

@@ -11,8 +11,8 @@ def main():
     ranks = [Rank(i) for i in range(RANKS)]
     total = sum(size(name) for name in SHAPES)
     error = [[0.0] * total for _ in ranks]
-    settings = f'ratio = {RATIO}\nmode = "gather"\ndense_steps = {WARMUP}\n'
-    record = Record("artopk", RANKS, settings, name="artopk_gather")
+    settings = f'ratio = {RATIO}\nmode = "gather"\n'
+    record = Record("artopk", RANKS, settings, common=f"dense_steps = {WARMUP}\n", name="artopk_gather")
     for step in range(STEPS):
         gradients = [flat(r, step) for r in ranks]
         if step < WARMUP:

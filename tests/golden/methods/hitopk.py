@@ -12,8 +12,8 @@ def main():
     total = sum(size(name) for name in SHAPES)
     length = -(-total // LOCAL)
     error = [[0.0] * length for _ in ranks]
-    settings = f"density = {DENSITY}\nrounds = {ROUNDS}\ndense_steps = {WARMUP}\n"
-    record = Record("hitopk", len(ranks), settings, ranks_per_node=LOCAL)
+    settings = f"density = {DENSITY}\nrounds = {ROUNDS}\n"
+    record = Record("hitopk", len(ranks), settings, common=f"dense_steps = {WARMUP}\n", ranks_per_node=LOCAL)
     for step in range(STEPS):
         gradients = [[v for name in SHAPES for v in r.gradient(name, step)] for r in ranks]
         average = mean(gradients)

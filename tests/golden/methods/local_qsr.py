@@ -24,7 +24,8 @@ def main():
     record = Record(
         "local",
         RANKS,
-        f"average_every = {H}\nqsr_alpha = {ALPHA}\nevery_step_until = {EVERY_STEP_UNTIL}\n",
+        f"average_every = {H}\nqsr_alpha = {ALPHA}\n",
+        common=f"dense_steps = {EVERY_STEP_UNTIL}\n",
         schedule="cosine",
         name="local_qsr",
     )

@@ -11,7 +11,7 @@ def main():
     ranks = [Rank(i) for i in range(RANKS)]
     total = sum(size(name) for name in SHAPES)
     error = [[0.0] * total for _ in ranks]
-    record = Record("mstopk", RANKS, f"density = {DENSITY}\nrounds = {ROUNDS}\ndense_steps = {WARMUP}\n")
+    record = Record("mstopk", RANKS, f"density = {DENSITY}\nrounds = {ROUNDS}\n", common=f"dense_steps = {WARMUP}\n")
     for step in range(STEPS):
         gradients = [[v for name in SHAPES for v in r.gradient(name, step)] for r in ranks]
         average = mean(gradients)

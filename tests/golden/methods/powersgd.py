@@ -16,7 +16,7 @@ def main():
         m = size(name) // SHAPES[name][0]
         draws = normal(0, f"powersgd.q.{name}", R * m)
         q[name] = [[draws[k * m + j] for k in range(R)] for j in range(m)]
-    record = Record("powersgd", RANKS, f"rank = {R}\nmin_rate = 0\ndense_steps = {WARMUP}\n")
+    record = Record("powersgd", RANKS, f"rank = {R}\nmin_rate = 0\n", common=f"dense_steps = {WARMUP}\n")
     for step in range(STEPS):
         gradients = {name: [r.gradient(name, step) for r in ranks] for name in SHAPES}
         aggregated = {name: mean(g) for name, g in gradients.items()}

@@ -139,7 +139,7 @@ def main():
         results = manager.dict()
         mp.spawn(run_rank, args=(port, results), nprocs=RANKS)
         ranks = [results[i] for i in range(RANKS)]
-    record = Record("powersgd", RANKS, f"rank = {R}\nmin_rate = 1\ndense_steps = {WARMUP}\n", name="powersgd_torch")
+    record = Record("powersgd", RANKS, f"rank = {R}\nmin_rate = 1\n", common=f"dense_steps = {WARMUP}\n", name="powersgd_torch")
     for of_ranks in zip(*ranks):
         kept = [k for _, k in of_ranks]
         state = {f"powersgd.{name}.q": [k[name][1] for k in kept] for name in kept[0]}

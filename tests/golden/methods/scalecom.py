@@ -10,7 +10,7 @@ RATES = {"linear.weight": 4, "conv.weight": 50}  # the last chunk of each is sho
 def main():
     ranks = [Rank(i) for i in range(RANKS)]
     memory = {name: [[0.0] * size(name) for _ in ranks] for name in RATES}
-    record = Record("scalecom", RANKS, f'rate = 4\nrates = ["conv=50"]\nbeta = {BETA}\ndense_steps = {WARMUP}\n')
+    record = Record("scalecom", RANKS, f'rate = 4\nrates = ["conv=50"]\nbeta = {BETA}\n', common=f"dense_steps = {WARMUP}\n")
     for step in range(STEPS):
         gradients = {name: [r.gradient(name, step) for r in ranks] for name in SHAPES}
         aggregated = {name: mean(g) for name, g in gradients.items()}

@@ -3,7 +3,7 @@
 //
 // Where the settings of a run come from: command-line flags win over the TOML file of --config, which wins over what a
 // preset and the method bring, which wins over the defaults of TrainConfig. Each setting is declared once
-// (train_settings.h, apps/methods); flags, TOML keys, --help and the saved config.toml follow from that.
+// (train_settings.cpp, apps/methods); flags, TOML keys, --help and the saved config.toml follow from that.
 
 #include <string>
 #include <utility>
@@ -27,10 +27,6 @@ TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std:
 /// The same for the text of a configuration file that messages call `name`.
 TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
                                 ConfigUse use = ConfigUse::train);
-
-/// The sentence about a setting that method ab had before the late cut was a method of its own; empty for any other.
-/// `key`: "ab.cut_at"; `value`: what it was given, where its words tell.
-std::string moved_to_late_cut(const std::string& where, const std::string& key, const std::string& value = "");
 
 /// The settings in which `now` differs from `before`, as "--lr 0.1 (it was 0.2)", save those that may change within a run:
 /// where data and results are, device, transport, threads, timeouts, how often to log and save.

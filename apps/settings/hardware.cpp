@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "apps/config/run_device.h"
+#include "apps/settings/hardware.h"
 
 #include <charconv>
 #include <optional>
 
 #include "engine/comm/launcher.h"
+#include "engine/core/check.h"
 #include "engine/device/device.h"
 
 namespace ab {
@@ -38,6 +39,16 @@ Device choose_device(const std::string& word) {
   const int index = wanted.index.value_or(in_turn);
   check_cuda_device(index);
   return {DeviceKind::cuda, index};
+}
+
+Wiring run_wiring(const TrainConfig& config) { return {config.all_reduce, parse_network(config.network)}; }
+
+Wiring planned_wiring(const TrainConfig& config) {
+  Wiring wiring = run_wiring(config);
+  AB_CHECK(wiring.network.parts.size() <= 1, "a plan takes one network, and --network has {}",
+           wiring.network.parts.size());
+  if (config.device != "cpu" && config.transport != "threads") wiring.all_reduce = AllReduce::library;
+  return wiring;
 }
 
 }  // namespace ab

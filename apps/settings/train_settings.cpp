@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "apps/config/train_settings.h"
+#include "apps/settings/setting.h"
 
-#include "apps/methods/method.h"
+#include "apps/settings/section.h"
 #include "data/datasets.h"
 #include "engine/core/precision.h"
 #include "layers/models/models.h"
@@ -37,7 +37,6 @@ void declare_data(std::vector<Setting>& all) {
   s.number("drop_path", &T::drop_path, 0, 0.99,
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
   s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
-  s.value("zero_init_residual", &T::zero_init_residual, "start the last norm of every residual block at zero");
   s.choice("init", &T::init, {{"default", Spectrum::drawn}, {"ortho", Spectrum::ortho}},
            "singular values of the initial matrices: as PyTorch draws them, or all one");
   Setting& weights =
@@ -47,9 +46,8 @@ void declare_data(std::vector<Setting>& all) {
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
-  s.number("rand_augment", &T::rand_augment, 0, 10, "random image operations per image; 0: none");
-  s.number("rand_augment_magnitude", &T::rand_augment_magnitude, 0, 30, "strength of these operations").beside = {
-      "rand_augment", {}};
+  s.numbers("rand_augment", &T::rand_augment, 0, 30,
+            "N,M: random image operations per image, up to 10, and their strength; none when empty");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
   s.value(
        "skip_damaged", &T::skip_damaged,
@@ -58,13 +56,43 @@ void declare_data(std::vector<Setting>& all) {
       .may_change = true;
 }
 
-/// Defaults that a method brings are in place before any value is given.
+/// Both bring defaults, which are in place before any value is given (config.cpp).
 void declare_method(const Section<T>& s) {
-  std::vector<std::string> names;
-  for (const Method& method : methods()) names.push_back(method.name);
-  Setting& setting = s.name("method", &T::method, names, "how ranks keep their models together");
-  setting.brings_defaults = true;
-  setting.set = [](TrainConfig& config, const Value& name) { choose_method(config, std::get<std::string>(name)); };
+  std::vector<std::string> names, presets;
+  for (const MethodSettings& method : method_settings()) {
+    names.push_back(method.name);
+    for (const Preset& preset : method.presets)
+      presets.push_back(fmt::format("{}: {}, {}", method.name, preset.name, preset.help));
+  }
+  Setting& method = s.name("method", &T::method, names, "how ranks keep their models together");
+  method.brings_defaults = true;
+  method.set = [](TrainConfig& config, const Value& name) { choose_method(config, std::get<std::string>(name)); };
+  static const std::string help =
+      fmt::format("where the settings of the method start from: {}, our own choice, or one of {}", kOurPreset,
+                  fmt::join(presets, "; "));
+  Setting& preset = s.value("preset", &T::preset, help.c_str());
+  preset.brings_defaults = preset.never_empty = true;
+  preset.set = [](TrainConfig& config, const Value& name) {
+    choose_method(config, config.method, std::get<std::string>(name));
+  };
+}
+
+/// What several methods have, and those that have it.
+void declare_of_methods(std::vector<Setting>& all) {
+  constexpr double kMost = 1e15;
+  auto s = section(all, "Several methods");
+  s.number("dense_steps", &T::dense_steps, -1, kMost,
+           "steps at the start that exchange everything, before a method compresses gradients or averages less often; "
+           "-1: a tenth of the run, for local none")
+      .beside = {"method", {"late-cut", "local", "powersgd", "acpsgd", "scalecom", "mstopk", "hitopk", "artopk"}};
+  s.choice("execution", &T::execution,
+           {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}},
+           "compute with the two factors of a weight, with W = A*B, or with the cheaper of them")
+      .beside = {"method", {"ab", "late-cut"}};
+  s.number("rank_multiple", &T::rank_multiple, 0, 1024,
+           "round ranks r of weights up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths "
+           "slowly, and of 1 on a CPU")
+      .beside = {"method", {"ab", "late-cut"}};
 }
 
 void declare_ranks(std::vector<Setting>& all) {
@@ -90,6 +118,10 @@ void declare_ranks(std::vector<Setting>& all) {
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: the cores that a rank has for itself").may_change =
       true;
+}
+
+void declare_communication(std::vector<Setting>& all) {
+  auto s = section(all, "Communication");
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024,
@@ -192,8 +224,8 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.value("lars_share_rates", &T::lars_share_rates,
           "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
           "average gradients in every step");
-  s.number("beta1", &T::beta1, 0, 0.9999999, "decay of adamw's first moment").beside = {"optimizer", {"adamw"}};
-  s.number("beta2", &T::beta2, 0, 0.9999999, "decay of adamw's second moment").beside = {"optimizer", {"adamw"}};
+  s.numbers("betas", &T::betas, 0, 0.9999999, "decay of adamw's first and second moment").beside = {"optimizer",
+                                                                                                    {"adamw"}};
   Setting& epsilon = s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw");
   epsilon.above_low = true, epsilon.beside = {"optimizer", {"adamw"}};
   s.number("max_grad_norm", &T::max_grad_norm, 0, 1e9, "scale gradients down to this joint L2 norm; 0: never");
@@ -220,9 +252,11 @@ const std::vector<Setting>& train_settings() {
     std::vector<Setting> all;
     declare_data(all);
     declare_ranks(all);
+    declare_communication(all);
     declare_run(all);
     declare_optimizer(all);
-    for (const Method& method : methods())
+    declare_of_methods(all);
+    for (const MethodSettings& method : method_settings())
       if (method.declare) method.declare(all);
     return all;
   }();

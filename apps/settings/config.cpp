@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#include "apps/settings/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/settings/given_values.h"
+#include "apps/settings/hardware.h"
+#include "data/datasets.h"
+#include "engine/core/atomic_file.h"
+#include "engine/core/check.h"
+#include "engine/core/path.h"
+#include "engine/io/checkpoint.h"
+
+namespace ab {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
+
+/// The method and its preset, whose settings other values override. A preset in a file is of the method in that file.
+void choose(const std::vector<GivenValue>& flags, const std::vector<GivenValue>& file, TrainConfig& config) {
+  const GivenValue *flag = find_value(flags, "method"), *own = find_value(file, "method");
+  if (const GivenValue* method = flag ? flag : own) assign(*method->setting, config, method->value, method->where);
+  const GivenValue* preset = find_value(flags, "preset");
+  const bool is_another = flag && own && flag->value != own->value;
+  if (!preset && !is_another) preset = find_value(file, "preset");
+  if (preset) assign(*preset->setting, config, preset->value, preset->where);
+}
+
+/// Stores one layer of values, less those that bring defaults. Of two settings that exclude each other, giving one in
+/// this layer takes back what a lower layer said about the other.
+void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
+  const auto exclusive = [&](const char* key_a, auto& a, const char* key_b, auto& b) {
+    const GivenValue* value_a = find_value(values, key_a);
+    const GivenValue* value_b = find_value(values, key_b);
+    if (value_a || value_b) a = 0, b = 0;
+    for (const GivenValue* value : {value_a, value_b})
+      if (value) assign(*value->setting, config, value->value, value->where);
+    AB_CHECK(a == 0 || b == 0, "{} and {} exclude each other; give one of them", value_a ? value_a->where : key_a,
+             value_b ? value_b->where : key_b);
+  };
+  for (const GivenValue& value : values)
+    if (!value.setting->brings_defaults) assign(*value.setting, config, value.value, value.where);
+  exclusive("epochs", config.epochs, "steps", config.steps);
+  exclusive("warmup_epochs", config.warmup_epochs, "warmup_steps", config.warmup_steps);
+}
+
+/// Values that follow from others when nobody gave them.
+void fill_in(TrainConfig& config) {
+  if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
+  if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
+  config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
+  config.weights = absolute_path(config.weights);
+  AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");
+}
+
+/// Whether the other setting is as it must be.
+bool counts(const Beside& beside, const TrainConfig& config) {
+  const Value value = find_setting(beside.key)->get(config);
+  if (beside.words.empty()) return value != Value(std::int64_t{0});
+  return std::ranges::find(beside.words, std::get<std::string>(value)) != beside.words.end();
+}
+
+/// A flag that would change nothing is a mistake; a file may have tables of several methods.
+void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& config) {
+  for (const GivenValue& flag : flags) {
+    const Setting& setting = *flag.setting;
+    AB_CHECK(concerns(setting, config), "{} is a setting of method {}, which a run by method {} does not use",
+             flag.where, setting.table(), config.method);
+    const auto& beside = setting.beside;
+    const bool* is_on = std::get_if<bool>(&flag.value);
+    AB_CHECK(!beside || (is_on && !*is_on) || counts(*beside, config), "{} counts with {} {} only, which is {} here",
+             flag.where, find_setting(beside->key)->flag(),
+             beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or ")),
+             toml_text(*find_setting(beside->key), config));
+  }
+}
+
+/// What no single value shows.
+void check_together(const TrainConfig& config, ConfigUse use) {
+  if (use == ConfigUse::train) folder_of(find_dataset(config.dataset), config.data_dir);
+  AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
+  AB_CHECK(!config.autotune || !config.deterministic,
+           "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
+  AB_CHECK(config.betas.size() == 2, "--betas takes two numbers, for the first and the second moment, and has {}",
+           config.betas.size());
+  const auto is_whole = [](double number) { return number == std::floor(number); };
+  const std::vector<double>& random = config.rand_augment;
+  AB_CHECK(random.empty() || (random.size() == 2 && std::ranges::all_of(random, is_whole) && random[0] <= 10),
+           "--rand-augment takes two whole numbers: operations per image, 0 to 10, and their strength, 0 to 30");
+  check_device_word(config.device);
+  if (use == ConfigUse::plan) planned_wiring(config);
+  else run_wiring(config);
+}
+
+/// The folder of --resume FOLDER; empty for --resume auto and without the flag.
+std::string folder_to_resume(const std::vector<FlagValue>& flags) {
+  for (const auto& [key, text] : flags)
+    if (key == "resume" && text != "auto") return expand_home(text);
+  return "";
+}
+
+/// A run folder brings its own settings and is the place that the run goes on in.
+TrainConfig resolve_resumed(const std::string& folder, std::vector<FlagValue> flags, const std::string& config_file) {
+  AB_CHECK(config_file.empty(), "--resume {} takes the settings of that run; leave --config away", folder);
+  const std::string saved = (std::filesystem::path(folder) / "config.toml").string();
+  std::error_code ignored;
+  AB_CHECK(std::filesystem::exists(saved, ignored), "--resume {}: there is no run, since there is no {}", folder,
+           saved);
+  for (const auto& [key, text] : flags)
+    AB_CHECK(key != "out", "--resume {} goes on in that folder; leave --out away", folder);
+  std::erase_if(flags, [](const FlagValue& flag) { return flag.first == "resume"; });
+  TrainConfig config = resolve_train_config(flags, saved);
+  config.resume = config.out = folder;
+  return config;
+}
+
+/// A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
+void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
+  const auto is_given = [](const FlagValue& flag) { return flag.first == "ranks"; };
+  if (config.resume.empty() || std::ranges::any_of(flags, is_given)) return;
+  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
+  if (ranks > 0) config.ranks = ranks;
+}
+
+}  // namespace
+
+TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
+  TrainConfig config;
+  if (const std::string folder = folder_to_resume(flags); !folder.empty()) {
+    config = resolve_resumed(folder, flags, config_file);
+  } else {
+    const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
+    config = resolve_config_text(flags, text, config_file, use);
+  }
+  keep_ranks(flags, config);
+  return config;
+}
+
+TrainConfig resolve_config_text(const std::vector<FlagValue>& flags, const std::string& text, const std::string& name,
+                                ConfigUse use) {
+  const std::vector<GivenValue> from_flags = read_flags(flags);
+  const std::vector<GivenValue> from_file = parse_config(text, name, from_flags);
+  TrainConfig config;
+  choose(from_flags, from_file, config);
+  apply(from_file, config);
+  apply(from_flags, config);
+  check_flags_count(from_flags, config);
+  fill_in(config);
+  check_together(config, use);
+  return config;
+}
+
+}  // namespace ab
