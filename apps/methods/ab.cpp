@@ -117,6 +117,7 @@ Method ab_method() {
           .check = check,
           .make = make,
           .told = told_ab,
+          .has_factors = true,
           .has_ranks = true};
 }
 

@@ -46,7 +46,8 @@ Method acpsgd_method() {
           .declare = declare,
           .presets = {{"release", "the authors' release for ResNet-50", release}},
           .check = check,
-          .average = average};
+          .average = average,
+          .dense_start = true};
 }
 
 }  // namespace ab

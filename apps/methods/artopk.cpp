@@ -94,8 +94,13 @@ MayBecome told(const TrainConfig& config, Layer& model, const RunFacts& facts) {
 }  // namespace
 
 Method artopk_method() {
-  return {
-      .name = ArtopkStrategy::kName, .declare = declare, .check = check, .make = make, .told = told, .decides = true};
+  return {.name = ArtopkStrategy::kName,
+          .declare = declare,
+          .check = check,
+          .make = make,
+          .told = told,
+          .dense_start = true,
+          .decides = true};
 }
 
 }  // namespace ab

@@ -32,6 +32,8 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method hitopk_method() { return {.name = HiTopkStrategy::kName, .declare = declare, .average = average}; }
+Method hitopk_method() {
+  return {.name = HiTopkStrategy::kName, .declare = declare, .average = average, .dense_start = true};
+}
 
 }  // namespace ab

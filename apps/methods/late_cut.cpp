@@ -134,6 +134,8 @@ Method late_cut_method() {
       .check_length = check_length,
       .make = make,
       .told = told_late_cut,
+      .dense_start = true,
+      .has_factors = true,
       .has_ranks = true};
 }
 

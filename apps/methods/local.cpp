@@ -54,6 +54,7 @@ Method local_method() {
           .presets = {{"qsr-vit-b", "ViT-B on ImageNet by the authors of QSR", qsr_vit_b}},
           .check = check,
           .average = average,
+          .dense_start = true,
           .drifts = true};
 }
 

@@ -5,6 +5,7 @@
 //   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      this record
 //   and one row in methods.cpp, and one in tests/method_laws.h
+// and engine/kernels/NAME.{h,cpp} for kernels that are not there yet: that folder alone is compiled for GPUs too.
 // Flags, TOML table, --help and abtrain plan follow from the record; nothing else knows the method by name.
 
 #include <memory>
@@ -46,9 +47,11 @@ struct Method {
                                            const LrSchedule& schedule) = nullptr;
   /// The runs that a run may become where only training could tell, for its plan; null: there is one.
   MayBecome (*told)(const TrainConfig& config, Layer& model, const RunFacts& facts) = nullptr;
-  bool drifts = false;     ///< replicas that it trains differ between its averages, and optimizer state always does
-  bool has_ranks = false;  ///< its plan can be given the ranks r of its factors (AssumedR)
-  bool decides = false;    ///< its plan can follow the decisions of a trained run (RunFacts::decisions)
+  bool dense_start = false;  ///< --dense-steps concerns it
+  bool has_factors = false;  ///< --execution and --rank-multiple concern it
+  bool drifts = false;       ///< replicas that it trains differ between its averages, and optimizer state always does
+  bool has_ranks = false;    ///< its plan can be given the ranks r of its factors (AssumedR)
+  bool decides = false;      ///< its plan can follow the decisions of a trained run (RunFacts::decisions)
 };
 
 /// All methods; the first is kBaseline.

@@ -39,7 +39,8 @@ const std::vector<MethodSettings>& method_settings() {
   static const std::vector<MethodSettings> all = [] {
     std::vector<MethodSettings> list;
     for (const Method& method : methods())
-      list.push_back({method.name, method.declare, method.bring_defaults, method.uses, method.presets});
+      list.push_back({method.name, method.declare, method.bring_defaults, method.uses, method.presets,
+                      method.dense_start, method.has_factors});
     return list;
   }();
   return all;

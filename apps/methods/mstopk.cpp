@@ -26,6 +26,8 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 
 }  // namespace
 
-Method mstopk_method() { return {.name = MsTopkStrategy::kName, .declare = declare, .average = average}; }
+Method mstopk_method() {
+  return {.name = MsTopkStrategy::kName, .declare = declare, .average = average, .dense_start = true};
+}
 
 }  // namespace ab

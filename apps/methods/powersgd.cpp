@@ -49,7 +49,8 @@ Method powersgd_method() {
           .presets = {{"paper", "the authors' experiments at rank 2", paper},
                       {"torch-hook", "the defaults of PyTorch's hook", torch_hook}},
           .check = check,
-          .average = average};
+          .average = average,
+          .dense_start = true};
 }
 
 }  // namespace ab

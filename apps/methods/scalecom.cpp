@@ -49,7 +49,8 @@ Method scalecom_method() {
           .declare = declare,
           .presets = {{"large-batch", "the filter that is reported for large batches", large_batch}},
           .check = check,
-          .average = average};
+          .average = average,
+          .dense_start = true};
 }
 
 }  // namespace ab

@@ -85,6 +85,7 @@ struct MethodSettings {
   void (*bring_defaults)(TrainConfig& config) = nullptr;
   std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
   std::vector<Preset> presets{};
+  bool dense_start = false, has_factors = false;  ///< takes --dense-steps; --execution and --rank-multiple
 };
 const std::vector<MethodSettings>& method_settings();
 /// Throws Error(config) that lists the methods.

@@ -77,22 +77,27 @@ void declare_method(const Section<T>& s) {
   };
 }
 
-/// What several methods have, and those that have it.
+/// Settings that several methods have.
 void declare_of_methods(std::vector<Setting>& all) {
+  std::vector<std::string> dense_start, factors;
+  for (const MethodSettings& method : method_settings()) {
+    if (method.dense_start) dense_start.push_back(method.name);
+    if (method.has_factors) factors.push_back(method.name);
+  }
   constexpr double kMost = 1e15;
   auto s = section(all, "Several methods");
   s.number("dense_steps", &T::dense_steps, -1, kMost,
            "steps at the start that exchange everything, before a method compresses gradients or averages less often; "
            "-1: a tenth of the run, for local none")
-      .beside = {"method", {"late-cut", "local", "powersgd", "acpsgd", "scalecom", "mstopk", "hitopk", "artopk"}};
+      .beside = {"method", dense_start};
   s.choice("execution", &T::execution,
            {{"auto", Execution::automatic}, {"factors", Execution::factors}, {"form-w", Execution::form_w}},
            "compute with the two factors of a weight, with W = A*B, or with the cheaper of them")
-      .beside = {"method", {"ab", "late-cut"}};
+      .beside = {"method", factors};
   s.number("rank_multiple", &T::rank_multiple, 0, 1024,
            "round ranks r of weights up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths "
            "slowly, and of 1 on a CPU")
-      .beside = {"method", {"ab", "late-cut"}};
+      .beside = {"method", factors};
 }
 
 void declare_ranks(std::vector<Setting>& all) {
@@ -182,8 +187,7 @@ void declare_run(std::vector<Setting>& all) {
   s.value("deterministic", &T::deterministic,
           "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");
   s.value("ignore_memory", &T::ignore_memory,
-          "start even where parameters, gradients and the activations of a batch, which are measured before, need more "
-          "memory than there is")
+          "start even where parameters, gradients and the activations of a batch need more memory than there is")
       .flag_only = true;
   Setting& out = s.value("out", &T::out,
                          "run folder for config.toml, metrics.jsonl, summary.json and model.safetensors "

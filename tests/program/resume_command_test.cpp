@@ -238,21 +238,21 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   create_run_folder(config);
   begin_run_folder(settle_config(config));
   const auto saved = [&](const std::string& folder) {
-    return late_cut_settings(resolve_train_config({}, in_folder(path(folder), kConfigFile))).rank_multiple;
+    return resolve_train_config({}, in_folder(path(folder), kConfigFile)).rank_multiple;
   };
   EXPECT_EQ(saved("on_cpu"), 1);
   EXPECT_EQ(saved("on_gpu"), 8);
 
   const auto resumed = [&](const std::string& folder, const std::string& device) {
     const TrainConfig asked = resolve_train_config({{"resume", path(folder)}, {"device", device}}, "");
-    return late_cut_settings(settle_config(asked)).rank_multiple;
+    return settle_config(asked).rank_multiple;
   };
   EXPECT_EQ(resumed("on_cpu", "cuda"), 1);
   EXPECT_EQ(resumed("on_gpu", "cpu"), 8);
   config.device = "cpu";
-  EXPECT_EQ(late_cut_settings(settle_config(config)).rank_multiple, 1) << "a run of its own";
+  EXPECT_EQ(settle_config(config).rank_multiple, 1) << "a run of its own";
   config.resume = "auto";
-  EXPECT_EQ(late_cut_settings(settle_config(config)).rank_multiple, 8);
+  EXPECT_EQ(settle_config(config).rank_multiple, 8);
   EXPECT_EQ(start_of(settle_config(config)), Start::anew) << "refused, were it another run";
   config.rank_multiple = 4;
   EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),

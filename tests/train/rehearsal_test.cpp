@@ -120,9 +120,10 @@ TEST(Rehearsal, TakesAStepOfEachKindAlone) {
 
 TEST(Rehearsal, StepsThatTakeTurnsAreLeftOutInAnyNumber) {
   for (const int steps : {40, 60, 90, 91}) {
-    TrainConfig config = small_run("mlp", 0.1, "late-cut",
-                                   "[late-cut]\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"\n"
-                                   "rank_policy = \"ratio\"\n[acpsgd]\nrank = 2\ndense_steps = 3\n");
+    TrainConfig config =
+        small_run("mlp", 0.1, "late-cut",
+                  "dense_steps = 3\n[late-cut]\nfull_rank_method = \"acpsgd\"\nlow_rank_method = \"acpsgd\"\n"
+                  "rank_policy = \"ratio\"\n[acpsgd]\nrank = 2\n");
     config.batch_size = 16, config.steps = steps;
     EXPECT_EQ(summary_of(rehearse(config, data_shape(config), 2, {})).steps, steps);
   }
@@ -140,6 +141,39 @@ TEST(Rehearsal, OfALongRunTakesFewSteps) {
     EXPECT_EQ(steps, summary_of(run).steps);
     EXPECT_LT(taken, steps / 40);
   }
+}
+
+TEST(Rehearsal, RanksThatBehaveAlikeAreRehearsedOnce) {
+  TrainConfig config = small_run("mlp", 0.1, "ab", "[ab]\nfirst_split = 2\ncycle_steps = 4\nfull_rank_steps = 2\n");
+  config.dataset = "imagenet", config.train_samples = 100'000, config.ranks_per_node = 4;
+  const RehearsedRun run = rehearse(config, data_shape(config), 4096, {});
+  EXPECT_EQ(run.class_of_rank.size(), 4096u);
+  EXPECT_LE(run.classes.size(), 8u);
+}
+
+TEST(Rehearsal, BoundsOfALateCutHoldForWhateverIsCut) {
+  int compared = 0;
+  for (const char* method : {"dense", "powersgd", "local", "hitopk", "scalecom", "acpsgd"})
+    for (const int steps : {5, 40, 250})
+      for (const char* wire : {"fp32", "bf16"}) {
+        TrainConfig config = resolve_config_text(
+            {{"method", "late-cut"}},
+            fmt::format("comm_dtype = \"{}\"\n[late-cut]\nfull_rank_method = \"{}\"\nlow_rank_method = \"{}\"\n", wire,
+                        method, method),
+            "");
+        config.model = "mlp", config.width = 0.1, config.dataset = "synthetic", config.batch_size = 8;
+        config.epochs = 0, config.steps = steps, config.train_samples = 320, config.val_samples = 8;
+        const RunPlan bounds = plan_run(config, {.world_size = 2});
+        ASSERT_TRUE(bounds.least);
+        for (const double ratio : {0.01, 0.1, 0.3, 0.49, 0.5, 0.7, 1.0}) {
+          SCOPED_TRACE(fmt::format("{} {} steps {} ratio {}", method, steps, wire, ratio));
+          const RunPlan one = plan_run(config, {.world_size = 2, .ratio = ratio});
+          EXPECT_LE(one.summary.wire_bytes_per_rank_total, bounds.summary.wire_bytes_per_rank_total);
+          EXPECT_GE(one.summary.wire_bytes_per_rank_total, bounds.least->wire);
+          ++compared;
+        }
+      }
+  EXPECT_EQ(compared, 6 * 3 * 2 * 7);
 }
 
 /// Steps that send three buckets between two nodes of one rank each, at 1 kB/ms: the first when a quarter of backward has
@@ -219,6 +253,25 @@ TEST(Replay, TheQuestionWhetherToStopTravelsWhileFourStepsAreComputed) {
   EXPECT_NEAR(exposed(0), 100 * 2e-3, 1e-4) << "two rounds of 1 ms";
   EXPECT_LT(exposed(0.001), 100 * 2e-3);
   EXPECT_NEAR(exposed(10), 0, 1e-12);
+}
+
+TEST(Replay, InAValidationTheQuestionIsWaitedForAfterEveryBatch) {
+  TrainConfig config;
+  config.model = "mlp", config.dataset = "cifar10", config.steps = 400, config.eval_every = 1;
+  config.ranks = 2, config.ranks_per_node = 1, config.network = "latency=1ms,bandwidth=1000Gbps";
+  EXPECT_GT(plan_run(config, {.step_milliseconds = 10}).time.at("control").exposed(), 10 * 2e-3);
+}
+
+TEST(Replay, GroupsThatExchangeAtOnceShareACard) {
+  TrainConfig config = resolve_config_text({{"method", "hitopk"}}, "dense_steps = 0\n", "");
+  config.model = "mlp", config.width = 1.0 / 32, config.dataset = "synthetic", config.ranks_per_node = 2;
+  config.epochs = 0, config.steps = 10, config.eval_every = 0;
+  const RehearsedRun run = rehearse(config, data_shape(config), 4, {});
+  const LinkModel links{.inter_node = {0, 1e3}, .intra_node = {0, 1e30}};
+  const double of_a_rank = run.classes[0].rank.ledger.total_of_phase("compressed").inter_node_sent_bytes;
+  EXPECT_GT(of_a_rank, 0);
+  EXPECT_NEAR(replay(run, links, 0).at("compressed").communication, 2 * of_a_rank / 1e3, 1e-9)
+      << "ranks 0 and 1 send through one card";
 }
 
 }  // namespace

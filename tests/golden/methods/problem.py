@@ -100,7 +100,7 @@ class Record:
             "ranks_per_node": ranks_per_node,
             "config": f'method = "{method}"\noptimizer = "sgd"\nlr = {RATE}\nmomentum = {MOMENTUM}\n'
             f'weight_decay = {DECAY}\nschedule = "{schedule}"\nsteps = {STEPS}\nseed = 0\n'
-            f"{common}[{method}]\n{settings}",
+            f"{common}" + (f"[{method}]\n{settings}" if settings else ""),
         }
 
     def step(self, ranks, state=None, mean_state=None):
