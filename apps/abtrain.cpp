@@ -258,7 +258,9 @@ void refuse_unknown(const CLI::App& parser) {
   std::string key = name.substr(std::min<std::size_t>(2, name.size()));
   const std::size_t dot = key.find('.');  // names of methods keep their hyphens
   std::replace(key.begin() + static_cast<std::ptrdiff_t>(dot == std::string::npos ? 0 : dot), key.end(), '-', '_');
-  if (const std::string earlier = ab::earlier_name(name, key); !earlier.empty())
+  std::string value = unknown.front().substr(std::min(unknown.front().size(), name.size() + 1));
+  if (value.empty() && unknown.size() > 1 && !unknown[1].starts_with("--")) value = unknown[1];
+  if (const std::string earlier = ab::earlier_name(name, key, value); !earlier.empty() && name != "--late-cut")
     throw ab::Error(ab::ErrorKind::config, earlier);
   std::vector<std::string> known;
   for (const CLI::Option* option : parser.get_options())

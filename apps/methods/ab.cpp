@@ -89,6 +89,9 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   AB_CHECK(options.schedule.full_rank_steps < options.schedule.cycle_steps,
            "--ab.full-rank-steps {} leaves no step for the factors in a cycle of --ab.cycle-steps {}",
            options.schedule.full_rank_steps, options.schedule.cycle_steps);
+  AB_CHECK(options.rank_policy.ratio == 0 || options.rank_policy.cutoff == RankPolicy{}.cutoff,
+           "--ab.sigma-cutoff {} has no effect beside --ab.ratio {}; give --ab.ratio 0", options.rank_policy.cutoff,
+           options.rank_policy.ratio);
   AB_CHECK(options.group_size != 0, "--ab.group-size cannot be 0; give the ranks per group, or -1 for two halves");
   options.validate();
   make_groups(world_size, options.group_size, options.sync == SyncMode::only_b);

@@ -65,7 +65,8 @@ void check(const TrainConfig& config, Layer& model, int world_size) {
   for (const Method* method : {&full_rank_method(config), &low_rank_method(config)})
     if (method->check) method->check(config, model, world_size);
   const bool wants_nodes = config.preset == "nodes" && world_size > 1;
-  AB_CHECK(!wants_nodes || std::max(config.of<LocalOptions>().node_size, node_layout(config, world_size).node_size) > 1,
+  const int of_local = config.of<LocalOptions>().node_size;
+  AB_CHECK(!wants_nodes || (of_local > 0 ? of_local : node_layout(config, world_size).node_size) > 1,
            "--preset nodes finds one rank on each node; say how many there are with --ranks-per-node or "
            "--local.node-size");
   AB_CHECK(

@@ -95,6 +95,14 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
            preset->where, name);
   std::set<std::string> tables, given;
   for (const GivenValue& value : values) tables.insert(value.setting->table()), given.insert(value.setting->key);
+  // Settings that methods share are of the method that was saved; a preset is whole.
+  if (begins_anew) {
+    const std::string& method = std::get<std::string>(find_value(flags, "method")->value);
+    std::erase_if(values, [&](const GivenValue& value) {
+      const auto& beside = value.setting->beside;
+      return (beside && beside->key == "method") || (preset && value.setting->table() == method);
+    });
+  }
   const TrainConfig defaults;
   for (const Setting& setting : train_settings()) {
     if (given.contains(setting.key) || setting.flag_only || setting.unset_at_zero) continue;

@@ -471,4 +471,19 @@ TEST_F(ConfigTest, NearestNameWantsToBeNear) {
   EXPECT_EQ(nearest_name(std::string(100000, 'x'), {"lr"}), "");
 }
 
+TEST_F(ConfigTest, AMethodInPlaceOfASavedOneStartsFromItsOwnSettings) {
+  const std::string dense = to_toml(resolve_config_text({{"method", "dense"}}, "", ""));
+  const std::string cut = to_toml(resolve_config_text({{"method", "late-cut"}}, "", ""));
+  const std::string hook = to_toml(resolve_config_text({{"method", "powersgd"}, {"preset", "torch-hook"}}, "", ""));
+  TrainConfig paper;
+  choose_method(paper, "powersgd", "paper");
+  for (const std::string& saved : {dense, cut}) {
+    const TrainConfig config = resolve_config_text({{"method", "powersgd"}, {"preset", "paper"}}, saved, "saved");
+    EXPECT_EQ(config.dense_steps, paper.dense_steps);
+    EXPECT_EQ(config.of<PowerSgdOptions>(), paper.of<PowerSgdOptions>());
+  }
+  EXPECT_EQ(resolve_config_text({{"method", "acpsgd"}}, hook, "saved").dense_steps, TrainConfig{}.dense_steps);
+  EXPECT_EQ(resolve_config_text({{"method", "ab"}, {"preset", "paper"}}, dense, "saved").execution, Execution::form_w);
+}
+
 }  // namespace
