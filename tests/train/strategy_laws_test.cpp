@@ -326,7 +326,7 @@ TEST(LateCut, EveryLowRankMethodSendsLessThanWholeGradientsOfFactors) {
     EXPECT_LT(bytes(method.name), 0.9 * bytes(kBaseline)) << method.name;
     ++compared;
   }
-  EXPECT_EQ(compared, 6);
+  EXPECT_GE(compared, 6);
 }
 
 // Gradients averaged within nodes, weights and factors across them now and then.
