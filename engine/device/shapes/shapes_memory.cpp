@@ -19,6 +19,8 @@ class ZeroCopy final : public HostCopy {
   alignas(std::max_align_t) std::byte zeros_[kHostCopyBytes]{};
 };
 
+constexpr std::size_t kAlignment = 256;  // of a GPU's blocks, by which kernels choose their forms
+
 class ShapesMemory final : public Memory {
  public:
   explicit ShapesMemory(Device device) : device_(device) {}
@@ -28,7 +30,7 @@ class ShapesMemory final : public Memory {
     stats_.live_bytes += static_cast<std::int64_t>(taken);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
     void* const block = reinterpret_cast<void*>(next_);
-    next_ += taken;
+    next_ += (taken + kAlignment - 1) / kAlignment * kAlignment;
     return block;
   }
   void release(void* /*block*/, std::size_t bytes) override {
@@ -79,4 +81,5 @@ Memory& shapes_memory(int device_index) { return of_thread({DeviceKind::shapes, 
 
 void restart_shapes(Device device) { of_thread(device).restart(); }
 void hold_shapes_scratch(Device device, std::size_t bytes) { of_thread(device).hold_scratch(bytes); }
+
 }  // namespace ab
