@@ -47,6 +47,11 @@ TEST(Shapes, TakeTheMemoryThatTheyWouldTakeOnACpu) {
     EXPECT_EQ(taken(kShapes, bytes), taken({}, bytes)) << bytes;
 }
 
+TEST(Shapes, OfAGpuBeginWhereItsBlocksDo) {
+  const Tensor odd({3}, DType::uint8, kShapesOfGpu), next({3}, DType::uint8, kShapesOfGpu);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(next.raw()) % 256, 0u);
+}
+
 TEST(Shapes, ProductsCheckTheirShapesAndCountOperations) {
   const Tensor a({2, 3}, DType::float32, kShapes), b({3, 5}, DType::float32, kShapes),
       c({2, 5}, DType::float32, kShapes);
