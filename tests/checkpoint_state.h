@@ -10,7 +10,7 @@
 #include "engine/io/state_dict.h"
 #include "tests/tensor_values.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 /// Weights that all ranks share, some that every other rank has, and what is its own; all follow from the
 /// step.
@@ -24,17 +24,17 @@ inline StateDict state_of(int rank, std::int64_t step) {
   return state;
 }
 
-inline ::testing::AssertionResult same_bits(const StateDict& a, const StateDict& b) {
-  if (a.values() != b.values()) return ::testing::AssertionFailure() << "other values";
-  if (a.tensors().size() != b.tensors().size()) return ::testing::AssertionFailure() << "other tensors";
+inline testing::AssertionResult same_bits(const StateDict& a, const StateDict& b) {
+  if (a.values() != b.values()) return testing::AssertionFailure() << "other values";
+  if (a.tensors().size() != b.tensors().size()) return testing::AssertionFailure() << "other tensors";
   for (const auto& [name, tensor] : a.tensors()) {
-    if (!b.has(name)) return ::testing::AssertionFailure() << name << " is missing";
+    if (!b.has(name)) return testing::AssertionFailure() << name << " is missing";
     const Tensor other = b.tensor(name);
     if (other.dtype() != tensor.dtype() || other.shape() != tensor.shape() ||
         std::memcmp(other.raw(), tensor.raw(), tensor.bytes()) != 0)
-      return ::testing::AssertionFailure() << name << " differs";
+      return testing::AssertionFailure() << name << " differs";
   }
-  return ::testing::AssertionSuccess();
+  return testing::AssertionSuccess();
 }
 
-}  // namespace ab::testing
+}  // namespace ab::test

@@ -9,7 +9,7 @@
 
 #include "engine/core/check.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 /// The message of the Error of this kind that `action` must throw.
 template <class F> std::string message_of(ErrorKind kind, const F& action) {
@@ -23,9 +23,9 @@ template <class F> std::string message_of(ErrorKind kind, const F& action) {
   return {};
 }
 
-inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << '"' << text << "\" does not contain \"" << part << '"';
+inline testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << '"' << text << "\" does not contain \"" << part << '"';
 }
 
-}  // namespace ab::testing
+}  // namespace ab::test

@@ -12,7 +12,7 @@
 #include "engine/sync/replica_strategy.h"
 #include "engine/sync/sync_strategy.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 struct NamedShape {
   std::string name;
@@ -123,4 +123,4 @@ inline void on_ranks(int ranks, const std::function<void(Comm&)>& body, int rank
   });
 }
 
-}  // namespace ab::testing
+}  // namespace ab::test

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace ab::testing {
+namespace ab::test {
 
 /// Settings are in TOML, those of all runs and of the method alike.
 struct MethodLaws {
@@ -98,4 +98,4 @@ inline const std::vector<MethodLaws>& method_laws() {
   return all;
 }
 
-}  // namespace ab::testing
+}  // namespace ab::test

@@ -18,7 +18,7 @@
 #include "layers/models/models.h"
 #include "tests/method_laws.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 inline constexpr std::int64_t kSteps = 13, kTrainImages = 21, kTestImages = 7;
 
@@ -65,9 +65,9 @@ inline TrainConfig small_run(const Method& method, const char* own, std::int64_t
   config.log_every = 1;
   config.augment = false;
   config.train_samples = kTrainImages, config.val_samples = kTestImages;
-  std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
   std::replace(test.begin(), test.end(), '/', '_');
-  config.out = ::testing::TempDir() + "abtrain_laws_" + method.name + "_" + test;
+  config.out = testing::TempDir() + "abtrain_laws_" + method.name + "_" + test;
   return config;
 }
 
@@ -135,4 +135,4 @@ class Steps {
   TrainState state_;
 };
 
-}  // namespace ab::testing
+}  // namespace ab::test

@@ -13,7 +13,7 @@
 #include "engine/core/random.h"
 #include "tests/error_message.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 namespace fs = std::filesystem;
 
@@ -28,11 +28,11 @@ struct Outcome {
   std::string out, err;
 };
 
-class ProgramTest : public ::testing::Test {
+class ProgramTest : public testing::Test {
  protected:
   ProgramTest() {
-    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fmt::format("{}abtrain_{}_{}", ::testing::TempDir(), test->test_suite_name(), test->name());
+    const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fmt::format("{}abtrain_{}_{}", testing::TempDir(), test->test_suite_name(), test->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -98,4 +98,4 @@ class ProgramTest : public ::testing::Test {
   std::string folder_;
 };
 
-}  // namespace ab::testing
+}  // namespace ab::test

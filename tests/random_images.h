@@ -6,7 +6,7 @@
 #include "data/dataset.h"
 #include "engine/core/random.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 /// A set of images of random bytes, the number of an image readable from its label.
 inline ImageSet random_set(std::int64_t count, int height, int width) {
@@ -24,4 +24,4 @@ inline ImageSet random_set(std::int64_t count, int height, int width) {
 }
 inline ImageSet random_set(std::int64_t count, int side = 32) { return random_set(count, side, side); }
 
-}  // namespace ab::testing
+}  // namespace ab::test

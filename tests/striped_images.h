@@ -6,7 +6,7 @@
 #include "data/dataset.h"
 #include "engine/core/random.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 /// Images whose brightness in one of ten stripes gives the class away.
 inline ImageSet striped_images(std::int64_t count, std::uint64_t seed) {
@@ -29,4 +29,4 @@ inline ImageSet striped_images(std::int64_t count, std::uint64_t seed) {
   return set;
 }
 
-}  // namespace ab::testing
+}  // namespace ab::test

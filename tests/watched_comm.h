@@ -9,7 +9,7 @@
 
 #include "engine/comm/comm.h"
 
-namespace ab::testing {
+namespace ab::test {
 
 /// What a rank does when it is about to start a collective.
 using AtCollective = std::function<void()>;
@@ -75,4 +75,4 @@ class WatchedComm final : public Comm {
   bool beside_computation_ = false;
 };
 
-}  // namespace ab::testing
+}  // namespace ab::test

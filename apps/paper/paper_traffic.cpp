@@ -172,7 +172,7 @@ std::string means_table(const std::vector<Row>& rows, const std::vector<TrainCon
   return table.markdown();
 }
 
-constexpr const char* kNotes =
+constexpr const char* kTrafficNotes =
     R"(Saved against the same run in dense data-parallel training with float32 gradients; bytes on the wire under
 ring algorithms, mean over ranks:
 - run: everything that the whole run sends; nodes: of that, what crosses nodes;
@@ -251,7 +251,7 @@ std::string paper_traffic_report(const Adjustments& adjustments, const RankChoic
   for (std::size_t i = 0; i < all.size(); ++i)
     for (PlannedTraffic& planned : plan_experiment(all[i], choice))
       rows.push_back({&experiments()[i], std::move(planned)});
-  return kTitle + fmt::format(kNotes, percent(kPublishedTraffic)) +
+  return kTitle + fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
          fmt::format("\n{}\n{}", rows_table(rows), means_table(rows, imagenet));
 }
 

@@ -58,7 +58,7 @@ void add_accuracy(const Reproduction& r, ReportTable& table) {
   table.add_trained("top-1, AB over dense", published, points(ab - dense));
 }
 
-constexpr const char* kNotes =
+constexpr const char* kReportNotes =
     R"(Compression: numbers that the dense model stores : those of the model that the run leaves. Saved: against the same run
 in dense data-parallel training with float32 gradients, bytes on the wire under ring algorithms, mean over ranks.
 Without validations: groups rejoin for a validation, which the authors' release does not. Low-rank steps alone: bytes
@@ -94,7 +94,7 @@ std::string reproduce_report(const Reproduction& r) {
               [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
   std::string text = beginning_of(experiment);
   if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);
-  text += fmt::format("\n{}\n{}", table.markdown(), kNotes);
+  text += fmt::format("\n{}\n{}", table.markdown(), kReportNotes);
   if (experiment.has_traffic) text += kTrafficNote;
   if (experiment.has_top1_gain) text += kTop1Note;
   return text;

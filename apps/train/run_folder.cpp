@@ -25,23 +25,22 @@ namespace ab {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 /// All that a run writes into its folder.
 constexpr const char* kRunFiles[] = {kMetricsFile, kSummaryFile,      kModelFile,
                                      kAverageFile, kCheckpointFolder, kConfigFile};
 
-double number(const Json& line, const char* key) {
+double number(const nlohmann::json& line, const char* key) {
   const auto at = line.find(key);
   return at != line.end() && at->is_number() ? at->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::int64_t integer(const Json& line, const char* key) {
+std::int64_t integer(const nlohmann::json& line, const char* key) {
   const auto at = line.find(key);
   return at != line.end() && at->is_number_integer() ? at->get<std::int64_t>() : 0;
 }
 
-void add_line(const Json& line, Run& run) {
+void add_line(const nlohmann::json& line, Run& run) {
   const std::string kind = line.value("kind", "");
   if (kind == "step") {
     run.steps.push_back({integer(line, "step"), integer(line, "epoch"), line.value("phase", ""), number(line, "loss"),
@@ -51,7 +50,7 @@ void add_line(const Json& line, Run& run) {
                           number(line, "val_top1"), number(line, "val_top5")});
   } else if (kind == "split") {
     SplitMetrics split{integer(line, "step"), {}};
-    for (const Json& layer : line.at("layers")) {
+    for (const nlohmann::json& layer : line.at("layers")) {
       split.layers.push_back({layer.at("name"), layer.at("m"), layer.at("n"), layer.at("r")});
       split.sensitivity.emplace_back();
       if (!layer.contains("by_loss")) continue;
@@ -87,9 +86,9 @@ void read_metrics(const std::string& path, Run& run) {
   std::int64_t readable = 0, broken = 0;
   for (std::string text; std::getline(lines, text);) {
     try {
-      add_line(Json::parse(text), run);
+      add_line(nlohmann::json::parse(text), run);
       ++readable;
-    } catch (const Json::exception&) {
+    } catch (const nlohmann::json::exception&) {
       ++broken;
     }
   }

@@ -9,7 +9,7 @@
 namespace ab {
 namespace {
 
-constexpr std::size_t kAlignment = 256;                      // as cudaMalloc
+constexpr std::size_t kBlockAlignment = 256;                 // as cudaMalloc
 constexpr std::size_t kSegmentBytes = std::size_t{8} << 20;  // small tensors share one
 
 std::size_t round_up(std::size_t bytes, std::size_t multiple) {
@@ -29,7 +29,7 @@ GraphPool::~GraphPool() {
 }
 
 std::shared_ptr<void> GraphPool::allocate(std::size_t bytes) {
-  const std::size_t size = round_up(bytes, kAlignment);
+  const std::size_t size = round_up(bytes, kBlockAlignment);
   const std::lock_guard lock(mutex_);
   const Place place = take(size);
   return {segments_[place.segment].base + place.offset,

@@ -107,7 +107,7 @@ struct Case {
   Execution execution;
 };
 
-class FactoredLayer : public ::testing::TestWithParam<Case> {
+class FactoredLayer : public testing::TestWithParam<Case> {
  protected:
   /// Forward and gradients of the factored layer against the same layer with W = A·B as a dense weight:
   /// dA and dB follow from dW by the chain rule.
@@ -211,7 +211,7 @@ TEST(SpatialFactors, AreTakenWhereTheyAreExpectedAlone) {
   EXPECT_EQ(weight.inner().value.shape(), (Shape{2, 1, 3, 4}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Orientations, FactoredLayer, ::testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Orientations, FactoredLayer, testing::ValuesIn([] {
                            std::vector<Case> cases;
                            for (bool transposed : {false, true})
                              for (Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})

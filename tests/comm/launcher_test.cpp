@@ -127,22 +127,18 @@ TEST(Place, TheGivenAddressWins) {
 
 TEST(Place, WhatCannotBeIsRefused) {
   const auto message = [](const std::string& rendezvous, const Variables& variables) {
-    return testing::message_of(ErrorKind::config, [&] {
-      find_place(rendezvous, environment_of({kByHand, variables}));
-    });
+    return test::message_of(ErrorKind::config, [&] { find_place(rendezvous, environment_of({kByHand, variables})); });
   };
-  EXPECT_TRUE(testing::contains(message("", {{"WORLD_SIZE", "two"}}), "WORLD_SIZE is 'two'"));
-  EXPECT_TRUE(testing::contains(message("", {{"RANK", "-1"}}), "RANK is '-1'"));
-  EXPECT_TRUE(testing::contains(message("", {{"RANK", "2"}}), "this process is rank 2 of 2"));
-  EXPECT_TRUE(
-      testing::contains(testing::message_of(ErrorKind::config, [] { find_place("tcp://a:1", environment_of({})); }),
-                        "processes that meet need numbers"));
-  EXPECT_TRUE(
-      testing::contains(testing::message_of(ErrorKind::config,
-                                            [] {
-                                              find_place("", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "2"}}}));
-                                            }),
-                        "ranks need a place to meet"));
+  EXPECT_TRUE(test::contains(message("", {{"WORLD_SIZE", "two"}}), "WORLD_SIZE is 'two'"));
+  EXPECT_TRUE(test::contains(message("", {{"RANK", "-1"}}), "RANK is '-1'"));
+  EXPECT_TRUE(test::contains(message("", {{"RANK", "2"}}), "this process is rank 2 of 2"));
+  EXPECT_TRUE(test::contains(test::message_of(ErrorKind::config, [] { find_place("tcp://a:1", environment_of({})); }),
+                             "processes that meet need numbers"));
+  EXPECT_TRUE(test::contains(test::message_of(ErrorKind::config,
+                                              [] {
+                                                find_place("", environment_of({{{"RANK", "0"}, {"WORLD_SIZE", "2"}}}));
+                                              }),
+                             "ranks need a place to meet"));
 }
 
 TEST(SlurmHosts, FirstNameOfAList) {

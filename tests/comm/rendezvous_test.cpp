@@ -20,7 +20,7 @@ namespace ab {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::contains;
+using test::contains;
 
 Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
@@ -79,8 +79,8 @@ void check_gather(Bootstrap& bootstrap) {
   EXPECT_FALSE(bootstrap.failure());
 }
 
-class RendezvousRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, RendezvousRanks, ::testing::Values(1, 2, 3, 16));
+class RendezvousRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, RendezvousRanks, testing::Values(1, 2, 3, 16));
 
 TEST_P(RendezvousRanks, MeetOverTcpAndExchangeTexts) {
   for (const std::string& error : meet(all_ranks(GetParam(), address_of(free_place())), check_gather))
@@ -88,7 +88,7 @@ TEST_P(RendezvousRanks, MeetOverTcpAndExchangeTexts) {
 }
 
 TEST_P(RendezvousRanks, MeetByAFileWhateverAnEarlierRunLeftInIt) {
-  const std::string file = ::testing::TempDir() + fmt::format("abtrain_rendezvous_{}_{}", getpid(), GetParam());
+  const std::string file = testing::TempDir() + fmt::format("abtrain_rendezvous_{}_{}", getpid(), GetParam());
   write_file_atomically(file, free_place().str());
   for (const std::string& error : meet(all_ranks(GetParam(), "file://" + file), check_gather)) EXPECT_EQ(error, "");
   EXPECT_EQ(std::filesystem::exists(file), GetParam() == 1);  // a world of one looks at nothing
@@ -131,7 +131,7 @@ TEST(Rendezvous, MissingRanksAreNamedToAll) {
 
 TEST(Rendezvous, WithoutRankZeroTheOthersSayWhereTheyLooked) {
   const HostPort at = free_place();
-  const std::string file = ::testing::TempDir() + fmt::format("abtrain_no_rendezvous_{}", getpid());
+  const std::string file = testing::TempDir() + fmt::format("abtrain_no_rendezvous_{}", getpid());
   EXPECT_TRUE(
       contains(meet({{1, 2, address_of(at), 1s}}, nothing)[0],
                fmt::format("rank 1 did not find rank 0 at tcp://{} within 1 s (Connection refused)", at.str())));

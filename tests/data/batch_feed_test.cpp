@@ -20,9 +20,9 @@
 namespace ab {
 namespace {
 
-using testing::contains;
-using testing::message_of;
-using testing::random_set;
+using test::contains;
+using test::message_of;
+using test::random_set;
 
 /// This processor, and a GPU where there is one.
 std::vector<Device> devices() {

@@ -21,11 +21,11 @@ namespace ab {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::contains;
-using testing::message_of;
+using test::contains;
+using test::message_of;
 
 /// A folder of its own for each test, removed at its end.
-class DataTest : public ::testing::Test {
+class DataTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "abtrain-data-test-XXXXXX").string();

@@ -32,8 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::uint8_t>;
-using testing::contains;
-using testing::message_of;
+using test::contains;
+using test::message_of;
 
 enum class Scans { one, progressive, one_a_colour };
 
@@ -296,7 +296,7 @@ TEST(RealImageNet, GivesBatches) {
 // ---- Folders ----
 
 /// A small ImageNet of its own for each test, removed at its end.
-class ImageNetTest : public ::testing::Test {
+class ImageNetTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "abtrain-imagenet-test-XXXXXX").string();
@@ -529,9 +529,9 @@ TEST_F(ImageNetTest, TrainingCanGoOnWithoutADamagedImage) {
   fs::resize_file(damaged, 20);
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { pass(options); }), damaged));
   options.skip_damaged = true;
-  ::testing::internal::CaptureStderr();
+  testing::internal::CaptureStderr();
   const auto after = pass(options);
-  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(contains(said, "warning: ") && contains(said, damaged) && contains(said, "(1 so far)")) << said;
   ASSERT_EQ(after.size(), before.size());
   int changed = 0;

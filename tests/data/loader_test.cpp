@@ -28,9 +28,9 @@
 namespace ab {
 namespace {
 
-using testing::contains;
-using testing::message_of;
-using testing::random_set;
+using test::contains;
+using test::message_of;
+using test::random_set;
 
 // ---- Sampler ----
 
@@ -460,7 +460,7 @@ TEST(Loader, PreparesBatchesItselfWhereNoThreadCanBeMade) {
         while (loader.next()) ++batches;
         std::_Exit(has_thread || !looked ? 1 : batches);
       },
-      ::testing::ExitedWithCode(3), "");
+      testing::ExitedWithCode(3), "");
 }
 #endif
 

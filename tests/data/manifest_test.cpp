@@ -14,8 +14,8 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 

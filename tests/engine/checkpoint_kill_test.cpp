@@ -21,17 +21,17 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::same_bits;
-using ab::testing::state_of;
+using ab::test::same_bits;
+using ab::test::state_of;
 
 namespace {
 
 constexpr int kRanks = 2, kKeep = 2;
 
-class CheckpointKillTest : public ::testing::Test {
+class CheckpointKillTest : public testing::Test {
  protected:
   CheckpointKillTest()
-      : folder_(::testing::TempDir() + "abtrain_" + ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(testing::TempDir() + "abtrain_" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
   }
   ~CheckpointKillTest() override { fs::remove_all(folder_); }

@@ -23,19 +23,19 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
-using ab::testing::same_bits;
-using ab::testing::state_of;
+using ab::test::contains;
+using ab::test::message_of;
+using ab::test::same_bits;
+using ab::test::state_of;
 
 namespace {
 
-class CheckpointTest : public ::testing::Test {
+class CheckpointTest : public testing::Test {
  protected:
   CheckpointTest() {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
     std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = ::testing::TempDir() + "abtrain_checkpoint_" + name;
+    folder_ = testing::TempDir() + "abtrain_checkpoint_" + name;
     fs::remove_all(folder_);
   }
   ~CheckpointTest() override { fs::remove_all(folder_); }
@@ -78,7 +78,7 @@ void overwrite(const std::string& file, const std::string& text) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
 }
 
-class CheckpointRanks : public CheckpointTest, public ::testing::WithParamInterface<int> {};
+class CheckpointRanks : public CheckpointTest, public testing::WithParamInterface<int> {};
 
 TEST_P(CheckpointRanks, EveryTypeAndValueComesBackBitForBit) {
   const auto everything = [](int rank) {
@@ -152,7 +152,7 @@ TEST_P(CheckpointRanks, AFailingRankPublishesNothingAndEndsAllRanks) {
   EXPECT_EQ(load_on(GetParam(), folder_), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Counts, CheckpointRanks, ::testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Counts, CheckpointRanks, testing::Values(1, 2, 4));
 
 /// While it lives, no file of this process grows beyond `bytes`.
 class FileSizeLimit {
@@ -239,13 +239,13 @@ TEST_F(CheckpointTest, ALeftoverThatCannotBeRemovedStaysAndTheRunSavesOn) {
   overwrite(leftover + "/part/.nfs000001", "open elsewhere");
   fs::permissions(folder_, fs::perms::all);
   fs::permissions(leftover + "/part", fs::perms::owner_read | fs::perms::owner_exec);
-  ::testing::internal::CaptureStderr();
+  testing::internal::CaptureStderr();
   on_ranks(2, [&](Comm& world) {
     if (::getuid() == 0) ::setfsuid(65534);  // of this thread: nobody may write where root always may
     for (const std::int64_t step : {5, 20}) save_checkpoint(folder_, step, state_of(world.rank(), step), 1, world);
     if (::getuid() == 0) ::setfsuid(0);
   });
-  EXPECT_TRUE(contains(::testing::internal::GetCapturedStderr(), "cannot remove " + leftover));
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "cannot remove " + leftover));
   EXPECT_EQ(names(), (std::vector<std::string>{".removing_step_000000000002", "step_000000000020"}));
   fs::permissions(leftover + "/part", fs::perms::owner_all);
 }
@@ -296,9 +296,9 @@ class DamageTest : public CheckpointTest {
 
   /// Loading falls back to the older one with one warning, which says `expected`.
   void expect_fallback(const std::string& expected) const {
-    ::testing::internal::CaptureStderr();
+    testing::internal::CaptureStderr();
     const std::int64_t step = load_on(2, folder_);
-    const std::string warning = ::testing::internal::GetCapturedStderr();
+    const std::string warning = testing::internal::GetCapturedStderr();
     EXPECT_EQ(step, 1) << expected;
     EXPECT_TRUE(contains(warning, "step_000000000002 is passed over: rank "));
     EXPECT_TRUE(contains(warning, expected));
@@ -373,13 +373,13 @@ TEST_F(DamageTest, ANewerFormatIsPassedOver) {
 TEST_F(DamageTest, NothingWholeIsAnError) {
   fs::remove(manifest());
   fs::remove(shard_path(path(1), 1));
-  ::testing::internal::CaptureStderr();
+  testing::internal::CaptureStderr();
   on_ranks(2, [&](Comm& world) {
     const std::string message = message_of(ErrorKind::checkpoint, [&] { load_newest_checkpoint(folder_, world); });
     EXPECT_TRUE(contains(message, "none of the 2 checkpoints in " + folder_));
     EXPECT_TRUE(contains(message, "rank 1: "));
   });
-  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 2) << warnings;
 }
 

@@ -19,17 +19,16 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 
 /// A folder of its own for each test, removed with it.
-class IoTest : public ::testing::Test {
+class IoTest : public testing::Test {
  protected:
   IoTest()
-      : folder_(::testing::TempDir() + "abtrain_io_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(testing::TempDir() + "abtrain_io_" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -387,9 +386,9 @@ TEST_F(MetricsLogTest, WritesOneObjectALine) {
 TEST_F(MetricsLogTest, AFullDiskCostsLinesNotTheRun) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   MetricsLog log("/dev/full");
-  ::testing::internal::CaptureStderr();
+  testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) log.write(EpochMetrics{});
-  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(log.lost_lines(), 3);
   EXPECT_TRUE(contains(warnings, "cannot write /dev/full (No space left on device)"));
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -404,13 +403,13 @@ TEST_F(MetricsLogTest, AHalfWrittenLineDoesNotSpoilTheNext) {
     rlimit small = before;
     small.rlim_cur = 150;  // the second line does not fit
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-    ::testing::internal::CaptureStderr();
+    testing::internal::CaptureStderr();
     log.write(EpochMetrics{1});
     log.write(EpochMetrics{2});
     log.write(EpochMetrics{3});
     setrlimit(RLIMIT_FSIZE, &before);
     log.write(EpochMetrics{4});
-    EXPECT_TRUE(contains(::testing::internal::GetCapturedStderr(), "File too large"));
+    EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "File too large"));
     EXPECT_EQ(log.lost_lines(), 2);
   }
   std::signal(SIGXFSZ, old_handler);

@@ -16,7 +16,7 @@
 namespace ab {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
+constexpr Device kCuda{DeviceKind::cuda, 0};
 
 Tensor normal(const Shape& shape, double mean, DType dtype, Device device) {
   Tensor t(shape);
@@ -34,7 +34,7 @@ Tensor sums_of_conv(PlanChoice choice, DType dtype, Device device, Activation ac
 }
 
 TEST(SummedConv, IsTriedOnlyWhereItMayPay) {
-  const Device device = cuda_device_count() > 0 ? kGpu : Device{};
+  const Device device = cuda_device_count() > 0 ? kCuda : Device{};
   EXPECT_FALSE(sums_of_conv(PlanChoice::heuristic, DType::bfloat16, device).defined());
   EXPECT_FALSE(sums_of_conv(PlanChoice::deterministic, DType::bfloat16, device).defined());
   EXPECT_FALSE(sums_of_conv(PlanChoice::timed, DType::float32, device).defined()) << "a variance needs more digits";
@@ -50,9 +50,9 @@ TEST(SummedConv, SumsAreThoseOfTheResult) {
                                           {DType::bfloat16, true},
                                           {DType::float16, false},
                                           {DType::float16, true}}) {
-      const Tensor x = normal({4, 16, 16, 16}, 0.5, dtype, kGpu),
-                   w = normal({72, kernel, kernel, 16}, 0.0, dtype, kGpu);
-      const Tensor bias = has_bias ? normal({72}, 3.0, dtype, kGpu) : Tensor();
+      const Tensor x = normal({4, 16, 16, 16}, 0.5, dtype, kCuda),
+                   w = normal({72, kernel, kernel, 16}, 0.0, dtype, kCuda);
+      const Tensor bias = has_bias ? normal({72}, 3.0, dtype, kCuda) : Tensor();
       Tensor sums;
       const Tensor y = conv2d_forward(x, w, bias, options, Activation::none, &sums);
       EXPECT_TRUE(sums.defined() || !on_ptx_gpu());
@@ -77,18 +77,18 @@ TEST(SummedConv, SumsAreThoseOfTheResult) {
 /// y and the gradients of x and the filter through a convolution and its batch norm, and the moved running variance.
 std::vector<std::vector<double>> train_pair(PlanChoice choice, bool training) {
   const PlanChoiceScope scope(choice);
-  Conv2d conv("conv", 16, 32, 3, {.padding = 1}, true, Build{.device = kGpu});
-  BatchNorm2d norm("norm", 32, Build{.device = kGpu});
+  Conv2d conv("conv", 16, 32, 3, {.padding = 1}, true, Build{.device = kCuda});
+  BatchNorm2d norm("norm", 32, Build{.device = kCuda});
   conv.set_training(training);
   norm.set_training(training);
-  const Var x(normal({8, 6, 6, 16}, 0.5, DType::bfloat16, kGpu), true);
+  const Var x(normal({8, 6, 6, 16}, 0.5, DType::bfloat16, kCuda), true);
   const SummedVar convolved = conv.forward_summed(x);
   EXPECT_LE(convolved.sums.defined(), training && choice == PlanChoice::timed);
   if (on_ptx_gpu()) {
     EXPECT_EQ(convolved.sums.defined(), training && choice == PlanChoice::timed);
   }
   const Var y = norm.forward(convolved, Activation::relu);
-  backward(record("probe", Tensor::zeros({1}, DType::bfloat16, kGpu), {y},
+  backward(record("probe", Tensor::zeros({1}, DType::bfloat16, kCuda), {y},
                   [dy = y.value()](const Tensor&) { return Gradients{dy}; }));
   return {y.value().to_doubles(), x.grad().to_doubles(), inventory_of(conv).params[0]->value.grad().to_doubles(),
           inventory_of(norm).buffers[1].value.to_doubles()};

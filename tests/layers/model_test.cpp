@@ -20,8 +20,8 @@
 namespace ab {
 namespace {
 
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 std::map<std::string, const Param*> params_by_name(Layer& model) {
   std::map<std::string, const Param*> params;
@@ -42,7 +42,7 @@ struct Size {
 };
 void PrintTo(const Size& size, std::ostream* out) { *out << size.model << " with " << size.classes << " classes"; }
 
-class ModelSize : public ::testing::TestWithParam<Size> {};
+class ModelSize : public testing::TestWithParam<Size> {};
 
 TEST_P(ModelSize, IsThePublishedOne) {
   const Size& size = GetParam();
@@ -53,15 +53,15 @@ TEST_P(ModelSize, IsThePublishedOne) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ModelSize,
-    ::testing::Values(Size{"vgg11", 1000, 224, 132'863'336}, Size{"vgg13", 1000, 224, 133'047'848},
-                      Size{"vgg16", 1000, 224, 138'357'544}, Size{"vgg19", 1000, 224, 143'667'240},
-                      Size{"vgg11_bn", 1000, 224, 132'868'840}, Size{"vgg13_bn", 1000, 224, 133'053'736},
-                      Size{"vgg16_bn", 1000, 224, 138'365'992}, Size{"vgg19_bn", 1000, 224, 143'678'248},
-                      Size{"vgg16", 10, 32, 134'301'514}, Size{"resnet18", 1000, 224, 11'689'512},
-                      Size{"resnet34", 1000, 224, 21'797'672}, Size{"resnet50", 1000, 224, 25'557'032},
-                      Size{"resnet101", 1000, 224, 44'549'160}, Size{"resnet50", 10, 32, 23'528'522},
-                      Size{"vit_b_16", 1000, 224, 86'567'656}, Size{"vit_s_16", 1000, 224, 22'050'664},
-                      Size{"vit_ti_16", 1000, 224, 5'717'416}),
+    testing::Values(Size{"vgg11", 1000, 224, 132'863'336}, Size{"vgg13", 1000, 224, 133'047'848},
+                    Size{"vgg16", 1000, 224, 138'357'544}, Size{"vgg19", 1000, 224, 143'667'240},
+                    Size{"vgg11_bn", 1000, 224, 132'868'840}, Size{"vgg13_bn", 1000, 224, 133'053'736},
+                    Size{"vgg16_bn", 1000, 224, 138'365'992}, Size{"vgg19_bn", 1000, 224, 143'678'248},
+                    Size{"vgg16", 10, 32, 134'301'514}, Size{"resnet18", 1000, 224, 11'689'512},
+                    Size{"resnet34", 1000, 224, 21'797'672}, Size{"resnet50", 1000, 224, 25'557'032},
+                    Size{"resnet101", 1000, 224, 44'549'160}, Size{"resnet50", 10, 32, 23'528'522},
+                    Size{"vit_b_16", 1000, 224, 86'567'656}, Size{"vit_s_16", 1000, 224, 22'050'664},
+                    Size{"vit_ti_16", 1000, 224, 5'717'416}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.param.classes); });
 
 /// A member of every family that is small enough for a test.
@@ -275,7 +275,7 @@ std::vector<double> singular_values(const Tensor& weight) {
   return decompose(weight.view({weight.dim(0), -1}), nullptr, SvdMethod::direct).sigma.to_doubles();
 }
 
-class InitialSpectrum : public ::testing::Test {
+class InitialSpectrum : public testing::Test {
  protected:
   /// Singular values of one matrix as drawn and as replaced.
   void draw(Spectrum spectrum) {

@@ -19,12 +19,12 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
+using ab::test::contains;
 
 namespace {
 
-class CliTest : public ab::testing::ProgramTest {};
-using ab::testing::Outcome;
+class CliTest : public ab::test::ProgramTest {};
+using ab::test::Outcome;
 
 TEST_F(CliTest, HelpAndVersion) {
   const Outcome version = run("--version");
@@ -546,8 +546,8 @@ TEST_F(CliTest, KernelsOfOpenBlasThatAreOlderThanTheProcessorAreTold) {
     GTEST_SKIP() << "this processor is older itself";
   const auto warnings_of = [&](const std::string& kernels, const std::string& method) {
     const std::string arguments = tiny_train(kernels + method, "--method " + method);
-    return run_command(fmt::format("env OMP_NUM_THREADS=1 OPENBLAS_CORETYPE={} {} {}", kernels, ab::testing::program(),
-                                   arguments))
+    return run_command(
+               fmt::format("env OMP_NUM_THREADS=1 OPENBLAS_CORETYPE={} {} {}", kernels, ab::test::program(), arguments))
         .err;
   };
   EXPECT_TRUE(contains(warnings_of("Prescott", "ab"), "kernels for Prescott; with OPENBLAS_CORETYPE="));
@@ -568,7 +568,7 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
 
 TEST_F(CliTest, AClosedPipeDoesNotKill) {
   const std::string command =
-      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", ab::testing::program());
+      fmt::format("bash -c 'set -o pipefail; {} train --help | head -c 10'", ab::test::program());
   const int status = std::system((command + " >/dev/null").c_str());
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
@@ -595,7 +595,7 @@ TEST_F(CliTest, TrainingGoesOnWhereNothingCanBePrinted) {
   int runs = 0;
   for (const char* where : {"2>/dev/full", ">/dev/full 2>&1", "2>&1 | true"}) {
     const std::string out = fmt::format("run_{}", runs++);
-    const Outcome outcome = run_command(fmt::format("{}env OMP_NUM_THREADS=1 {} {} {}'", shell, ab::testing::program(),
+    const Outcome outcome = run_command(fmt::format("{}env OMP_NUM_THREADS=1 {} {} {}'", shell, ab::test::program(),
                                                     tiny_train(out, "--save-every 2"), where));
     EXPECT_EQ(outcome.exit_code, 0) << where << "\n" << outcome.err;
     EXPECT_TRUE(fs::exists(path(out) + "/model.safetensors")) << where;
@@ -608,11 +608,11 @@ TEST_F(CliTest, AResultThatCannotBeWrittenIsAFailure) {
                                   fmt::format("inspect {}", path("run")), fmt::format("compare {}", path("run")),
                                   fmt::format("plan --config {}/config.toml", path("run"))};
   for (const std::string& words : commands) {
-    const Outcome full = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} >/dev/full", ab::testing::program(), words));
+    const Outcome full = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} >/dev/full", ab::test::program(), words));
     EXPECT_EQ(full.exit_code, 3) << words;
     EXPECT_TRUE(contains(full.err, "the output cannot be written: No space left on device")) << full.err;
     EXPECT_EQ(
-        run_command(fmt::format("OMP_NUM_THREADS=1 bash -o pipefail -c '{} {} | true'", ab::testing::program(), words))
+        run_command(fmt::format("OMP_NUM_THREADS=1 bash -o pipefail -c '{} {} | true'", ab::test::program(), words))
             .exit_code,
         0);
   }
@@ -632,7 +632,7 @@ TEST_F(CliTest, AFolderThatIsSomebodyElsesIsLeftAlone) {
 // A file that takes the number of a closed stream is not one to print into.
 TEST_F(CliTest, ClosedStreamsPutNothingIntoTheFilesOfTheRun) {
   for (const char* closed : {"2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
-    const Outcome outcome = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} {}", ab::testing::program(),
+    const Outcome outcome = run_command(fmt::format("OMP_NUM_THREADS=1 {} {} {}", ab::test::program(),
                                                     tiny_train("run", "--overwrite --eval-every 1"), closed));
     EXPECT_EQ(outcome.exit_code, 0);
     std::istringstream lines(read_file(path("run/metrics.jsonl"), ErrorKind::data));

@@ -22,16 +22,16 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 
-class ConfigTest : public ::testing::Test {
+class ConfigTest : public testing::Test {
  protected:
   ConfigTest()
-      : file_(::testing::TempDir() + "abtrain_config_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".toml") {
+      : file_(testing::TempDir() + "abtrain_config_" + testing::UnitTest::GetInstance()->current_test_info()->name() +
+              ".toml") {
     ::unsetenv("ABTRAIN_DATA_DIR");
   }
   ~ConfigTest() override { fs::remove(file_); }

@@ -10,15 +10,15 @@
 namespace ab {
 namespace {
 
-class GpuCheckTest : public testing::ProgramTest {
+class GpuCheckTest : public test::ProgramTest {
  protected:
-  testing::Outcome gpu_check(const std::string& flags) const {
+  test::Outcome gpu_check(const std::string& flags) const {
     return run_command(fmt::format("'{}/bench/gpu_check.sh' --build '{}' --out {} {}", AB_SOURCE_DIR, AB_BUILD_DIR,
                                    path("out"), flags));
   }
 
   /// A script that sources table.sh with a budget in seconds for all checks.
-  testing::Outcome table(int budget, const std::string& script) const {
+  test::Outcome table(int budget, const std::string& script) const {
     return run_command(fmt::format(
         "bash -euo pipefail -c 'check_logs={} check_table={} check_budget={}; . \"{}/bench/gpu_check/table.sh\"; "
         "begin_table; {}; end_table'",
@@ -28,16 +28,16 @@ class GpuCheckTest : public testing::ProgramTest {
 
 TEST_F(GpuCheckTest, SaysWhyThereIsNoGpu) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a GPU";
-  const testing::Outcome outcome = gpu_check("correctness");
+  const test::Outcome outcome = gpu_check("correctness");
   EXPECT_EQ(outcome.exit_code, 6) << outcome.out;
   EXPECT_EQ(outcome.err, "gpu_check.sh: no GPU to check: " + cuda_unavailable_reason() + "\n");
 }
 
 TEST_F(GpuCheckTest, RefusesWhatItDoesNotKnow) {
   const auto refused = [&](const std::string& flags, const std::string& why) {
-    const testing::Outcome outcome = gpu_check(flags);
+    const test::Outcome outcome = gpu_check(flags);
     EXPECT_EQ(outcome.exit_code, 2) << flags;
-    EXPECT_TRUE(testing::contains(outcome.err, why)) << flags << ": " << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, why)) << flags << ": " << outcome.err;
   };
   refused("", "give a part");
   refused("speed", "unknown flag or part speed");
@@ -56,7 +56,7 @@ TEST_F(GpuCheckTest, EveryPartFitsIntoNineMinutes) {
       {"speed-224", {"resnet50", "vgg16_bn", "vit_b_16"}},
       {"speed-rest", {"resnet56", "factored_resnet50", "svd_gram", "svd_torch"}}};
   for (const auto& [part, checks] : some_checks) {
-    const testing::Outcome all = gpu_check(part + " --dry-run");
+    const test::Outcome all = gpu_check(part + " --dry-run");
     EXPECT_EQ(all.exit_code, 0) << all.err;
     for (const std::string& check : checks)
       EXPECT_TRUE(std::regex_search(all.out, std::regex(fmt::format("\n{} +(not run|skipped) ", check)))) << all.out;
@@ -66,22 +66,21 @@ TEST_F(GpuCheckTest, EveryPartFitsIntoNineMinutes) {
       seconds += std::stoi((*at)[1]);
     EXPECT_LE(seconds, 530) << all.out;
   }
-  const testing::Outcome some = gpu_check("correctness --dry-run --only 'train_*'");
-  EXPECT_TRUE(testing::contains(some.out, "train_resnet20_dense"));
-  EXPECT_FALSE(testing::contains(some.out, "op_test")) << some.out;
+  const test::Outcome some = gpu_check("correctness --dry-run --only 'train_*'");
+  EXPECT_TRUE(test::contains(some.out, "train_resnet20_dense"));
+  EXPECT_FALSE(test::contains(some.out, "op_test")) << some.out;
 }
 
 TEST_F(GpuCheckTest, RanksAreNumberedAndTheWorstExitCodeCounts) {
-  const testing::Outcome outcome = run_command(fmt::format(
+  const test::Outcome outcome = run_command(fmt::format(
       "'{}/bench/run_ranks.sh' 3 sh -c 'echo $RANK of $WORLD_SIZE at $AB_RENDEZVOUS; exit $((RANK * 3 % 5))'",
       AB_SOURCE_DIR));
   EXPECT_EQ(outcome.exit_code, 3);
-  for (const int rank : {0, 1, 2})
-    EXPECT_TRUE(testing::contains(outcome.out, fmt::format("{} of 3 at file:///", rank)));
+  for (const int rank : {0, 1, 2}) EXPECT_TRUE(test::contains(outcome.out, fmt::format("{} of 3 at file:///", rank)));
 }
 
 TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {
-  const testing::Outcome good =
+  const test::Outcome good =
       table(60, "check first 5 printf \"note: all is well\\nnote: very well\\n\"; skip second no time");
   EXPECT_EQ(good.exit_code, 0) << good.err;
   EXPECT_TRUE(std::regex_search(
@@ -90,7 +89,7 @@ TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {
       << good.out;
   EXPECT_EQ(read_file(path("table.txt"), ErrorKind::data), good.out);
 
-  const testing::Outcome bad = table(
+  const test::Outcome bad = table(
       60,
       "check bad 5 sh -c \"echo why; false\"; check slow 1 sleep 20; check good 5 true; check none 5 bash -c \"exit 77\"");
   EXPECT_EQ(bad.exit_code, 1) << bad.err;
@@ -101,13 +100,13 @@ TEST_F(GpuCheckTest, TableTellsEveryResultAndFailsWithTheWorst) {
 }
 
 TEST_F(GpuCheckTest, RowsStandInTheTableBeforeTheNextCheckBegins) {
-  const testing::Outcome outcome =
+  const test::Outcome outcome =
       table(60, "check first 5 true; check second 5 grep -q \"^first *passed\" " + path("table.txt"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
 }
 
 TEST_F(GpuCheckTest, ChecksShareABudget) {
-  const testing::Outcome outcome = table(1, "check long 9 sleep 20; check late 9 true");
+  const test::Outcome outcome = table(1, "check long 9 sleep 20; check late 9 true");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_TRUE(std::regex_search(outcome.out, std::regex("\nlong +FAILED +\\d+  longer than 1 s"))) << outcome.out;
   EXPECT_TRUE(std::regex_search(outcome.out, std::regex("\nlate +FAILED +0  "))) << outcome.out;

@@ -7,14 +7,14 @@
 namespace ab {
 namespace {
 
-class GpuFailureTest : public testing::ProgramTest {
+class GpuFailureTest : public test::ProgramTest {
  protected:
   std::string on_ptx_gpu(const std::string& environment) const {
     return fmt::format("env {} LD_PRELOAD={}", environment, AB_PTX_GPU);
   }
 
   void expect_refusal(const std::string& environment, const std::string& sentence) const {
-    const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), on_ptx_gpu(environment));
+    const test::Outcome outcome = run(tiny_train("run", "--device cuda"), on_ptx_gpu(environment));
     EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
     EXPECT_EQ(outcome.err, "abtrain: " + sentence + "\n");
     EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is written before the GPU is known to be there";
@@ -37,13 +37,13 @@ TEST_F(GpuFailureTest, NoDevice) {
 }
 
 TEST_F(GpuFailureTest, DeviceThatIsNotThere) {
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda:2"), on_ptx_gpu("PTX_DEVICES=2"));
+  const test::Outcome outcome = run(tiny_train("run", "--device cuda:2"), on_ptx_gpu("PTX_DEVICES=2"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.err, "abtrain: there is no GPU 2: this process sees 2, numbered from 0\n");
 }
 
 TEST_F(GpuFailureTest, OutOfMemory) {
-  const testing::Outcome outcome =
+  const test::Outcome outcome =
       run(tiny_train("run", "--device cuda --ranks 2 --ignore-memory"), on_ptx_gpu("PTX_BYTES=1000"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
@@ -52,7 +52,7 @@ TEST_F(GpuFailureTest, OutOfMemory) {
 }
 
 TEST_F(GpuFailureTest, ARunThatDoesNotFitIsRefused) {
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda --ranks 2"), on_ptx_gpu("PTX_BYTES=1000"));
+  const test::Outcome outcome = run(tiny_train("run", "--device cuda --ranks 2"), on_ptx_gpu("PTX_BYTES=1000"));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_TRUE(outcome.err.starts_with("abtrain: parameters, gradients and optimizer state of 2 ranks need "))
       << outcome.err;
@@ -64,7 +64,7 @@ TEST_F(GpuFailureTest, CudnnDoesNotStart) {
       "train --model resnet20 --width 0.25 --dataset cifar10 --data-dir {} --device "
       "cuda --ranks 2 --batch-size 4 --steps 1 --out {}",
       small_cifar(), path("run"));
-  const testing::Outcome outcome = run(train, "timeout 60 " + on_ptx_gpu("PTX_CUDNN=0"));
+  const test::Outcome outcome = run(train, "timeout 60 " + on_ptx_gpu("PTX_CUDNN=0"));
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.err,
             "abtrain: cannot start cuDNN: CUDNN_STATUS_NOT_INITIALIZED; check that all libcudnn_*.so.9 lie in one "
@@ -77,10 +77,10 @@ TEST_F(GpuFailureTest, OutOfMemoryInOneOfTwoProcesses) {
       "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export PTX_BYTES=1000; "
       "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
       AB_SOURCE_DIR, on_ptx_gpu(""));
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda --ignore-memory"), launcher);
+  const test::Outcome outcome = run(tiny_train("run", "--device cuda --ignore-memory"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, "abtrain: rank 0: ")) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "abtrain: rank 1: GPU 0 is out of memory: ")) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "abtrain: rank 0: ")) << outcome.err;
 }
 
 // After an illegal access every call fails, those that free what a rank holds too.
@@ -89,13 +89,13 @@ TEST_F(GpuFailureTest, AnErrorThatStaysInOneOfTwoProcesses) {
       "timeout 60 {}/bench/run_ranks.sh 2 {} sh -c '[ $RANK = 0 ] || export PTX_FAULT=2; "
       "exec \"$@\" --rendezvous \"$AB_RENDEZVOUS\"' sh",
       AB_SOURCE_DIR, on_ptx_gpu(""));
-  const testing::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
+  const test::Outcome outcome = run(tiny_train("run", "--device cuda"), launcher);
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.err;
   for (const char* rank : {"rank 1: ", "rank 0: rank 1 failed: "}) {
     const std::string sentence =
         fmt::format("abtrain: {}the GPU reported an error: CUDA: cudaErrorIllegalAddress (", rank);
-    EXPECT_TRUE(testing::contains(outcome.err, sentence)) << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, sentence)) << outcome.err;
   }
 }
 

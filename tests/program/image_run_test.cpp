@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ImageRunTest : public testing::ProgramTest {
+class ImageRunTest : public test::ProgramTest {
  protected:
   ImageRunTest() {
     const TensorFile fixtures = golden::read_fixtures("images.safetensors");
@@ -63,28 +63,27 @@ class ImageRunTest : public testing::ProgramTest {
 TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   for (const char* name : {"train/cat/e.webp", "train/dog/f", "train/dog/g/h.jpg", "val/cat/e.bmp"})
     write(name, image_);
-  const testing::Outcome outcome = run(train("run", "--ranks 2"));
+  const test::Outcome outcome = run(train("run", "--ranks 2"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(
-      testing::contains(outcome.out, "training on 8 images of 2 classes, validating on 8 images of 2 classes\n"));
+  EXPECT_TRUE(test::contains(outcome.out, "training on 8 images of 2 classes, validating on 8 images of 2 classes\n"));
   const std::size_t first = outcome.err.find("warning: imagenet: 3 files in '");
   ASSERT_NE(first, std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("warning: imagenet: 3 files", first + 1), std::string::npos) << "once for all ranks";
-  EXPECT_TRUE(testing::contains(outcome.err, "val' is left out: 1 of another format than JPEG and PNG ('cat/e.bmp')"));
+  EXPECT_TRUE(test::contains(outcome.err, "val' is left out: 1 of another format than JPEG and PNG ('cat/e.bmp')"));
   const Summary summary = read_run(path("run")).summary;
   EXPECT_EQ(summary.train_samples, 8);
   EXPECT_EQ(summary.train_classes, 2);
   EXPECT_EQ(summary.val_samples, 8);
   EXPECT_EQ(summary.val_classes, 2);
-  const testing::Outcome evaluated = run("eval --model-file " + path("run") + " --data-dir " + path("images"));
-  EXPECT_TRUE(testing::contains(evaluated.err, "val' is left out: 1 of")) << "and of train nothing";
+  const test::Outcome evaluated = run("eval --model-file " + path("run") + " --data-dir " + path("images"));
+  EXPECT_TRUE(test::contains(evaluated.err, "val' is left out: 1 of")) << "and of train nothing";
   EXPECT_EQ(evaluated.err.find("3 files"), std::string::npos) << evaluated.err;
 
-  const testing::Outcome one = run(train("one", "--train-samples 2 --val-samples 1"));
-  EXPECT_TRUE(testing::contains(one.out, "training on 2 images of 2 classes, validating on 1 image of 1 class (of 2)"));
+  const test::Outcome one = run(train("one", "--train-samples 2 --val-samples 1"));
+  EXPECT_TRUE(test::contains(one.out, "training on 2 images of 2 classes, validating on 1 image of 1 class (of 2)"));
   std::string words = train("cut", "--train-samples 1");
-  const testing::Outcome cut = run(words.replace(words.find("--batch-size 2"), 14, "--batch-size 1"));
-  EXPECT_TRUE(testing::contains(cut.err, "warning: --train-samples 1 leaves images of 1 of 2 classes to train on"));
+  const test::Outcome cut = run(words.replace(words.find("--batch-size 2"), 14, "--batch-size 1"));
+  EXPECT_TRUE(test::contains(cut.err, "warning: --train-samples 1 leaves images of 1 of 2 classes to train on"));
 }
 
 TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
@@ -95,9 +94,9 @@ TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   EXPECT_TRUE(fs::exists(path("part/checkpoints/step_000000000006/manifest.json")));
   EXPECT_FALSE(fs::exists(path("part/model.safetensors")));
   write("val/dog/c.jpg", image_);
-  const testing::Outcome resumed = run("train --resume " + path("part"));
+  const test::Outcome resumed = run("train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 6 "));
+  EXPECT_TRUE(test::contains(resumed.out, "resuming at step 6 "));
   EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
   EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
   EXPECT_FALSE(fs::exists(path("part/checkpoints")));
@@ -111,14 +110,14 @@ TEST_F(ImageRunTest, ADamagedImageInAnyValidationCostsNoTraining) {
   };
   ASSERT_EQ(run(train_with_validations("whole")).exit_code, 0);
   write("val/dog/c.jpg", image_.substr(0, image_.size() / 2));
-  const testing::Outcome ended = run(train_with_validations("part"));
+  const test::Outcome ended = run(train_with_validations("part"));
   EXPECT_EQ(ended.exit_code, 3) << ended.err;
-  EXPECT_TRUE(testing::contains(ended.err, "val/dog/c.jpg"));
-  EXPECT_TRUE(testing::contains(ended.err, "step 2 is saved: go on with --resume when that is mended"));
+  EXPECT_TRUE(test::contains(ended.err, "val/dog/c.jpg"));
+  EXPECT_TRUE(test::contains(ended.err, "step 2 is saved: go on with --resume when that is mended"));
   write("val/dog/c.jpg", image_);
-  const testing::Outcome resumed = run("train --resume " + path("part"));
+  const test::Outcome resumed = run("train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 2 "));
+  EXPECT_TRUE(test::contains(resumed.out, "resuming at step 2 "));
   EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
   EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
 }
@@ -133,13 +132,12 @@ TEST_F(ImageRunTest, ADamagedTrainingImageCostsNoTraining) {
     write("train/dog/x7.jpg", image_);
     ASSERT_EQ(run(train_on_32("whole", how)).exit_code, 0) << how;
     write("train/dog/x7.jpg", image_.substr(0, image_.size() / 2));
-    const testing::Outcome failed = run(train_on_32("part", how));
+    const test::Outcome failed = run(train_on_32("part", how));
     EXPECT_EQ(failed.exit_code, 3) << how;
-    EXPECT_TRUE(testing::contains(failed.err, "train/dog/x7.jpg")) << failed.err;
-    EXPECT_TRUE(testing::contains(failed.err, " is saved: go on with --resume when that is mended"))
-        << how << failed.err;
+    EXPECT_TRUE(test::contains(failed.err, "train/dog/x7.jpg")) << failed.err;
+    EXPECT_TRUE(test::contains(failed.err, " is saved: go on with --resume when that is mended")) << how << failed.err;
     write("train/dog/x7.jpg", image_);
-    const testing::Outcome resumed = run("train --resume " + path("part"));
+    const test::Outcome resumed = run("train --resume " + path("part"));
     ASSERT_EQ(resumed.exit_code, 0) << how << resumed.err;
     EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors")) << how;
     EXPECT_EQ(read_run(path("part")).summary.wire_bytes_by_rank, read_run(path("whole")).summary.wire_bytes_by_rank);
@@ -151,9 +149,9 @@ TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
   for (const int ranks : {1, 2}) {
     const std::string threads = fmt::format("--ranks {}", ranks);
     ASSERT_EQ(run(train_on_32("whole", threads)).exit_code, 0);
-    const testing::Outcome stopped = run(train_on_32("part", threads), stalled_disk());
+    const test::Outcome stopped = run(train_on_32("part", threads), stalled_disk());
     EXPECT_EQ(stopped.exit_code, 3) << stopped.err;
-    EXPECT_TRUE(testing::contains(stopped.err, " is saved: go on with --resume")) << stopped.err;
+    EXPECT_TRUE(test::contains(stopped.err, " is saved: go on with --resume")) << stopped.err;
     ASSERT_EQ(run("train --resume " + path("part")).exit_code, 0);
     EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors")) << ranks;
   }
@@ -197,36 +195,36 @@ TEST_F(ImageRunTest, OtherFilesOfTheSameNamesAreRefused) {
     write(fmt::format("train/{}.jpg", name), image_ + "more");
   expect_failure("train --resume " + path("run"), 3, "saved with other images");
   write("train/cat/a.jpg", image_);
-  const testing::Outcome resumed = run("train --resume " + path("run"));
+  const test::Outcome resumed = run("train --resume " + path("run"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_TRUE(testing::contains(resumed.err, "4 of 16 image files that were looked at have another size"));
+  EXPECT_TRUE(test::contains(resumed.err, "4 of 16 image files that were looked at have another size"));
 }
 
 TEST_F(ImageRunTest, AReadThatNeverReturnsEndsAllRanks) {
   for (const int ranks : {1, 2}) {
-    const testing::Outcome outcome = run(train("run", fmt::format("--overwrite --ranks {}", ranks)), stalled_disk());
+    const test::Outcome outcome = run(train("run", fmt::format("--overwrite --ranks {}", ranks)), stalled_disk());
     EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
-    EXPECT_TRUE(testing::contains(outcome.err, "have delivered nothing for 2 s")) << ranks;
+    EXPECT_TRUE(test::contains(outcome.err, "have delivered nothing for 2 s")) << ranks;
   }
 }
 
 TEST_F(ImageRunTest, AReadThatNeverReturnsInTheLastValidationCostsNoTraining) {
   ASSERT_EQ(run(train("whole")).exit_code, 0);
   fs::rename(path("images/train/dog/stalled.jpg"), path("images/train/dog/d.jpg"));
-  const testing::Outcome stopped = run(train("part"), stalled_disk());
+  const test::Outcome stopped = run(train("part"), stalled_disk());
   EXPECT_EQ(stopped.exit_code, 3) << stopped.err;
-  const testing::Outcome resumed = run("train --resume " + path("part"));
+  const test::Outcome resumed = run("train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_TRUE(testing::contains(resumed.out, "resuming at step 6 "));
+  EXPECT_TRUE(test::contains(resumed.out, "resuming at step 6 "));
   EXPECT_EQ(contents("part/model.safetensors"), contents("whole/model.safetensors"));
 }
 
 #ifdef AB_MPIEXEC
 TEST_F(ImageRunTest, AReadThatNeverReturnsEndsAllProcesses) {
-  const testing::Outcome outcome =
+  const test::Outcome outcome =
       run(train("run"), stalled_disk() + " " AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2");
   EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, "have delivered nothing for 2 s"));
+  EXPECT_TRUE(test::contains(outcome.err, "have delivered nothing for 2 s"));
 }
 #endif
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class InstalledLauncherTest : public testing::ProgramTest {
+class InstalledLauncherTest : public test::ProgramTest {
  protected:
   InstalledLauncherTest() {
     const fs::path tree = path("a tree");
@@ -29,30 +29,30 @@ class InstalledLauncherTest : public testing::ProgramTest {
   }
 
   /// Runs the launcher, through a symbolic link, where only `environment` says where libraries are.
-  testing::Outcome launch(const std::string& environment, const std::string& arguments) const {
+  test::Outcome launch(const std::string& environment, const std::string& arguments) const {
     return run_command(
         fmt::format("env -u LD_LIBRARY_PATH -u CUDA_PATH {} {} {}", environment, path("link"), arguments));
   }
 };
 
 TEST_F(InstalledLauncherTest, NamesALibraryThatIsNowhere) {
-  const testing::Outcome outcome = launch("", "0");
+  const test::Outcome outcome = launch("", "0");
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, fs::path(AB_LAUNCHED_LIBRARY).filename().string()));
-  EXPECT_TRUE(testing::contains(outcome.err, "LD_LIBRARY_PATH"));
+  EXPECT_TRUE(test::contains(outcome.err, fs::path(AB_LAUNCHED_LIBRARY).filename().string()));
+  EXPECT_TRUE(test::contains(outcome.err, "LD_LIBRARY_PATH"));
 }
 
 TEST_F(InstalledLauncherTest, FindsLibrariesInLdLibraryPath) {
   place_library("mine");
-  const testing::Outcome outcome = launch("LD_LIBRARY_PATH=" + path("mine"), "0");
+  const test::Outcome outcome = launch("LD_LIBRARY_PATH=" + path("mine"), "0");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
 TEST_F(InstalledLauncherTest, FindsLibrariesInAToolkitAndPassesArgumentsAndExitCodesOn) {
   place_library("toolkit of mine/lib64");
-  const testing::Outcome outcome = launch(fmt::format("CUDA_HOME='{}'", path("toolkit of mine")), "75 'two words' ''");
+  const test::Outcome outcome = launch(fmt::format("CUDA_HOME='{}'", path("toolkit of mine")), "75 'two words' ''");
   EXPECT_EQ(outcome.exit_code, 75) << outcome.err;
   EXPECT_TRUE(outcome.out.ends_with("\n[75][two words][]")) << outcome.out;
   EXPECT_EQ(outcome.err, "");
@@ -61,7 +61,7 @@ TEST_F(InstalledLauncherTest, FindsLibrariesInAToolkitAndPassesArgumentsAndExitC
 TEST_F(InstalledLauncherTest, FindsLibrariesInPythonPackages) {
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";
   place_library("packages/nvidia/some/lib");
-  const testing::Outcome outcome = launch("PYTHONPATH=" + path("packages"), "0");
+  const test::Outcome outcome = launch("PYTHONPATH=" + path("packages"), "0");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
 }
 
@@ -76,7 +76,7 @@ TEST_F(InstalledLauncherTest, RunsNoCodeOfTheFolderThatItIsStartedIn) {
 // No shell stays between the program and signals or mpirun.
 TEST_F(InstalledLauncherTest, BecomesTheProgram) {
   place_library("mine");
-  const testing::Outcome outcome =
+  const test::Outcome outcome =
       run_command(fmt::format("LD_LIBRARY_PATH={} sh -c 'echo $$; exec {}'", path("mine"), path("link")));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);

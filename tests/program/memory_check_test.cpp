@@ -19,18 +19,17 @@
 namespace ab {
 namespace {
 
-class MemoryCheckTest : public testing::ProgramTest {
+class MemoryCheckTest : public test::ProgramTest {
  protected:
   void write(const std::string& file, const std::string& text) const {
-    testing::fs::create_directories(testing::fs::path(path(file)).parent_path());
+    test::fs::create_directories(test::fs::path(path(file)).parent_path());
     std::ofstream(path(file)) << text;
   }
 
   /// Whether the program starts at all: a CUDA build has gigabytes of libraries.
   bool loads_within(int kilobytes) const {
-    const testing::Outcome outcome =
-        run_command(fmt::format("ulimit -v {}; {} --version", kilobytes, testing::program()));
-    return !testing::contains(outcome.err, "error while loading shared libraries");
+    const test::Outcome outcome = run_command(fmt::format("ulimit -v {}; {} --version", kilobytes, test::program()));
+    return !test::contains(outcome.err, "error while loading shared libraries");
   }
 };
 
@@ -61,24 +60,24 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   config.model = "resnet20";
   config.dataset = "imagenet";  // enough images for a batch that does not fit
   config.epochs = 1;
-  const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(testing::striped_images(8, 1));
+  const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(test::striped_images(8, 1));
   constexpr std::int64_t kGigabyte = 1'000'000'000;
   config.batch_size = 8;
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
   const auto refused = [&](std::int64_t batch, std::int64_t available) {
     config.batch_size = batch;
-    return testing::message_of(ErrorKind::config, [&] { check_memory(config, *images, 3, {3, available}, {}); });
+    return test::message_of(ErrorKind::config, [&] { check_memory(config, *images, 3, {3, available}, {}); });
   };
   config.network = "latency=1ms; from 5: latency=2ms";  // of which a plan takes one alone
   const std::string message = refused(4000, kGigabyte), would_fit = "--batch-size ";
-  EXPECT_TRUE(testing::contains(message, " GB of memory for 3 ranks, ")) << message;
-  EXPECT_TRUE(testing::contains(message, "1.00 GB are left")) << message;
-  EXPECT_TRUE(testing::contains(message, "--ignore-memory tries it all the same")) << message;
+  EXPECT_TRUE(test::contains(message, " GB of memory for 3 ranks, ")) << message;
+  EXPECT_TRUE(test::contains(message, "1.00 GB are left")) << message;
+  EXPECT_TRUE(test::contains(message, "--ignore-memory tries it all the same")) << message;
   config.batch_size = std::stoll(message.substr(message.find(would_fit) + would_fit.size()));
   EXPECT_GT(config.batch_size, 0);
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, kGigabyte}, {}));
-  EXPECT_TRUE(testing::contains(refused(8, 9'000'000), "parameters, gradients and optimizer state of 3 ranks need"));
-  EXPECT_TRUE(testing::contains(refused(8, 25'000'000), "not even a batch of one image would fit"));
+  EXPECT_TRUE(test::contains(refused(8, 9'000'000), "parameters, gradients and optimizer state of 3 ranks need"));
+  EXPECT_TRUE(test::contains(refused(8, 25'000'000), "not even a batch of one image would fit"));
   config.ignore_memory = true;
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, 0}, {}));
 }
@@ -92,9 +91,9 @@ struct NearlyNothingLeft {
 TEST_F(MemoryCheckTest, ADataSetThatDoesNotFitIsNotRead) {
   const std::string folder = small_cifar();
   const NearlyNothingLeft nothing;
-  const std::string refusal = testing::message_of(ErrorKind::config, [&] { load_cifar10(folder); });
-  EXPECT_TRUE(testing::contains(refusal, "CIFAR-10: the 40 images of ")) << refusal;
-  EXPECT_TRUE(testing::contains(refusal, "0 MB are left for each process; raise the limit of memory")) << refusal;
+  const std::string refusal = test::message_of(ErrorKind::config, [&] { load_cifar10(folder); });
+  EXPECT_TRUE(test::contains(refusal, "CIFAR-10: the 40 images of ")) << refusal;
+  EXPECT_TRUE(test::contains(refusal, "0 MB are left for each process; raise the limit of memory")) << refusal;
 }
 
 // Batch norm has no statistics of one image that has become one pixel, and those of several ranks where they are shared.
@@ -104,9 +103,9 @@ TEST_F(MemoryCheckTest, TheSmallestBatchesAreNoError) {
         "train --model resnet18 --width 0.0625 --dataset cifar10 --data-dir {} --steps 1 --val-samples 2 --overwrite --out {} "
         "{}",
         small_cifar(), path("run"), batch);
-    const testing::Outcome outcome = run(train);
+    const test::Outcome outcome = run(train);
     EXPECT_EQ(outcome.exit_code, 0) << batch << ": " << outcome.err;
-    EXPECT_FALSE(testing::contains(outcome.err, "warning")) << outcome.err;
+    EXPECT_FALSE(test::contains(outcome.err, "warning")) << outcome.err;
   }
 }
 
@@ -116,25 +115,25 @@ TEST_F(MemoryCheckTest, APlanNeedsNoMemoryOfItsRun) {
   constexpr int kKilobytes = 400'000;
   if (!loads_within(kKilobytes))
     GTEST_SKIP() << "the system cannot load the libraries of this build within such limits";
-  const testing::Outcome outcome = run_command(
+  const test::Outcome outcome = run_command(
       fmt::format("ulimit -v {}; timeout 60 {} plan --model vit_b_16 --dataset imagenet --batch-size 1024 --ranks 8",
-                  kKilobytes, testing::program()));
+                  kKilobytes, test::program()));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.out, " TB") || testing::contains(outcome.out, " GB")) << outcome.out;
+  EXPECT_TRUE(test::contains(outcome.out, " TB") || test::contains(outcome.out, " GB")) << outcome.out;
 }
 
 TEST_F(MemoryCheckTest, ARunWithinTightLimitsEndsInOneSentenceOrTrains) {
   if (!loads_within(300'000)) GTEST_SKIP() << "the system cannot load the libraries of this build within such limits";
   for (const int kilobytes : {200'000, 300'000, 350'000, 400'000, 500'000, 700'000})
     for (const char* threads : {"--threads 1", "--threads 4 --ranks 2"}) {
-      const testing::Outcome outcome =
-          run_command(fmt::format("ulimit -v {}; timeout 60 {} {}", kilobytes, testing::program(),
+      const test::Outcome outcome =
+          run_command(fmt::format("ulimit -v {}; timeout 60 {} {}", kilobytes, test::program(),
                                   tiny_train("run", fmt::format("--width 0.1 --overwrite {}", threads))));
       SCOPED_TRACE(fmt::format("ulimit -v {} {}: {}", kilobytes, threads, outcome.err));
       EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 2 || outcome.exit_code == 6) << outcome.exit_code;
       if (outcome.exit_code == 0) continue;
-      EXPECT_TRUE(outcome.err.starts_with("abtrain: ") || testing::contains(outcome.err, "\nabtrain: "));
-      EXPECT_FALSE(testing::contains(outcome.err, "std::"));
+      EXPECT_TRUE(outcome.err.starts_with("abtrain: ") || test::contains(outcome.err, "\nabtrain: "));
+      EXPECT_FALSE(test::contains(outcome.err, "std::"));
     }
 }
 
@@ -146,11 +145,11 @@ class SmallGroup {
          {std::pair{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, std::pair{"/sys/fs/cgroup", "memory.max"}}) {
       folder_ = fmt::format("{}/abtrain_test_{}", root, ::getpid());
       std::error_code problem;
-      if (!testing::fs::create_directory(folder_, problem)) continue;
+      if (!test::fs::create_directory(folder_, problem)) continue;
       std::ofstream(folder_ + "/" + limit) << bytes << std::endl;
       std::int64_t now = 0;
       if (std::ifstream(folder_ + "/" + limit) >> now && now > 0 && now <= bytes) return;
-      testing::fs::remove(folder_, problem);
+      test::fs::remove(folder_, problem);
     }
     folder_.clear();
   }
@@ -167,29 +166,29 @@ class SmallGroup {
 TEST_F(MemoryCheckTest, WhatDoesNotFitInAControlGroupIsRefusedAndNotKilled) {
   if (!loads_within(300'000)) GTEST_SKIP() << "libraries of this build take such a group's memory";
   const std::string full = path("full");
-  testing::fs::create_directories(full);
+  test::fs::create_directories(full);
   for (const char* name :
        {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"}) {
     std::ofstream(fmt::format("{}/{}.bin", full, name));
-    testing::fs::resize_file(fmt::format("{}/{}.bin", full, name),
-                             10'000 * 3073);  // black aeroplanes, which take no disk
+    test::fs::resize_file(fmt::format("{}/{}.bin", full, name),
+                          10'000 * 3073);  // black aeroplanes, which take no disk
   }
   const auto refused = [&](std::int64_t megabytes, const std::string& data, const std::string& expected) {
     const SmallGroup group(megabytes * 1'000'000);
     if (!group.is_there()) return false;
-    const testing::Outcome outcome = run_command(fmt::format(
+    const test::Outcome outcome = run_command(fmt::format(
         "bash -c '{} env OMP_NUM_THREADS=1 {} train --model vgg16_bn_cifar --dataset cifar10 --data-dir {} --batch-size 40 "
         "--steps 2 --out {}'",
-        group.enter(), testing::program(), data, path("run")));
+        group.enter(), test::program(), data, path("run")));
     EXPECT_EQ(outcome.exit_code, 2) << megabytes << " MB: " << outcome.err;
-    EXPECT_TRUE(testing::contains(outcome.err, expected)) << megabytes << " MB: " << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, expected)) << megabytes << " MB: " << outcome.err;
     return true;
   };
   if (!refused(60, full, "the 50000 images of ")) GTEST_SKIP() << "no control group can be made here";
   refused(150, full, "154 MB of memory");
   refused(230, small_cifar(), " are left");
   refused(300, small_cifar(), "--batch-size ");
-  EXPECT_FALSE(testing::fs::exists(path("run")));
+  EXPECT_FALSE(test::fs::exists(path("run")));
 }
 
 #endif
@@ -210,7 +209,7 @@ TEST_F(MemoryCheckTest, TheProgramRefusesItBeforeItWritesAnything) {
                   "--ranks 1 --out {}",
                   small_cifar(), path("run")),
       2, "the run needs about ");
-  EXPECT_FALSE(testing::fs::exists(path("run")));
+  EXPECT_FALSE(test::fs::exists(path("run")));
 }
 
 }  // namespace

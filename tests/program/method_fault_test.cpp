@@ -24,8 +24,8 @@
 namespace ab {
 namespace {
 
-using testing::all_variants, testing::AtCollective, testing::kSteps, testing::small_run, testing::Steps,
-    testing::Variant, testing::WatchedComm;
+using test::all_variants, test::AtCollective, test::kSteps, test::small_run, test::Steps, test::Variant,
+    test::WatchedComm;
 using namespace std::chrono_literals;
 
 constexpr int kRanks = 3, kFailing = 1;
@@ -76,9 +76,9 @@ std::int64_t last_quarter(const TrainConfig& config) {
 constexpr const char* kFault = "a fault in the middle of a step";
 void fail() { throw Error(ErrorKind::numerics, kFault); }
 
-class MethodFault : public ::testing::TestWithParam<Variant> {};
+class MethodFault : public testing::TestWithParam<Variant> {};
 
-INSTANTIATE_TEST_SUITE_P(Methods, MethodFault, ::testing::ValuesIn(all_variants()),
+INSTANTIATE_TEST_SUITE_P(Methods, MethodFault, testing::ValuesIn(all_variants()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST_P(MethodFault, AThreadThatThrowsEndsAllWithItsOwnError) {
@@ -104,11 +104,11 @@ TEST_P(MethodFault, AThreadThatThrowsEndsAllWithItsOwnError) {
       }
     };
     const std::string told =
-        testing::message_of(ErrorKind::numerics, [&] { run_thread_ranks(kRanks, {.timeout = kTimeout}, body); });
+        test::message_of(ErrorKind::numerics, [&] { run_thread_ranks(kRanks, {.timeout = kTimeout}, body); });
     EXPECT_EQ(told, kFault);
     // Others may have been done already when it failed at the very end.
     for (const auto& [rank, error] : of_others) {
-      EXPECT_TRUE(testing::contains(error, kFault)) << rank << ": " << error;
+      EXPECT_TRUE(test::contains(error, kFault)) << rank << ": " << error;
       EXPECT_EQ(error.find('\n'), std::string::npos) << error;
     }
     const bool is_last = place == static_cast<std::int64_t>(phases.size()) - 1;
@@ -154,7 +154,7 @@ TEST(SilentThread, IsMissedInTime) {
   for (const Job& job : jobs) {
     EXPECT_EQ(job.told.size(), kRanks - 1) << job.variant.name();
     for (const std::string& sentence : job.told)
-      EXPECT_TRUE(testing::contains(sentence, "waited 1 s on rank")) << job.variant.name() << ": " << sentence;
+      EXPECT_TRUE(test::contains(sentence, "waited 1 s on rank")) << job.variant.name() << ": " << sentence;
   }
 }
 
@@ -188,9 +188,9 @@ TEST(FailingJob, TrainsUntilARankFails) {
   }
 }
 
-class FailingProcesses : public testing::ProgramTest, public ::testing::WithParamInterface<Variant> {
+class FailingProcesses : public test::ProgramTest, public testing::WithParamInterface<Variant> {
  protected:
-  testing::Outcome run_job(bool silent) const {
+  test::Outcome run_job(bool silent) const {
     const std::int64_t place = last_quarter(small_run(*GetParam().method, GetParam().laws->small));
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
     return run_command(
@@ -218,21 +218,21 @@ std::vector<Variant> unlike_variants() {
   return some;
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, FailingProcesses, ::testing::ValuesIn(unlike_variants()),
+INSTANTIATE_TEST_SUITE_P(Methods, FailingProcesses, testing::ValuesIn(unlike_variants()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST_P(FailingProcesses, ARankThatFailsEndsTheJobWithItsCode) {
-  const testing::Outcome job = run_job(false);
+  const test::Outcome job = run_job(false);
   EXPECT_EQ(job.exit_code, static_cast<int>(ErrorKind::numerics)) << job.err;
   EXPECT_EQ(sentences(job.err), std::vector<std::string>{fmt::format("abtrain: rank {}: {}", kFailing, kFault)});
 }
 
 TEST_P(FailingProcesses, ARankThatFallsSilentIsMissedInTime) {
-  const testing::Outcome job = run_job(true);
+  const test::Outcome job = run_job(true);
   EXPECT_EQ(job.exit_code, static_cast<int>(ErrorKind::communication)) << job.err;
   const std::vector<std::string> told = sentences(job.err);
   EXPECT_TRUE(told.size() == 1 || told.size() == kRanks - 1) << job.err;
-  for (const std::string& sentence : told) EXPECT_TRUE(testing::contains(sentence, "waited 1 s on rank")) << sentence;
+  for (const std::string& sentence : told) EXPECT_TRUE(test::contains(sentence, "waited 1 s on rank")) << sentence;
 }
 #endif
 

@@ -15,8 +15,8 @@
 #include "tests/error_message.h"
 
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 
@@ -63,7 +63,7 @@ const ModelSpec kSpecs[] = {
     {.name = "mlp", .width = 0.0625, .seed = 5},
 };
 
-class ModelFile : public ::testing::TestWithParam<ModelSpec> {};
+class ModelFile : public testing::TestWithParam<ModelSpec> {};
 
 TEST_P(ModelFile, ComesBackUnderEitherNamesDenseFactoredWithARestAndWithSpatialFactors) {
   const ModelSpec& spec = GetParam();
@@ -121,7 +121,7 @@ TEST_P(ModelFile, WithoutItsMetadataIsReadByItsNames) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ModelFile, ::testing::ValuesIn(kSpecs), [](const auto& spec) { return spec.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, ModelFile, testing::ValuesIn(kSpecs), [](const auto& spec) { return spec.param.name; });
 
 /// A layer of one weight is enough of a model to be written.
 struct OneWeight final : Layer {

@@ -134,8 +134,8 @@ TEST(Progress, LosesItsLeastFieldsFirst) {
     });
     return lines_shown(written.substr(0, written.rfind("\r", written.size() - 2)), 1000).back();
   };
-  EXPECT_TRUE(testing::contains(
-      drawn(120), "step 7/100  loss 2.346  0.0 s left  12345 images/s  compressed  lr 0.1000  rank 0 sent"));
+  EXPECT_TRUE(test::contains(drawn(120),
+                             "step 7/100  loss 2.346  0.0 s left  12345 images/s  compressed  lr 0.1000  rank 0 sent"));
   EXPECT_EQ(drawn(80), "step 7/100  loss 2.346  0.0 s left  12345 images/s  compressed  lr 0.1000");
   EXPECT_EQ(drawn(40), "step 7/100  loss 2.346  0.0 s left");
   EXPECT_EQ(drawn(36), "step 7/100  loss 2.346  0.0 s left") << "and one column that stays free";
@@ -156,7 +156,7 @@ TEST(Progress, FollowsTheWidthOfItsTerminal) {
   });
   const std::string narrow = written.substr(written.find("\rstep 8"));
   EXPECT_EQ(lines_shown(narrow.substr(0, narrow.find("step 9")), 30).size(), 1u) << narrow;
-  EXPECT_TRUE(testing::contains(narrow, "step 9/100  loss 2.346  0.0 s left  12345 images/s"));
+  EXPECT_TRUE(test::contains(narrow, "step 9/100  loss 2.346  0.0 s left  12345 images/s"));
 }
 
 TEST(Terminal, WideCharactersTakeTwoColumnsAndAccentsNone) {
@@ -175,20 +175,20 @@ TEST(Terminal, WideCharactersTakeTwoColumnsAndAccentsNone) {
   EXPECT_EQ(table.str(), "run    x\n─────  ─\n模型   1\nabcde  2\n");
 }
 
-class ProgressOfTheProgram : public testing::ProgramTest {};
+class ProgressOfTheProgram : public test::ProgramTest {};
 
 TEST_F(ProgressOfTheProgram, NeitherScrollsNorSendsEscapes) {
   for (const char* term : {"dumb", "xterm"}) {
     Pty pty(80);
     int status = -1;
     const std::string command =
-        fmt::format("env TERM={} {} {} --threads 1 >{} 2>{} </dev/null", term, testing::program(),
+        fmt::format("env TERM={} {} {} --threads 1 >{} 2>{} </dev/null", term, test::program(),
                     tiny_train("o", "--steps 30 --overwrite"), path("stdout"), ::ttyname(pty.slave()));
     const std::string written = pty.read_while(
         [&] { status = std::system(command.substr(0).replace(command.find("--steps 4 "), 10, "").c_str()); });
     EXPECT_EQ(status, 0) << written;
     EXPECT_EQ(written.find('\x1b'), std::string::npos) << written;
-    EXPECT_TRUE(testing::contains(written, "step 30/30"));
+    EXPECT_TRUE(test::contains(written, "step 30/30"));
     Lines lines = lines_shown(written, 80);
     std::erase_if(lines, [](const std::string& line) { return line.starts_with("warning: OpenBLAS"); });
     ASSERT_LE(lines.size(), 8u) << written;
@@ -199,8 +199,7 @@ TEST_F(ProgressOfTheProgram, NeitherScrollsNorSendsEscapes) {
 
 TEST_F(ProgressOfTheProgram, HelpFitsNarrowTerminals) {
   Pty pty(44);
-  const std::string command =
-      fmt::format("{} compare --help >{} </dev/null", testing::program(), ::ttyname(pty.slave()));
+  const std::string command = fmt::format("{} compare --help >{} </dev/null", test::program(), ::ttyname(pty.slave()));
   const std::string written = pty.read_while([&] { EXPECT_EQ(std::system(command.c_str()), 0); });
   std::istringstream lines(written.substr(written.find("Options:")));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(text_width(line), 45) << line;  // with a carriage return

@@ -55,24 +55,24 @@ std::vector<std::string> commands_of(const std::string& page) {
   return commands;
 }
 
-class ReadmeTest : public testing::ProgramTest {
+class ReadmeTest : public test::ProgramTest {
  protected:
   /// What the commands of the pages expect to find: a checkout with a build, data, and runs.
   void lay_out() const {
     for (const char* folder : {"apps", "bench", "tests"}) fs::create_directory_symlink(kSource / folder, path(folder));
     for (const char* folder : {"build/apps", "abtrain/bin"}) {
       fs::create_directories(path(folder));
-      fs::create_symlink(testing::program(), path(folder) + "/abtrain");
+      fs::create_symlink(test::program(), path(folder) + "/abtrain");
     }
     fs::create_symlink(AB_TOUR, path("build/apps/lowrank_tour"));
     std::ofstream(path("my.toml")) << "model = \"mlp\"\n";
     for (const char* out : {"runs/first", "runs/quickstart/dense", "runs/quickstart/ab"}) {
-      const testing::Outcome made = run(tiny_train(out));
+      const test::Outcome made = run(tiny_train(out));
       ASSERT_EQ(made.exit_code, 0) << made.err;
     }
   }
 
-  testing::Outcome type(const std::string& command) const {
+  test::Outcome type(const std::string& command) const {
     return run_command(
         fmt::format("cd '{}'; export OMP_NUM_THREADS=1 ABTRAIN_DATA_DIR='{}'; {}", folder_, small_cifar(), command));
   }
@@ -95,7 +95,7 @@ class ReadmeTest : public testing::ProgramTest {
                !command.starts_with("mkdir ")) {
       return check_words(command);
     }
-    const testing::Outcome outcome = type(command);
+    const test::Outcome outcome = type(command);
     EXPECT_EQ(outcome.exit_code, expected) << command << "\n" << outcome.err;
     EXPECT_FALSE(expected == 0 && outcome.out.empty() && !command.starts_with("mkdir ")) << command;
   }
@@ -123,7 +123,7 @@ class ReadmeTest : public testing::ProgramTest {
     EXPECT_TRUE(known) << "this test has no rule for it";
   }
 
-  static bool contains(const std::string& text, const std::string& part) { return testing::contains(text, part); }
+  static bool contains(const std::string& text, const std::string& part) { return test::contains(text, part); }
 };
 
 TEST_F(ReadmeTest, CommandsWork) {
@@ -156,7 +156,7 @@ bool agree(const std::string& printed, const std::string& quoted) {
 }
 
 TEST_F(ReadmeTest, TourPrintsWhatItsPageQuotes) {
-  const testing::Outcome tour = run_command(AB_TOUR);
+  const test::Outcome tour = run_command(AB_TOUR);
   ASSERT_EQ(tour.exit_code, 0) << tour.err;
   std::string quoted;
   const std::string page = text_of(kSource / "ablowrank/README.md");
@@ -180,7 +180,7 @@ TEST_F(ReadmeTest, NumbersMayDifferInTheLastDigitAlone) {
 
 TEST_F(ReadmeTest, FiguresAreWhatTheirScriptDraws) {
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";
-  const testing::Outcome drawn =
+  const test::Outcome drawn =
       run_command(fmt::format("python3 -B '{}/bench/figures/draw.py' '{}'", AB_SOURCE_DIR, folder_));
   ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
   const auto figures_in = [](const fs::path& folder) {
@@ -205,14 +205,14 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
   struct Table {
     const char *page, *command;
   };
-  const fs::path build = fs::path(testing::program()).parent_path().parent_path();
+  const fs::path build = fs::path(test::program()).parent_path().parent_path();
   for (const auto& [page, command] :
        {Table{"README.md", "bench/rivals_table.py --readme"}, Table{"bench/RESULTS.md", "bench/rivals_table.py"},
         Table{"bench/RESULTS.md", "bench/network_map.py --network 0.1,4ms --build"},
         Table{"bench/RESULTS.md", "bench/published.py --build"}}) {
     const std::string text = text_of(kSource / page);
     const bool plans = std::string_view(command).ends_with("--build");
-    const testing::Outcome table =
+    const test::Outcome table =
         run_command(fmt::format("python3 -B {}/{} {}", AB_SOURCE_DIR, command, plans ? build.string() : ""));
     ASSERT_EQ(table.exit_code, 0) << table.err;
     std::istringstream lines(table.out);
@@ -258,7 +258,7 @@ class QuickstartTest : public ReadmeTest {
   /// What it says; what it called goes to `calls`.
   std::string quickstart() const {
     std::ofstream(path("calls"));
-    const testing::Outcome outcome = run_command(
+    const test::Outcome outcome = run_command(
         fmt::format("cd '{0}'; env -u ABTRAIN_DATA_DIR PATH='{0}/bin':\"$PATH\" apps/quickstart.sh", folder_));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.out;

@@ -19,8 +19,8 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 
@@ -39,11 +39,11 @@ Summary example_summary(const std::string& method, double wire_bytes) {
   return s;
 }
 
-class ReportTest : public ::testing::Test {
+class ReportTest : public testing::Test {
  protected:
   ReportTest()
-      : folder_(::testing::TempDir() + "abtrain_report_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(testing::TempDir() + "abtrain_report_" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

@@ -16,7 +16,7 @@
 namespace ab {
 namespace {
 
-using ab::testing::contains;
+using ab::test::contains;
 
 struct Released {
   const char* name;
@@ -169,7 +169,7 @@ TEST(ScaleConfig, FlagsWin) {
   EXPECT_EQ(config.lr, 0.5);
 }
 
-class CliReproduceTest : public ab::testing::ProgramTest {
+class CliReproduceTest : public ab::test::ProgramTest {
  protected:
   /// The cells of the row of a Markdown table that begins with `name`.
   static std::vector<std::string> row(const std::string& text, const std::string& name) {

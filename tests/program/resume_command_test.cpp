@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ResumeCommandTest : public testing::ProgramTest {
+class ResumeCommandTest : public test::ProgramTest {
  protected:
   /// A run through many phases, of about a second.
   std::string train(const std::string& more) const {
@@ -28,7 +28,7 @@ class ResumeCommandTest : public testing::ProgramTest {
   }
 
   /// Sends `signal` as soon as the first step is logged. (What sh starts in the background ignores SIGINT.)
-  testing::Outcome run_and_signal(const std::string& arguments, const std::string& out, const char* signal) const {
+  test::Outcome run_and_signal(const std::string& arguments, const std::string& out, const char* signal) const {
     const std::string launcher = fmt::format(
         "sh -c 'env --default-signal=INT \"$@\" & p=$!; while kill -0 $p && ! test -s {}/metrics.jsonl; do sleep 0.01; done; "
         "kill -{} $p; wait $p' sh",
@@ -57,13 +57,13 @@ TEST_F(ResumeCommandTest, ASignalSavesAndTheNextStartGoesOn) {
                                           {"HUP", kStoppedExitCode},
                                           {"INT", 128 + SIGINT}}) {
     const std::string out = std::string("part_") + signal;
-    const testing::Outcome stopped = run_and_signal(train(""), out, signal);
+    const test::Outcome stopped = run_and_signal(train(""), out, signal);
     ASSERT_EQ(stopped.exit_code, exit_code) << stopped.err;
-    EXPECT_TRUE(testing::contains(stopped.out, "abtrain train --resume"));
+    EXPECT_TRUE(test::contains(stopped.out, "abtrain train --resume"));
     EXPECT_FALSE(fs::exists(path(out) + "/summary.json"));
-    const testing::Outcome resumed = run("train --resume " + path(out));
+    const test::Outcome resumed = run("train --resume " + path(out));
     ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-    EXPECT_TRUE(testing::contains(resumed.out, "resuming at step"));
+    EXPECT_TRUE(test::contains(resumed.out, "resuming at step"));
     expect_same_run("whole", out);
   }
 }
@@ -81,9 +81,9 @@ TEST_F(ResumeCommandTest, FilesAskForACheckpointAndForAStop) {
       out);
   std::string arguments = train("--overwrite --keep-checkpoints 9 --out " + out);
   arguments.replace(arguments.find("--steps 2500"), 12, "--steps 900000");
-  const testing::Outcome stopped = run(arguments, "sh -c '" + script + "' sh");
+  const test::Outcome stopped = run(arguments, "sh -c '" + script + "' sh");
   ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
-  EXPECT_TRUE(testing::contains(read_file(out + "/seen", ErrorKind::data), "step_")) << "training went on after it";
+  EXPECT_TRUE(test::contains(read_file(out + "/seen", ErrorKind::data), "step_")) << "training went on after it";
   EXPECT_GE(checkpoints_in(out + "/checkpoints").size(), 2u);
   EXPECT_FALSE(fs::exists(out + "/stop"));
   EXPECT_FALSE(fs::exists(out + "/save"));
@@ -94,9 +94,9 @@ TEST_F(ResumeCommandTest, AutoIsOneCommandForStartResumeAndEnd) {
   ASSERT_EQ(run_and_signal(train("--resume auto"), "part", "TERM").exit_code, kStoppedExitCode);
   ASSERT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
   expect_same_run("whole", "part");
-  const testing::Outcome again = run(train("--resume auto --out " + path("part")));
+  const test::Outcome again = run(train("--resume auto --out " + path("part")));
   EXPECT_EQ(again.exit_code, 0);
-  EXPECT_TRUE(testing::contains(again.out, "complete"));
+  EXPECT_TRUE(test::contains(again.out, "complete"));
 }
 
 TEST_F(ResumeCommandTest, ADamagedNewestCheckpointFallsBackWithAWarning) {
@@ -109,10 +109,10 @@ TEST_F(ResumeCommandTest, ADamagedNewestCheckpointFallsBackWithAWarning) {
   ASSERT_EQ(saved.size(), 2u);
   for (const auto& entry : fs::directory_iterator(saved.back()))
     fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
-  const testing::Outcome resumed = run("train --save-every 0 --resume " + part);
+  const test::Outcome resumed = run("train --save-every 0 --resume " + part);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_TRUE(testing::contains(resumed.err, saved.back()));
-  EXPECT_TRUE(testing::contains(resumed.out, saved.front()));
+  EXPECT_TRUE(test::contains(resumed.err, saved.back()));
+  EXPECT_TRUE(test::contains(resumed.out, saved.front()));
   expect_same_run("whole", "part");
 }
 
@@ -153,7 +153,7 @@ TEST_F(ResumeCommandTest, PathsAreOfNoWorkingFolder) {
   ASSERT_EQ(in(folder_, train + " --out whole").exit_code, 0);
   ASSERT_EQ(in(folder_, train + " --out part").exit_code, 0);
   cut_short("part");
-  const testing::Outcome resumed = in("/", "train --resume " + path("part"));
+  const test::Outcome resumed = in("/", "train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   expect_same_run("whole", "part");
 
@@ -161,7 +161,7 @@ TEST_F(ResumeCommandTest, PathsAreOfNoWorkingFolder) {
   cut_short("part");
   ASSERT_EQ(in(folder_, "train --resume part --data-dir moved").exit_code, 0);
   cut_short("part");
-  const testing::Outcome once_more = in("/", "train --resume " + path("part"));
+  const test::Outcome once_more = in("/", "train --resume " + path("part"));
   EXPECT_EQ(once_more.exit_code, 0) << once_more.err;
   expect_same_run("whole", "part");
 }
@@ -191,14 +191,14 @@ TEST_F(ResumeCommandTest, WhatAKilledRunLeftHalfWrittenGoesWithTheNextStart) {
 
 TEST_F(ResumeCommandTest, ANewRunFolderIsOnDiskInAllItsParents) {
   const std::string trace_file = path("trace");
-  const testing::Outcome outcome =
+  const test::Outcome outcome =
       run(tiny_train("new/folder/run"),
           "env ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 strace -f -y -qq -s 4096 -e trace=fsync -o " + trace_file);
   const std::string trace = fs::exists(trace_file) ? read_file(trace_file, ErrorKind::data) : "";
   if (trace.empty()) GTEST_SKIP() << "strace is not installed or not permitted here";
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   for (const std::string& folder : {folder_, path("new"), path("new/folder"), path("new/folder/run")})
-    EXPECT_TRUE(testing::contains(trace, "<" + folder + ">) = 0"));
+    EXPECT_TRUE(test::contains(trace, "<" + folder + ">) = 0"));
 }
 
 TEST_F(ResumeCommandTest, OtherPixelsUnderTheSameLabelsAreRefused) {
@@ -223,7 +223,7 @@ TEST_F(ResumeCommandTest, FilesThatNoRunLeftAreNotReplaced) {
     fs::create_directories(out);
     std::ofstream(mine) << "mine";
     for (const char* resume : {"", "--resume auto "}) {
-      const testing::Outcome outcome = run(train(resume + std::string("--out ") + out));
+      const test::Outcome outcome = run(train(resume + std::string("--out ") + out));
       EXPECT_EQ(outcome.exit_code, 2) << file << ": " << outcome.err;
       EXPECT_EQ(read_file(mine, ErrorKind::data), "mine");
     }
@@ -255,8 +255,8 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   EXPECT_EQ(settle_config(config).rank_multiple, 8);
   EXPECT_EQ(start_of(settle_config(config)), Start::anew) << "refused, were it another run";
   config.rank_multiple = 4;
-  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
-                                "--rank-multiple 4 (it was 8)"));
+  EXPECT_TRUE(test::contains(test::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
+                             "--rank-multiple 4 (it was 8)"));
 }
 
 /// Numbers of the checkpoints of a run, oldest first.
@@ -274,24 +274,24 @@ TEST_F(ResumeCommandTest, AStateThatIsNotFiniteIsNotSavedAndAnOlderCheckpointCan
   for (NamedTensor& tensor : start.tensors)
     std::ranges::fill(tensor.value.span<float>(), tensor.name == "fc4.bias" ? 1.25e37f : 0.0f);
   write_safetensors(path("huge"), start);
-  const testing::Outcome broken = run(fmt::format(
+  const test::Outcome broken = run(fmt::format(
       "train --model mlp --width 0.05 --dataset cifar10 --data-dir {} --batch-size 4 --steps 40 --lr 3 "
       "--weight-decay 1 --momentum 0 --schedule constant --save-every 1 --keep-checkpoints 100 --ranks 2 --weights {} "
       "--out {}",
       path("data"), path("huge"), path("run")));
   EXPECT_EQ(broken.exit_code, 5);
-  EXPECT_TRUE(testing::contains(broken.err, "the state of step 5 is not saved, rank 0: model.fc4.bias holds NaN"));
+  EXPECT_TRUE(test::contains(broken.err, "the state of step 5 is not saved, rank 0: model.fc4.bias holds NaN"));
   const std::vector<std::int64_t> steps = steps_in(path("run"));
   ASSERT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4}));
 
-  const testing::Outcome again = run("train --resume " + path("run"));
+  const test::Outcome again = run("train --resume " + path("run"));
   EXPECT_EQ(again.exit_code, 5);
-  EXPECT_TRUE(testing::contains(again.out, fmt::format("resuming at step {} ", steps.back())));
+  EXPECT_TRUE(test::contains(again.out, fmt::format("resuming at step {} ", steps.back())));
   expect_failure("train --resume " + path("run") + " --resume-step 39", 4,
                  fmt::format("holds no checkpoint of step 39; there are those of {}", fmt::join(steps, ", ")));
-  const testing::Outcome chosen = run("train --save-every 0 --resume " + path("run") + " --resume-step 1");
+  const test::Outcome chosen = run("train --save-every 0 --resume " + path("run") + " --resume-step 1");
   EXPECT_EQ(chosen.exit_code, 5);
-  EXPECT_TRUE(testing::contains(chosen.out, "resuming at step 1 "));
+  EXPECT_TRUE(test::contains(chosen.out, "resuming at step 1 "));
   EXPECT_EQ(steps_in(path("run")), std::vector<std::int64_t>{1}) << "what followed is set aside";
   EXPECT_TRUE(fs::exists(fmt::format("{}/checkpoints/later_step_{:012}", path("run"), steps.back())));
   expect_failure("train --resume-step 1 --out " + path("new"), 2, "give --resume too");

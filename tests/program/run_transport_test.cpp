@@ -18,7 +18,7 @@ Transport choice(const std::string& transport, const std::string& device, Launch
 
 std::string refusal(const std::string& transport, const std::string& device, Launcher launcher,
                     const std::string& rendezvous = "") {
-  return testing::message_of(ErrorKind::config, [&] { choice(transport, device, launcher, rendezvous); });
+  return test::message_of(ErrorKind::config, [&] { choice(transport, device, launcher, rendezvous); });
 }
 
 TEST(RunTransport, AutoFollowsTheLauncherAndTheDevice) {
@@ -40,40 +40,40 @@ TEST(RunTransport, AWordIsObeyed) {
 }
 
 TEST(RunTransport, WhatDoesNotGoTogetherIsRefused) {
-  EXPECT_TRUE(testing::contains(refusal("auto", "cpu", Launcher::torchrun), "use mpirun or srun, or --ranks N"));
-  EXPECT_TRUE(testing::contains(refusal("auto", "cpu", Launcher::mpi, "tcp://a:1"), "--rendezvous do not start"));
-  EXPECT_TRUE(testing::contains(refusal("mpi", "cuda", Launcher::torchrun), "which torchrun"));
-  EXPECT_TRUE(testing::contains(refusal("nccl", "cpu", Launcher::mpi), "give --device cuda"));
+  EXPECT_TRUE(test::contains(refusal("auto", "cpu", Launcher::torchrun), "use mpirun or srun, or --ranks N"));
+  EXPECT_TRUE(test::contains(refusal("auto", "cpu", Launcher::mpi, "tcp://a:1"), "--rendezvous do not start"));
+  EXPECT_TRUE(test::contains(refusal("mpi", "cuda", Launcher::torchrun), "which torchrun"));
+  EXPECT_TRUE(test::contains(refusal("nccl", "cpu", Launcher::mpi), "give --device cuda"));
   TrainConfig of_processes;  // as their config.toml has it
   of_processes.transport = "mpi", of_processes.ranks = 2;
   EXPECT_EQ(choose_transport(of_processes, Launcher::mpi), Transport::mpi);
-  EXPECT_TRUE(testing::contains(
-      testing::message_of(ErrorKind::config, [&] { choose_transport(of_processes, Launcher::none); }), "mpirun -np 2"));
+  EXPECT_TRUE(test::contains(
+      test::message_of(ErrorKind::config, [&] { choose_transport(of_processes, Launcher::none); }), "mpirun -np 2"));
   TrainConfig shared;
   shared.share_gpu = true;
   EXPECT_THROW(choose_transport(shared, Launcher::none), Error);
 }
 
-class LaunchedProgramTest : public testing::ProgramTest {
+class LaunchedProgramTest : public test::ProgramTest {
  protected:
   /// As one of two processes that torchrun started.
-  testing::Outcome run_as_rank(int rank, const std::string& arguments) const {
+  test::Outcome run_as_rank(int rank, const std::string& arguments) const {
     return run(arguments, fmt::format("env RANK={} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500", rank));
   }
 };
 
 TEST_F(LaunchedProgramTest, TorchrunOnTheCpuIsAConfigurationError) {
-  const testing::Outcome outcome = run_as_rank(1, tiny_train("run"));
+  const test::Outcome outcome = run_as_rank(1, tiny_train("run"));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, "ranks on the CPU talk over MPI"));
+  EXPECT_TRUE(test::contains(outcome.err, "ranks on the CPU talk over MPI"));
   EXPECT_FALSE(std::filesystem::exists(path("run")));
 }
 
 TEST_F(LaunchedProgramTest, WithoutAGpuNobodyWaitsForTheOthers) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU";
-  const testing::Outcome outcome = run_as_rank(1, tiny_train("run", "--device cuda"));
+  const test::Outcome outcome = run_as_rank(1, tiny_train("run", "--device cuda"));
   EXPECT_EQ(outcome.exit_code, 6) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, cuda_unavailable_reason()));
+  EXPECT_TRUE(test::contains(outcome.err, cuda_unavailable_reason()));
   EXPECT_FALSE(std::filesystem::exists(path("run")));
 }
 

@@ -11,11 +11,11 @@
 namespace ab {
 namespace {
 
-using testing::contains;
-using testing::Outcome;
-using testing::fs::create_directories;
+using test::contains;
+using test::Outcome;
+using test::fs::create_directories;
 
-class SystemErrorTest : public testing::ProgramTest {
+class SystemErrorTest : public test::ProgramTest {
  protected:
   /// One of each command, on a run that was trained. The first one trains, the last one too.
   std::vector<std::string> commands() {
@@ -94,7 +94,7 @@ TEST_F(SystemErrorTest, ARunNeedsNoThreadsOfItsLoader) {
 }
 
 TEST_F(SystemErrorTest, AWorkingFolderThatIsGoneIsNamedByEachCommand) {
-  const std::string program = testing::program();
+  const std::string program = test::program();
   const auto in_removed_folder = [&](const std::string& words) {
     create_directories(path("gone"));
     return run_command(
@@ -124,7 +124,7 @@ TEST_F(SystemErrorTest, AWorkingFolderThatIsGoneIsNamedByEachCommand) {
 
 TEST_F(SystemErrorTest, ALinkToNowhereIsNamed) {
   const std::string link = path("link");
-  testing::fs::create_symlink("nowhere", link);
+  test::fs::create_symlink("nowhere", link);
   const std::string reason = fmt::format("{} is a link to nowhere, which is not there", link);
   expect_failure(tiny_train("link"), 2, reason);
   expect_failure(tiny_train("link/run"), 2, reason);
@@ -132,7 +132,7 @@ TEST_F(SystemErrorTest, ALinkToNowhereIsNamed) {
   expect_failure("reproduce vgg16_cifar10 --data-dir " + path("data") + " --out " + link, 2, reason);
   expect_failure("train --config " + link, 2, reason);
   expect_failure("plan --factors-from " + link, 3, reason);
-  EXPECT_TRUE(testing::fs::is_symlink(link));
+  EXPECT_TRUE(test::fs::is_symlink(link));
 }
 
 TEST_F(SystemErrorTest, AFolderInAFileIsExitTwoForARunThatMayGoOn) {
@@ -151,8 +151,7 @@ TEST(OurWords, HaveAKindAndSayWhatToDo) {
   EXPECT_TRUE(contains(words(std::system_error(EAGAIN, std::generic_category())), "refuses another thread"));
   EXPECT_TRUE(
       contains(words(std::system_error(EMFILE, std::generic_category())), "Too many open files; see its limits"));
-  const testing::fs::filesystem_error files("cannot", "/some/where",
-                                            std::make_error_code(std::errc::permission_denied));
+  const test::fs::filesystem_error files("cannot", "/some/where", std::make_error_code(std::errc::permission_denied));
   EXPECT_EQ(in_our_words(files).kind(), ErrorKind::config);
   EXPECT_EQ(words(files), "'/some/where' cannot be used: Permission denied; give another path");
   EXPECT_TRUE(contains(words(std::out_of_range("map::at")), "bug in abtrain: map::at; please report it"));

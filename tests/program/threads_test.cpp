@@ -17,13 +17,13 @@
 namespace ab {
 namespace {
 
-using testing::contains;
+using test::contains;
 using Mask = std::vector<int>;
 
-class ThreadsTest : public testing::ProgramTest {
+class ThreadsTest : public test::ProgramTest {
  protected:
   void write(const std::string& file, const std::string& text) const {
-    testing::fs::create_directories(testing::fs::path(path(file)).parent_path());
+    test::fs::create_directories(test::fs::path(path(file)).parent_path());
     std::ofstream(path(file)) << text;
   }
 };
@@ -121,7 +121,7 @@ TEST_F(ThreadsTest, ARunSaysHowManyThreadsARankHas) {
   EXPECT_TRUE(contains(run(tiny_train("environment")).out, "1 thread a rank"));
   const std::string own = "env -u OMP_NUM_THREADS ";
   const Mask all = available_cores().mask;
-  const testing::Outcome bound = run(tiny_train("bound"), own + fmt::format("taskset -c {}", all[0]));
+  const test::Outcome bound = run(tiny_train("bound"), own + fmt::format("taskset -c {}", all[0]));
   EXPECT_TRUE(contains(bound.out, "1 thread a rank")) << bound.out << bound.err;
 }
 
@@ -129,7 +129,7 @@ TEST_F(ThreadsTest, ARunSaysHowManyThreadsARankHas) {
 TEST_F(ThreadsTest, WhatBindsThreadsOfAllRanksToOneCoreIsUndoneAndTold) {
   if (available_cores().mask.size() < 2) GTEST_SKIP() << "one core";
   for (const char* binding : {"OMP_PROC_BIND=true", "OMP_PROC_BIND=close OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0"}) {
-    const testing::Outcome outcome = run(tiny_train("run", "--overwrite --ranks 2 --threads 1"), binding);
+    const test::Outcome outcome = run(tiny_train("run", "--overwrite --ranks 2 --threads 1"), binding);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_TRUE(contains(outcome.out, "1 thread a rank")) << outcome.out;
     EXPECT_FALSE(contains(outcome.out, "1 thread a rank, on 1 of")) << binding << ": " << outcome.out;

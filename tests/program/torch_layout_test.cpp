@@ -88,7 +88,7 @@ Tensor formula_value(const std::string& name, const Shape& shape) {
   return t;
 }
 
-class Logits : public ::testing::TestWithParam<const char*> {};
+class Logits : public testing::TestWithParam<const char*> {};
 
 TEST_P(Logits, AreTheLibrarys) {
   const Case c(library_logits(), GetParam());
@@ -109,8 +109,8 @@ TEST_P(Logits, AreTheLibrarys) {
 }
 
 INSTANTIATE_TEST_SUITE_P(TorchLayout, Logits,
-                         ::testing::Values("torchvision/resnet18", "torchvision/vgg11", "torchvision/vit_ti_16",
-                                           "timm/resnet18", "timm/vit_ti_16"),
+                         testing::Values("torchvision/resnet18", "torchvision/vgg11", "torchvision/vit_ti_16",
+                                         "timm/resnet18", "timm/vit_ti_16"),
                          [](const auto& c) {
                            std::string name = c.param;
                            std::replace(name.begin(), name.end(), '/', '_');

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class TransportTest : public testing::ProgramTest {
+class TransportTest : public test::ProgramTest {
  protected:
   static std::string launcher(int ranks) {
     return fmt::format("{} --oversubscribe --allow-run-as-root -np {}", AB_MPIEXEC, ranks);
@@ -57,19 +57,19 @@ class TransportTest : public testing::ProgramTest {
   }
 };
 
-class TransportRanks : public TransportTest, public ::testing::WithParamInterface<int> {};
+class TransportRanks : public TransportTest, public testing::WithParamInterface<int> {};
 
 TEST_P(TransportRanks, ThreadsAndProcessesTrainAlike) {
-  const testing::Outcome threads = run(train("threads", fmt::format("--steps 9 --ranks {}", GetParam())));
+  const test::Outcome threads = run(train("threads", fmt::format("--steps 9 --ranks {}", GetParam())));
   ASSERT_EQ(threads.exit_code, 0) << threads.err;
-  const testing::Outcome processes = run(train("processes", "--steps 9"), launcher(GetParam()));
+  const test::Outcome processes = run(train("processes", "--steps 9"), launcher(GetParam()));
   ASSERT_EQ(processes.exit_code, 0) << processes.err;
 
   expect_same_training("threads", "processes");
   EXPECT_EQ(read_run(path("threads")).summary.world_size, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, ::testing::Values(2, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Counts, TransportRanks, testing::Values(2, 4, 5));
 
 // Each process has a GPU of its own, and they meet over NCCL.
 TEST_F(TransportTest, ProcessesOnGpusTrainAsThreadsOfACpuDo) {
@@ -79,9 +79,9 @@ TEST_F(TransportTest, ProcessesOnGpusTrainAsThreadsOfACpuDo) {
   const std::string flags = "--steps 9 --width 0.25 --image-size 8 --overwrite --device ";
   for (const char* method : {kGroups, "dense"}) {
     SCOPED_TRACE(method);
-    const testing::Outcome threads = run(train("threads", flags + "cpu --ranks 2", method));
+    const test::Outcome threads = run(train("threads", flags + "cpu --ranks 2", method));
     ASSERT_EQ(threads.exit_code, 0) << threads.err;
-    const testing::Outcome processes = run(train("processes", flags + "cuda", method), launcher);
+    const test::Outcome processes = run(train("processes", flags + "cuda", method), launcher);
     ASSERT_EQ(processes.exit_code, 0) << processes.err;
     expect_same_training("threads", "processes");
   }
@@ -92,14 +92,14 @@ TEST_F(TransportTest, RanksHaveTheCoresOfTheirMasks) {
   const std::size_t cores = available_cores().mask.size();
   if (cores < 2 || !available_cores().quotas.empty()) GTEST_SKIP() << "one core, or a part of some";
   const auto says = [&](const std::string& binding) {
-    const testing::Outcome outcome =
+    const test::Outcome outcome =
         run(train("run", "--steps 3 --overwrite"),
             fmt::format("env -u OMP_NUM_THREADS {} --allow-run-as-root -np 1 {}", AB_MPIEXEC, binding));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.out;
   };
-  EXPECT_TRUE(testing::contains(says(""), fmt::format("\n{} threads a rank", cores)));
-  EXPECT_TRUE(testing::contains(says("--bind-to core"), "\n1 thread a rank, on 1 of "));
+  EXPECT_TRUE(test::contains(says(""), fmt::format("\n{} threads a rank", cores)));
+  EXPECT_TRUE(test::contains(says("--bind-to core"), "\n1 thread a rank, on 1 of "));
 }
 
 TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
@@ -110,18 +110,17 @@ TEST_F(TransportTest, ProcessesStopAtOneStepAndResume) {
       "sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; "
       "for i in 1 2 3 4 5 6 7 8 9 10; do kill -USR1 $p; done; wait $p' sh {}",
       path("part"), launcher(2));
-  const testing::Outcome stopped = run(train("part", "--steps 300"), signalled);
+  const test::Outcome stopped = run(train("part", "--steps 300"), signalled);
   ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
-  const testing::Outcome other_world = run("train --resume " + path("part"), launcher(3));
+  const test::Outcome other_world = run("train --resume " + path("part"), launcher(3));
   EXPECT_EQ(other_world.exit_code, 4) << other_world.err;
-  EXPECT_TRUE(testing::contains(other_world.err, "has 2 ranks, and the launcher started 3: start 2"))
-      << other_world.err;
+  EXPECT_TRUE(test::contains(other_world.err, "has 2 ranks, and the launcher started 3: start 2")) << other_world.err;
   fs::copy(path("part"), path("threads"), fs::copy_options::recursive);
-  const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));
+  const test::Outcome resumed = run("train --resume " + path("part"), launcher(2));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   expect_same_run("whole", "part");
   // Without a launcher the same ranks go on as threads.
-  const testing::Outcome as_threads = run(train("threads", "--steps 300 --resume auto"));
+  const test::Outcome as_threads = run(train("threads", "--steps 300 --resume auto"));
   ASSERT_EQ(as_threads.exit_code, 0) << as_threads.err;
   expect_same_run("whole", "threads");
 }
@@ -132,7 +131,7 @@ TEST_F(TransportTest, ThreadsThatStoppedGoOnAsProcesses) {
       fmt::format("sh -c '\"$@\" & p=$!; while ! test -s {}/metrics.jsonl; do sleep 0.01; done; kill $p; wait $p' sh",
                   path("part"));
   ASSERT_EQ(run(train("part", "--steps 300 --ranks 2"), stopped_soon).exit_code, kStoppedExitCode);
-  const testing::Outcome resumed = run("train --resume " + path("part"), launcher(2));
+  const test::Outcome resumed = run("train --resume " + path("part"), launcher(2));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   expect_same_run("whole", "part");
 }
@@ -140,7 +139,7 @@ TEST_F(TransportTest, ThreadsThatStoppedGoOnAsProcesses) {
 TEST_F(TransportTest, TheRecordOfARunHasItsRanks) {
   ASSERT_EQ(run(train("run", "--steps 9"), launcher(2)).exit_code, 0);
   const std::string record = path("run") + "/config.toml";
-  EXPECT_TRUE(testing::contains(read_file(record, ErrorKind::data), "\nranks = 2\n"));
+  EXPECT_TRUE(test::contains(read_file(record, ErrorKind::data), "\nranks = 2\n"));
   ASSERT_EQ(run(fmt::format("train --config {} --out {}", record, path("again"))).exit_code, 0);
   expect_same_run("run", "again");
 }
@@ -155,10 +154,10 @@ TEST_F(TransportTest, ARecordWithoutItsProcessesGoesOnByTheCheckpoint) {
   std::string record = read_file(file, ErrorKind::data);
   record.replace(record.find("\nranks = 2\n"), 11, "\nranks = 1\n");
   write_file_atomically(file, record);
-  const testing::Outcome resumed = run("train --resume " + path("part"));
+  const test::Outcome resumed = run("train --resume " + path("part"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(read_run(path("part")).summary.world_size, 2);
-  EXPECT_TRUE(testing::contains(read_file(file, ErrorKind::data), "\nranks = 2\n"));
+  EXPECT_TRUE(test::contains(read_file(file, ErrorKind::data), "\nranks = 2\n"));
 }
 
 TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
@@ -168,9 +167,9 @@ TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
   std::string command = train("run", "--steps 300 --timeout-s 2");
   const std::string whole_path = "--out " + path("run");
   command.replace(command.find(whole_path), whole_path.size(), "--out run");
-  const testing::Outcome outcome = run(command, own_folders);
+  const test::Outcome outcome = run(command, own_folders);
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-  EXPECT_TRUE(testing::contains(outcome.err, "rank 1 does not see the run folder run"));
+  EXPECT_TRUE(test::contains(outcome.err, "rank 1 does not see the run folder run"));
   EXPECT_FALSE(std::filesystem::exists(path("0/run/model.safetensors")));
 }
 
@@ -179,10 +178,10 @@ TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
   const std::string by_rank = launcher(2) +
                               " sh -c 'for a; do shift; case $a in RANK*) a=${a#RANK}$OMPI_COMM_WORLD_RANK;; esac; "
                               "set -- \"$@\" \"$a\"; done; exec \"$@\"' sh";
-  const testing::Outcome settings = run(train("x", "--steps 9 --seed RANK1"), by_rank);
+  const test::Outcome settings = run(train("x", "--steps 9 --seed RANK1"), by_rank);
   EXPECT_EQ(settings.exit_code, 2) << settings.err;
-  EXPECT_TRUE(testing::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
-  EXPECT_TRUE(testing::contains(settings.err, "(rank 0: seed = 10; rank 1: seed = 11)")) << settings.err;
+  EXPECT_TRUE(test::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
+  EXPECT_TRUE(test::contains(settings.err, "(rank 0: seed = 10; rank 1: seed = 11)")) << settings.err;
 
   std::string images = train("x", "--steps 9");
   images.replace(images.find(path("data")), path("data").size(), "RANK" + path("data_"));
@@ -191,18 +190,18 @@ TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
   std::string records = read_file(path("data_1/test_batch.bin"), ErrorKind::data);
   records[3072] = static_cast<char>(~records[3072]);
   write_file_atomically(path("data_1/test_batch.bin"), records);
-  const testing::Outcome other = run(images, by_rank);
+  const test::Outcome other = run(images, by_rank);
   EXPECT_EQ(other.exit_code, 3) << other.err;
-  EXPECT_TRUE(testing::contains(other.err, "rank(s) 1 found other images than rank 0"));
+  EXPECT_TRUE(test::contains(other.err, "rank(s) 1 found other images than rank 0"));
   EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 
 TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
-  const testing::Outcome no_data =
+  const test::Outcome no_data =
       run("train --dataset cifar10 --data-dir /nowhere --steps 2 --out " + path("x"), launcher(3));
   EXPECT_EQ(no_data.exit_code, 3) << no_data.err;
-  EXPECT_TRUE(testing::contains(no_data.err, "there is no folder '/nowhere'"));
-  const testing::Outcome groups = run(train("y", "--steps 9 --ab.group-size 4"), launcher(3));
+  EXPECT_TRUE(test::contains(no_data.err, "there is no folder '/nowhere'"));
+  const test::Outcome groups = run(train("y", "--steps 9 --ab.group-size 4"), launcher(3));
   EXPECT_EQ(groups.exit_code, 2) << groups.err;
   EXPECT_FALSE(std::filesystem::exists(path("y")));
 }

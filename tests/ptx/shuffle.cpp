@@ -6,7 +6,7 @@
 namespace ptx {
 namespace {
 
-constexpr int kWarp = 32;
+constexpr int kLanes = 32;
 
 /// The lane that a lane reads, or -1; by the PTX ISA. `clamp`: in bits 8 to 12 the mask of a segment.
 int source_lane(Shuffle kind, int lane, int distance, int clamp) {
@@ -24,7 +24,7 @@ int source_lane(Shuffle kind, int lane, int distance, int clamp) {
 
 /// Whether the lanes of a shuffle had all come, and have exchanged.
 bool Launch::pass_shuffle(int begin) {
-  for (int first = begin; first < std::min(begin + kWarp, count_); ++first) {
+  for (int first = begin; first < std::min(begin + kLanes, count_); ++first) {
     if (thread(first).state != Thread::State::at_shuffle) continue;
     const Instruction& i = next_of(first);
     const auto mask = static_cast<std::uint32_t>(thread(first).slots[i.from[3]]);
@@ -37,10 +37,10 @@ bool Launch::pass_shuffle(int begin) {
 }
 
 bool Launch::all_lanes_wait(const Instruction& i, int first, std::uint32_t mask) {
-  const int begin = first / kWarp * kWarp;
+  const int begin = first / kLanes * kLanes;
   if (!(mask >> (first - begin) & 1)) fault(i, "a lane that shuffles is not in the mask");
   bool all_wait = true;
-  for (int lane = 0; lane < kWarp; ++lane) {
+  for (int lane = 0; lane < kLanes; ++lane) {
     if (!(mask >> lane & 1)) continue;
     const int t = begin + lane;
     if (t >= count_) fault(i, "the mask of a shuffle names lanes that the block does not have");
@@ -51,10 +51,10 @@ bool Launch::all_lanes_wait(const Instruction& i, int first, std::uint32_t mask)
 }
 
 void Launch::exchange(const Instruction& i, int begin, std::uint32_t mask) {
-  Slot values[kWarp] = {};
-  for (int lane = 0; lane < kWarp && begin + lane < count_; ++lane)
+  Slot values[kLanes] = {};
+  for (int lane = 0; lane < kLanes && begin + lane < count_; ++lane)
     values[lane] = thread(begin + lane).slots[i.from[0]];
-  for (int lane = 0; lane < kWarp && begin + lane < count_; ++lane) {
+  for (int lane = 0; lane < kLanes && begin + lane < count_; ++lane) {
     Thread& t = thread(begin + lane);
     if (!(mask >> lane & 1) || t.state != Thread::State::at_shuffle) continue;
     current_.thread = static_cast<std::uint16_t>(begin + lane);

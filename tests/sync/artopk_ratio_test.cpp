@@ -13,7 +13,7 @@
 namespace ab {
 namespace {
 
-using testing::ExchangeSteps;
+using test::ExchangeSteps;
 using Elements = std::vector<std::int64_t>;
 
 TEST(ArtopkRatio, TriesAtLeastFourRatiosADecade) {
@@ -62,7 +62,7 @@ TEST(ArtopkRatio, WithoutGainsThereIsNoChoice) {
 // --- Runs: 297 elements, of which 29, 16, 9, 5, 2 or 1 are sent.
 
 constexpr int kRanks = 8;
-const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
 
 ExchangeSteps::Make adaptive(std::int64_t every) {
   return [=](Replica replica, Comm& world) {

@@ -16,11 +16,11 @@
 namespace ab {
 namespace {
 
-using testing::ExchangeSteps;
-using testing::mean_over;
-using testing::norm;
-using testing::on_ranks;
-using testing::plus;
+using test::ExchangeSteps;
+using test::mean_over;
+using test::norm;
+using test::on_ranks;
+using test::plus;
 using Mode = ArtopkOptions::Mode;
 
 constexpr Mode kModes[] = {Mode::star, Mode::var, Mode::gather, Mode::layerwise, Mode::automatic};
@@ -127,7 +127,7 @@ TEST(ArtopkCost, FindsTheLinkThatTimesStandFor) {
 
 // --- Steps.
 
-const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
 constexpr std::int64_t kElements = 8 * 36 + 9;
 
 std::vector<double> joined(const std::vector<double>& a, const std::vector<double>& b) {
@@ -222,7 +222,7 @@ TEST(Artopk, LayersSelectForThemselves) {
 }
 
 TEST(Artopk, SendsWhatIsPublished) {
-  const std::vector<testing::NamedShape> large = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
+  const std::vector<test::NamedShape> large = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
   const std::vector<Tensor> zeros = {Tensor::zeros({512, 3, 3, 512}), Tensor::zeros({512})};
   const std::pair<Mode, int> bytes[] = {
       {Mode::star, 21'231}, {Mode::var, 21'231 + 12}, {Mode::gather, 56'616}, {Mode::layerwise, 56'616 + 24}};
@@ -351,10 +351,10 @@ TEST(ArtopkSwitching, MeasuresANetworkThatNobodyHasDescribed) {
 
 // --- Runs and their plans.
 
-class ArtopkPlan : public testing::ProgramTest {
+class ArtopkPlan : public test::ProgramTest {
  protected:
   void train(const std::string& more) {
-    const testing::Outcome trained = run(fmt::format(
+    const test::Outcome trained = run(fmt::format(
         "train --model mlp --dataset cifar10 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 4 --steps 13 "
         "--lr 0.01 --ranks 3 --ranks-per-node 1 --method artopk --artopk.mode auto --artopk.probe-every 4 --out {} {}",
         small_cifar(), path("run"), more));
@@ -362,7 +362,7 @@ class ArtopkPlan : public testing::ProgramTest {
     summary_ = nlohmann::json::parse(read_file(path("run/summary.json"), ErrorKind::data));
   }
   nlohmann::json plan(const std::string& more = "") {
-    const testing::Outcome outcome =
+    const test::Outcome outcome =
         run(fmt::format("plan --config {} --out {} {}", path("run/config.toml"), path("plan.json"), more));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return nlohmann::json::parse(read_file(path("plan.json"), ErrorKind::data));

@@ -270,8 +270,8 @@ double largest_difference(const Values& a, const Values& b) {
   return largest;
 }
 
-class SyncBnRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, SyncBnRanks, ::testing::Values(2, 4));
+class SyncBnRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, SyncBnRanks, testing::Values(2, 4));
 
 TEST_P(SyncBnRanks, TrainLikeOneRankWithTheWholeBatch) {
   TrainConfig config = small_run("dense", 5);
@@ -364,8 +364,8 @@ TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
 
 // The program's own loop, with micro-batches, phases and validations in between.
 TEST(SyncBn, WholeRunsOfEveryScopeEndWithOneModel) {
-  const TrainAndTest images{std::make_shared<ImageSet>(testing::striped_images(40, 1)),
-                            std::make_shared<ImageSet>(testing::striped_images(20, 2))};
+  const TrainAndTest images{std::make_shared<ImageSet>(test::striped_images(40, 1)),
+                            std::make_shared<ImageSet>(test::striped_images(20, 2))};
   for (const SyncBn scope : {SyncBn::off, SyncBn::group, SyncBn::world}) {
     TrainConfig config = small_run("ab", 9);
     config.sync_bn = scope;

@@ -260,10 +260,10 @@ TEST(Daso, ShowsTheMeanAndGoesOnWithItsOwn) {
 
 // --- The plan of a run whose loss decides.
 
-class DasoPlan : public testing::ProgramTest {
+class DasoPlan : public test::ProgramTest {
  protected:
   nlohmann::json plan(const std::string& more) {
-    const testing::Outcome outcome =
+    const test::Outcome outcome =
         run(fmt::format("plan --config {} --out {} {}", path("run/config.toml"), path("plan.json"), more));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     printed_ = outcome.out;
@@ -273,7 +273,7 @@ class DasoPlan : public testing::ProgramTest {
 };
 
 TEST_F(DasoPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
-  const testing::Outcome trained = run(fmt::format(
+  const test::Outcome trained = run(fmt::format(
       "train --model mlp --dataset cifar10 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 4 "
       "--steps 28 --lr 0.01 --ranks 2 --method daso --daso.blocking-epochs 0 --daso.patience 0 "
       "--daso.stability 0.9 --out {}",
@@ -285,7 +285,7 @@ TEST_F(DasoPlan, HasBoundsAndFollowsTheDecisionsOfARun) {
   const nlohmann::json bounds = plan("");
   EXPECT_LT(bounds.at("plan").at("least").at("wire_bytes_per_rank_total"), sent);
   EXPECT_GT(bounds.at("wire_bytes_per_rank_total"), sent);
-  EXPECT_TRUE(testing::contains(printed_, "Training decides"));
+  EXPECT_TRUE(test::contains(printed_, "Training decides"));
 
   const nlohmann::json followed = plan("--decisions-from " + path("run"));
   EXPECT_FALSE(followed.at("plan").contains("least"));

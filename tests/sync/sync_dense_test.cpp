@@ -72,8 +72,8 @@ void run(int ranks, const std::function<void(Comm&)>& body) { run_thread_ranks(r
 std::int64_t calls(Comm& comm) { return comm.ledger().total().calls; }
 double mean_target(const Comm& comm) { return (comm.size() - 1) / 2.0; }
 
-class OnRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, OnRanks, ::testing::Values(1, 2, 3, 5));
+class OnRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OnRanks, testing::Values(1, 2, 3, 5));
 
 TEST_P(OnRanks, BucketsGiveEveryRankTheMeanGradient) {
   for (const std::int64_t bucket_bytes : {1, 160, 450, 1 << 20})

@@ -60,8 +60,8 @@ class LocalSteps {
 
 float mean_target(const Comm& comm) { return static_cast<float>(comm.size() + 1) / 2; }
 
-class LocalOnRanks : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, LocalOnRanks, ::testing::Values(1, 2, 4, 5));
+class LocalOnRanks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, LocalOnRanks, testing::Values(1, 2, 4, 5));
 
 TEST_P(LocalOnRanks, LocalTrainingAveragesAfterEveryRound) {
   run_thread_ranks(GetParam(), {}, [](Comm& comm) {

@@ -21,13 +21,13 @@
 namespace ab {
 namespace {
 
-using testing::ExchangeSteps;
-using testing::mean_over;
-using testing::norm;
-using testing::on_ranks;
-using testing::plus;
+using test::ExchangeSteps;
+using test::mean_over;
+using test::norm;
+using test::on_ranks;
+using test::plus;
 
-const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {8}}, {"linear", {10, 12}}};
+const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {8}}, {"linear", {10, 12}}};
 
 ExchangeSteps::Make powersgd(double rank, std::int64_t warmup = 0, double min_rate = 0) {
   return [=](Replica replica, Comm& world) {
@@ -50,7 +50,7 @@ struct Case {
   ExchangeSteps::Make (*make)(std::int64_t rank, std::int64_t warmup);
 };
 
-class LowRank : public ::testing::TestWithParam<Case> {
+class LowRank : public testing::TestWithParam<Case> {
  protected:
   ExchangeSteps::Make make(std::int64_t rank, std::int64_t warmup = 0) const { return GetParam().make(rank, warmup); }
   std::string key(const char* param, const char* what) const {
@@ -59,9 +59,9 @@ class LowRank : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Methods, LowRank,
-                         ::testing::Values(Case{"powersgd",
-                                                [](std::int64_t r, std::int64_t w) { return powersgd(r, w); }},
-                                           Case{"acpsgd", [](std::int64_t r, std::int64_t w) { return acpsgd(r, w); }}),
+                         testing::Values(Case{"powersgd",
+                                              [](std::int64_t r, std::int64_t w) { return powersgd(r, w); }},
+                                         Case{"acpsgd", [](std::int64_t r, std::int64_t w) { return acpsgd(r, w); }}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(LowRank, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
@@ -294,7 +294,7 @@ TEST(AcpSgd, AsManyRowsAsAFactorIsLongLoseNothing) {
 
 // --- Bytes and calls, by hand: a weight of 512 × 4608 and 512 biases on four ranks.
 
-const std::vector<testing::NamedShape> kLarge = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
+const std::vector<test::NamedShape> kLarge = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
 
 LedgerEntry sent_in_step(ExchangeSteps& steps) {
   const LedgerEntry before = steps.world().ledger().total();

@@ -16,13 +16,13 @@
 namespace ab {
 namespace {
 
-using testing::ExchangeSteps;
-using testing::mean_over;
-using testing::norm;
-using testing::on_ranks;
-using testing::plus;
+using test::ExchangeSteps;
+using test::mean_over;
+using test::norm;
+using test::on_ranks;
+using test::plus;
 
-const std::vector<testing::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
 constexpr std::int64_t kElements = 8 * 36 + 9;
 
 ExchangeSteps::Make scalecom(const ScaleComOptions& options, std::int64_t warmup = 0) {
@@ -223,7 +223,7 @@ TEST(HiTopk, SlicesWithoutParametersSendNothingOfTheirOwn) {
 }
 
 TEST(SparseBytes, AreThoseOfTheSelection) {
-  const std::vector<testing::NamedShape> large = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
+  const std::vector<test::NamedShape> large = {{"conv", {512, 3, 3, 512}}, {"bias", {512}}};
   constexpr std::int64_t kAll = 512 * 4608 + 512;
   const std::vector<Tensor> zeros = {Tensor::zeros({512, 3, 3, 512}), Tensor::zeros({512})};
   on_ranks(4, [&](Comm& world) {

@@ -36,8 +36,8 @@ namespace {
 double loss_tolerance() { return on_ptx_gpu() ? 1e-5 : 1e-3; }
 
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(83, 1)),
-                                std::make_shared<ImageSet>(testing::striped_images(21, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(83, 1)),
+                                std::make_shared<ImageSet>(test::striped_images(21, 2))};
   return set;
 }
 
@@ -106,7 +106,7 @@ void expect_same_training(const Outcome& cpu, const Outcome& device, double tole
     ASSERT_NEAR(cpu.model[i], device.model[i], 100 * tolerance * (1 + std::abs(cpu.model[i]))) << "of the model: " << i;
 }
 
-class DeviceTest : public testing::ProgramTest {
+class DeviceTest : public test::ProgramTest {
  protected:
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
@@ -240,7 +240,7 @@ TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwh
     trained.launches = -graph_launches();
     run_thread_ranks(2, {}, [&](Comm& threads) {
       set_compute_threads(1);
-      testing::WatchedComm world(threads, [] {});
+      test::WatchedComm world(threads, [] {});
       world.set_runs_beside_computation();
       train(config, world, data(), listener);
     });
@@ -286,9 +286,9 @@ TEST_F(DeviceTest, TheProgramSaysThatAGraphKeepsMemory) {
   if (!on_ptx_gpu()) GTEST_SKIP() << "a real GPU has too much of it";
   const std::string memory = "env PTX_BYTES=32000000";
   EXPECT_EQ(run(tiny_train("plain", "--device cuda --cuda-graph off"), memory).exit_code, 0);
-  const testing::Outcome graph = run(tiny_train("graph", "--device cuda --cuda-graph on"), memory);
+  const test::Outcome graph = run(tiny_train("graph", "--device cuda --cuda-graph on"), memory);
   EXPECT_EQ(graph.exit_code, 6) << graph.err;
-  EXPECT_TRUE(testing::contains(graph.err, "or give --cuda-graph off, as a graph keeps its memory"));
+  EXPECT_TRUE(test::contains(graph.err, "or give --cuda-graph off, as a graph keeps its memory"));
 }
 TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
   const auto loss = [](double value) { return Tensor::scalar(value, DType::float32, {DeviceKind::cuda, 0}); };
@@ -308,8 +308,8 @@ TEST_F(DeviceTest, LossesAreLookedAtOneStepLater) {
   record.loss(loss(kNaN), 0.5, 4, 2);
   record.loss(loss(3), 0.5, 4, 2);
   record.step(3, 0, "full", 0.1);
-  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::numerics, [&] { record.loss(loss(4), 1, 4, 3); }),
-                                "nan at step 2 on rank 0"));
+  EXPECT_TRUE(test::contains(test::message_of(ErrorKind::numerics, [&] { record.loss(loss(4), 1, 4, 3); }),
+                             "nan at step 2 on rank 0"));
 }
 
 TEST_F(DeviceTest, GradientNormsAreLookedAtOneStepLater) {
@@ -417,8 +417,8 @@ TEST_F(DeviceTest, ARankWithoutMemoryEndsAllRanks) {
     if (world.rank() == 1) Tensor({std::int64_t{1} << 48}, DType::float32, gpu);
     world.all_reduce(t, ReduceOp::sum);
   };
-  EXPECT_TRUE(testing::contains(
-      testing::message_of(ErrorKind::communication, [&] { run_thread_ranks(3, {}, run_out); }),
+  EXPECT_TRUE(test::contains(
+      test::message_of(ErrorKind::communication, [&] { run_thread_ranks(3, {}, run_out); }),
       "bytes are in use and 1125899906842624 more were asked for; lower the batch size or the number of ranks"));
 }
 
@@ -427,19 +427,19 @@ TEST_F(DeviceTest, ALossThatIsNotFiniteIsNamedByItsStep) {
   config.lr = 1e30;
   config.log_every = 100;
   const auto message = [&](const std::string& device, int ranks) {
-    return testing::message_of(ErrorKind::numerics, [&] { train_on(device, config, ranks); });
+    return test::message_of(ErrorKind::numerics, [&] { train_on(device, config, ranks); });
   };
-  EXPECT_TRUE(testing::contains(message("cuda", 1), "at step 1 on rank 0"));
+  EXPECT_TRUE(test::contains(message("cuda", 1), "at step 1 on rank 0"));
   EXPECT_EQ(message("cuda", 1), message("cpu", 1));
-  EXPECT_TRUE(testing::contains(message("cuda", 2), "at step 1 on rank "));
+  EXPECT_TRUE(test::contains(message("cuda", 2), "at step 1 on rank "));
 }
 
 TEST_F(DeviceTest, TheProgramSaysThatMemoryIsShort) {
   if (!on_ptx_gpu()) GTEST_SKIP() << "a real GPU has too much of it";
   // Enough for the model, not for training it; and not enough for the model.
   for (const int bytes : {20000000, 1000}) {
-    const testing::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3 --ignore-memory"),
-                                         fmt::format("env PTX_BYTES={}", bytes));
+    const test::Outcome outcome = run(tiny_train("short", "--device cuda --overwrite --ranks 3 --ignore-memory"),
+                                      fmt::format("env PTX_BYTES={}", bytes));
     EXPECT_EQ(outcome.exit_code, 6) << outcome.out;
     EXPECT_TRUE(outcome.err.starts_with("abtrain: GPU 0 is out of memory: ")) << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
@@ -566,15 +566,15 @@ TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
 }
 
 TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {
-  ImageSet damaged = testing::striped_images(83, 1);
+  ImageSet damaged = test::striped_images(83, 1);
   damaged.labels.assign(83, 10);
   const TrainAndTest set{std::make_shared<ImageSet>(damaged), data().test};
   for (const char* device : {"cpu", "cuda"}) {
     TrainConfig config = short_run("dense");
     config.device = device;
-    const std::string message = testing::message_of(
+    const std::string message = test::message_of(
         ErrorKind::data, [&] { run_thread_ranks(1, {}, [&](Comm& world) { train(config, world, set, {}); }); });
-    EXPECT_TRUE(testing::contains(message, "has the label 10, expected 0 to 9"));
+    EXPECT_TRUE(test::contains(message, "has the label 10, expected 0 to 9"));
   }
 }
 
@@ -599,7 +599,7 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
   const std::string flags = "--device cuda --deterministic --method ab --ranks 2 --ab.first-split 1";
   std::vector<std::string> files;
   for (const char* name : {"once", "again"}) {
-    const testing::Outcome outcome = run(tiny_train(name, flags));
+    const test::Outcome outcome = run(tiny_train(name, flags));
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     files.push_back(read_file(path(name) + "/model.safetensors", ErrorKind::data));
   }
@@ -610,7 +610,7 @@ TEST_F(DeviceTest, DeterministicRunsGiveEqualFiles) {
 TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
   ASSERT_EQ(run(tiny_train("on_device", "--device cuda --method ab --ranks 2 --ab.first-split 1")).exit_code, 0);
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
-  const testing::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
+  const test::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;
   if (on_ptx_gpu()) EXPECT_EQ(on_device.out, on_cpu.out);
   expect_failure(tiny_train("nowhere", fmt::format("--device cuda:{}", cuda_device_count())), 6, "there is no GPU");

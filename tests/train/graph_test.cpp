@@ -95,7 +95,7 @@ TEST(GraphUse, IsChosenByDeviceAndBatchNorm) {
   EXPECT_THROW(use("on", "cuda", SyncBn::world), Error);
 }
 
-class GpuGraph : public ::testing::Test {
+class GpuGraph : public testing::Test {
  protected:
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();

@@ -102,11 +102,11 @@ void run_rank(const nlohmann::json& golden, const TrainConfig& config, Comm& wor
       world.all_reduce(mean, ReduceOp::mean);
       expect_values(values, mean, world.rank(), "mean of " + name + when);
     }
-    if (::testing::Test::HasFailure()) return;  // at the same update on all ranks or not: the first is told anyway
+    if (testing::Test::HasFailure()) return;  // at the same update on all ranks or not: the first is told anyway
   }
 }
 
-class MethodGolden : public ::testing::TestWithParam<std::string> {};
+class MethodGolden : public testing::TestWithParam<std::string> {};
 
 std::vector<std::string> stored_methods() {
   std::vector<std::string> names;
@@ -116,7 +116,7 @@ std::vector<std::string> stored_methods() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Stored, MethodGolden, ::testing::ValuesIn(stored_methods()),
+INSTANTIATE_TEST_SUITE_P(Stored, MethodGolden, testing::ValuesIn(stored_methods()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(MethodGolden, GoesAsItsPublicationSays) {

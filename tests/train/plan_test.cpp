@@ -21,8 +21,8 @@ namespace {
 constexpr std::int64_t kTrainImages = 60, kTestImages = 13;
 
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(ab::testing::striped_images(kTrainImages, 1)),
-                                std::make_shared<ImageSet>(ab::testing::striped_images(kTestImages, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(ab::test::striped_images(kTrainImages, 1)),
+                                std::make_shared<ImageSet>(ab::test::striped_images(kTestImages, 2))};
   return set;
 }
 
@@ -96,7 +96,7 @@ void expect_plan_equals_run(TrainConfig config, int ranks, int ranks_per_node = 
   EXPECT_EQ(run.inter_node_bytes_per_rank_total > 0, ranks_per_node > 0 && ranks > ranks_per_node);
 }
 
-class RanksAndNodes : public ::testing::TestWithParam<std::pair<int, int>> {};
+class RanksAndNodes : public testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(RanksAndNodes, DenseRunsArePlannedToTheByte) {
   const auto [ranks, per_node] = GetParam();
@@ -133,9 +133,9 @@ TEST_P(RanksAndNodes, ConvolutionsWithBuffersArePlannedToTheByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
-                         ::testing::Values(std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 2}, std::pair{4, 0},
-                                           std::pair{4, 2}, std::pair{4, 3}, std::pair{5, 0}, std::pair{5, 2},
-                                           std::pair{5, 3}));
+                         testing::Values(std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 2}, std::pair{4, 0},
+                                         std::pair{4, 2}, std::pair{4, 3}, std::pair{5, 0}, std::pair{5, 2},
+                                         std::pair{5, 3}));
 
 struct Variant {
   const char* name;
@@ -180,7 +180,7 @@ const Variant kVariants[] = {
      [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
 };
 
-class Variants : public ::testing::TestWithParam<Variant> {};
+class Variants : public testing::TestWithParam<Variant> {};
 
 TEST_P(Variants, ArePlannedToTheByte) {
   for (const std::int64_t steps : {5, 9, 11, 13}) {
@@ -195,7 +195,7 @@ TEST_P(Variants, ArePlannedToTheByte) {
   expect_plan_equals_run(config, 4, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(kVariants),
+INSTANTIATE_TEST_SUITE_P(All, Variants, testing::ValuesIn(kVariants),
                          [](const auto& variant) { return std::string(variant.param.name); });
 
 TEST(Plan, WeightsOfBothOrientationsInEveryMode) {
@@ -240,8 +240,8 @@ TEST(Plan, SharedBatchNormStatisticsTravelTwiceAStep) {
 
 // --- The program.
 
-class CliPlanTest : public ab::testing::ProgramTest {};
-using ab::testing::contains;
+class CliPlanTest : public ab::test::ProgramTest {};
+using ab::test::contains;
 
 TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
   const std::string flags =

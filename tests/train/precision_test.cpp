@@ -22,8 +22,8 @@ namespace ab {
 namespace {
 
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(192, 1)),
-                                std::make_shared<ImageSet>(testing::striped_images(40, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(192, 1)),
+                                std::make_shared<ImageSet>(test::striped_images(40, 2))};
   return set;
 }
 
@@ -84,7 +84,7 @@ Outcome run(const TrainConfig& config, int ranks = 1) {
   return outcome;
 }
 
-class MixedPrecision : public ::testing::TestWithParam<Case> {};
+class MixedPrecision : public testing::TestWithParam<Case> {};
 
 TEST_P(MixedPrecision, FollowsFloat32) {
   TrainConfig config = config_of(GetParam());
@@ -104,12 +104,11 @@ TEST_P(MixedPrecision, FollowsFloat32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision,
-                         ::testing::Values(Case{"vgg11_bn_cifar", 0.125}, Case{"resnet20", 0.25},
-                                           Case{"vit_ti_16", 0.34},
-                                           Case{"vgg11_bn_cifar", 0.125, "ab", Execution::factors},
-                                           Case{"vgg11_bn_cifar", 0.125, "ab", Execution::form_w},
-                                           Case{"resnet20", 0.25, "ab", Execution::automatic, Rest::keep},
-                                           Case{"vit_ti_16", 0.34, "ab", Execution::factors}));
+                         testing::Values(Case{"vgg11_bn_cifar", 0.125}, Case{"resnet20", 0.25}, Case{"vit_ti_16", 0.34},
+                                         Case{"vgg11_bn_cifar", 0.125, "ab", Execution::factors},
+                                         Case{"vgg11_bn_cifar", 0.125, "ab", Execution::form_w},
+                                         Case{"resnet20", 0.25, "ab", Execution::automatic, Rest::keep},
+                                         Case{"vit_ti_16", 0.34, "ab", Execution::factors}));
 
 // Every layer that would fall back to float32 would make the logits float32.
 TEST(Activations, AreOfTheTypeOfTheImagesAndGradientsFloat32) {

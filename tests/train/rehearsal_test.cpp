@@ -64,7 +64,7 @@ TEST(Shapes, ProductsCheckTheirShapesAndCountOperations) {
 TrainAndTest images_of(const TrainConfig& config) {
   const DataShape shape = data_shape(config);
   const auto images = [&](std::int64_t count, int seed) {
-    ImageSet set = testing::striped_images(static_cast<int>(count), seed);
+    ImageSet set = test::striped_images(static_cast<int>(count), seed);
     set.classes = static_cast<int>(shape.classes);
     return std::make_shared<ImageSet>(std::move(set));
   };

@@ -24,8 +24,8 @@ constexpr std::int64_t kSteps = 13;
 
 /// An odd number of images, so that epochs end with a smaller window of micro-batches.
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(83, 1)),
-                                std::make_shared<ImageSet>(testing::striped_images(21, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(83, 1)),
+                                std::make_shared<ImageSet>(test::striped_images(21, 2))};
   return set;
 }
 
@@ -46,8 +46,7 @@ TrainConfig short_run() {
   ab_settings(config).schedule.cycle_steps = 5;
   ab_settings(config).schedule.full_rank_steps = 2;
   ab_settings(config).schedule.rebound_steps = 2;
-  config.out =
-      ::testing::TempDir() + "abtrain_resume_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  config.out = testing::TempDir() + "abtrain_resume_" + testing::UnitTest::GetInstance()->current_test_info()->name();
   return config;
 }
 
@@ -298,9 +297,9 @@ TEST(LastValidation, ADamagedImageCostsNoTraining) {
   fs::remove_all(config.out);
   const Outcome whole = train_on(config, 2);
   EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder))) << "a finished run keeps what it was told to keep";
-  const TrainAndTest damaged{data().train, std::make_shared<DamagedSet>(testing::striped_images(21, 2))};
-  EXPECT_TRUE(testing::contains(testing::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }),
-                                "image 10 is damaged"));
+  const TrainAndTest damaged{data().train, std::make_shared<DamagedSet>(test::striped_images(21, 2))};
+  EXPECT_TRUE(test::contains(test::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }),
+                             "image 10 is damaged"));
   ASSERT_TRUE(fs::exists(checkpoint_of(config, kSteps)));
   const Outcome mended = train_on(config, 2);
   EXPECT_TRUE(mended.losses.empty()) << "it trained again";
@@ -324,8 +323,8 @@ TEST(LastValidation, ItsCheckpointIsOneMoreThanTheRunKeeps) {
 TEST(Accumulation, EqualsOneLargeBatchAlsoInTheLastWindow) {
   // Without batch norm the mean gradient of micro-batches is that of their union. 84 images in batches of 4 are 21
   // micro-batches a rank: windows of 6 6 6 3.
-  const TrainAndTest images{std::make_shared<ImageSet>(testing::striped_images(84, 1)),
-                            std::make_shared<ImageSet>(testing::striped_images(20, 2))};
+  const TrainAndTest images{std::make_shared<ImageSet>(test::striped_images(84, 1)),
+                            std::make_shared<ImageSet>(test::striped_images(20, 2))};
   TrainConfig config = short_run();
   config.model = "mlp";
   config.method = "dense";

@@ -21,16 +21,16 @@
 
 namespace fs = std::filesystem;
 using namespace ab;
-using ab::testing::contains;
-using ab::testing::message_of;
+using ab::test::contains;
+using ab::test::message_of;
 
 namespace {
 
-class RunLockTest : public ::testing::Test {
+class RunLockTest : public testing::Test {
  protected:
   RunLockTest()
-      : folder_(::testing::TempDir() + "abtrain_run_lock_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(testing::TempDir() + "abtrain_run_lock_" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
     for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID"}) ::unsetenv(variable);

@@ -34,7 +34,7 @@ Tensor random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t seed
 }
 
 // Ends the process by a later signal, so each test has a process of its own.
-class StopSignalTest : public ::testing::Test {
+class StopSignalTest : public testing::Test {
  protected:
   StopSignalTest() {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -52,7 +52,7 @@ TEST_F(StopSignalTest, EachOfThemIsHeard) {
           signal_this_process(signal);
           std::_Exit(wait_for_request() ? 75 : 1);
         },
-        ::testing::ExitedWithCode(75), "");
+        testing::ExitedWithCode(75), "");
 }
 
 TEST_F(StopSignalTest, CopiesAreOneRequestAndALaterOneEndsTheProcess) {
@@ -70,7 +70,7 @@ TEST_F(StopSignalTest, CopiesAreOneRequestAndALaterOneEndsTheProcess) {
         std::this_thread::sleep_for(5s);
         std::_Exit(0);
       },
-      ::testing::KilledBySignal(SIGTERM), "alive");
+      testing::KilledBySignal(SIGTERM), "alive");
 }
 
 TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
@@ -88,7 +88,7 @@ TEST_F(StopSignalTest, ASecondCtrlCEndsTheProcessAtOnce) {
         }
         std::_Exit(0);
       },
-      ::testing::KilledBySignal(SIGINT), "alive");
+      testing::KilledBySignal(SIGINT), "alive");
 }
 
 TEST_F(StopSignalTest, CtrlCAndHangupThatAreIgnoredStaySoAndOtherSignalsDoNot) {
@@ -103,7 +103,7 @@ TEST_F(StopSignalTest, CtrlCAndHangupThatAreIgnoredStaySoAndOtherSignalsDoNot) {
         signal_this_process(SIGTERM);
         std::_Exit(ignored && wait_for_request() ? 75 : 1);
       },
-      ::testing::ExitedWithCode(75), "");
+      testing::ExitedWithCode(75), "");
 }
 
 TEST_F(StopSignalTest, ARunThatCtrlCStoppedEndsAsByCtrlC) {
@@ -114,7 +114,7 @@ TEST_F(StopSignalTest, ARunThatCtrlCStoppedEndsAsByCtrlC) {
         if (wait_for_request()) end_if_interrupted();
         std::_Exit(0);
       },
-      ::testing::KilledBySignal(SIGINT), "");
+      testing::KilledBySignal(SIGINT), "");
   EXPECT_EXIT(
       {
         listen_for_stop_signals();
@@ -122,7 +122,7 @@ TEST_F(StopSignalTest, ARunThatCtrlCStoppedEndsAsByCtrlC) {
         if (wait_for_request()) end_if_interrupted();
         std::_Exit(75);
       },
-      ::testing::ExitedWithCode(75), "");
+      testing::ExitedWithCode(75), "");
 }
 
 /// Sends SIGUSR1 all the time while this thread computes; whether every result was the right one.
@@ -155,7 +155,7 @@ TEST_F(StopSignalTest, NoneInterruptsAThreadThatComputes) {
         listen_for_stop_signals();
         std::_Exit(compute_under_signals() && are_blocked_here() ? 75 : 1);
       },
-      ::testing::ExitedWithCode(75), "");
+      testing::ExitedWithCode(75), "");
 }
 
 }  // namespace

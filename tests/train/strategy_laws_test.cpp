@@ -33,12 +33,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::all_variants, testing::kSteps, testing::kTrainImages, testing::kTestImages, testing::MethodLaws,
-    testing::small_run, testing::Steps, testing::Variant;
+using test::all_variants, test::kSteps, test::kTrainImages, test::kTestImages, test::MethodLaws, test::small_run,
+    test::Steps, test::Variant;
 
 const TrainAndTest& images() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(kTrainImages, 1)),
-                                std::make_shared<ImageSet>(testing::striped_images(kTestImages, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(kTrainImages, 1)),
+                                std::make_shared<ImageSet>(test::striped_images(kTestImages, 2))};
   return set;
 }
 
@@ -129,19 +129,19 @@ void expect_all_kinds(const Method& method, const MethodLaws& laws, const Summar
         << method.name << " does not name its phase '" << phase << "'";
 }
 
-class Laws : public ::testing::TestWithParam<Variant> {
+class Laws : public testing::TestWithParam<Variant> {
  protected:
   const Method& method() const { return *GetParam().method; }
   const MethodLaws& laws() const { return *GetParam().laws; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Methods, Laws, ::testing::ValuesIn(all_variants()),
+INSTANTIATE_TEST_SUITE_P(Methods, Laws, testing::ValuesIn(all_variants()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(LawsTable, HasRowsForEveryMethodAndForNothingElse) {
   std::set<std::string> known, with_rows;
   for (const Method& method : methods()) known.insert(method.name);
-  for (const MethodLaws& laws : testing::method_laws()) with_rows.insert(laws.method);
+  for (const MethodLaws& laws : test::method_laws()) with_rows.insert(laws.method);
   EXPECT_EQ(with_rows, known) << "tests/method_laws.h";
 }
 
@@ -152,7 +152,7 @@ TEST_P(Laws, ItsNameAloneTrainsOnAnyWorld) {
 
 class LosslessLaws : public Laws {};
 
-INSTANTIATE_TEST_SUITE_P(Methods, LosslessLaws, ::testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Methods, LosslessLaws, testing::ValuesIn([] {
                            std::vector<Variant> some = all_variants();
                            std::erase_if(some, [](const Variant& variant) { return !variant.laws->lossless; });
                            return some;
@@ -347,7 +347,7 @@ TEST(LateCut, ByLocalAveragingOfNodesPlansWhatItSends) {
 TEST(Cuts, ReachConvolutionsInTheSmallRunsOfTheLaws) {
   const Method& late_cut = find_method("late-cut");
   std::map<std::string, ConvFactors> left;
-  for (const MethodLaws& laws : testing::method_laws()) {
+  for (const MethodLaws& laws : test::method_laws()) {
     if (laws.method != std::string(late_cut.name)) continue;
     const TrainConfig config = small_run(late_cut, laws.small);
     run_thread_ranks(1, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)}, [&](Comm& world) {
@@ -395,7 +395,7 @@ TEST(Replicas, AFlippedBitIsFoundBeforeTheNextCheckpointAndNamed) {
   TrainConfig config = small_run(find_method(kBaseline), "");
   const std::string name = inventory_of(*make_model(make_model_spec(config, 10, 8))).params[4]->name;
   const auto message = [&] {
-    return testing::message_of(ErrorKind::numerics, [&] {
+    return test::message_of(ErrorKind::numerics, [&] {
       run_thread_ranks(3, {}, [&](Comm& world) {
         set_compute_threads(1);
         train(config, world, images(), {}, {}, nullptr, &method);
@@ -405,10 +405,10 @@ TEST(Replicas, AFlippedBitIsFoundBeforeTheNextCheckpointAndNamed) {
   fs::remove_all(config.out);
   const std::string first = fmt::format("the model of rank 1 differs from that of rank 0, first in {}, ", name);
   config.save_every = 5;
-  EXPECT_TRUE(testing::contains(message(), "after step 5 " + first)) << message();
+  EXPECT_TRUE(test::contains(message(), "after step 5 " + first)) << message();
   EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder)));
   config.save_every = 0, config.eval_every = 1;
-  EXPECT_TRUE(testing::contains(message(), "after step 3 " + first)) << message();
+  EXPECT_TRUE(test::contains(message(), "after step 3 " + first)) << message();
   fs::remove_all(config.out);
 }
 
@@ -488,7 +488,7 @@ TEST(EpochEnd, TellsTheMeanLossOverStepsAndRanks) {
 
 // --- The program, and ranks as processes.
 
-class LawsOfTheProgram : public testing::ProgramTest {};
+class LawsOfTheProgram : public test::ProgramTest {};
 
 TEST_F(LawsOfTheProgram, AWorldThatCannotBeUsedIsExitTwoAndWritesNothing) {
   for (const Variant& variant : all_variants()) {

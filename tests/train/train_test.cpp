@@ -19,8 +19,8 @@ namespace ab {
 namespace {
 
 const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(testing::striped_images(480, 1)),
-                                std::make_shared<ImageSet>(testing::striped_images(103, 2))};
+  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(480, 1)),
+                                std::make_shared<ImageSet>(test::striped_images(103, 2))};
   return set;
 }
 
@@ -82,7 +82,7 @@ void expect_all_ranks_equal(const Outcome& outcome) {
   for (const auto& parameters : outcome.parameters) expect_equal_bits(parameters, outcome.parameters[0]);
 }
 
-class Ranks : public ::testing::TestWithParam<int> {};
+class Ranks : public testing::TestWithParam<int> {};
 
 TEST_P(Ranks, EndlessWarmupEqualsDenseBitForBit) {
   const Outcome dense = run(small_run("dense", 5), GetParam());
@@ -100,7 +100,7 @@ TEST_P(Ranks, AllRanksHoldEqualBitsAtTheEnd) {
   for (std::int64_t steps : {4, 5, 7}) expect_all_ranks_equal(run(small_run("ab", steps), GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, ::testing::Values(1, 2, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 4, 5));
 
 TEST(AbTrainingRuns, PhasesFollowTheTimetable) {
   const Outcome outcome = run(small_run("ab", 11), 2);
@@ -111,7 +111,7 @@ TEST(AbTrainingRuns, PhasesFollowTheTimetable) {
 }
 
 /// Every way to rejoin, with the gauge it belongs to.
-class Modes : public ::testing::TestWithParam<std::pair<SyncMode, Gauge>> {};
+class Modes : public testing::TestWithParam<std::pair<SyncMode, Gauge>> {};
 
 TEST_P(Modes, RanksAgreeAfterEverySync) {
   TrainConfig config = small_run("ab", 6);  // ends two full-rank steps after the sync: any difference would show
@@ -135,13 +135,13 @@ TEST_P(Modes, RanksAgreeAfterEverySync) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Modes,
-                         ::testing::Values(std::pair{SyncMode::full, Gauge::split_sigma},
-                                           std::pair{SyncMode::full, Gauge::orthonormal},
-                                           std::pair{SyncMode::with_stale, Gauge::split_sigma},
-                                           std::pair{SyncMode::only_learned, Gauge::split_sigma},
-                                           std::pair{SyncMode::only_b, Gauge::split_sigma},
-                                           std::pair{SyncMode::only_b, Gauge::orthonormal},
-                                           std::pair{SyncMode::tangent, Gauge::orthonormal}));
+                         testing::Values(std::pair{SyncMode::full, Gauge::split_sigma},
+                                         std::pair{SyncMode::full, Gauge::orthonormal},
+                                         std::pair{SyncMode::with_stale, Gauge::split_sigma},
+                                         std::pair{SyncMode::only_learned, Gauge::split_sigma},
+                                         std::pair{SyncMode::only_b, Gauge::split_sigma},
+                                         std::pair{SyncMode::only_b, Gauge::orthonormal},
+                                         std::pair{SyncMode::tangent, Gauge::orthonormal}));
 
 TEST(AbTrainingRuns, ThePapersCombinationRuns) {
   TrainConfig config = small_run("ab", 12);
@@ -346,8 +346,8 @@ TEST(Training, AValidationThatIsNotFiniteEndsTheRun) {
     FAIL() << "a model without a loss went through";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::numerics);
-    EXPECT_TRUE(testing::contains(error.what(), "the validation loss became"));
-    EXPECT_TRUE(testing::contains(error.what(), "at step 1"));
+    EXPECT_TRUE(test::contains(error.what(), "the validation loss became"));
+    EXPECT_TRUE(test::contains(error.what(), "at step 1"));
   }
 }
 
@@ -362,7 +362,7 @@ TEST(Training, AModelThatIsNotFiniteIsNotPublished) {
     FAIL() << "a model of infinities went through";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::numerics);
-    EXPECT_TRUE(testing::contains(error.what(), "holds NaN or infinity"));
+    EXPECT_TRUE(test::contains(error.what(), "holds NaN or infinity"));
   }
 }
 

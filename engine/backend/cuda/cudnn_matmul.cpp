@@ -9,10 +9,10 @@
 namespace ab::cuda {
 namespace {
 
-enum MatrixId : std::int64_t { kA = 1, kB = 2, kC = 3, kBias = 4, kProduct = 5, kZ = 6, kSaved = 7 };
+enum MatrixId : std::int64_t { kA = 1, kB = 2, kC = 3, kBiasRow = 4, kAB = 5, kZ = 6, kSavedZ = 7 };
 
 /// A tensor between two operations: without an address, and not rounded on the way.
-bool is_virtual(MatrixId id, const CudnnMatmulKey& key) { return id == kProduct || (id == kZ && !key.stores_z); }
+bool is_virtual(MatrixId id, const CudnnMatmulKey& key) { return id == kAB || (id == kZ && !key.stores_z); }
 
 /// cuDNN multiplies batches: ours have one matrix.
 CudnnDescriptor matrix(MatrixId id, const CudnnMatmulKey& key, std::int64_t rows, std::int64_t columns,
@@ -39,13 +39,13 @@ CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {
   const auto result = [&](MatrixId id) { return matrix(id, key, key.m, key.n); };
   std::vector<CudnnDescriptor> operations;
   if (key.grad != Activation::none) {
-    operations.push_back(product_operation(key, result(kProduct)));
-    operations.push_back(activation_grad_operation(key.grad, key.dtype, result(kProduct), result(kSaved), result(kC)));
+    operations.push_back(product_operation(key, result(kAB)));
+    operations.push_back(activation_grad_operation(key.grad, key.dtype, result(kAB), result(kSavedZ), result(kC)));
   } else {
-    operations.push_back(product_operation(key, result(key.has_bias ? kProduct : kZ)));
+    operations.push_back(product_operation(key, result(key.has_bias ? kAB : kZ)));
     if (key.has_bias)
-      operations.push_back(pointwise_operation(CUDNN_POINTWISE_ADD, key.dtype, result(kProduct),
-                                               matrix(kBias, key, 1, key.n), result(kZ)));
+      operations.push_back(pointwise_operation(CUDNN_POINTWISE_ADD, key.dtype, result(kAB),
+                                               matrix(kBiasRow, key, 1, key.n), result(kZ)));
     operations.push_back(activation_operation(key.activation, key.dtype, result(kZ), result(kC)));
   }
   return operation_graph(operations, target);
@@ -80,8 +80,8 @@ void CudnnMatmul::keep(std::size_t i) {
 }
 
 void CudnnMatmul::execute(cudnnHandle_t handle, const CudnnMatmulData& data, void* workspace) const {
-  const CudnnOperand operands[] = {{kA, data.a},       {kB, data.b}, {kC, data.c},
-                                   {kBias, data.bias}, {kZ, data.z}, {kSaved, data.saved}};
+  const CudnnOperand operands[] = {{kA, data.a},          {kB, data.b}, {kC, data.c},
+                                   {kBiasRow, data.bias}, {kZ, data.z}, {kSavedZ, data.saved}};
   cuda::execute(handle, plan_.value(), operands, workspace);
 }
 

@@ -19,7 +19,7 @@ class ZeroCopy final : public HostCopy {
   alignas(std::max_align_t) std::byte zeros_[kHostCopyBytes]{};
 };
 
-constexpr std::size_t kAlignment = 256;  // of a GPU's blocks, by which kernels choose their forms
+constexpr std::size_t kGpuAlignment = 256;  // of a GPU's blocks, by which kernels choose their forms
 
 class ShapesMemory final : public Memory {
  public:
@@ -30,7 +30,7 @@ class ShapesMemory final : public Memory {
     stats_.live_bytes += static_cast<std::int64_t>(taken);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
     void* const block = reinterpret_cast<void*>(next_);
-    next_ += (taken + kAlignment - 1) / kAlignment * kAlignment;
+    next_ += (taken + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
     return block;
   }
   void release(void* /*block*/, std::size_t bytes) override {
