@@ -183,7 +183,7 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
   parser->add_option("--model-file", config.model_file, "model.safetensors, or the run folder that holds it")
       ->required()
       ->transform(ab::expand_home);
-  parser->add_option("--model", config.model, "what a file of torchvision or timm holds: resnet50, vit_b_16 …");
+  parser->add_option("--model", config.model, "network in a file of torchvision or timm: resnet50, vit_b_16 …");
   parser->add_option("--classes", config.classes, "with --model: its outputs; as the data set has when not given")
       ->check(CLI::Range(1, 1000000));
   parser
@@ -201,7 +201,7 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
       ->transform(ab::expand_home);
   parser->add_option("--val-samples", config.val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
-  parser->add_option("--device", config.device, "what computes: cpu (default), cuda, or cuda:N for GPU N");
+  parser->add_option("--device", config.device, "processor: cpu (default), cuda, or cuda:N for GPU N");
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
   parser->add_option("--precision", config.precision, "type of activations: fp32, tf32 (GPUs only), bf16 or fp16")
       ->check(CLI::IsMember(ab::precision_names()));

@@ -19,7 +19,7 @@ constexpr const char* kReportFile = "reproduce.md";
 constexpr const char* kAll = "all";
 
 int list_experiments() {
-  TextTable table({"experiment", "what"}, {1});
+  TextTable table({"experiment", "training"}, {1});
   for (const Experiment& experiment : experiments()) table.add({experiment.name, experiment.title});
   table.add({kAll, "plans of all of them (with --dry-run)"});
   print_text(table.str());

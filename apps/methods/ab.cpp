@@ -52,7 +52,7 @@ void declare(std::vector<Setting>& settings) {
             {"only-learned", SyncMode::only_learned},
             {"only-b", SyncMode::only_b},
             {"tangent", SyncMode::tangent}},
-           "what happens when groups rejoin: average A*B, all copies of A and B, only trained copies, or "
+           "rejoining of groups: average A*B, all copies of A and B, only trained copies, or "
            "only B; or "
            "add both updates in full and count what they share once");
   s.number("group_size", &AbOptions::group_size, -1, 65536, "ranks per group; -1: two halves of the world");
@@ -60,14 +60,15 @@ void declare(std::vector<Setting>& settings) {
            "singular values go half to each factor, or all to the trained one");
   schedule.value("cut_at_warmup", &PhaseSchedule::cut_at_warmup,
                  "cut the rank at the first split as well, not only at later ones");
-  policy.number("ratio", &RankPolicy::ratio, 0, 1, "r as a share of all singular values; 0: sigma_cutoff chooses r");
+  policy.number("ratio", &RankPolicy::ratio, 0, 1,
+                "r as a share of all singular values; 0: --ab.sigma-cutoff chooses r");
   policy.number("sigma_cutoff", &RankPolicy::cutoff, 0, 1, "keep singular values above this share of the largest");
   s.choice("rest", &AbOptions::rest, {{"drop", Rest::drop}, {"keep", Rest::keep}},
-           "what a cut leaves over: dropped (the paper), or kept in the model as a frozen dense tensor");
+           "remainder of a cut: dropped (the paper), or kept in the model as a frozen dense tensor");
   s.choice("moments", &AbOptions::moments, {{"project", MomentCarry::project}, {"truncate", MomentCarry::truncate}},
            "optimizer state at a split: project onto the new factors, or cut and pad");
   s.choice("final_model", &AbOptions::final_model, {{"factors", FinalModel::factors}, {"dense", FinalModel::dense}},
-           "what a run that ends in a low-rank phase saves");
+           "model that a run saves when it ends in a low-rank phase");
   s.value("always_sync", &AbOptions::always_sync,
           "names of parameters that are never split, separated by commas; the model's own list when empty");
 }

@@ -23,7 +23,7 @@ void declare(std::vector<Setting>& settings) {
             {"gather", Mode::gather},
             {"layerwise", Mode::layerwise},
             {"auto", Mode::automatic}},
-           "who selects: one rank in turn for all, the rank with the largest selection for all, every rank for itself, "
+           "selecting rank: each in turn for all, the one with the largest selection for all, every rank for itself, "
            "or that parameter by parameter; auto: star over a ring or a tree or gather, whichever a cost model of the "
            "network finds fastest");
   s.number("probe_every", &ArtopkOptions::probe_every, 1, 1e15,

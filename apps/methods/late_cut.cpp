@@ -50,7 +50,7 @@ void declare(std::vector<Setting>& settings) {
   s.choice(
       "conv_factors", &LateCutSettings::conv_factors,
       {{"spatial", ConvFactors::spatial}, {"channel", ConvFactors::channel}},
-      "what a convolution of k*k becomes: 1*k to r channels and k*1 to the output, or k*k to r channels and 1*1; without "
+      "factors of a k*k convolution: 1*k to r channels and k*1 to the output, or k*k to r channels and 1*1; without "
       "padding always the latter");
   s.value("full_rank_method", &LateCutSettings::full_rank_method,
           "the method that keeps ranks together until the first cut");

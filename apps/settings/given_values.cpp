@@ -57,7 +57,7 @@ struct File {
   }
   if (file.is_saved)
     sentence +=
-        fmt::format("; the run was saved by another version of abtrain{}, so start a new one",
+        fmt::format("; the run was saved by another version of abtrain{}; begin a new one with settings of today",
                     key.starts_with("ab.") ? ", whose method ab trained late cuts (--method late-cut) too" : "");
   throw Error(ErrorKind::config, sentence);
 }
@@ -108,7 +108,8 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
     if (given.contains(setting.key) || setting.flag_only || setting.unset_at_zero) continue;
     const std::string table = setting.table();
     AB_CHECK(!table.empty() && !tables.contains(table),
-             "{} was saved by another version of abtrain, which had no {}; start a new run", name, setting.flag());
+             "{} was saved by another version of abtrain, which had no {}; begin a new run with settings of today",
+             name, setting.flag());
     if (!begins_anew) values.push_back({&setting, setting.get(defaults), name});
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Settings as text: the saved configuration, how two of them differ, and --help.
+#include <map>
 #include <set>
 
 #include "apps/settings/config.h"
@@ -10,25 +11,51 @@
 namespace ab {
 namespace {
 
-/// A value as it stands in a sentence.
+/// A value as it stands in a sentence: 4, where TOML wants 4.0.
 std::string shown(const Setting& setting, const TrainConfig& config) {
-  const std::string text = toml_text(setting, config);
-  const bool enclosed = text.starts_with('"') || text.starts_with('[');
-  return enclosed ? text.substr(1, text.size() - 2) : text;
+  std::string text = toml_text(setting, config);
+  if (text.starts_with('"') || text.starts_with('[')) return text.substr(1, text.size() - 2);
+  if (setting.type == SettingType::real && text.ends_with(".0")) text.resize(text.size() - 2);
+  return text;
 }
 
-/// "paper false" where a published preset of the method has another value than ours.
-std::string published(const Setting& setting) {
-  for (const MethodSettings& method : method_settings()) {
-    if (method.presets.empty() || setting.table() != method.name) continue;
-    TrainConfig ours, theirs;
-    choose_method(ours, method.name);
-    const Preset& preset = method.presets.back();
-    choose_method(theirs, method.name, preset.name);
-    const std::string value = shown(setting, theirs);
-    if (value != shown(setting, ours)) return fmt::format("{} {}", preset.name, value);
+/// Where runs start from: a method, or one of its presets.
+struct Start {
+  std::string name;
+  const MethodSettings* method;
+  TrainConfig config;
+};
+
+/// First every method, then their presets.
+std::vector<Start> all_starts() {
+  std::vector<Start> starts;
+  const auto add = [&](const std::string& name, const MethodSettings& method, const char* preset) {
+    choose_method(starts.emplace_back(name, &method).config, method.name, preset);
+  };
+  for (const MethodSettings& method : method_settings()) add(method.name, method, kOurPreset);
+  for (const MethodSettings& method : method_settings())
+    for (const Preset& preset : method.presets) add(preset.name, method, preset.name);
+  return starts;
+}
+
+/// "default 4", then "late-cut 0.25", "torch-hook 1": other values that runs start from, by method or preset.
+std::vector<std::string> defaults_of(const Setting& setting) {
+  static const std::vector<Start> starts = all_starts();
+  if (setting.unset_at_zero || setting.brings_defaults) return {};
+  std::vector<std::string> notes;
+  const std::string ours = shown(setting, {});
+  if (!ours.empty()) notes.push_back("default " + ours);
+  std::map<const MethodSettings*, std::string> of_method;
+  for (const Start& start : starts) {
+    const std::string value = shown(setting, start.config);
+    const auto [at, is_method] = of_method.try_emplace(start.method, value);
+    const bool differs = is_method ? value != ours : value != at->second;
+    if (differs && !value.empty())
+      notes.push_back(fmt::format("{}{} {}",
+                                  is_method || setting.table() == start.method->name ? "" : start.method->name + " ",
+                                  start.name, value));
   }
-  return "";
+  return notes;
 }
 
 }  // namespace
@@ -74,15 +101,12 @@ std::string to_toml(const TrainConfig& config) {
 }
 
 std::vector<FlagHelp> train_flag_help() {
-  const TrainConfig ours;
   std::vector<FlagHelp> lines;
   for (const Setting& setting : train_settings()) {
     FlagHelp line{setting.key, setting.flag(), setting.help, setting.section, setting.kind()};
     std::vector<std::string> notes;
     if (!setting.range().empty()) notes.push_back(setting.range());
-    if (const std::string value = shown(setting, ours); !value.empty() && !setting.unset_at_zero)
-      notes.push_back("default " + value);
-    if (const std::string other = published(setting); !other.empty()) notes.push_back(other);
+    for (const std::string& note : defaults_of(setting)) notes.push_back(note);
     if (!notes.empty()) line.text += fmt::format(" ({})", fmt::join(notes, "; "));
     lines.push_back(std::move(line));
   }

@@ -67,9 +67,8 @@ void declare_method(const Section<T>& s) {
   Setting& method = s.name("method", &T::method, names, "how ranks keep their models together");
   method.brings_defaults = true;
   method.set = [](TrainConfig& config, const Value& name) { choose_method(config, std::get<std::string>(name)); };
-  static const std::string help =
-      fmt::format("where the settings of the method start from: {}, our own choice, or one of {}", kOurPreset,
-                  fmt::join(presets, "; "));
+  static const std::string help = fmt::format("published settings from which the method starts; {}: ours. {}",
+                                              kOurPreset, fmt::join(presets, "; "));
   Setting& preset = s.value("preset", &T::preset, help.c_str());
   preset.brings_defaults = preset.never_empty = true;
   preset.set = [](TrainConfig& config, const Value& name) {
@@ -112,7 +111,7 @@ void declare_ranks(std::vector<Setting>& all) {
       "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
       "machine, where such methods take every rank for a node");
   s.value("device", &T::device,
-          "what computes: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
+          "processor: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
           "take the GPUs of their machine in turn")
       .may_change = true;
   s.name(
@@ -128,14 +127,14 @@ void declare_ranks(std::vector<Setting>& all) {
 void declare_communication(std::vector<Setting>& all) {
   auto s = section(all, "Communication");
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
-           "who shares batch-norm statistics in every step: no one, the ranks that share gradients, or all");
+           "ranks that share batch-norm statistics in every step: none, those that share gradients, or all");
   s.number("bucket_mb", &T::bucket_mb, 0, 1024,
            "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs")
       .may_change = true;  // runs that were begun before it could be 0 have 4
   s.choice(
       "comm_dtype", &T::comm_dtype, {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
-      "type of gradients, or of changes of parameters, on the wire; bf16 when not given for method late-cut. "
-      "With 16 bits every rank's are rounded once, summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
+      "type of gradients, or of changes of parameters, on the wire. With "
+      "16 bits every rank's are rounded once, summed in float32, and the sum is rounded once (nccl: at every hop); fp16 ends at 65504");
   s.choice("allreduce", &T::all_reduce,
            {{"direct", AllReduce::direct},
             {"ring", AllReduce::ring},
@@ -155,13 +154,14 @@ void declare_communication(std::vector<Setting>& all) {
            "image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
-         "what ranks talk over; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
+         "link between ranks; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
          "on GPUs")
       .may_change = true;
-  s.value("rendezvous", &T::rendezvous,
-          "where processes meet for nccl: tcp://HOST:PORT of rank 0, or file:///PATH on a file system they share; "
-          "when not given: over MPI under mpirun, at MASTER_ADDR and MASTER_PORT under torchrun, on the first node "
-          "under srun")
+  s.value(
+       "rendezvous", &T::rendezvous,
+       "meeting place of processes for nccl: tcp://HOST:PORT of rank 0, or file:///PATH on a file system they share; "
+       "when not given: over MPI under mpirun, at MASTER_ADDR and MASTER_PORT under torchrun, on the first node "
+       "under srun")
       .flag_only = true;
   s.value("share_gpu", &T::share_gpu,
           "let several nccl processes use one GPU, to check results; speed means nothing then")
@@ -174,7 +174,7 @@ void declare_run(std::vector<Setting>& all) {
       .unset_at_zero = true;
   s.number("steps", &T::steps, 1, kMany, "optimizer updates, instead of epochs").unset_at_zero = true;
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
-  s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of batch_size whose gradients make one update");
+  s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of --batch-size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
   s.name("precision", &T::precision, precision_names(),
          "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
@@ -240,7 +240,7 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}},
            "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
-  s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of warmup_epochs");
+  s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of --warmup-epochs");
   s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
   Setting& epochs =
       s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate");
