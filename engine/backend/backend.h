@@ -93,6 +93,8 @@ class Backend {
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                     const Epilogue& epilogue = {}) = 0;
 
+  /// Type of dw below, and of the dw of a convolution: that of dy, or float32 where 16-bit products are summed in it anyway.
+  virtual DType weight_gradient_type(const Tensor& dy) { return dy.dtype(); }
   /// dW[O,I] = dyᵀ x and, where `db` [O] is defined, the column sums of dy.   dy: [P,O], x: [P,I]
   virtual void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) = 0;
 

@@ -80,7 +80,7 @@ Conv2dGrads conv2d_backward_weight(const Tensor& dy, const Conv2dSpec& spec, con
   Conv2dGrads grads;
   if (needs_dw) {
     grads.dw = Tensor(Shape{spec.out_channels, spec.kernel_h, spec.kernel_w, spec.in_channels / spec.groups},
-                      dy.dtype(), dy.device());
+                      backend(dy.device()).weight_gradient_type(dy), dy.device());
     if (needs_db) grads.db = Tensor(Shape{spec.out_channels}, dy.dtype(), dy.device());
     backend(dy.device()).conv2d_backward_weight(simplest(spec), dy, x, grads.dw, grads.db);
   } else if (needs_db) {

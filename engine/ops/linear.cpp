@@ -49,7 +49,7 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
     backend(dy.device()).gemm({}, rows_of(dy), w, rows_of(grads.dx), {.grad = of_x});
   }
   if (needs.dw) {
-    grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, dy.dtype(), dy.device());
+    grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, backend(dy.device()).weight_gradient_type(dy), dy.device());
     if (needs.db) grads.db = Tensor(Shape{dy.dim(-1)}, dy.dtype(), dy.device());
     backend(dy.device()).gemm_backward_weight(rows_of(dy), rows_of(x), grads.dw, grads.db);
   } else if (needs.db) {
@@ -83,7 +83,8 @@ Tensor matmul_forward(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
+MatmulGrads matmul_backward(const Tensor& dw, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
+  const Tensor dy = cast(dw, (needs.da ? b : a).dtype());  // the gradient of a weight may be float32
   MatmulGrads grads;
   if (needs.da) {
     grads.da = Tensor(Shape{dy.dim(0), b.dim(0)}, dy.dtype(), dy.device());

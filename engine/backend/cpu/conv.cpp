@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/backend/cpu/gemm.h"
 #include "engine/core/memory.h"
 
 namespace ab::cpu {
@@ -97,6 +98,17 @@ ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction) {
   if (pointwise_pays(spec)) return ConvAlgorithm::pointwise;
   if (im2col_pays(spec, direction)) return ConvAlgorithm::im2col;
   return ConvAlgorithm::direct;
+}
+
+ConvAlgorithm select_conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction) {
+  const ConvAlgorithm float32 = select_conv(spec, direction);
+  if (!native_bfloat16()) return float32;
+  return float32 == ConvAlgorithm::pointwise ? float32 : ConvAlgorithm::direct;
+}
+
+bool is_native(const Conv2dSpec& spec, ConvDirection direction) {
+  const ConvAlgorithm chosen = select_conv_bfloat16(spec, direction);
+  return native_bfloat16() && (chosen == ConvAlgorithm::direct || chosen == ConvAlgorithm::pointwise);
 }
 
 namespace {

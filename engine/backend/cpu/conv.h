@@ -33,6 +33,13 @@ struct ConvTensors {
   float* y = nullptr;           ///< result, or dy
 };
 
+/// The same of any type.
+struct ConvAddresses {
+  void *x, *w;
+  const void* bias;
+  void* y;
+};
+
 /// Bytes of scratch() that a run of the algorithm takes, where it applies; those of oneDNN left out.
 std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction);
 
@@ -44,9 +51,17 @@ bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection dir
 /// that every run and every rank computes the same bits.
 ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction);
 
+/// The same for bfloat16: direct or pointwise, natively; any other stands for float32 copies and select_conv().
+ConvAlgorithm select_conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction);
+bool is_native(const Conv2dSpec& spec, ConvDirection direction);
+
 /// Runs every shape: compiled by oneDNN (onednn.cpp); in builds without it (no_onednn.cpp) a matrix product, or plain loops
 /// where there are groups.
 void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+
+/// In bfloat16, summed in float32; gradients of weights are float32. False, with nothing written, where the processor or
+/// oneDNN has no fast way.
+bool conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction, const ConvAddresses& t);
 
 // Convolutions that end in a matrix product (conv_gemm.cpp). Each function returns false, with nothing written, when the
 // shape does not allow it (none of them knows groups).

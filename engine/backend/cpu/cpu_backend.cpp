@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Wires the CPU's vendor mathematics into the Backend interface, and chooses by element type: float32 runs
-// natively, 16-bit floats through float32 copies, float64 convolutions as plain loops.
+// Wires the CPU's vendor mathematics into the Backend interface, and chooses by element type: float32 runs natively, bfloat16
+// where the processor multiplies it, other 16-bit floats through float32 copies, float64 convolutions as plain loops.
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/conv.h"
@@ -24,12 +24,34 @@ void conv_float32(const Conv2dSpec& spec, ConvDirection direction, const Tensor&
     cpu::run_conv(cpu::ConvAlgorithm::direct, spec, direction, tensors);
 }
 
+/// False, with nothing written, where float32 copies are the way.
+bool conv_native(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w, const Tensor& bias,
+                 const Tensor& y) {
+  if (x.dtype() != DType::bfloat16) return false;
+  switch (cpu::select_conv_bfloat16(spec, direction)) {
+    case cpu::ConvAlgorithm::direct:
+      return cpu::conv_bfloat16(spec, direction, {x.raw(), w.raw(), bias.defined() ? bias.raw() : nullptr, y.raw()});
+    case cpu::ConvAlgorithm::pointwise: {
+      const Tensor rows = x.view({-1, spec.in_channels}), matrix = w.view({spec.out_channels, spec.in_channels}),
+                   results = y.view({-1, spec.out_channels});
+      switch (direction) {
+        case ConvDirection::forward: cpu::gemm({.transpose_b = true}, rows, matrix, results, {bias}); break;
+        case ConvDirection::backward_data: cpu::gemm({}, results, matrix, rows, {}); break;
+        case ConvDirection::backward_weight: cpu::gemm({.transpose_a = true}, results, rows, matrix, {}); break;
+      }
+      return true;
+    }
+    default: return false;
+  }
+}
+
 class CpuBackend final : public Backend {
  public:
   void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
             const Epilogue& epilogue) override {
     cpu::gemm(spec, a, b, c, epilogue);
   }
+  DType weight_gradient_type(const Tensor& dy) override { return cpu::weight_gradient_type(dy.dtype()); }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) override {
     cpu::gemm({.transpose_a = true}, dy, x, dw, {});
     if (db.defined()) column_sums(dy, db);
@@ -47,7 +69,7 @@ class CpuBackend final : public Backend {
                                 bias.defined() ? bias.data<double>() : nullptr, v.data<double>());
     } else if (y.dtype() == DType::float32) {
       conv_float32(spec, ConvDirection::forward, x, w, bias, v);
-    } else {
+    } else if (!conv_native(spec, ConvDirection::forward, x, w, bias, v)) {
       const Tensor v32(y.shape());
       conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), v32);
       cpu::round_from_float32(v32, v);
@@ -62,7 +84,7 @@ class CpuBackend final : public Backend {
       cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
     } else if (dx.dtype() == DType::float32) {
       conv_float32(spec, ConvDirection::backward_data, dx, w, {}, dy);
-    } else {
+    } else if (!conv_native(spec, ConvDirection::backward_data, dx, w, {}, dy)) {
       const Tensor dx32(dx.shape());
       conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
       cpu::round_from_float32(dx32, dx);
@@ -76,10 +98,9 @@ class CpuBackend final : public Backend {
     if (dy.numel() == 0) return dw.set_zero();
     if (dw.dtype() == DType::float64)
       return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());
-    if (dw.dtype() == DType::float32) return conv_float32(spec, ConvDirection::backward_weight, x, dw, {}, dy);
-    const Tensor dw32(dw.shape());
-    conv_float32(spec, ConvDirection::backward_weight, cpu::to_float32(x), dw32, {}, cpu::to_float32(dy));
-    cpu::round_from_float32(dw32, dw);
+    AB_ASSERT(dw.dtype() == DType::float32);
+    if (conv_native(spec, ConvDirection::backward_weight, x, dw, {}, dy)) return;
+    conv_float32(spec, ConvDirection::backward_weight, cpu::to_float32(x), dw, {}, cpu::to_float32(dy));
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }

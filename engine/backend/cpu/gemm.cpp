@@ -58,6 +58,22 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
          &ldc);
 }
 
+namespace {
+
+BatchedGemmSpec one_matrix(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .transpose_a = spec.transpose_a,
+          .transpose_b = spec.transpose_b,
+          .alpha = spec.alpha,
+          .a = {.row_stride = spec.transpose_a ? m : k},
+          .b = {.row_stride = spec.transpose_b ? k : n},
+          .c = {.row_stride = n}};
+}
+
+}  // namespace
+
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {
   AB_ASSERT(!epilogue.addend.defined() || spec.beta == 0.0f);
   const Tensor v = epilogue.before_activation(c);
@@ -69,23 +85,35 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
       break;
     case DType::bfloat16:
     case DType::float16: {
+      const Epilogue after{.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad};
+      if (spec.beta == 0.0f && a.dtype() == DType::bfloat16 &&
+          matmul_bfloat16(one_matrix(spec, m, n, k), a, b, epilogue.bias, epilogue.addend, v))
+        return apply_epilogue(c, after);
       const Tensor v32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
       Epilogue sums;
       sums.bias = to_float32(epilogue.bias), sums.addend = to_float32(epilogue.addend);
       gemm(spec, to_float32(a), to_float32(b), v32, sums);
       round_from_float32(v32, v);
-      return apply_epilogue(c, {.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad});
+      return apply_epilogue(c, after);
     }
-    default:
-      sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,
-            v.data<float>());
+    case DType::float32:
+      if (a.dtype() == DType::float32) break;
+      AB_ASSERT(spec.beta == 0.0f && epilogue.is_identity());
+      if (a.dtype() != DType::bfloat16 || !matmul_bfloat16(one_matrix(spec, m, n, k), a, b, {}, {}, c))
+        gemm(spec, to_float32(a), to_float32(b), c, {});
+      return;
+    default: break;
   }
+  if (c.dtype() == DType::float32)
+    sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,
+          v.data<float>());
   apply_epilogue(c, epilogue);
 }
 
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (c.dtype() == DType::float64) return multiply_all(spec, a.data<double>(), b.data<double>(), c.data<double>());
   if (c.dtype() == DType::float32) return multiply_all(spec, a.data<float>(), b.data<float>(), c.data<float>());
+  if (c.dtype() == DType::bfloat16 && matmul_bfloat16(spec, a, b, {}, {}, c)) return;
   const Tensor c32 = to_float32(c);
   batched_gemm(spec, to_float32(a), to_float32(b), c32);
   round_from_float32(c32, c);
@@ -102,7 +130,7 @@ template <class F> void dispatch_half(DType dtype, const F& f) {
 }  // namespace
 
 Tensor to_float32(const Tensor& x) {
-  if (!x.defined()) return {};
+  if (!x.defined() || x.dtype() == DType::float32) return x;
   const Tensor y(x.shape());
   dispatch_half(x.dtype(), [&]<class T>() {
     for_each_index(x.device(), x.numel(),

@@ -22,6 +22,18 @@ void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int6
                    const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
                    std::int64_t c_stride);
 
+/// The unit by which this processor multiplies bfloat16, summed in float32: "AMX", "AVX512-BF16"; null: there is none, or no
+/// oneDNN that uses it. ONEDNN_MAX_CPU_ISA=AVX512_CORE hides it.
+const char* native_bfloat16();
+
+/// C_ij = alpha · op(A_ij) · op(B_ij) + bias + addend of bfloat16, rounded once into bfloat16 or float32 `c`. A bias has n
+/// values, the addend is as C; both bfloat16, or undefined. False, with nothing written, where there is no fast way.
+bool matmul_bfloat16(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& bias,
+                     const Tensor& addend, const Tensor& c);
+
+/// Backend::weight_gradient_type.
+constexpr DType weight_gradient_type(DType dtype) { return dtype == DType::float64 ? dtype : DType::float32; }
+
 /// sgemm in float64.
 void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
            const double* a, const double* b, double beta, double* c);
@@ -33,7 +45,7 @@ void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
 
 // bfloat16 and float16 are storage types here: operations convert to float32, compute, and round back.
 
-/// A float32 copy of a tensor of 16-bit floats; undefined stays undefined.
+/// A float32 copy of a tensor of 16-bit floats; float32 and undefined stay as they are.
 Tensor to_float32(const Tensor& x);
 /// Rounds float32 `from` to nearest even into `to`, of 16-bit floats and the same size.
 void round_from_float32(const Tensor& from, const Tensor& to);

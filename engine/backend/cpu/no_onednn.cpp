@@ -44,6 +44,13 @@ void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int6
   });
 }
 
+const char* native_bfloat16() { return nullptr; }
+bool matmul_bfloat16(const BatchedGemmSpec&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     const Tensor&) {
+  return false;
+}
+bool conv_bfloat16(const Conv2dSpec&, ConvDirection, const ConvAddresses&) { return false; }
+
 void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
   if (conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t)) return;
   switch (direction) {

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT
 //
-// Convolutions and matrix products by oneDNN, in its versions 2 (which has operation descriptors) and 3: nothing else knows
-// that there are two. Activations are NHWC on both sides; the kernels want weights in blocks of channels, so the KRSC weights
-// (or their gradient) pass through a reorder, which is small beside them.
+// Convolutions by oneDNN. Activations are NHWC on both sides; the kernels want weights in blocks of channels, so the KRSC
+// weights (or their gradient) pass through a reorder, which is small beside them.
 
-#include <oneapi/dnnl/dnnl.h>
-
+#include <array>
 #include <cstddef>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "engine/backend/cpu/conv.h"
 #include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/onednn.h"
 #include "engine/core/threads.h"
 
 namespace ab::cpu {
 namespace {
 
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+using Type = dnnl::memory::data_type;
+
 /// Memory layouts and geometry of one convolution; `bias` is a zero descriptor when there is none.
 struct OneDnnConvDesc {
-  dnnl::memory::desc src, weights, bias, dst;
+  dnnl::memory::desc src, weights, dw, bias, dst;
   dnnl::memory::dims strides, dilations, padding;  ///< a dilation of 0 is a dense kernel, as oneDNN counts
 };
 
@@ -28,6 +31,7 @@ struct OneDnnConvDesc {
 struct OneDnnConvPrimitive {
   dnnl::primitive primitive;
   dnnl::memory::desc weights, scratchpad;
+  bool is_reference;  ///< oneDNN has plain loops only
 };
 
 using Forward = dnnl::convolution_forward;
@@ -36,12 +40,6 @@ using BackwardWeights = dnnl::convolution_backward_weights;
 
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 constexpr auto kTraining = dnnl::prop_kind::forward_training;
-
-dnnl::primitive_attr user_scratchpad() {
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attr;
-}
 
 #if DNNL_VERSION_MAJOR < 3
 
@@ -54,8 +52,8 @@ Forward::primitive_desc forward_desc(const dnnl::engine& engine, const OneDnnCon
 /// Both gradients take the same arguments.
 template <class Gradient>
 typename Gradient::primitive_desc backward_desc(const dnnl::engine& engine, const OneDnnConvDesc& d,
-                                                const Forward::primitive_desc& hint) {
-  const typename Gradient::desc op(kDirect, d.src, d.weights, d.dst, d.strides, d.dilations, d.padding, d.padding);
+                                                const Desc& weights, const Forward::primitive_desc& hint) {
+  const typename Gradient::desc op(kDirect, d.src, weights, d.dst, d.strides, d.dilations, d.padding, d.padding);
   return {op, user_scratchpad(), engine, hint};
 }
 
@@ -69,33 +67,34 @@ Forward::primitive_desc forward_desc(const dnnl::engine& engine, const OneDnnCon
 /// Both gradients take the same arguments.
 template <class Gradient>
 typename Gradient::primitive_desc backward_desc(const dnnl::engine& engine, const OneDnnConvDesc& d,
-                                                const Forward::primitive_desc& hint) {
-  return {engine,    kDirect,   d.src, d.weights,        d.dst, d.strides, d.dilations,
+                                                const Desc& weights, const Forward::primitive_desc& hint) {
+  return {engine,    kDirect,   d.src, weights,          d.dst, d.strides, d.dilations,
           d.padding, d.padding, hint,  user_scratchpad()};
 }
 
 #endif
 
-/// Compiles with a caller-owned scratchpad: oneDNN's own one is tied to the creating thread.
-OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction, const OneDnnConvDesc& d) {
-  const Forward::primitive_desc forward = forward_desc(engine, d);
-  if (direction == ConvDirection::forward) return {Forward(forward), forward.weights_desc(), forward.scratchpad_desc()};
-  if (direction == ConvDirection::backward_data) {
-    const auto backward = backward_desc<BackwardData>(engine, d, forward);
-    return {BackwardData(backward), backward.weights_desc(), backward.scratchpad_desc()};
-  }
-  const auto backward = backward_desc<BackwardWeights>(engine, d, forward);
-  return {BackwardWeights(backward), backward.diff_weights_desc(), backward.scratchpad_desc()};
+bool is_reference(const auto& primitive_desc) {
+  return std::string_view(primitive_desc.impl_info_str()).starts_with("ref");
 }
 
-using Desc = dnnl::memory::desc;
-using Tag = dnnl::memory::format_tag;
-constexpr auto kFloat = dnnl::memory::data_type::f32;
+OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction, const OneDnnConvDesc& d) {
+  const Forward::primitive_desc forward = forward_desc(engine, d);
+  if (direction == ConvDirection::forward)
+    return {Forward(forward), forward.weights_desc(), forward.scratchpad_desc(), is_reference(forward)};
+  if (direction == ConvDirection::backward_data) {
+    const auto backward = backward_desc<BackwardData>(engine, d, d.weights, forward);
+    return {BackwardData(backward), backward.weights_desc(), backward.scratchpad_desc(), is_reference(backward)};
+  }
+  const auto backward = backward_desc<BackwardWeights>(engine, d, d.dw, forward);
+  return {BackwardWeights(backward), backward.diff_weights_desc(), backward.scratchpad_desc(), is_reference(backward)};
+}
 
 /// Everything that decides which compiled convolution a call needs.
 struct OneDnnConvKey {
   Conv2dSpec spec;
   ConvDirection direction = ConvDirection::forward;
+  Type type = Type::f32;  ///< of activations and weights; gradients of weights are float32
   bool bias = false;
   int threads = 1;  ///< the division of work is compiled in
   bool operator==(const OneDnnConvKey&) const = default;
@@ -104,67 +103,68 @@ struct OneDnnConvKey {
 struct OneDnnConvKeyHash {
   std::size_t operator()(const OneDnnConvKey& key) const {
     const Conv2dSpec& s = key.spec;
-    std::uint64_t hash = 0;
-    for (const std::int64_t v :
-         {s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w, s.stride.h, s.stride.w,
-          s.padding.h, s.padding.w, s.dilation, s.groups, std::int64_t{key.threads}, std::int64_t{key.bias},
-          static_cast<std::int64_t>(key.direction)})
-      hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
-    return hash;
+    return hash_of(std::array{s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
+                              s.stride.h, s.stride.w, s.padding.h, s.padding.w, s.dilation, s.groups,
+                              std::int64_t{key.threads}, std::int64_t{key.bias},
+                              static_cast<std::int64_t>(key.direction), static_cast<std::int64_t>(key.type)});
   }
 };
+
+Desc weights_desc(const Conv2dSpec& s, Type type, Tag whole, Tag grouped) {
+  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
+  if (s.groups == 1) return {{out, in, s.kernel_h, s.kernel_w}, type, whole};
+  return {{s.groups, out, in, s.kernel_h, s.kernel_w}, type, grouped};
+}
 
 /// Activations are NHWC; oneDNN chooses the layout of the weights.
 OneDnnConvDesc describe(const OneDnnConvKey& key) {
   const Conv2dSpec& s = key.spec;
   OneDnnConvDesc d;
-  d.src = Desc({s.batch, s.in_channels, s.height, s.width}, kFloat, Tag::nhwc);
-  d.dst = Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, kFloat, Tag::nhwc);
-  if (key.bias) d.bias = Desc({s.out_channels}, kFloat, Tag::a);
+  d.src = Desc({s.batch, s.in_channels, s.height, s.width}, key.type, Tag::nhwc);
+  d.dst = Desc({s.batch, s.out_channels, s.out_height(), s.out_width()}, key.type, Tag::nhwc);
+  if (key.bias) d.bias = Desc({s.out_channels}, key.type, Tag::a);
   d.strides = {s.stride.h, s.stride.w};
   d.dilations = {s.dilation - 1, s.dilation - 1};
   d.padding = {s.padding.h, s.padding.w};
-  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
-  d.weights = s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any)
-                            : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::any);
+  d.weights = weights_desc(s, key.type, Tag::any, Tag::any);
+  d.dw = weights_desc(s, Type::f32, Tag::any, Tag::any);
   return d;
 }
 
 /// KRSC, the layout of the caller.
-Desc caller_weights(const Conv2dSpec& s) {
-  const std::int64_t in = s.in_channels / s.groups, out = s.out_channels / s.groups;
-  return s.groups == 1 ? Desc({out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::ohwi)
-                       : Desc({s.groups, out, in, s.kernel_h, s.kernel_w}, kFloat, Tag::gohwi);
+Desc caller_weights(const OneDnnConvKey& key) {
+  const Type type = key.direction == ConvDirection::backward_weight ? Type::f32 : key.type;
+  return weights_desc(key.spec, type, Tag::ohwi, Tag::gohwi);
 }
 
 class OneDnnConv {
  public:
-  OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key);
+  explicit OneDnnConv(const OneDnnConvKey& key);
+  bool is_reference() const { return is_reference_; }
   OneDnnConv(const OneDnnConv&) = delete;
   OneDnnConv& operator=(const OneDnnConv&) = delete;
 
-  void run(dnnl::stream& stream, const ConvTensors& t);
+  void run(const ConvAddresses& t);
 
  private:
   dnnl::primitive primitive_;
   std::optional<dnnl::reorder> reorder_;  ///< of the weights, when the kernel wants a different layout
-  bool writes_weights_;
+  bool writes_weights_, is_reference_;
   dnnl::memory x_, y_, bias_, weights_, inner_weights_, scratchpad_;
   std::size_t scratchpad_offset_ = 0;  ///< in the scratch buffer, behind the inner weights
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
-    : writes_weights_(key.direction == ConvDirection::backward_weight) {
+OneDnnConv::OneDnnConv(const OneDnnConvKey& key) : writes_weights_(key.direction == ConvDirection::backward_weight) {
   const OneDnnConvDesc desc = describe(key);
-  OneDnnConvPrimitive compiled = make_onednn_conv(engine, key.direction, desc);
+  OneDnnConvPrimitive compiled = make_onednn_conv(onednn_engine(), key.direction, desc);
   primitive_ = std::move(compiled.primitive);
-  const auto unbound = [&engine](const Desc& d) { return dnnl::memory(d, engine, nullptr); };
+  is_reference_ = compiled.is_reference;
   x_ = unbound(desc.src);
   y_ = unbound(desc.dst);
   scratchpad_ = unbound(compiled.scratchpad);
-  weights_ = inner_weights_ = unbound(caller_weights(key.spec));
-  if (compiled.weights != caller_weights(key.spec)) {
+  weights_ = inner_weights_ = unbound(caller_weights(key));
+  if (compiled.weights != caller_weights(key)) {
     constexpr std::size_t kAlignment = 64;
     inner_weights_ = unbound(compiled.weights);
     reorder_ = writes_weights_ ? dnnl::reorder(inner_weights_, weights_) : dnnl::reorder(weights_, inner_weights_);
@@ -180,31 +180,20 @@ OneDnnConv::OneDnnConv(const dnnl::engine& engine, const OneDnnConvKey& key)
   }
 }
 
-void OneDnnConv::run(dnnl::stream& stream, const ConvTensors& t) {
+void OneDnnConv::run(const ConvAddresses& t) {
+  dnnl::stream& stream = onednn_stream();
   std::byte* buffer = scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
   x_.set_data_handle(t.x);
   y_.set_data_handle(t.y);
   weights_.set_data_handle(t.w);
   if (reorder_) inner_weights_.set_data_handle(buffer);
-  if (bias_) bias_.set_data_handle(const_cast<float*>(t.bias));
+  if (bias_) bias_.set_data_handle(const_cast<void*>(t.bias));
   scratchpad_.set_data_handle(buffer + scratchpad_offset_);
 
   if (reorder_ && !writes_weights_) reorder_->execute(stream, weights_, inner_weights_);
   primitive_.execute(stream, arguments_);
   if (reorder_ && writes_weights_) reorder_->execute(stream, inner_weights_, weights_);
 }
-
-// One engine for the process: oneDNN shares compiled kernels between threads through it.
-const dnnl::engine& process_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-/// The convolutions of a thread, compiled at first use.
-struct ThreadConvs {
-  dnnl::stream stream{process_engine()};
-  std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;
-};
 
 /// Weight gradients that oneDNN writes beyond its scratchpad, up to a crash, an endless loop or wrong numbers: of strided 1×1
 /// convolutions with fewer channels than its vectors hold (github.com/uxlfoundation/oneDNN, issue 6035, open in 2026).
@@ -214,6 +203,11 @@ bool onednn_overruns(const Conv2dSpec& s, ConvDirection direction) {
          s.groups == 1 && s.in_channels < kWidestVector;
 }
 
+OneDnnConv& compiled(const OneDnnConvKey& key) {
+  thread_local std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;
+  return convs.try_emplace(key, key).first->second;
+}
+
 }  // namespace
 
 void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
@@ -221,19 +215,15 @@ void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTens
     conv_im2col(spec, direction, t);
     return;
   }
-  thread_local ThreadConvs thread;
-  const OneDnnConvKey key{spec, direction, t.bias != nullptr, compute_threads()};
-  thread.convs.try_emplace(key, process_engine(), key).first->second.run(thread.stream, t);
+  compiled({spec, direction, Type::f32, t.bias != nullptr, compute_threads()}).run({t.x, t.w, t.bias, t.y});
 }
 
-void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                   const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
-                   std::int64_t c_stride) {
-  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, a_stride,
-                                          b, b_stride, beta, c, c_stride);
-  AB_CHECK_KIND(communication, status != dnnl_out_of_memory,
-                "out of memory in a product of matrices; lower --batch-size");
-  AB_ASSERT(status == dnnl_success);
+bool conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction, const ConvAddresses& t) {
+  if (!native_bfloat16() || onednn_overruns(spec, direction)) return false;
+  OneDnnConv& conv = compiled({spec, direction, Type::bf16, t.bias != nullptr, compute_threads()});
+  if (conv.is_reference()) return false;
+  conv.run(t);
+  return true;
 }
 
 }  // namespace ab::cpu

@@ -4,6 +4,7 @@
 // the working memory that the CPU's backend takes for them.
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/conv.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/device/shapes/shapes.h"
 
 namespace ab {
@@ -18,12 +19,13 @@ void check_elements(const char* operation, const Tensor& t, std::int64_t element
   throw Bug(fmt::format("bug in abtrain: {} of {} elements was given {}", operation, elements, t.shape().str()));
 }
 
-/// While one lives, the float32 copies with which a CPU computes in 16 bits.
+/// While one lives, the float32 copies with which a CPU computes in 16 bits where it does not do so natively.
 class Copies {
  public:
-  Copies(std::initializer_list<const Tensor*> tensors) {
+  Copies(std::initializer_list<const Tensor*> tensors, bool bfloat16_is_native = cpu::native_bfloat16() != nullptr) {
     for (const Tensor* t : tensors)
-      if (t->defined() && t->device().is_like_cpu() && size_of(t->dtype()) == 2)
+      if (t->defined() && t->device().is_like_cpu() && size_of(t->dtype()) == 2 &&
+          !(t->dtype() == DType::bfloat16 && bfloat16_is_native))
         copies_.emplace_back(t->shape(), DType::float32, t->device());
   }
 
@@ -42,9 +44,12 @@ class ShapesBackend final : public Backend {
     const Copies copies{&a, &b, &c, &epilogue.bias, &epilogue.addend};
     flops += 2 * m * n * k;
   }
+  DType weight_gradient_type(const Tensor& dy) override {
+    return dy.device().is_like_cpu() ? cpu::weight_gradient_type(dy.dtype()) : dy.dtype();
+  }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor&) override {
     check_elements("the gradient of a weight", dw, dy.dim(-1) * x.dim(-1));
-    const Copies copies{&dy, &x, &dw};
+    const Copies copies{&dy, &x};
     flops += 2 * dw.numel() * (dy.numel() / dy.dim(-1));
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
@@ -53,17 +58,17 @@ class ShapesBackend final : public Backend {
   }
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    const Copies copies{&x, &w, &y, &epilogue.bias};
+    const Copies copies({&x, &w, &y, &epilogue.bias}, cpu::is_native(spec, ConvDirection::forward));
     convolve(spec, ConvDirection::forward, x, w, y);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
                             const Epilogue&) override {
-    const Copies copies{&dy, &w, &dx};
+    const Copies copies({&dy, &w, &dx}, cpu::is_native(spec, ConvDirection::backward_data));
     convolve(spec, ConvDirection::backward_data, dx, w, dy);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor&) override {
-    const Copies copies{&dy, &x, &dw};
+    const Copies copies({&dy, &x}, cpu::is_native(spec, ConvDirection::backward_weight));
     convolve(spec, ConvDirection::backward_weight, x, dw, dy);
   }
   Svd svd(const Tensor& w, SvdMethod) override {
@@ -82,8 +87,11 @@ class ShapesBackend final : public Backend {
     check_elements("images", x, spec.batch * spec.height * spec.width * spec.in_channels);
     check_elements("filters", w, spec.out_channels * spec.kernel_h * spec.kernel_w * spec.in_channels / spec.groups);
     check_elements("the result of a convolution", y, positions * spec.out_channels);
-    if (x.device().is_like_cpu())
-      hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(cpu::select_conv(spec, direction), spec, direction));
+    if (x.device().is_like_cpu()) {
+      const bool is_bfloat16 = x.dtype() == DType::bfloat16;
+      const auto chosen = is_bfloat16 ? cpu::select_conv_bfloat16(spec, direction) : cpu::select_conv(spec, direction);
+      hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(chosen, spec, direction));
+    }
     flops += 2 * positions * w.numel();
   }
 };

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+//
+// Products of bfloat16 by oneDNN.
+#include <array>
+#include <string_view>
+#include <unordered_map>
+
+#include "engine/backend/cpu/conv.h"
+#include "engine/backend/cpu/gemm.h"
+#include "engine/backend/cpu/onednn.h"
+#include "engine/core/threads.h"
+
+namespace ab::cpu {
+namespace {
+
+using Desc = dnnl::memory::desc;
+using Type = dnnl::memory::data_type;
+
+/// Everything that decides which compiled product a call needs; the division of work among threads is compiled in.
+using Key = std::array<std::int64_t, 18>;
+struct KeyHash {
+  std::size_t operator()(const Key& key) const { return hash_of(key); }
+};
+
+/// rows × columns matrices of a grid, whichever way they lie in memory.
+Desc matrices(const BatchedGemmSpec& s, const MatrixGrid& grid, std::int64_t rows, std::int64_t columns,
+              bool transposed, Type type) {
+  const std::int64_t down = transposed ? 1 : grid.row_stride, across = transposed ? grid.row_stride : 1;
+  if (s.outer * s.inner == 1) return {{rows, columns}, type, dnnl::memory::dims{down, across}};
+  return {
+      {s.outer, s.inner, rows, columns}, type, dnnl::memory::dims{grid.outer_stride, grid.inner_stride, down, across}};
+}
+
+class Product {
+ public:
+  Product(const BatchedGemmSpec& s, bool has_bias, bool has_addend, Type result) {
+    const Desc a = matrices(s, s.a, s.m, s.k, s.transpose_a, Type::bf16);
+    const Desc b = matrices(s, s.b, s.k, s.n, s.transpose_b, Type::bf16);
+    const Desc c = matrices(s, s.c, s.m, s.n, false, result), added = matrices(s, s.c, s.m, s.n, false, Type::bf16);
+    const Desc bias = has_bias ? Desc({1, s.n}, Type::bf16, dnnl::memory::dims{s.n, 1}) : Desc();
+    dnnl::post_ops after;
+    if (s.alpha != 1) append_factor(after, static_cast<float>(s.alpha));
+    if (has_addend) after.append_binary(dnnl::algorithm::binary_add, added);
+    dnnl::primitive_attr attr = user_scratchpad();
+    attr.set_post_ops(after);
+#if DNNL_VERSION_MAJOR < 3
+    const dnnl::matmul::primitive_desc desc({a, b, bias, c}, attr, onednn_engine());
+#else
+    const dnnl::matmul::primitive_desc desc(onednn_engine(), a, b, bias, c, attr);
+#endif
+    is_reference_ = std::string_view(desc.impl_info_str()).starts_with("ref");
+    primitive_ = dnnl::matmul(desc);
+    for (const auto& [argument, memory] : {std::pair{DNNL_ARG_SRC, a},
+                                           {DNNL_ARG_WEIGHTS, b},
+                                           {DNNL_ARG_DST, c},
+                                           {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}})
+      arguments_.emplace(argument, unbound(memory));
+    if (has_bias) arguments_.emplace(DNNL_ARG_BIAS, unbound(bias));
+    addend_ = DNNL_ARG_ATTR_MULTIPLE_POST_OP(s.alpha != 1) | DNNL_ARG_SRC_1;
+    if (has_addend) arguments_.emplace(addend_, unbound(added));
+  }
+
+  bool is_reference() const { return is_reference_; }
+
+  void run(void* a, void* b, void* bias, void* addend, void* c) {
+    for (auto& [argument, memory] : arguments_)
+      memory.set_data_handle(argument == DNNL_ARG_SRC          ? a
+                             : argument == DNNL_ARG_WEIGHTS    ? b
+                             : argument == DNNL_ARG_DST        ? c
+                             : argument == DNNL_ARG_BIAS       ? bias
+                             : argument == DNNL_ARG_SCRATCHPAD ? scratch(memory.get_desc().get_size())
+                                                               : addend);
+    primitive_.execute(onednn_stream(), arguments_);
+  }
+
+ private:
+  static void append_factor(dnnl::post_ops& after, float alpha) {
+#if DNNL_VERSION_MAJOR < 3
+    after.append_eltwise(1.0f, dnnl::algorithm::eltwise_linear, alpha, 0.0f);
+#else
+    after.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0.0f);
+#endif
+  }
+
+  dnnl::matmul primitive_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  int addend_ = 0;
+  bool is_reference_ = false;
+};
+
+}  // namespace
+
+bool matmul_bfloat16(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& bias,
+                     const Tensor& addend, const Tensor& c) {
+  if (!native_bfloat16() || spec.m == 0 || spec.n == 0 || spec.k == 0) return false;
+  const auto at = [](const Tensor& t, std::int64_t offset) {
+    return t.defined() ? static_cast<std::byte*>(t.raw()) + offset * static_cast<std::int64_t>(size_of(t.dtype()))
+                       : nullptr;
+  };
+  const bool is_float = c.dtype() == DType::float32;
+  const Key key{spec.outer,
+                spec.inner,
+                spec.m,
+                spec.n,
+                spec.k,
+                spec.transpose_a * 2 + spec.transpose_b,
+                static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(spec.alpha)),
+                spec.a.row_stride,
+                spec.a.outer_stride,
+                spec.a.inner_stride,
+                spec.b.row_stride,
+                spec.b.outer_stride,
+                spec.b.inner_stride,
+                spec.c.row_stride,
+                spec.c.outer_stride,
+                spec.c.inner_stride,
+                bias.defined() * 4 + addend.defined() * 2 + is_float,
+                std::int64_t{compute_threads()}};
+  thread_local std::unordered_map<Key, Product, KeyHash> products;
+  Product& product =
+      products.try_emplace(key, spec, bias.defined(), addend.defined(), is_float ? Type::f32 : Type::bf16)
+          .first->second;
+  if (product.is_reference()) return false;
+  product.run(at(a, spec.a.offset), at(b, spec.b.offset), at(bias, 0), at(addend, spec.c.offset), at(c, spec.c.offset));
+  return true;
+}
+
+}  // namespace ab::cpu
