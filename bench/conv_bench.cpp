@@ -14,6 +14,7 @@
 
 #include "engine/backend/cpu/conv.h"
 #include "engine/core/random.h"
+#include "engine/kernels/elementwise.h"
 
 namespace {
 
@@ -77,23 +78,31 @@ std::vector<Case> cases() {
   return list;
 }
 
-Tensor uniform_values(const Shape& shape, std::uint64_t stream) {
+Tensor uniform_values(const Shape& shape, DType type, std::uint64_t stream) {
   const Tensor t(shape);
   const Philox random{1, stream};
   for (std::int64_t i = 0; i < t.numel(); ++i)
     t.data<float>()[i] = 2.0f * random.uniform(static_cast<std::uint64_t>(i)) - 1.0f;
-  return t;
+  return cast(t, type);
 }
 
-void run(benchmark::State& state, const Conv2dSpec& s, ConvDirection direction, ConvAlgorithm algorithm) {
-  const Tensor x = uniform_values({s.batch, s.height, s.width, s.in_channels}, 1);
-  const Tensor w = uniform_values({s.out_channels, s.kernel_h, s.kernel_w, s.in_channels / s.groups}, 2);
-  const Tensor y = uniform_values({s.batch, s.out_height(), s.out_width(), s.out_channels}, 3);
-  const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(), nullptr, y.data<float>()};
+void run(benchmark::State& state, const Conv2dSpec& s, DType type, ConvDirection direction, ConvAlgorithm algorithm) {
+  const DType of_weights = direction == ConvDirection::backward_weight ? DType::float32 : type;
+  const Tensor x = uniform_values({s.batch, s.height, s.width, s.in_channels}, type, 1);
+  const Tensor w = uniform_values({s.out_channels, s.kernel_h, s.kernel_w, s.in_channels / s.groups}, of_weights, 2);
+  const Tensor y = uniform_values({s.batch, s.out_height(), s.out_width(), s.out_channels}, type, 3);
+  const cpu::ConvTensors tensors{x, w, {}, y};
   if (!cpu::run_conv(algorithm, s, direction, tensors)) return state.SkipWithError("does not apply");
   for (auto _ : state) cpu::run_conv(algorithm, s, direction, tensors);
   const double flops = 2.0 * static_cast<double>(y.numel()) * static_cast<double>(w.numel() / s.out_channels);
   state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+std::vector<std::pair<ConvAlgorithm, DType>> candidates() {
+  std::vector<std::pair<ConvAlgorithm, DType>> list;
+  for (const DType type : {DType::float32, DType::bfloat16})
+    for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) list.emplace_back(algorithm, type);
+  return list;
 }
 
 /// Image matrices of anything but the smallest images would not fit into memory.
@@ -114,14 +123,16 @@ int main(int argc, char** argv) {
                                                                    {ConvDirection::backward_weight, "backward_weight"}};
   for (const auto& [model, s] : cases())
     for (const auto& [direction, direction_name] : kDirections)
-      for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) {
+      for (const auto& [algorithm, type] : candidates()) {
         if (!worth_measuring(algorithm, s)) continue;
-        const bool chosen = cpu::select_conv(s, direction) == algorithm;
-        const std::string name = fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}{}", model, s.batch, s.in_channels,
-                                             s.out_channels, s.height, PerAxis(s.kernel_h, s.kernel_w).str(),
-                                             s.stride.str(), direction_name, name_of(algorithm), chosen ? "*" : "");
+        const bool chosen = cpu::select_conv(s, direction, type) == algorithm;
+        const std::string name =
+            fmt::format("{}/batch{}/{}->{}@{}/k{}/s{}/{}/{}/{}{}", model, s.batch, s.in_channels, s.out_channels,
+                        s.height, PerAxis(s.kernel_h, s.kernel_w).str(), s.stride.str(), direction_name, name_of(type),
+                        name_of(algorithm), chosen ? "*" : "");
         benchmark::RegisterBenchmark(
-            name.c_str(), [s, direction, algorithm](benchmark::State& state) { run(state, s, direction, algorithm); })
+            name.c_str(),
+            [s, direction, algorithm, type](benchmark::State& state) { run(state, s, type, direction, algorithm); })
             ->Unit(benchmark::kMillisecond)
             ->MeasureProcessCPUTime()
             ->UseRealTime()

@@ -26,17 +26,17 @@ using cpu::ConvDirection;
 
 struct ConvCase {
   Conv2dSpec spec;
-  Tensor x, w, bias, dy;               ///< float32 inputs
+  Tensor x, w, bias, dy;               ///< inputs of one type
   Tensor y_exact, dx_exact, dw_exact;  ///< float64 results of the loops
 };
 
-ConvCase make_case(const Conv2dSpec& s) {
+ConvCase make_case(const Conv2dSpec& s, DType type = DType::float32) {
   const Shape y_shape{s.batch, s.out_height(), s.out_width(), s.out_channels};
   ConvCase c{s,
-             normal_values({s.batch, s.height, s.width, s.in_channels}, 1),
-             normal_values({s.out_channels, s.kernel_h, s.kernel_w, s.in_channels / s.groups}, 2),
-             normal_values({s.out_channels}, 3),
-             normal_values(y_shape, 4),
+             cast(normal_values({s.batch, s.height, s.width, s.in_channels}, 1), type),
+             cast(normal_values({s.out_channels, s.kernel_h, s.kernel_w, s.in_channels / s.groups}, 2), type),
+             cast(normal_values({s.out_channels}, 3), type),
+             cast(normal_values(y_shape, 4), type),
              poisoned(y_shape, DType::float64),
              {},
              {}};
@@ -83,13 +83,14 @@ const NamedSpec kSpecs[] = {
 
 /// What separates a rounding error from a wrong result. Winograd's F(4×4, 3×3) multiplies by constants up to
 /// 8 and subtracts again, which costs about one decimal digit.
-double tolerance(ConvAlgorithm algorithm, const Conv2dSpec& s, ConvDirection direction) {
+double tolerance(ConvAlgorithm algorithm, const Conv2dSpec& s, ConvDirection direction, DType result) {
   const std::int64_t length = direction == ConvDirection::forward ? s.kernel_h * s.kernel_w * s.in_channels / s.groups
                               : direction == ConvDirection::backward_data
                                   ? s.kernel_h * s.kernel_w * s.out_channels / s.groups
                                   : s.batch * s.out_height() * s.out_width();
   const double digit = algorithm == ConvAlgorithm::winograd ? 10 : 1;
-  return digit * 1e-6 * std::sqrt(static_cast<double>(length));
+  const double rounding_of_result = result == DType::bfloat16 ? 1.0 / 256 : 0;
+  return digit * 1e-6 * std::sqrt(static_cast<double>(length)) + rounding_of_result;
 }
 
 /// Runs one algorithm in all three directions; false when it does not apply to the shape in any.
@@ -99,24 +100,25 @@ bool check_algorithm(ConvAlgorithm algorithm, const ConvCase& c) {
     const bool data = direction == ConvDirection::backward_data, weight = direction == ConvDirection::backward_weight;
     for (const bool with_bias : {false, true}) {
       if (with_bias && direction != ConvDirection::forward) continue;
-      const Tensor x = data ? poisoned(c.x.shape()) : c.x, w = weight ? poisoned(c.w.shape()) : c.w;
-      const Tensor y = data || weight ? c.dy : poisoned(c.dy.shape());
-      const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(), with_bias ? c.bias.data<float>() : nullptr,
-                                     y.data<float>()};
-      if (!cpu::run_conv(algorithm, c.spec, direction, tensors)) continue;
+      const DType type = c.x.dtype();
+      const Tensor x = data ? poisoned(c.x.shape(), type) : c.x, w = weight ? poisoned(c.w.shape()) : c.w;
+      const Tensor y = data || weight ? c.dy : poisoned(c.dy.shape(), type);
+      if (!cpu::run_conv(algorithm, c.spec, direction, {x, w, with_bias ? c.bias : Tensor{}, y})) continue;
       ran = true;
       Tensor exact = data ? c.dx_exact : weight ? c.dw_exact : c.y_exact;
       if (direction == ConvDirection::forward && !with_bias) {
         exact = exact.clone();
+        const std::vector<double> bias = c.bias.to_doubles();
         for (std::int64_t i = 0; i < exact.numel(); ++i)
-          exact.data<double>()[i] -= c.bias.data<float>()[i % c.spec.out_channels];
+          exact.data<double>()[i] -= bias[static_cast<std::size_t>(i % c.spec.out_channels)];
       }
       EXPECT_LT(relative_error(data     ? x
                                : weight ? w
                                         : y,
                                exact),
-                tolerance(algorithm, c.spec, direction))
-          << name_of(algorithm) << ", direction " << static_cast<int>(direction) << (with_bias ? ", bias" : "");
+                tolerance(algorithm, c.spec, direction, weight ? DType::float32 : type))
+          << name_of(algorithm) << " in " << name_of(type) << ", direction " << static_cast<int>(direction)
+          << (with_bias ? ", bias" : "");
     }
   }
   return ran;
@@ -129,12 +131,13 @@ class ConvAlgorithms : public testing::TestWithParam<NamedSpec> {
 };
 
 TEST_P(ConvAlgorithms, AgreeWithFloat64Loops) {
-  const ConvCase c = make_case(GetParam().spec);
+  const ConvCase wide = make_case(GetParam().spec), narrow = make_case(GetParam().spec, DType::bfloat16);
   for (const int threads : {1, 2}) {
     set_compute_threads(threads);
     for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) {
-      const bool ran = check_algorithm(algorithm, c);
+      const bool ran = check_algorithm(algorithm, wide);
       EXPECT_TRUE(ran || algorithm != ConvAlgorithm::direct) << "the direct algorithm must run every shape";
+      check_algorithm(algorithm, narrow);
     }
   }
 }
@@ -200,7 +203,7 @@ TEST(ConvLoops, MatchAHandWorkedExample) {
 }
 
 TEST(ConvSelect, PutsEachShapeWhereItWasMeasuredFastest) {
-  const auto choice = [](const Conv2dSpec& s, ConvDirection d) { return cpu::select_conv(s, d); };
+  const auto choice = [](const Conv2dSpec& s, ConvDirection d) { return cpu::select_conv(s, d, DType::float32); };
   using enum ConvDirection;
   EXPECT_EQ(choice({128, 32, 32, 3, 64, 3, 3, 1, 1, 1, 1}, forward), ConvAlgorithm::direct);
   EXPECT_EQ(choice({128, 4, 4, 512, 512, 3, 3, 1, 1, 1, 1}, backward_weight),

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// float32 convolution on the CPU: one problem, several algorithms. The fastest one depends on the shape: select_conv().
+// Convolution on the CPU in float32 and bfloat16: one problem, several algorithms. The fastest one depends on the shape: select_conv().
 
 #include <cstddef>
 #include <string_view>
@@ -25,19 +25,14 @@ inline constexpr ConvAlgorithm kConvAlgorithms[] = {ConvAlgorithm::direct, ConvA
 
 std::string_view name_of(ConvAlgorithm algorithm);
 
-/// The three tensors of a convolution; the direction decides which one is written.
+/// The tensors of a convolution, all float32, or all bfloat16 but a gradient of weights, which is float32; the direction decides
+/// which one is written.
 struct ConvTensors {
-  float* x = nullptr;           ///< activations, or dx
-  float* w = nullptr;           ///< weights, or dw
-  const float* bias = nullptr;  ///< forward only; may be null
-  float* y = nullptr;           ///< result, or dy
-};
-
-/// The same of any type.
-struct ConvAddresses {
-  void *x, *w;
-  const void* bias;
-  void* y;
+  Tensor x;     ///< activations, or dx
+  Tensor w;     ///< weights, or dw
+  Tensor bias;  ///< forward only; may be undefined
+  Tensor y;     ///< result, or dy
+  DType type() const { return x.dtype(); }
 };
 
 /// Bytes of scratch() that a run of the algorithm takes, where it applies; those of oneDNN left out.
@@ -49,22 +44,18 @@ bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection dir
 
 /// The algorithm for a shape: a table of rules found by measurement (bench/conv_bench.cpp), never by timing at run time, so
 /// that every run and every rank computes the same bits.
-ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction);
+ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction, DType type);
 
-/// The same for bfloat16: direct or pointwise, natively; any other stands for float32 copies and select_conv().
-ConvAlgorithm select_conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction);
-bool is_native(const Conv2dSpec& spec, ConvDirection direction);
+/// Whether that one computes in bfloat16. Where it does not, float32 copies are the way.
+bool takes_bfloat16(const Conv2dSpec& spec, ConvDirection direction);
 
-/// Runs every shape: compiled by oneDNN (onednn.cpp); in builds without it (no_onednn.cpp) a matrix product, or plain loops
-/// where there are groups.
-void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
-
-/// In bfloat16, summed in float32; gradients of weights are float32. False, with nothing written, where the processor or
-/// oneDNN has no fast way.
-bool conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction, const ConvAddresses& t);
+/// Runs every shape in float32: compiled by oneDNN (onednn_conv.cpp); in builds without it (no_onednn.cpp) a matrix product, or
+/// plain loops where there are groups. In bfloat16 false, with nothing written, where the processor or oneDNN has no fast way.
+bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 
 // Convolutions that end in a matrix product (conv_gemm.cpp). Each function returns false, with nothing written, when the
-// shape does not allow it (none of them knows groups).
+// shape does not allow it (none of them knows groups), or the type: im2col knows float32 alone, the others multiply bfloat16
+// where the processor does.
 
 /// 1×1, stride 1, over pixels x: [P, C], W: [K, C], y: [P, K]:   y = x Wᵀ + b   dx = dy W   dW = dyᵀ x
 bool conv_pointwise(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);

@@ -95,12 +95,12 @@ template <class F> void for_each_connection(const Conv2dSpec& s, const F& f) {
 }
 
 /// E[(output pixel, k), (input pixel, c)] = w[k, tap, c], or zero where no tap connects the pixels
-void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
+template <class T> void expand_weights(const Conv2dSpec& s, const T* w, T* e) {
   const std::int64_t c = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
   for_each_row(Device{}, k_count, out_pixels * in_pixels * c, [=, &s](auto&, std::int64_t k) {
     for (std::int64_t p = 0; p < out_pixels; ++p)
-      std::fill_n(e + (p * k_count + k) * in_pixels * c, in_pixels * c, 0.0f);
+      std::fill_n(e + (p * k_count + k) * in_pixels * c, in_pixels * c, T(0.0f));
     for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
       std::copy_n(w + (k * taps + tap) * c, c, e + ((p * k_count + k) * in_pixels + q) * c);
     });
@@ -109,7 +109,7 @@ void expand_weights(const Conv2dSpec& s, const float* w, float* e) {
 
 /// Eᵀ, which lets the forward product read both matrices in row order (up to twice as fast on two threads).
 /// `turned` is room for the weights as [tap, c, k].
-void expand_weights_transposed(const Conv2dSpec& s, const float* w, float* turned, float* et) {
+template <class T> void expand_weights_transposed(const Conv2dSpec& s, const T* w, T* turned, T* et) {
   const std::int64_t c_count = s.in_channels, k_count = s.out_channels, taps = s.kernel_h * s.kernel_w;
   constexpr std::int64_t kTile = 16;  // rows and columns of the transposition that stay in cache together
   for_each_row(Device{}, (c_count + kTile - 1) / kTile, kTile * taps * k_count, [=](auto&, std::int64_t tile) {
@@ -123,7 +123,7 @@ void expand_weights_transposed(const Conv2dSpec& s, const float* w, float* turne
   const std::int64_t in_pixels = s.height * s.width, out_pixels = s.out_height() * s.out_width();
   for_each_row(Device{}, c_count, out_pixels * in_pixels * k_count, [=, &s](auto&, std::int64_t c) {
     const std::int64_t length = out_pixels * k_count;
-    for (std::int64_t q = 0; q < in_pixels; ++q) std::fill_n(et + (q * c_count + c) * length, length, 0.0f);
+    for (std::int64_t q = 0; q < in_pixels; ++q) std::fill_n(et + (q * c_count + c) * length, length, T(0.0f));
     for_each_connection(s, [&](std::int64_t p, std::int64_t q, std::int64_t tap) {
       std::copy_n(turned + (tap * c_count + c) * k_count, k_count, et + (q * c_count + c) * length + p * k_count);
     });
@@ -155,15 +155,14 @@ std::int64_t images_at_once(const Conv2dSpec& s) {
 }  // namespace
 
 bool conv_pointwise(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (!s.is_pointwise()) return false;
-  const std::int64_t pixels = s.batch * s.height * s.width, c = s.in_channels, k = s.out_channels;
-  if (direction == ConvDirection::forward) {
-    const float beta = start_output(pixels, k, t.bias, t.y);
-    sgemm(false, true, pixels, k, c, 1.0f, t.x, t.w, beta, t.y);
-  } else if (direction == ConvDirection::backward_data) {
-    sgemm(false, false, pixels, c, k, 1.0f, t.y, t.w, 0.0f, t.x);
-  } else {
-    sgemm(true, false, k, c, pixels, 1.0f, t.y, t.x, 0.0f, t.w);
+  if (!s.is_pointwise() || (t.type() == DType::bfloat16 && !native_bfloat16())) return false;
+  const std::int64_t pixels = s.batch * s.height * s.width;
+  const Tensor x = t.x.view({pixels, s.in_channels}), w = t.w.view({s.out_channels, s.in_channels});
+  const Tensor y = t.y.view({pixels, s.out_channels});
+  switch (direction) {
+    case ConvDirection::forward: gemm({.transpose_b = true}, x, w, y, {t.bias}); break;
+    case ConvDirection::backward_data: gemm({}, y, w, x, {}); break;
+    case ConvDirection::backward_weight: gemm({.transpose_a = true}, y, x, w, {}); break;
   }
   return true;
 }
@@ -173,25 +172,27 @@ std::size_t im2col_scratch_bytes(const Conv2dSpec& s) {
 }
 
 bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.groups != 1) return false;
+  if (s.groups != 1 || t.type() != DType::float32) return false;
+  float *const all_x = t.x.data<float>(), *const w = t.w.data<float>(), *const all_y = t.y.data<float>();
+  const float* const bias = t.bias.defined() ? t.bias.data<float>() : nullptr;
   const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
   const std::int64_t chunk = images_at_once(s);
   auto* patches = reinterpret_cast<float*>(scratch(im2col_scratch_bytes(s)));
   for (std::int64_t n = 0; n < s.batch; n += chunk) {
     const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
-    float *x = t.x + n * in_size, *y = t.y + n * out_pixels * k;
+    float *x = all_x + n * in_size, *y = all_y + n * out_pixels * k;
     if (direction == ConvDirection::backward_data) {
-      sgemm(false, false, rows, length, k, 1.0f, y, t.w, 0.0f, patches);
+      sgemm(false, false, rows, length, k, 1.0f, y, w, 0.0f, patches);
       scatter_patches(s, images, patches, x);
       continue;
     }
     gather_patches(s, images, x, patches);
     if (direction == ConvDirection::forward) {
-      const float beta = start_output(rows, k, t.bias, y);
-      sgemm(false, true, rows, k, length, 1.0f, patches, t.w, beta, y);
+      const float beta = start_output(rows, k, bias, y);
+      sgemm(false, true, rows, k, length, 1.0f, patches, w, beta, y);
     } else {
-      sgemm(true, false, k, length, rows, 1.0f, y, patches, n == 0 ? 0.0f : 1.0f, t.w);
+      sgemm(true, false, k, length, rows, 1.0f, y, patches, n == 0 ? 0.0f : 1.0f, w);
     }
   }
   return true;
@@ -203,22 +204,48 @@ std::size_t image_matrix_scratch_bytes(const Conv2dSpec& s) {
   return static_cast<std::size_t>(in * out + weights) * sizeof(float);
 }
 
-bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.groups != 1) return false;
+namespace {
+
+// Eᵀ and E of the products below, which oneDNN or OpenBLAS adds up in float32.
+
+void multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b,
+              float* c) {
+  sgemm(spec.transpose_a, spec.transpose_b, m, n, k, 1.0f, a, b, spec.beta, c);
+}
+template <class C>
+void multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const bfloat16* a,
+              const bfloat16* b, C* c) {
+  AB_ASSERT(matmul_bfloat16(one_matrix(spec, m, n, k), {a, b, c, dtype_of<C>}));
+}
+
+template <class T> void image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   const std::int64_t in = s.height * s.width * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
-  auto* e = reinterpret_cast<float*>(scratch(image_matrix_scratch_bytes(s)));
+  std::byte* const room = scratch(image_matrix_scratch_bytes(s));
+  T *const x = t.x.data<T>(), *const y = t.y.data<T>(), *const e = reinterpret_cast<T*>(room);
   if (direction == ConvDirection::forward) {
-    expand_weights_transposed(s, t.w, e + in * out, e);
-    const float beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, t.y);
-    sgemm(false, false, s.batch, out, in, 1.0f, t.x, e, beta, t.y);
+    expand_weights_transposed(s, t.w.data<T>(), e + in * out, e);
+    GemmSpec spec;
+    if constexpr (std::is_same_v<T, float>)
+      spec.beta = start_output(s.batch * out_pixels, s.out_channels, t.bias.defined() ? t.bias.data<T>() : nullptr, y);
+    multiply(spec, s.batch, out, in, x, e, y);
   } else if (direction == ConvDirection::backward_data) {
-    expand_weights(s, t.w, e);
-    sgemm(false, false, s.batch, in, out, 1.0f, t.y, e, 0.0f, t.x);
+    expand_weights(s, t.w.data<T>(), e);
+    multiply({}, s.batch, in, out, y, e, x);
   } else {
-    sgemm(true, false, out, in, s.batch, 1.0f, t.y, t.x, 0.0f, e);
-    fold_weights(s, e, t.w);
+    auto* const de = reinterpret_cast<float*>(room);
+    multiply({.transpose_a = true}, out, in, s.batch, y, x, de);
+    fold_weights(s, de, t.w.data<float>());
   }
+}
+
+}  // namespace
+
+bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  const bool is_float = t.type() == DType::float32;
+  if (s.groups != 1 || (!is_float && (!native_bfloat16() || t.bias.defined()))) return false;
+  if (is_float) image_matrix<float>(s, direction, t);
+  else image_matrix<bfloat16>(s, direction, t);
   return true;
 }
 

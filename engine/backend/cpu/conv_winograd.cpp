@@ -11,6 +11,7 @@
 #include "engine/backend/cpu/conv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "engine/core/threads.h"
@@ -41,6 +42,22 @@ inline Vector load(const float* p) {
   return v;
 }
 inline void store(float* p, Vector v) { std::memcpy(p, &v, sizeof v); }
+
+// bfloat16 is the upper half of a float32, rounded to nearest even; NaN stays NaN.
+using Bits [[gnu::vector_size(kWidth * sizeof(std::uint32_t))]] = std::uint32_t;
+using Halves [[gnu::vector_size(kWidth * sizeof(std::uint16_t))]] = std::uint16_t;
+
+inline Vector load(const bfloat16* p) {
+  Halves h;
+  std::memcpy(&h, p, sizeof h);
+  return std::bit_cast<Vector>(__builtin_convertvector(h, Bits) << 16);
+}
+inline void store(bfloat16* p, Vector v) {
+  const auto u = std::bit_cast<Bits>(v);
+  const Bits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+  const Halves h = __builtin_convertvector(v == v ? rounded : quiet, Halves);
+  std::memcpy(p, &h, sizeof h);
+}
 
 // --- the transforms of one row or column ------------------------------------------------------------------
 
@@ -148,7 +165,8 @@ struct Transformed {
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
 /// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
-void transform_input(const Tiling& g, PerAxis padding, const float* x, std::int64_t first, std::int64_t count,
+template <class T>
+void transform_input(const Tiling& g, PerAxis padding, const T* x, std::int64_t first, std::int64_t count,
                      const Transformed& v) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
@@ -168,7 +186,8 @@ void transform_input(const Tiling& g, PerAxis padding, const float* x, std::int6
 }
 
 /// p[e][t] = A dy Aᵀ; elements of the tile outside the result are zero.
-void transform_output_gradient(const Tiling& g, const float* dy, std::int64_t first, std::int64_t count,
+template <class T>
+void transform_output_gradient(const Tiling& g, const T* dy, std::int64_t first, std::int64_t count,
                                const Transformed& p) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &p](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
@@ -187,8 +206,9 @@ void transform_output_gradient(const Tiling& g, const float* dy, std::int64_t fi
 }
 
 /// y = Aᵀ m A + bias
-void transform_output(const Tiling& g, const Transformed& m, const float* bias, std::int64_t first, std::int64_t count,
-                      float* y) {
+template <class T>
+void transform_output(const Tiling& g, const Transformed& m, const T* bias, std::int64_t first, std::int64_t count,
+                      T* y) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &m](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     for (std::int64_t k = 0; k < g.channels; k += kWidth) {
@@ -206,7 +226,7 @@ void transform_output(const Tiling& g, const Transformed& m, const float* bias, 
 
 /// u = G w Gᵀ for the forward convolution: u[36][K / panel][C][panel]. Vectors hold output channels,
 /// gathered.
-void transform_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
+template <class T> void transform_weights(const Conv2dSpec& s, const T* w, const Transformed& u) {
   const std::int64_t c_count = s.in_channels, k_step = 9 * c_count;
   for_each_row(Device{}, s.out_channels / kWidth, kPlaces * kWidth * c_count * 4, [=, &u](auto&, std::int64_t row) {
     const std::int64_t k = row * kWidth;
@@ -223,7 +243,7 @@ void transform_weights(const Conv2dSpec& s, const float* w, const Transformed& u
 }
 
 /// The same with the kernel turned by 180° and the channels exchanged, for dx: u[36][C / panel][K][panel].
-void transform_turned_weights(const Conv2dSpec& s, const float* w, const Transformed& u) {
+template <class T> void transform_turned_weights(const Conv2dSpec& s, const T* w, const Transformed& u) {
   const std::int64_t c_count = s.in_channels;
   for_each_row(Device{}, s.out_channels, kPlaces * c_count * 4, [=, &u](auto&, std::int64_t k) {
     for (std::int64_t c = 0; c < c_count; c += kWidth) {
@@ -348,8 +368,9 @@ Workspace workspace(const Conv2dSpec& s, ConvDirection direction, std::int64_t t
 
 /// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward
 /// one.
-void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const float* in,
-              const float* w, const float* bias, float* out) {
+template <class T>
+void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const T* in,
+              const T* w, const T* bias, T* out) {
   const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
   Workspace work = workspace(s, turned ? ConvDirection::backward_data : ConvDirection::forward, chunk);
   work.take();
@@ -363,18 +384,20 @@ void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling
   }
 }
 
-void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const ConvTensors& t) {
+template <class T>
+void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const T* x, const T* dy,
+                     float* dw) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
   const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
   Workspace work = workspace(s, ConvDirection::backward_weight, chunk);
   work.take();
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
-    transform_input(x_tiles, s.padding, t.x, first, count, work.v);
-    transform_output_gradient(y_tiles, t.y, first, count, work.m);
+    transform_input(x_tiles, s.padding, x, first, count, work.v);
+    transform_output_gradient(y_tiles, dy, first, count, work.m);
     multiply_gradients(work.m, work.v, count, first > 0, work.u);
   }
-  transform_weight_gradient(s, work.u, t.w);
+  transform_weight_gradient(s, work.u, dw);
 }
 
 }  // namespace
@@ -395,9 +418,15 @@ bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTenso
   const std::int64_t down = cut(data ? s.height : s.out_height()), across = cut(data ? s.width : s.out_width());
   const Tiling x{s.batch, s.height, s.width, s.in_channels, down, across};
   const Tiling y{s.batch, s.out_height(), s.out_width(), s.out_channels, down, across};
-  if (direction == ConvDirection::forward) convolve(s, false, x, y, s.padding, t.x, t.w, t.bias, t.y);
-  else if (data) convolve(s, true, y, x, {2 - s.padding.h, 2 - s.padding.w}, t.y, t.w, nullptr, t.x);
-  else backward_weight(s, x, y, t);
+  const auto run = [&]<class T>(const T*) {
+    T *const of_x = t.x.data<T>(), *const of_y = t.y.data<T>();
+    const T* const bias = t.bias.defined() ? t.bias.data<T>() : nullptr;
+    if (direction == ConvDirection::forward) convolve<T>(s, false, x, y, s.padding, of_x, t.w.data<T>(), bias, of_y);
+    else if (data) convolve<T>(s, true, y, x, {2 - s.padding.h, 2 - s.padding.w}, of_y, t.w.data<T>(), nullptr, of_x);
+    else backward_weight<T>(s, x, y, of_x, of_y, t.w.data<float>());
+  };
+  if (t.type() == DType::float32) run(static_cast<const float*>(nullptr));
+  else run(static_cast<const bfloat16*>(nullptr));
   return true;
 }
 

@@ -15,34 +15,11 @@ namespace {
 
 using cpu::ConvDirection;
 
-void conv_float32(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w, const Tensor& bias,
-                  const Tensor& y) {
-  const cpu::ConvTensors tensors{x.data<float>(), w.data<float>(), bias.defined() ? bias.data<float>() : nullptr,
-                                 y.data<float>()};
-  const cpu::ConvAlgorithm best = cpu::select_conv(spec, direction);
-  if (!cpu::run_conv(best, spec, direction, tensors))
-    cpu::run_conv(cpu::ConvAlgorithm::direct, spec, direction, tensors);
-}
-
-/// False, with nothing written, where float32 copies are the way.
-bool conv_native(const Conv2dSpec& spec, ConvDirection direction, const Tensor& x, const Tensor& w, const Tensor& bias,
-                 const Tensor& y) {
-  if (x.dtype() != DType::bfloat16) return false;
-  switch (cpu::select_conv_bfloat16(spec, direction)) {
-    case cpu::ConvAlgorithm::direct:
-      return cpu::conv_bfloat16(spec, direction, {x.raw(), w.raw(), bias.defined() ? bias.raw() : nullptr, y.raw()});
-    case cpu::ConvAlgorithm::pointwise: {
-      const Tensor rows = x.view({-1, spec.in_channels}), matrix = w.view({spec.out_channels, spec.in_channels}),
-                   results = y.view({-1, spec.out_channels});
-      switch (direction) {
-        case ConvDirection::forward: cpu::gemm({.transpose_b = true}, rows, matrix, results, {bias}); break;
-        case ConvDirection::backward_data: cpu::gemm({}, results, matrix, rows, {}); break;
-        case ConvDirection::backward_weight: cpu::gemm({.transpose_a = true}, results, rows, matrix, {}); break;
-      }
-      return true;
-    }
-    default: return false;
-  }
+/// False, with nothing written, for 16-bit types that the chosen algorithm does not take.
+bool convolve(const Conv2dSpec& spec, ConvDirection direction, const cpu::ConvTensors& t) {
+  if (t.type() != DType::float32 && t.type() != DType::bfloat16) return false;
+  return cpu::run_conv(cpu::select_conv(spec, direction, t.type()), spec, direction, t) ||
+         cpu::conv_direct(spec, direction, t);
 }
 
 class CpuBackend final : public Backend {
@@ -67,11 +44,9 @@ class CpuBackend final : public Backend {
     if (y.dtype() == DType::float64) {
       cpu::conv2d_forward_loops(spec, x.data<double>(), w.data<double>(),
                                 bias.defined() ? bias.data<double>() : nullptr, v.data<double>());
-    } else if (y.dtype() == DType::float32) {
-      conv_float32(spec, ConvDirection::forward, x, w, bias, v);
-    } else if (!conv_native(spec, ConvDirection::forward, x, w, bias, v)) {
+    } else if (!convolve(spec, ConvDirection::forward, {x, w, bias, v})) {
       const Tensor v32(y.shape());
-      conv_float32(spec, ConvDirection::forward, cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), v32);
+      convolve(spec, ConvDirection::forward, {cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), v32});
       cpu::round_from_float32(v32, v);
     }
     apply_epilogue(y, epilogue.without_bias());
@@ -82,11 +57,9 @@ class CpuBackend final : public Backend {
     if (dx.numel() == 0) return;
     if (dx.dtype() == DType::float64) {
       cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
-    } else if (dx.dtype() == DType::float32) {
-      conv_float32(spec, ConvDirection::backward_data, dx, w, {}, dy);
-    } else if (!conv_native(spec, ConvDirection::backward_data, dx, w, {}, dy)) {
+    } else if (!convolve(spec, ConvDirection::backward_data, {dx, w, {}, dy})) {
       const Tensor dx32(dx.shape());
-      conv_float32(spec, ConvDirection::backward_data, dx32, cpu::to_float32(w), {}, cpu::to_float32(dy));
+      convolve(spec, ConvDirection::backward_data, {dx32, cpu::to_float32(w), {}, cpu::to_float32(dy)});
       cpu::round_from_float32(dx32, dx);
     }
     apply_epilogue(dx, epilogue);
@@ -99,8 +72,8 @@ class CpuBackend final : public Backend {
     if (dw.dtype() == DType::float64)
       return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());
     AB_ASSERT(dw.dtype() == DType::float32);
-    if (conv_native(spec, ConvDirection::backward_weight, x, dw, {}, dy)) return;
-    conv_float32(spec, ConvDirection::backward_weight, cpu::to_float32(x), dw, {}, cpu::to_float32(dy));
+    if (!convolve(spec, ConvDirection::backward_weight, {x, dw, {}, dy}))
+      convolve(spec, ConvDirection::backward_weight, {cpu::to_float32(x), dw, {}, cpu::to_float32(dy)});
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }

@@ -58,8 +58,6 @@ void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, s
          &ldc);
 }
 
-namespace {
-
 BatchedGemmSpec one_matrix(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k) {
   return {.m = m,
           .n = n,
@@ -72,39 +70,39 @@ BatchedGemmSpec one_matrix(const GemmSpec& spec, std::int64_t m, std::int64_t n,
           .c = {.row_stride = n}};
 }
 
+namespace {
+
+/// 16-bit matrices; `v` is of their type, or float32.
+void gemm_16_bit(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& v, const Tensor& bias,
+                 const Tensor& addend) {
+  const auto address = [](const Tensor& t) { return t.defined() ? t.raw() : nullptr; };
+  const std::int64_t m = v.dim(0), n = v.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
+  if (spec.beta == 0.0f && a.dtype() == DType::bfloat16 &&
+      matmul_bfloat16(one_matrix(spec, m, n, k),
+                      {a.raw(), b.raw(), v.raw(), v.dtype(), address(bias), address(addend)}))
+    return;
+  const bool is_rounded = v.dtype() != DType::float32;
+  const Tensor v32 = is_rounded && spec.beta == 0.0f ? Tensor(v.shape()) : to_float32(v);
+  Epilogue sums;
+  sums.bias = to_float32(bias), sums.addend = to_float32(addend);
+  gemm(spec, to_float32(a), to_float32(b), v32, sums);
+  if (is_rounded) round_from_float32(v32, v);
+}
+
 }  // namespace
 
 void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c, const Epilogue& epilogue) {
   AB_ASSERT(!epilogue.addend.defined() || spec.beta == 0.0f);
   const Tensor v = epilogue.before_activation(c);
   const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(spec.transpose_a ? 0 : 1);
-  switch (c.dtype()) {
-    case DType::float64:
-      dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(), b.data<double>(), spec.beta,
-            v.data<double>());
-      break;
-    case DType::bfloat16:
-    case DType::float16: {
-      const Epilogue after{.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad};
-      if (spec.beta == 0.0f && a.dtype() == DType::bfloat16 &&
-          matmul_bfloat16(one_matrix(spec, m, n, k), a, b, epilogue.bias, epilogue.addend, v))
-        return apply_epilogue(c, after);
-      const Tensor v32 = spec.beta == 0.0f ? Tensor(c.shape()) : to_float32(c);
-      Epilogue sums;
-      sums.bias = to_float32(epilogue.bias), sums.addend = to_float32(epilogue.addend);
-      gemm(spec, to_float32(a), to_float32(b), v32, sums);
-      round_from_float32(v32, v);
-      return apply_epilogue(c, after);
-    }
-    case DType::float32:
-      if (a.dtype() == DType::float32) break;
-      AB_ASSERT(spec.beta == 0.0f && epilogue.is_identity());
-      if (a.dtype() != DType::bfloat16 || !matmul_bfloat16(one_matrix(spec, m, n, k), a, b, {}, {}, c))
-        gemm(spec, to_float32(a), to_float32(b), c, {});
-      return;
-    default: break;
+  if (size_of(a.dtype()) == 2) {
+    gemm_16_bit(spec, a, b, v, epilogue.bias, epilogue.addend);
+    return apply_epilogue(c, {.activation = epilogue.activation, .z = epilogue.z, .grad = epilogue.grad});
   }
-  if (c.dtype() == DType::float32)
+  if (c.dtype() == DType::float64)
+    dgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<double>(), b.data<double>(), spec.beta,
+          v.data<double>());
+  else
     sgemm(spec.transpose_a, spec.transpose_b, m, n, k, spec.alpha, a.data<float>(), b.data<float>(), spec.beta,
           v.data<float>());
   apply_epilogue(c, epilogue);
@@ -113,7 +111,9 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
   if (c.dtype() == DType::float64) return multiply_all(spec, a.data<double>(), b.data<double>(), c.data<double>());
   if (c.dtype() == DType::float32) return multiply_all(spec, a.data<float>(), b.data<float>(), c.data<float>());
-  if (c.dtype() == DType::bfloat16 && matmul_bfloat16(spec, a, b, {}, {}, c)) return;
+  const auto first = [](const Tensor& t, const MatrixGrid& grid) { return t.data<bfloat16>() + grid.offset; };
+  if (c.dtype() == DType::bfloat16 && matmul_bfloat16(spec, {first(a, spec.a), first(b, spec.b), first(c, spec.c)}))
+    return;
   const Tensor c32 = to_float32(c);
   batched_gemm(spec, to_float32(a), to_float32(b), c32);
   round_from_float32(c32, c);

@@ -26,10 +26,18 @@ void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int6
 /// oneDNN that uses it. ONEDNN_MAX_CPU_ISA=AVX512_CORE hides it.
 const char* native_bfloat16();
 
-/// C_ij = alpha · op(A_ij) · op(B_ij) + bias + addend of bfloat16, rounded once into bfloat16 or float32 `c`. A bias has n
-/// values, the addend is as C; both bfloat16, or undefined. False, with nothing written, where there is no fast way.
-bool matmul_bfloat16(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& bias,
-                     const Tensor& addend, const Tensor& c);
+/// Where the matrices of a product of bfloat16 begin.
+struct Bfloat16Product {
+  const void *a, *b;
+  void* c;
+  DType type_of_c = DType::bfloat16;  ///< or float32
+  const void* bias = nullptr;         ///< n values
+  const void* addend = nullptr;       ///< as C lies, of bfloat16
+};
+/// C_ij = alpha · op(A_ij) · op(B_ij) + bias + addend, rounded once. False, with nothing written, where there is no fast way.
+bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of);
+/// One product of contiguous matrices.
+BatchedGemmSpec one_matrix(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k);
 
 /// Backend::weight_gradient_type.
 constexpr DType weight_gradient_type(DType dtype) { return dtype == DType::float64 ? dtype : DType::float32; }

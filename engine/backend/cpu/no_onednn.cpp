@@ -45,19 +45,20 @@ void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int6
 }
 
 const char* native_bfloat16() { return nullptr; }
-bool matmul_bfloat16(const BatchedGemmSpec&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                     const Tensor&) {
-  return false;
-}
-bool conv_bfloat16(const Conv2dSpec&, ConvDirection, const ConvAddresses&) { return false; }
+bool matmul_bfloat16(const BatchedGemmSpec&, const Bfloat16Product&) { return false; }
 
-void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
-  if (conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t)) return;
+bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
+  if (conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t)) return true;
+  if (t.type() != DType::float32) return false;
+  float *const x = t.x.data<float>(), *const w = t.w.data<float>(), *const y = t.y.data<float>();
   switch (direction) {
-    case ConvDirection::forward: return conv2d_forward_loops(spec, t.x, t.w, t.bias, t.y);
-    case ConvDirection::backward_data: return conv2d_backward_data_loops(spec, t.y, t.w, t.x);
-    case ConvDirection::backward_weight: return conv2d_backward_weight_loops(spec, t.y, t.x, t.w);
+    case ConvDirection::forward:
+      conv2d_forward_loops(spec, x, w, t.bias.defined() ? t.bias.data<float>() : nullptr, y);
+      break;
+    case ConvDirection::backward_data: conv2d_backward_data_loops(spec, y, w, x); break;
+    case ConvDirection::backward_weight: conv2d_backward_weight_loops(spec, y, x, w); break;
   }
+  return true;
 }
 
 }  // namespace ab::cpu

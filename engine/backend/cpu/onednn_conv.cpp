@@ -144,7 +144,7 @@ class OneDnnConv {
   OneDnnConv(const OneDnnConv&) = delete;
   OneDnnConv& operator=(const OneDnnConv&) = delete;
 
-  void run(const ConvAddresses& t);
+  void run(const ConvTensors& t);
 
  private:
   dnnl::primitive primitive_;
@@ -180,14 +180,14 @@ OneDnnConv::OneDnnConv(const OneDnnConvKey& key) : writes_weights_(key.direction
   }
 }
 
-void OneDnnConv::run(const ConvAddresses& t) {
+void OneDnnConv::run(const ConvTensors& t) {
   dnnl::stream& stream = onednn_stream();
   std::byte* buffer = scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
-  x_.set_data_handle(t.x);
-  y_.set_data_handle(t.y);
-  weights_.set_data_handle(t.w);
+  x_.set_data_handle(t.x.raw());
+  y_.set_data_handle(t.y.raw());
+  weights_.set_data_handle(t.w.raw());
   if (reorder_) inner_weights_.set_data_handle(buffer);
-  if (bias_) bias_.set_data_handle(const_cast<void*>(t.bias));
+  if (bias_) bias_.set_data_handle(t.bias.raw());
   scratchpad_.set_data_handle(buffer + scratchpad_offset_);
 
   if (reorder_ && !writes_weights_) reorder_->execute(stream, weights_, inner_weights_);
@@ -210,18 +210,13 @@ OneDnnConv& compiled(const OneDnnConvKey& key) {
 
 }  // namespace
 
-void conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
-  if (onednn_overruns(spec, direction)) {
-    conv_im2col(spec, direction, t);
-    return;
-  }
-  compiled({spec, direction, Type::f32, t.bias != nullptr, compute_threads()}).run({t.x, t.w, t.bias, t.y});
-}
-
-bool conv_bfloat16(const Conv2dSpec& spec, ConvDirection direction, const ConvAddresses& t) {
-  if (!native_bfloat16() || onednn_overruns(spec, direction)) return false;
-  OneDnnConv& conv = compiled({spec, direction, Type::bf16, t.bias != nullptr, compute_threads()});
-  if (conv.is_reference()) return false;
+bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
+  const bool is_float = t.type() == DType::float32;
+  if (onednn_overruns(spec, direction)) return conv_im2col(spec, direction, t);
+  if (!is_float && !native_bfloat16()) return false;
+  OneDnnConv& conv =
+      compiled({spec, direction, is_float ? Type::f32 : Type::bf16, t.bias.defined(), compute_threads()});
+  if (!is_float && conv.is_reference()) return false;
   conv.run(t);
   return true;
 }

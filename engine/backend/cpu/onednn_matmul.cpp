@@ -2,12 +2,13 @@
 //
 // Products of bfloat16 by oneDNN.
 #include <array>
+#include <bit>
 #include <string_view>
 #include <unordered_map>
 
-#include "engine/backend/cpu/conv.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/cpu/onednn.h"
+#include "engine/core/tensor.h"
 #include "engine/core/threads.h"
 
 namespace ab::cpu {
@@ -62,14 +63,17 @@ class Product {
 
   bool is_reference() const { return is_reference_; }
 
-  void run(void* a, void* b, void* bias, void* addend, void* c) {
+  void run(const Bfloat16Product& of) {
+    const dnnl::memory& pad = arguments_.at(DNNL_ARG_SCRATCHPAD);
+    const Tensor scratchpad({static_cast<std::int64_t>(pad.get_desc().get_size())},
+                            DType::uint8);  // scratch() may hold a or b
     for (auto& [argument, memory] : arguments_)
-      memory.set_data_handle(argument == DNNL_ARG_SRC          ? a
-                             : argument == DNNL_ARG_WEIGHTS    ? b
-                             : argument == DNNL_ARG_DST        ? c
-                             : argument == DNNL_ARG_BIAS       ? bias
-                             : argument == DNNL_ARG_SCRATCHPAD ? scratch(memory.get_desc().get_size())
-                                                               : addend);
+      memory.set_data_handle(const_cast<void*>(argument == DNNL_ARG_SRC          ? of.a
+                                               : argument == DNNL_ARG_WEIGHTS    ? of.b
+                                               : argument == DNNL_ARG_DST        ? of.c
+                                               : argument == DNNL_ARG_BIAS       ? of.bias
+                                               : argument == DNNL_ARG_SCRATCHPAD ? scratchpad.raw()
+                                                                                 : of.addend));
     primitive_.execute(onednn_stream(), arguments_);
   }
 
@@ -90,21 +94,17 @@ class Product {
 
 }  // namespace
 
-bool matmul_bfloat16(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& bias,
-                     const Tensor& addend, const Tensor& c) {
+bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of) {
   if (!native_bfloat16() || spec.m == 0 || spec.n == 0 || spec.k == 0) return false;
-  const auto at = [](const Tensor& t, std::int64_t offset) {
-    return t.defined() ? static_cast<std::byte*>(t.raw()) + offset * static_cast<std::int64_t>(size_of(t.dtype()))
-                       : nullptr;
-  };
-  const bool is_float = c.dtype() == DType::float32;
+  const bool has_bias = of.bias, has_addend = of.addend, is_float = of.type_of_c == DType::float32;
+  AB_ASSERT(!has_bias || spec.alpha == 1);
   const Key key{spec.outer,
                 spec.inner,
                 spec.m,
                 spec.n,
                 spec.k,
                 spec.transpose_a * 2 + spec.transpose_b,
-                static_cast<std::int64_t>(std::bit_cast<std::uint64_t>(spec.alpha)),
+                std::bit_cast<std::int64_t>(spec.alpha),
                 spec.a.row_stride,
                 spec.a.outer_stride,
                 spec.a.inner_stride,
@@ -114,14 +114,13 @@ bool matmul_bfloat16(const BatchedGemmSpec& spec, const Tensor& a, const Tensor&
                 spec.c.row_stride,
                 spec.c.outer_stride,
                 spec.c.inner_stride,
-                bias.defined() * 4 + addend.defined() * 2 + is_float,
+                has_bias * 4 + has_addend * 2 + is_float,
                 std::int64_t{compute_threads()}};
   thread_local std::unordered_map<Key, Product, KeyHash> products;
   Product& product =
-      products.try_emplace(key, spec, bias.defined(), addend.defined(), is_float ? Type::f32 : Type::bf16)
-          .first->second;
+      products.try_emplace(key, spec, has_bias, has_addend, is_float ? Type::f32 : Type::bf16).first->second;
   if (product.is_reference()) return false;
-  product.run(at(a, spec.a.offset), at(b, spec.b.offset), at(bias, 0), at(addend, spec.c.offset), at(c, spec.c.offset));
+  product.run(of);
   return true;
 }
 

@@ -58,17 +58,17 @@ class ShapesBackend final : public Backend {
   }
   void conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
                       const Tensor& y) override {
-    const Copies copies({&x, &w, &y, &epilogue.bias}, cpu::is_native(spec, ConvDirection::forward));
+    const Copies copies({&x, &w, &y, &epilogue.bias}, cpu::takes_bfloat16(spec, ConvDirection::forward));
     convolve(spec, ConvDirection::forward, x, w, y);
   }
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
                             const Epilogue&) override {
-    const Copies copies({&dy, &w, &dx}, cpu::is_native(spec, ConvDirection::backward_data));
+    const Copies copies({&dy, &w, &dx}, cpu::takes_bfloat16(spec, ConvDirection::backward_data));
     convolve(spec, ConvDirection::backward_data, dx, w, dy);
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor&) override {
-    const Copies copies({&dy, &x}, cpu::is_native(spec, ConvDirection::backward_weight));
+    const Copies copies({&dy, &x}, cpu::takes_bfloat16(spec, ConvDirection::backward_weight));
     convolve(spec, ConvDirection::backward_weight, x, dw, dy);
   }
   Svd svd(const Tensor& w, SvdMethod) override {
@@ -88,8 +88,7 @@ class ShapesBackend final : public Backend {
     check_elements("filters", w, spec.out_channels * spec.kernel_h * spec.kernel_w * spec.in_channels / spec.groups);
     check_elements("the result of a convolution", y, positions * spec.out_channels);
     if (x.device().is_like_cpu()) {
-      const bool is_bfloat16 = x.dtype() == DType::bfloat16;
-      const auto chosen = is_bfloat16 ? cpu::select_conv_bfloat16(spec, direction) : cpu::select_conv(spec, direction);
+      const auto chosen = cpu::select_conv(spec, direction, x.dtype());
       hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(chosen, spec, direction));
     }
     flops += 2 * positions * w.numel();
