@@ -112,13 +112,14 @@ inline void weight_gradient_transform(const Vector u[6], Vector w[3]) {
   w[2] = (1.0f / 6.0f) * (r - p) + u[5];
 }
 
-/// out = T in Tᵀ for a transform T of `From` elements to `To`.
-template <int From, int To, class F>
-inline void transform_both(const F& transform, const Vector in[From][From], Vector out[To][To]) {
+/// out = T in Tᵀ for a transform T of `From` elements to `To`; read(i, j) is the element in row i and column j. Registers hold a
+/// column or a row of it at a time.
+template <int From, int To, class F, class Read>
+inline void transform_both(const F& transform, const Read& read, Vector out[To][To]) {
   Vector half[From][To];  // half[j] = T applied to column j
   for (int j = 0; j < From; ++j) {
     Vector column[From];
-    for (int i = 0; i < From; ++i) column[i] = in[i][j];
+    for (int i = 0; i < From; ++i) column[i] = read(i, j);
     transform(column, half[j]);
   }
   for (int i = 0; i < To; ++i) {
@@ -142,6 +143,26 @@ struct Tiling {
   std::int64_t offset(std::int64_t image, std::int64_t h, std::int64_t w) const {
     return ((image * height + h) * width + w) * channels;
   }
+};
+
+/// The elements of an image under a tile whose first one is in row h and column w; outside the image they are zeros, which lie
+/// elsewhere, so that nothing asks again for each vector of channels.
+template <class T, int kSide> class Patch {
+ public:
+  Patch(const Tiling& g, const T* images, std::int64_t image, std::int64_t h, std::int64_t w) {
+    for (int i = 0; i < kSide; ++i)
+      for (int j = 0; j < kSide; ++j) {
+        const bool inside = h + i >= 0 && h + i < g.height && w + j >= 0 && w + j < g.width;
+        from_[i][j] = inside ? images + g.offset(image, h + i, w + j) : kZeros;
+        step_[i][j] = inside ? 1 : 0;
+      }
+  }
+  Vector at(int i, int j, std::int64_t channel) const { return load(from_[i][j] + step_[i][j] * channel); }
+
+ private:
+  alignas(64) static constexpr T kZeros[kWidth] = {};
+  const T* from_[kSide][kSide];
+  std::int64_t step_[kSide][kSide];
 };
 
 /// Transformed tiles: 36 matrices of [tiles, channels], each cut into panels of one or two vectors of
@@ -170,15 +191,11 @@ void transform_input(const Tiling& g, PerAxis padding, const T* x, std::int64_t 
                      const Transformed& v) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
+    const Patch<T, 6> patch(g, x, image, row - padding.h, column - padding.w);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
-      Vector d[6][6], out[6][6];
-      for (std::int64_t i = 0; i < 6; ++i)
-        for (std::int64_t j = 0; j < 6; ++j) {
-          const std::int64_t h = row + i - padding.h, w = column + j - padding.w;
-          const bool inside = h >= 0 && h < g.height && w >= 0 && w < g.width;
-          d[i][j] = inside ? load(x + g.offset(image, h, w) + c) : Vector{};
-        }
-      transform_both<6, 6>(input_transform, d, out);
+      Vector out[6][6];
+      transform_both<6, 6>(
+          input_transform, [&](int i, int j) { return patch.at(i, j, c); }, out);
       float* to = v.at(0, t, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * v.place_step(), out[e / 6][e % 6]);
     }
@@ -191,14 +208,11 @@ void transform_output_gradient(const Tiling& g, const T* dy, std::int64_t first,
                                const Transformed& p) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &p](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
+    const Patch<T, 4> patch(g, dy, image, row, column);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
-      Vector d[4][4], out[6][6];
-      for (std::int64_t i = 0; i < 4; ++i)
-        for (std::int64_t j = 0; j < 4; ++j) {
-          const bool inside = row + i < g.height && column + j < g.width;
-          d[i][j] = inside ? load(dy + g.offset(image, row + i, column + j) + c) : Vector{};
-        }
-      transform_both<4, 6>(output_gradient_transform, d, out);
+      Vector out[6][6];
+      transform_both<4, 6>(
+          output_gradient_transform, [&](int i, int j) { return patch.at(i, j, c); }, out);
       float* to = p.at(0, t, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * p.place_step(), out[e / 6][e % 6]);
     }
@@ -211,15 +225,17 @@ void transform_output(const Tiling& g, const Transformed& m, const T* bias, std:
                       T* y) {
   for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &m](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
+    const bool is_whole = row + 4 <= g.height && column + 4 <= g.width;
     for (std::int64_t k = 0; k < g.channels; k += kWidth) {
-      Vector in[6][6], out[4][4];
+      Vector out[4][4];
       const float* from = m.at(0, t, k);
-      for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * m.place_step());
-      transform_both<6, 4>(output_transform, in, out);
+      transform_both<6, 4>(
+          output_transform, [&](int i, int j) { return load(from + (i * 6 + j) * m.place_step()); }, out);
       const Vector b = bias ? load(bias + k) : Vector{};
-      for (std::int64_t i = 0; i < std::min<std::int64_t>(4, g.height - row); ++i)
-        for (std::int64_t j = 0; j < std::min<std::int64_t>(4, g.width - column); ++j)
-          store(y + g.offset(image, row + i, column + j) + k, out[i][j] + b);
+      for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j)
+          if (is_whole || (row + i < g.height && column + j < g.width))
+            store(y + g.offset(image, row + i, column + j) + k, out[i][j] + b);
     }
   });
 }
@@ -235,7 +251,8 @@ template <class T> void transform_weights(const Conv2dSpec& s, const T* w, const
       for (std::int64_t tap = 0; tap < 9; ++tap)
         for (std::int64_t lane = 0; lane < kWidth; ++lane)
           kernel[tap / 3][tap % 3][lane] = w[(k + lane) * k_step + tap * c_count + c];
-      transform_both<3, 6>(weight_transform, kernel, out);
+      transform_both<3, 6>(
+          weight_transform, [&](int i, int j) { return kernel[i][j]; }, out);
       float* to = u.at(0, c, k);
       for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
     }
@@ -249,7 +266,8 @@ template <class T> void transform_turned_weights(const Conv2dSpec& s, const T* w
     for (std::int64_t c = 0; c < c_count; c += kWidth) {
       Vector kernel[3][3], out[6][6];
       for (std::int64_t tap = 0; tap < 9; ++tap) kernel[tap / 3][tap % 3] = load(w + (k * 9 + 8 - tap) * c_count + c);
-      transform_both<3, 6>(weight_transform, kernel, out);
+      transform_both<3, 6>(
+          weight_transform, [&](int i, int j) { return kernel[i][j]; }, out);
       float* to = u.at(0, k, c);
       for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * u.place_step(), out[e / 6][e % 6]);
     }
@@ -322,10 +340,10 @@ void multiply_gradients(const Transformed& p, const Transformed& v, std::int64_t
 void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float* dw) {
   for_each_row(Device{}, s.out_channels, kPlaces * s.in_channels * 4, [=, &s, &du](auto&, std::int64_t k) {
     for (std::int64_t c = 0; c < s.in_channels; c += kWidth) {
-      Vector in[6][6], out[3][3];
+      Vector out[3][3];
       const float* from = du.at(0, k, c);
-      for (std::int64_t e = 0; e < kPlaces; ++e) in[e / 6][e % 6] = load(from + e * du.place_step());
-      transform_both<6, 3>(weight_gradient_transform, in, out);
+      transform_both<6, 3>(
+          weight_gradient_transform, [&](int i, int j) { return load(from + (i * 6 + j) * du.place_step()); }, out);
       for (std::int64_t tap = 0; tap < 9; ++tap) store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
     }
   });
