@@ -18,6 +18,7 @@
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
 #include "engine/backend/cpu/blas.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/comm/network.h"
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"
@@ -82,10 +83,13 @@ void wait_for_all(Comm& world) {
   world.ledger() = of_training;
 }
 
-void say_threads() {
+void say_processor(const TrainConfig& config) {
   const std::size_t mine = available_cores().mask.size(), all = std::thread::hardware_concurrency();
   say(stdout, "{} a rank{}\n", counted(compute_threads(), "thread"),
       mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
+  if (config.precision != "bf16" || config.device != "cpu") return;
+  if (const char* unit = cpu::native_bfloat16()) say(stdout, "bf16 is multiplied by {}\n", unit);
+  else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
 }
 
 /// A need for memory that the estimate has not foreseen ends the run with a sentence, before the system does without.
@@ -100,7 +104,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   wait_for_all(world);
   start_compute_threads();
   wait_for_all(world);
-  if (speaks) say_threads();
+  if (speaks) say_processor(config);
   if (speaks) progress.emplace();
   if (speaks) warn_of_idle_network(config, world);
   if (speaks) warn_of_old_kernels(config);

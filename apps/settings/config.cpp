@@ -8,6 +8,7 @@
 #include "apps/settings/given_values.h"
 #include "apps/settings/hardware.h"
 #include "data/datasets.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 #include "engine/core/path.h"
@@ -50,6 +51,8 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
 void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
+  if (config.precision == kAutoPrecision)
+    config.precision = config.device != "cpu" || cpu::native_bfloat16() ? "bf16" : "fp32";
   config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
   config.weights = absolute_path(config.weights);
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");

@@ -25,6 +25,8 @@ namespace ab {
 inline constexpr const char* kBaseline = "dense";
 /// The preset of a method whose settings are ours.
 inline constexpr const char* kOurPreset = "default";
+/// --precision auto, which becomes bf16 or fp32 before a run is saved.
+inline constexpr const char* kAutoPrecision = "auto";
 
 /// The options of all methods, each of a type of its own. A method that nobody asked about has its defaults, so that who
 /// holds these need not know which methods there are.
@@ -104,7 +106,7 @@ struct TrainConfig {
   std::int64_t batch_size = 128;  ///< per rank and micro-batch
   std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
-  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
+  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16 | auto
   bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/backend/plan_choice.h)
   bool deterministic = false;      ///< take only algorithms that repeat bit for bit
   bool ignore_memory = false;      ///< start even if it does not seem to fit (apps/plan/memory_check.h; a flag only)

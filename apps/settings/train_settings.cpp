@@ -176,10 +176,12 @@ void declare_run(std::vector<Setting>& all) {
   s.number("batch_size", &T::batch_size, 1, 65536, "images per rank and step");
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of --batch-size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
-  s.name("precision", &T::precision, precision_names(),
+  std::vector<std::string> precisions = precision_names();
+  precisions.insert(precisions.begin(), kAutoPrecision);
+  s.name("precision", &T::precision, precisions,
          "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
          "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
-         "loss scaling");
+         "loss scaling. auto: bf16 on a GPU and on a CPU that multiplies it (AVX512-BF16, AMX), else fp32");
   s.value("autotune", &T::autotune,
           "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest; "
           "cuDNN compiles some of them, for seconds each, whenever shapes are new")

@@ -138,5 +138,18 @@ TEST_F(ThreadsTest, WhatBindsThreadsOfAllRanksToOneCoreIsUndoneAndTold) {
   EXPECT_FALSE(contains(run(tiny_train("run", "--overwrite"), "OMP_PROC_BIND=false").err, "is ignored"));
 }
 
+TEST_F(ThreadsTest, SaysByWhatBfloat16IsMultiplied) {
+  const test::Outcome hidden = run(tiny_train("hidden", "--precision bf16"), "ONEDNN_MAX_CPU_ISA=AVX2");
+  EXPECT_TRUE(contains(hidden.out, "bf16 is multiplied as float32")) << hidden.out;
+  EXPECT_FALSE(contains(run(tiny_train("wide")).out, "bf16"));
+
+  const bool has_unit = contains(run(tiny_train("here", "--precision bf16")).out, "bf16 is multiplied by A");
+  run(tiny_train("auto", "--precision auto"));
+  EXPECT_TRUE(contains(read_file(path("auto/config.toml"), ErrorKind::data),
+                       has_unit ? "precision = \"bf16\"" : "precision = \"fp32\""));
+  run(tiny_train("auto_hidden", "--precision auto"), "ONEDNN_MAX_CPU_ISA=AVX2");
+  EXPECT_TRUE(contains(read_file(path("auto_hidden/config.toml"), ErrorKind::data), "precision = \"fp32\""));
+}
+
 }  // namespace
 }  // namespace ab
