@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSide = 32;
-constexpr std::size_t kPlane = kSide * kSide;
+constexpr int kCifarSide = 32;
+constexpr std::size_t kPlane = kCifarSide * kCifarSide;
 constexpr std::size_t kImageBytes = 3 * kPlane;
 
 /// One byte in front of the image; the last such byte is the label that is trained on.
@@ -154,7 +154,7 @@ ImageSet load_files(const CifarFormat& format, const fs::path& folder, const std
   std::vector<std::int64_t> counts;
   ImageSet set;
   set.name = format.name;
-  set.height = set.width = kSide;
+  set.height = set.width = kCifarSide;
   set.classes = format.label_bytes.back().classes;
   for (const char* file : files) set.count += counts.emplace_back(count_records(format, folder / file));
   check_host_memory(fmt::format("{}: the {} images of '{}' need", format.name, set.count, folder.string()),

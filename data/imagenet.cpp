@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSide = 224;
+constexpr int kSideSeen = 224;
 constexpr std::size_t kMaxClasses = std::size_t{std::numeric_limits<std::uint16_t>::max()} + 1;
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
 constexpr std::int64_t kSizesAsked = 1000;  // of files, to tell data sets of the same names apart
@@ -66,7 +66,7 @@ std::shared_ptr<ImageFolder> list_images(const fs::path& root, const std::vector
     images->warnings.push_back(fmt::format("imagenet: {} in '{}' {} left out: {}; to use such files, {}",
                                            files == 1 ? "1 file" : fmt::format("{} files", files), printable(root),
                                            files == 1 ? "is" : "are", text, remedy));
-  images->height = images->width = kSide;
+  images->height = images->width = kSideSeen;
   images->cropping = Cropping::resized;
   images->mean = {0.485f, 0.456f, 0.406f};
   images->stddev = {0.229f, 0.224f, 0.225f};

@@ -11,7 +11,6 @@
 namespace ab {
 namespace {
 
-constexpr int kSide = kShapeImageSide;
 constexpr std::uint64_t kDrawStream = std::uint64_t{0x64726177} << 32;  // "draw", then split and index
 
 /// The random decisions of one picture, in the order in which they are asked for.
@@ -30,7 +29,7 @@ class Dice {
 };
 
 using Colour = std::array<double, 3>;  // 0 … 255
-using Canvas = std::array<Colour, kSide * kSide>;
+using Canvas = std::array<Colour, kShapeImageSide * kShapeImageSide>;
 
 Colour mix(const Colour& a, const Colour& b, double part_of_b) {
   Colour c;
@@ -69,7 +68,7 @@ template <class Inside> void paint(Canvas& canvas, const Pose& pose, const Fill&
   constexpr int kSamples = 3;
   const double cosine = std::cos(pose.angle), sine = std::sin(pose.angle);
   const double reach = std::numbers::sqrt2 * std::max(pose.half_u, pose.half_v) + 1;
-  const auto clamp_to_side = [](double v) { return static_cast<int>(std::clamp(v, 0.0, double{kSide})); };
+  const auto clamp_to_side = [](double v) { return static_cast<int>(std::clamp(v, 0.0, double{kShapeImageSide})); };
   const int x_begin = clamp_to_side(pose.x - reach), x_end = clamp_to_side(pose.x + reach + 1);
   const int y_begin = clamp_to_side(pose.y - reach), y_end = clamp_to_side(pose.y + reach + 1);
   for (int y = y_begin; y < y_end; ++y)
@@ -84,7 +83,7 @@ template <class Inside> void paint(Canvas& canvas, const Pose& pose, const Fill&
       }
       if (hits == 0) continue;
       const double along = std::clamp(0.5 + 0.5 * u_sum / hits, 0.0, 1.0);
-      Colour& pixel = canvas[static_cast<std::size_t>(y * kSide + x)];
+      Colour& pixel = canvas[static_cast<std::size_t>(y * kShapeImageSide + x)];
       pixel = mix(pixel, mix(fill.from, fill.to, along), fill.opacity * hits / (kSamples * kSamples));
     }
 }
@@ -148,7 +147,7 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
 
 /// A small disc, box or rod in any colour, to be seen past.
 void paint_clutter(Canvas& canvas, Dice& dice) {
-  Pose pose{dice.uniform(0, kSide), dice.uniform(0, kSide), dice.uniform(1, 4), 0,
+  Pose pose{dice.uniform(0, kShapeImageSide), dice.uniform(0, kShapeImageSide), dice.uniform(1, 4), 0,
             dice.uniform(0, 2 * std::numbers::pi)};
   const int kind = dice.between(0, 2);
   pose.half_v = kind == 2 ? dice.uniform(0.4, 0.8) : pose.half_u * dice.uniform(0.6, 1);
@@ -194,12 +193,13 @@ void draw_shape_image(std::uint64_t seed, Split split, std::int64_t index,
 
   const Colour background = any_colour(dice, 10, 130);
   const Fill backdrop{near_colour(dice, background, 60), near_colour(dice, background, 60)};
-  const Pose everywhere{kSide / 2.0, kSide / 2.0, kSide, kSide, dice.uniform(0, 2 * std::numbers::pi)};
+  const Pose everywhere{kShapeImageSide / 2.0, kShapeImageSide / 2.0, kShapeImageSide, kShapeImageSide,
+                        dice.uniform(0, 2 * std::numbers::pi)};
   paint(canvas, everywhere, backdrop, [](double, double) { return true; });
   for (int n = dice.between(1, 5); n > 0; --n) paint_clutter(canvas, dice);
 
   const double size = dice.uniform(6, 11), margin = 0.9 * size;
-  const Pose pose{dice.uniform(margin, kSide - margin), dice.uniform(margin, kSide - margin),
+  const Pose pose{dice.uniform(margin, kShapeImageSide - margin), dice.uniform(margin, kShapeImageSide - margin),
                   size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1), dice.uniform(0, 2 * std::numbers::pi)};
   const Fill fill = foreground(dice, background, dice.uniform(30, 80));
   paint_shape(canvas, shape_label(index), pose, fill, dice);

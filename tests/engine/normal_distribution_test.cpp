@@ -10,7 +10,7 @@
 namespace ab::kernels {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity(), kNotANumber = std::numeric_limits<float>::quiet_NaN();
 constexpr int kPoints = 200000;
 
 double relative_error(double got, double expected) { return std::abs(got - expected) / expected; }
@@ -23,7 +23,7 @@ TEST(ExpOfNegative, IsAccurateDownToTheSmallestNormalNumbers) {
   EXPECT_EQ(exp_of_negative(0.0f), 1.0f);
   EXPECT_EQ(exp_of_negative(-0.0f), 1.0f);
   for (const float x : {-87.5f, -104.0f, -1e30f, -kInf}) EXPECT_EQ(exp_of_negative(x), 0.0f) << x;
-  EXPECT_TRUE(std::isnan(exp_of_negative(kNaN)));
+  EXPECT_TRUE(std::isnan(exp_of_negative(kNotANumber)));
 }
 
 TEST(NormalAt, IsAccurateInTheMiddleAndInTheTails) {
@@ -38,7 +38,7 @@ TEST(NormalAt, IsAccurateInTheMiddleAndInTheTails) {
   EXPECT_EQ(normal_at(kInf).cdf, 1.0f);
   EXPECT_EQ(normal_at(-kInf).cdf, 0.0f);
   EXPECT_EQ(normal_at(-kInf).density, 0.0f);
-  EXPECT_TRUE(std::isnan(normal_at(kNaN).cdf));
+  EXPECT_TRUE(std::isnan(normal_at(kNotANumber).cdf));
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ Desc matrices(const BatchedGemmSpec& s, const MatrixGrid& grid, std::int64_t row
       {s.outer, s.inner, rows, columns}, type, dnnl::memory::dims{grid.outer_stride, grid.inner_stride, down, across}};
 }
 
-class Product {
+class CompiledProduct {
  public:
-  Product(const BatchedGemmSpec& s, bool has_bias, bool has_addend, Type result) {
+  CompiledProduct(const BatchedGemmSpec& s, bool has_bias, bool has_addend, Type result) {
     const Desc a = matrices(s, s.a, s.m, s.k, s.transpose_a, Type::bf16);
     const Desc b = matrices(s, s.b, s.k, s.n, s.transpose_b, Type::bf16);
     const Desc c = matrices(s, s.c, s.m, s.n, false, result), added = matrices(s, s.c, s.m, s.n, false, Type::bf16);
@@ -116,8 +116,8 @@ bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of) {
                 spec.c.inner_stride,
                 has_bias * 4 + has_addend * 2 + is_float,
                 std::int64_t{compute_threads()}};
-  thread_local std::unordered_map<Key, Product, KeyHash> products;
-  Product& product =
+  thread_local std::unordered_map<Key, CompiledProduct, KeyHash> products;
+  CompiledProduct& product =
       products.try_emplace(key, spec, has_bias, has_addend, is_float ? Type::f32 : Type::bf16).first->second;
   if (product.is_reference()) return false;
   product.run(of);

@@ -10,11 +10,11 @@ namespace ab::cuda {
 namespace {
 
 // NVIDIA's advice for Hopper; with less, the fastest split-k algorithms drop out.
-constexpr std::size_t kMaxWorkspaceBytes = std::size_t{32} << 20;
+constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 constexpr std::size_t kLastWorkspaceBytes = std::size_t{256} << 20;  // where no algorithm does with that
 constexpr std::size_t kTimedAlgorithms = 16;
 
-cudaDataType_t storage_type(DType dtype) {
+cudaDataType_t cuda_type(DType dtype) {
   switch (dtype) {
     case DType::float32: return CUDA_R_32F;
     case DType::bfloat16: return CUDA_R_16BF;
@@ -27,7 +27,7 @@ cudaDataType_t storage_type(DType dtype) {
 /// Describes the row-major rows×columns matrices of a batch in cuBLASLt's terms: their transposes, by columns.
 CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64_t columns, GemmStrides strides) {
   cublasLtMatrixLayout_t raw = nullptr;
-  AB_CUDA(cublasLtMatrixLayoutCreate(&raw, storage_type(key.dtype), static_cast<std::uint64_t>(columns),
+  AB_CUDA(cublasLtMatrixLayoutCreate(&raw, cuda_type(key.dtype), static_cast<std::uint64_t>(columns),
                                      static_cast<std::uint64_t>(rows), strides.row > 0 ? strides.row : columns));
   CublasLtMatrixLayout layout(raw);
   if (key.batch > 1) {
@@ -39,14 +39,15 @@ CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64
   return layout;
 }
 
-cublasComputeType_t compute_type(const GemmKey& key) {
+cublasComputeType_t cublas_compute_type(const GemmKey& key) {
   if (key.dtype == DType::float64) return CUBLAS_COMPUTE_64F;
   return key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
   cublasLtMatmulDesc_t raw = nullptr;
-  AB_CUDA(cublasLtMatmulDescCreate(&raw, compute_type(key), key.dtype == DType::float64 ? CUDA_R_64F : CUDA_R_32F));
+  AB_CUDA(
+      cublasLtMatmulDescCreate(&raw, cublas_compute_type(key), key.dtype == DType::float64 ? CUDA_R_64F : CUDA_R_32F));
   CublasLtMatmulDesc desc(raw);
   // The operands have traded places: cuBLASLt's first is our B.
   const cublasOperation_t of_first = key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -74,7 +75,7 @@ CublasLtMatmulPreference preference(const GemmKey& key, bool any) {
   const auto set = [raw](cublasLtMatmulPreferenceAttributes_t name, auto value) {
     AB_CUDA(cublasLtMatmulPreferenceSetAttribute(raw, name, &value, sizeof value));
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, any ? kLastWorkspaceBytes : kMaxWorkspaceBytes);
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, any ? kLastWorkspaceBytes : kGemmWorkspaceBytes);
   // Parts of a product are added up in the type that it is computed in, not in that of C, and in a fixed order.
   if (!any) set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
