@@ -21,7 +21,8 @@ inline TensorFile read_fixtures(const std::string& file) {
   return read_safetensors(std::string(AB_SOURCE_DIR) + "/tests/golden/" + file);
 }
 
-inline Tensor cast(const Tensor& t, DType dtype) {
+/// int64 stays.
+inline Tensor in_type(const Tensor& t, DType dtype) {
   if (t.dtype() == dtype || t.dtype() == DType::int64) return t.clone();
   const std::vector<double> values = t.to_doubles();
   if (dtype == DType::float64) return Tensor::from(values, t.shape());
@@ -60,7 +61,7 @@ class Case {
   Tensor tensor(const std::string& tensor) const {
     const Tensor* t = file_.find(name_ + "/" + tensor);
     AB_CHECK(t != nullptr, "the fixture {} has no tensor {}; run make_fixtures.py", name_, tensor);
-    return cast(*t, dtype_);
+    return in_type(*t, dtype_);
   }
 
  private:
