@@ -34,6 +34,7 @@ OURS = {
     "abtrain": (None, ["--cuda-graph", "auto"], False),
     "abtrain without graph": (None, ["--cuda-graph", "off"], False),
     "abtrain --autotune": (None, ["--cuda-graph", "auto", "--autotune"], True),
+    "abtrain fp32": ("fp32", ["--cuda-graph", "auto"], False),
     "abtrain tf32": ("tf32", ["--cuda-graph", "auto"], False),
 }
 TORCH = {
@@ -41,6 +42,7 @@ TORCH = {
     "PyTorch compiled": (None, ["--compile"], False),
     "PyTorch max-autotune": (None, ["--compile", "max-autotune"], True),
     "PyTorch contiguous": (None, ["--layout", "contiguous"], False),
+    "PyTorch fp32": ("fp32", [], False),
     "PyTorch tf32": ("tf32", [], False),
 }
 DEFAULT = {

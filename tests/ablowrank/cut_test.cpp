@@ -634,6 +634,37 @@ TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
   }
 }
 
+// UΣ and V of a later cut are √Σ times, and 1/√Σ times, the factors of an earlier one that shared Σ.
+TEST(CutTest, SecondMomentsFollowByTheSquares) {
+  Weight weight("weight", normal_values({12, 7}, 82), ParamRole::weight);
+  const auto optimizer = make_adamw({&weight.dense()}, {});
+  const auto cut = [&](Gauge gauge) {
+    FactorPair pair = apply_gauge(decompose(weight.matrix(), nullptr, SvdMethod::direct), gauge, true);
+    weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
+  };
+  cut(Gauge::split_sigma);
+  const Tensor v_outer = normal_values({12, 7}, 83), v_inner = normal_values({7, 7}, 84);
+  optimizer->state(weight.outer()) = {v_outer, v_outer, 1};
+  optimizer->state(weight.inner()) = {v_inner, v_inner, 1};
+  const EarlierFactors earlier = take_factors(weight, *optimizer);
+  weight.restore(product(weight.outer_matrix(), weight.inner_matrix()));
+  cut(Gauge::orthonormal);
+  project_moments(earlier, weight, *optimizer);
+
+  const std::vector<double> u_sigma = weight.outer_matrix().to_doubles();
+  const std::vector<double> of_outer = optimizer->state(weight.outer()).second_moment.to_doubles(),
+                            of_inner = optimizer->state(weight.inner()).second_moment.to_doubles();
+  for (std::size_t j = 0; j < 7; ++j) {
+    double squares = 0;
+    for (std::size_t o = 0; o < 12; ++o) squares += u_sigma[o * 7 + j] * u_sigma[o * 7 + j];
+    const double sigma = std::sqrt(squares);
+    for (std::size_t o = 0; o < 12; ++o)
+      EXPECT_NEAR(of_outer[o * 7 + j], v_outer.to_doubles()[o * 7 + j] / sigma, 1e-4) << o << ", " << j;
+    for (std::size_t k = 0; k < 7; ++k)
+      EXPECT_NEAR(of_inner[j * 7 + k], v_inner.to_doubles()[j * 7 + k] * sigma, 1e-3) << j << ", " << k;
+  }
+}
+
 TEST(CutTest, EveryWeightFindsItsBias) {
   const std::unique_ptr<Layer> model = make_model({.name = "vit_ti_16", .classes = 10, .image_size = 32});
   const std::vector<Weight*> weights = eligible_weights(*model);

@@ -119,6 +119,9 @@ class FactoredLayer : public testing::TestWithParam<Case> {
     EXPECT_FALSE(weight.dense().value.value().defined());
     Weight& whole = *inventory_of(dense).weights[0];
     whole.restore(w);
+    for (Layer* layer : {&factored, &dense})
+      for (Param* p : inventory_of(*layer).params)
+        if (p->name.ends_with("bias")) p->value.value().copy_from(random_tensor(p->value.shape(), 8));
 
     const Var xf(x, true), xd(x, true);
     const Var yf = factored.forward(xf), yd = dense.forward(xd);

@@ -46,11 +46,10 @@ using MetricsLogTest = IoTest;
 
 /// The bytes of a file: announced size, JSON, data.
 std::vector<std::uint8_t> file_of(const std::string& json, std::size_t data_bytes) {
-  std::vector<std::uint8_t> bytes(8);
+  std::vector<std::uint8_t> bytes(8 + json.size() + data_bytes);
   const std::uint64_t size = json.size();
   std::memcpy(bytes.data(), &size, 8);
-  bytes.insert(bytes.end(), json.begin(), json.end());
-  bytes.resize(bytes.size() + data_bytes);
+  std::ranges::copy(json, bytes.begin() + 8);
   return bytes;
 }
 

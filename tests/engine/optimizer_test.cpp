@@ -69,6 +69,19 @@ TEST(FusedUpdate, EqualsOneLaunchForEachParameterBitForBit) {
   }
 }
 
+TEST(DecayVectors, OffSparesThemAndDecaysMatrices) {
+  for (const bool vectors_too : {true, false}) {
+    Param matrix{"matrix", Var(Tensor::from<float>({1, 2, 3, 4}, {2, 2}), true)};
+    Param vector{"vector", Var(Tensor::from<float>({5, 6}, {2}), true)};
+    for (Param* p : {&matrix, &vector}) p->value.set_grad(Tensor::zeros(p->value.shape()));
+    const auto sgd = make_sgd({&matrix, &vector}, {.momentum = 0, .weight_decay = 0.5});
+    sgd->set_decay_vectors(vectors_too);
+    sgd->step(0.2);
+    EXPECT_FLOAT_EQ(matrix.value.value().data<float>()[3], 4 * 0.9f);
+    EXPECT_FLOAT_EQ(vector.value.value().data<float>()[1], vectors_too ? 6 * 0.9f : 6);
+  }
+}
+
 TEST(FusedUpdate, AGpuMovesAsACpuDoes) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
   for (const MakeOptimizer& make : kOptimizers) {

@@ -612,7 +612,9 @@ TEST_F(DeviceTest, TheProgramTrainsAndEvaluatesThere) {
   const std::string eval = fmt::format("eval --model-file {} --data-dir {} --device ", path("on_device"), path("data"));
   const test::Outcome on_device = run(eval + "cuda"), on_cpu = run(eval + "cpu");
   EXPECT_EQ(on_device.exit_code, 0) << on_device.err;
-  if (on_ptx_gpu()) EXPECT_EQ(on_device.out, on_cpu.out);
+  if (on_ptx_gpu()) {
+    EXPECT_EQ(on_device.out, on_cpu.out);
+  }
   expect_failure(tiny_train("nowhere", fmt::format("--device cuda:{}", cuda_device_count())), 6, "there is no GPU");
   EXPECT_FALSE(std::filesystem::exists(path("nowhere")));
 }
