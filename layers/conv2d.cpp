@@ -48,8 +48,8 @@ Var Conv2d::apply(const Var& x, Activation activation, Tensor* sums) {
   const Var bias = cast(bias_.value, dtype);
   const Activation fused = weight_.observed() ? Activation::none : activation;
   const Conv2dSpec spec = conv2d_spec(x.shape(), weight_.shape(), options_);
-  const Var y = run_factors(weight_, spec) ? apply_factors(x, bias, fused, sums)
-                                           : conv2d(x, weight_.formed(dtype), bias, options_, fused, sums);
+  const Var y = run_factors(weight_, spec, dtype) ? apply_factors(x, bias, fused, sums)
+                                                  : conv2d(x, weight_.formed(dtype), bias, options_, fused, sums);
   return weight_.observed() ? activate(observe(x, y, spec), activation) : y;
 }
 

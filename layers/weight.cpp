@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "layers/weight.h"
 
+#include "engine/backend/cpu/gemm.h"
 #include "engine/ops/elementwise.h"
 #include "engine/ops/linear.h"
 
@@ -77,13 +78,14 @@ bool run_factors(const Weight& weight, std::int64_t rows) {
   return factors_are_cheaper(weight, {rows, rows}, 1.0);
 }
 
-bool run_factors(const Weight& weight, const Conv2dSpec& spec) {
+bool run_factors(const Weight& weight, const Conv2dSpec& spec, DType dtype) {
   if (!weight.factored() || weight.rest().defined()) return false;
   if (weight.execution() != Execution::automatic) return weight.execution() == Execution::factors;
   // The CPU backend's rule. The thin filters keep Winograd too once they are as wide as a vector register.
   const bool on_cpu = weight.inner().value.value().device().is_like_cpu();
+  const bool is_native = dtype == DType::bfloat16 && cpu::native_bfloat16();  // and about as fast as Winograd
   const bool dense_winograd =
-      on_cpu && spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
+      on_cpu && !is_native && spec.kernel_h == 3 && spec.kernel_w == 3 && spec.stride == 1 && spec.in_channels >= 16;
   const bool thin_winograd = dense_winograd && weight.conv_factors() == ConvFactors::channel && weight.r() >= 64;
   const bool spatial = weight.conv_factors() == ConvFactors::spatial;
   const FactorPositions positions{spec.batch * (spatial ? spec.height : spec.out_height()) * spec.out_width(),

@@ -136,7 +136,7 @@ bool factors_are_cheaper(const Weight& weight, const FactorPositions& positions,
 /// Whether a linear layer over `rows` inputs runs its factors: never when dense or with a rest, which needs W;
 /// otherwise as weight.execution() says.
 bool run_factors(const Weight& weight, std::int64_t rows);
-/// The same for a convolution.
-bool run_factors(const Weight& weight, const Conv2dSpec& spec);
+/// The same for a convolution of activations of that type.
+bool run_factors(const Weight& weight, const Conv2dSpec& spec, DType dtype);
 
 }  // namespace ab

@@ -92,6 +92,19 @@ void say_processor(const TrainConfig& config) {
   else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
 }
 
+/// Ranks that multiply bf16 wait for those that compute it as float32, with other bits. Not counted in the ledger.
+void warn_of_unlike_processors(const TrainConfig& config, Comm& world) {
+  if (config.precision != "bf16" || config.device != "cpu" || world.size() == 1) return;
+  const Ledger of_training = world.ledger();
+  const Tensor natives = Tensor::scalar(cpu::native_bfloat16() ? 1 : 0);
+  world.all_reduce(natives, ReduceOp::sum);
+  world.ledger() = of_training;
+  const double number = natives.item();
+  if (world.rank() == 0 && number > 0 && number < world.size())
+    say(stderr, "warning: {} of {} ranks multiply bf16, and wait for the others, which compute it as float32\n", number,
+        world.size());
+}
+
 /// A need for memory that the estimate has not foreseen ends the run with a sentence, before the system does without.
 std::int64_t bytes_for(const TrainConfig& config) {
   return config.ignore_memory ? std::numeric_limits<std::int64_t>::max() : bytes_until_the_end_of_each();
@@ -105,6 +118,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   start_compute_threads();
   wait_for_all(world);
   if (speaks) say_processor(config);
+  warn_of_unlike_processors(config, world);
   if (speaks) progress.emplace();
   if (speaks) warn_of_idle_network(config, world);
   if (speaks) warn_of_old_kernels(config);

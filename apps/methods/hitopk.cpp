@@ -17,16 +17,10 @@ void declare(std::vector<Setting>& settings) {
   s.number("rounds", &HiTopkOptions::rounds, 1, 64, "rounds of the search for the threshold");
 }
 
-/// As --ranks-per-node says, if there are several nodes, or else every rank for itself.
+/// Whole nodes as --ranks-per-node says, if there are several, or else every rank for itself.
 int node_ranks(const TrainConfig& config, int world_size) {
   const int node = config.ranks_per_node;
-  return node > 0 && node < world_size ? node : 1;
-}
-
-void check(const TrainConfig& config, Layer&, int world_size) {
-  AB_CHECK(world_size % node_ranks(config, world_size) == 0,
-           "method hitopk needs nodes of equal size: {} ranks cannot be divided by --ranks-per-node {}", world_size,
-           config.ranks_per_node);
+  return node > 0 && node < world_size && world_size % node == 0 ? node : 1;
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world,
@@ -39,7 +33,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 }  // namespace
 
 Method hitopk_method() {
-  return {.name = HiTopkStrategy::kName, .declare = declare, .check = check, .average = average, .dense_start = true};
+  return {.name = HiTopkStrategy::kName, .declare = declare, .average = average, .dense_start = true};
 }
 
 }  // namespace ab

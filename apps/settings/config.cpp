@@ -47,12 +47,21 @@ void apply(const std::vector<GivenValue>& values, TrainConfig& config) {
   exclusive("warmup_epochs", config.warmup_epochs, "warmup_steps", config.warmup_steps);
 }
 
+/// What auto stands for: the precision of the run that --resume auto goes on with, or else what is fast here.
+std::string chosen_precision(const TrainConfig& config) {
+  const std::string saved = (std::filesystem::path(config.out) / "config.toml").string();
+  std::error_code ignored;
+  if (config.resume == "auto" && std::filesystem::exists(saved, ignored))
+    return resolve_config_text({}, read_file(saved, ErrorKind::config, kMaxConfigBytes), saved, ConfigUse::plan)
+        .precision;
+  return config.device != "cpu" || cpu::native_bfloat16() ? "bf16" : "fp32";
+}
+
 /// Values that follow from others when nobody gave them.
 void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
-  if (config.precision == kAutoPrecision)
-    config.precision = config.device != "cpu" || cpu::native_bfloat16() ? "bf16" : "fp32";
+  if (config.precision == kAutoPrecision) config.precision = chosen_precision(config);
   config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
   config.weights = absolute_path(config.weights);
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");

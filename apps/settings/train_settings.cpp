@@ -62,13 +62,13 @@ void declare_method(const Section<T>& s) {
   for (const MethodSettings& method : method_settings()) {
     names.push_back(method.name);
     for (const Preset& preset : method.presets)
-      presets.push_back(fmt::format("{}: {}, {}", method.name, preset.name, preset.help));
+      presets.push_back(fmt::format("for {} {}, {}", method.name, preset.name, preset.help));
   }
   Setting& method = s.name("method", &T::method, names, "how ranks keep their models together");
   method.brings_defaults = true;
   method.set = [](TrainConfig& config, const Value& name) { choose_method(config, std::get<std::string>(name)); };
-  static const std::string help = fmt::format("published settings from which the method starts; {}: ours. {}",
-                                              kOurPreset, fmt::join(presets, "; "));
+  static const std::string help =
+      fmt::format("published settings that the method starts from: {}, ours; {}", kOurPreset, fmt::join(presets, "; "));
   Setting& preset = s.value("preset", &T::preset, help.c_str());
   preset.brings_defaults = preset.never_empty = true;
   preset.set = [](TrainConfig& config, const Value& name) {

@@ -80,11 +80,15 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   const std::vector<int> different = ranks_unlike_first(hash, world);
   if (different.empty()) return;
   const std::string first = text_of_rank(0, text, world), other = text_of_rank(different[0], text, world);
+  const std::string unlike = difference(first, other, different[0]);
   throw Error(
       ErrorKind::config,
       fmt::format("rank(s) {} started with settings that differ from rank 0's, or see a different run folder{}: "
-                  "all ranks need the same flags and one file system",
-                  fmt::join(different, ", "), difference(first, other, different[0])));
+                  "all ranks need the same flags and one file system{}",
+                  fmt::join(different, ", "), unlike,
+                  unlike.find("precision = ") == std::string::npos
+                      ? ""
+                      : "; --precision auto is another type on another processor, so name one"));
 }
 
 /// Nodes with different files, or different lists of them, would not train on one order of images: refuse.

@@ -15,7 +15,7 @@ struct VarNode {
   Tensor grad;
   Tensor grad_of_z;  ///< the part that has already come through the activation
   ActivationGrad activation;
-  bool requires_grad = false;
+  bool requires_grad = false, takes_float32_gradient = false;
   std::string_view operation = "leaf";
   std::vector<std::shared_ptr<VarNode>> inputs;
   BackwardFn backward;
@@ -63,12 +63,17 @@ void own(Tensor& grad, const Tensor& unscale) {
 
 void accumulate(VarNode& node, Gradient grad, const Tensor& unscale) {
   Tensor& sum = grad.is_of_z && node.activation.defined() ? node.grad_of_z : node.grad;
-  const bool is_leaf = !node.backward, is_added = grad.onto && sum.defined() && !is_leaf;
+  const bool is_leaf = !node.backward;
+  const bool is_added = grad.onto && sum.defined() && !is_leaf && sum.dtype() == node.value.dtype();
   if (grad.onto) grad.value = grad.onto(is_added ? sum : kUndefined);
   if (!grad.value.defined()) return;
   AB_CHECK(grad.value.numel() == node.value.numel(), "a gradient of shape {} does not fit a value of shape {}",
            grad.value.shape().str(), node.value.shape().str());
   if (is_leaf) own(grad.value, unscale);
+  if (sum.defined() && sum.dtype() != grad.value.dtype()) {  // see takes_float32_gradient()
+    sum = cast(sum, DType::float32);
+    grad.value = cast(grad.value, DType::float32);
+  }
   sum = sum.defined() && !is_added ? add(sum, grad.value) : std::move(grad.value);
 }
 
@@ -90,6 +95,8 @@ Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<VarNode>()) 
 const Tensor& Var::value() const { return node_ ? node_->value : kUndefined; }
 const Tensor& Var::grad() const { return node_ ? node_->grad : kUndefined; }
 bool Var::requires_grad() const { return node_ && node_->requires_grad; }
+bool Var::takes_float32_gradient() const { return node_ && node_->takes_float32_gradient; }
+void Var::take_float32_gradient() { node_->takes_float32_gradient = true; }
 const ActivationGrad& Var::activation_grad() const { return node_ ? node_->activation : kNoActivation; }
 
 void Var::set_value(Tensor value) {

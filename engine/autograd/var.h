@@ -72,6 +72,10 @@ class Var {
   /// Calls that hook, if there is one.
   void call_grad_ready_hook() const;
 
+  /// Whether the gradient of this 16-bit value may arrive in float32, because it goes back to a float32 value unchanged.
+  bool takes_float32_gradient() const;
+  void take_float32_gradient();
+
   /// The same value without a history.
   Var detach() const { return Var(value()); }
 

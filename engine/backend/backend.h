@@ -88,12 +88,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// float32, float64, and bfloat16 and float16 (accumulated in float32). A `bias` has n values. beta = 0 where the
+  /// float32, float64, and bfloat16 and float16 (accumulated in float32; c may be float32 then, without an epilogue). A `bias` has n values. beta = 0 where the
   /// epilogue has a `z` or an `addend`.
   virtual void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                     const Epilogue& epilogue = {}) = 0;
 
-  /// Type of dw below, and of the dw of a convolution: that of dy, or float32 where 16-bit products are summed in it anyway.
+  /// Type of dw below, and of the dw of a convolution: that of dy, or float32, in which products of bfloat16 are summed.
   virtual DType weight_gradient_type(const Tensor& dy) { return dy.dtype(); }
   /// dW[O,I] = dyᵀ x and, where `db` [O] is defined, the column sums of dy.   dy: [P,O], x: [P,I]
   virtual void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) = 0;

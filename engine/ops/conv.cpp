@@ -3,6 +3,7 @@
 
 #include "engine/backend/plan_choice.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
 
@@ -101,8 +102,9 @@ Var conv2d(const Var& x, const Var& w, const Var& b, const Conv2dOptions& option
   const bool is_recorded = recording() && (needs_dx || needs_dw || needs_db);
   const Tensor y =
       conv2d_forward(x.value(), w.value(), b.value(), options, activation, sums, is_recorded ? &of_y : nullptr);
-  const auto backward = [=](const Tensor& dy) {
+  const auto backward = [=, wide = w.takes_float32_gradient()](const Tensor& dy) {
     Conv2dGrads grads = conv2d_backward_weight(dy, spec, kept_x, needs_dw, needs_db);
+    if (needs_dw && !wide) grads.dw = cast(grads.dw, dy.dtype());
     if (bias_has_no_effect) grads.db = Tensor::zeros({spec.out_channels}, dy.dtype(), dy.device());
     Gradient dx;
     if (of_x.defined()) dx = of_z(conv2d_backward_data(dy, spec, kept_w, {.grad = of_x}));

@@ -59,13 +59,17 @@ Var add(const Var& a, const Var& b) {
 Var cast(const Var& x, DType dtype) {
   const DType before = x.value().dtype();
   if (!x.defined() || before == dtype) return x;
-  return record("cast", cast(x.value(), dtype), {x},
-                [before](const Tensor& dy) { return Gradients{cast(dy, before)}; });
+  Var y =
+      record("cast", cast(x.value(), dtype), {x}, [before](const Tensor& dy) { return Gradients{cast(dy, before)}; });
+  if (before == DType::float32) y.take_float32_gradient();
+  return y;
 }
 
 Var reshape(const Var& x, const Shape& shape) {
-  return record("reshape", x.value().view(shape), {x},
-                [before = x.shape()](const Tensor& dy) { return Gradients{dy.view(before)}; });
+  Var y = record("reshape", x.value().view(shape), {x},
+                 [before = x.shape()](const Tensor& dy) { return Gradients{dy.view(before)}; });
+  if (x.takes_float32_gradient()) y.take_float32_gradient();
+  return y;
 }
 
 Var flatten(const Var& x) {

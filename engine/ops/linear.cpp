@@ -2,6 +2,7 @@
 #include "engine/ops/linear.h"
 
 #include "engine/kernels/activation.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
 
@@ -67,8 +68,9 @@ Var linear(const Var& x, const Var& w, const Var& b, Activation activation, cons
   const bool is_recorded = recording() && (needs.dx || needs.dw || needs.db);
   const Tensor y =
       linear_forward(x.value(), w.value(), b.value(), activation, is_recorded ? &of_y : nullptr, addend.value());
-  const auto backward = [=, has_addend = addend.defined()](const Tensor& dy) {
+  const auto backward = [=, has_addend = addend.defined(), wide = w.takes_float32_gradient()](const Tensor& dy) {
     LinearGrads grads = linear_backward(dy, kept_x, kept_w, needs, of_x);
+    if (needs.dw && !wide) grads.dw = cast(grads.dw, dy.dtype());
     return Gradients{of_z(grads.dx), grads.dw, grads.db, has_addend ? dy : Tensor{}};
   };
   return record("linear", y, {x, w, b, addend}, backward, of_y);
@@ -83,8 +85,7 @@ Tensor matmul_forward(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-MatmulGrads matmul_backward(const Tensor& dw, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
-  const Tensor dy = cast(dw, (needs.da ? b : a).dtype());  // the gradient of a weight may be float32
+MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
   MatmulGrads grads;
   if (needs.da) {
     grads.da = Tensor(Shape{dy.dim(0), b.dim(0)}, dy.dtype(), dy.device());

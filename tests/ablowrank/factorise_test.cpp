@@ -195,7 +195,8 @@ TEST(SpatialFactors, RunWhereTheyAreCheaperThanW) {
     Weight& weight = *inventory_of(conv).weights[0];
     weight.set_conv_factors(ConvFactors::spatial);
     weight.factorise(random_tensor({96, r}, 1), random_tensor({r, 96}, 2), Weight::Mode::train_both);
-    return run_factors(weight, conv2d_spec({4, 16, 16, 32}, weight.shape(), {.stride = 2, .padding = 1}));
+    return run_factors(weight, conv2d_spec({4, 16, 16, 32}, weight.shape(), {.stride = 2, .padding = 1}),
+                       DType::float32);
   };
   EXPECT_TRUE(run(36));
   EXPECT_FALSE(run(37));

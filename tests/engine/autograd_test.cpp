@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/autograd/var.h"
+#include "engine/backend/backend.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/elementwise.h"
+#include "engine/ops/linear.h"
 #include "tests/tensor_values.h"
 
 namespace ab {
@@ -72,6 +74,34 @@ TEST(Autograd, AGradientThatIsALossIsNotTheCallersNumber) {
   backward(add(loss, loss), dloss, unscale);
   EXPECT_EQ(loss.grad().item(), 2);
   EXPECT_EQ(dloss.item(), 4);
+}
+
+// The gradient of a weight that was cast is summed in float32 and stays so; all else is given the type of its value.
+TEST(Autograd, GradientsOfSixteenBitsFindTheirType) {
+  const auto narrow = [](const Shape& shape, std::uint64_t stream) {
+    return cast(normal_values(shape, stream), DType::bfloat16);
+  };
+  const Tensor x = narrow({4, 6}, 1);
+  const auto gradient_of = [&](const Var& w, const Var& weight) {
+    const Var y = linear(Var(x), weight, {});
+    backward(record("sum", Tensor::scalar(0), {y}, [&](const Tensor&) { return Gradients{narrow({4, 3}, 2)}; }));
+    return w.grad();
+  };
+  const Var kept(normal_values({3, 6}, 3), true);
+  const Tensor dw = gradient_of(kept, reshape(cast(kept, DType::bfloat16), {3, 6}));
+  const Tensor exact({3, 6}, DType::float64);
+  backend({}).gemm({.transpose_a = true}, cast(narrow({4, 3}, 2), DType::float64), cast(x, DType::float64), exact);
+  EXPECT_LT(relative_error(dw, exact), 1e-5) << "not rounded to bfloat16 on the way";
+
+  const Var leaf(narrow({3, 6}, 4), true), before(narrow({3, 6}, 5), true), factor(narrow({6, 6}, 6), true);
+  EXPECT_EQ(gradient_of(leaf, leaf).dtype(), DType::bfloat16);
+  EXPECT_EQ(gradient_of(before, relu(before)).dtype(), DType::bfloat16);
+  EXPECT_EQ(gradient_of(factor, linear(Var(narrow({3, 6}, 7)), factor, {})).dtype(), DType::bfloat16);
+
+  const Var both(normal_values({4, 6}, 8), true), used = cast(both, DType::bfloat16);
+  const Var y = add(linear(used, used, {}), matmul(used, Var(narrow({6, 4}, 9))));
+  backward(record("sum", Tensor::scalar(0), {y}, [&](const Tensor&) { return Gradients{narrow({4, 4}, 10)}; }));
+  EXPECT_EQ(both.grad().dtype(), DType::float32);
 }
 
 }  // namespace

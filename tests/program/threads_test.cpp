@@ -147,6 +147,8 @@ TEST_F(ThreadsTest, SaysByWhatBfloat16IsMultiplied) {
   run(tiny_train("auto", "--precision auto"));
   EXPECT_TRUE(contains(read_file(path("auto/config.toml"), ErrorKind::data),
                        has_unit ? "precision = \"bf16\"" : "precision = \"fp32\""));
+  const test::Outcome elsewhere = run(tiny_train("auto", "--precision auto --resume auto"), "ONEDNN_MAX_CPU_ISA=AVX2");
+  EXPECT_EQ(elsewhere.exit_code, 0) << "a run keeps its precision: " << elsewhere.err;
   run(tiny_train("auto_hidden", "--precision auto"), "ONEDNN_MAX_CPU_ISA=AVX2");
   EXPECT_TRUE(contains(read_file(path("auto_hidden/config.toml"), ErrorKind::data), "precision = \"fp32\""));
 }

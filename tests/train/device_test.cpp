@@ -559,7 +559,7 @@ TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
     Weight weight("w", Tensor::zeros({32, 3, 3, 32}, DType::float32, device), ParamRole::weight);
     weight.factorise(Tensor::zeros({32, 20}, DType::float32, device), Tensor::zeros({20, 288}, DType::float32, device),
                      Weight::Mode::train_a);
-    return run_factors(weight, kSpec);
+    return run_factors(weight, kSpec, DType::float32);
   };
   EXPECT_FALSE(runs_factors({}));
   EXPECT_TRUE(runs_factors({DeviceKind::cuda, 0}));

@@ -91,7 +91,7 @@ bool im2col_pays(const Conv2dSpec& s, ConvDirection direction) {
 }
 
 // bfloat16 on a processor that multiplies it (Zen 5, AVX512-BF16, two threads, milliseconds, batch 128; 32 from 56 on): oneDNN's
-// direct kernels are as fast as Winograd in float32 on bfloat16 activations, which wins where channels are many.
+// direct kernels are about as fast as Winograd, which reads bfloat16 and multiplies float32, and wins where channels are many.
 //
 //                   direct              winograd            image_matrix      pointwise
 //   64→64  @32     10.6 /  9.7 / 12.9  17.1 / 17.0 / 16.9    –

@@ -43,7 +43,7 @@ std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, 
 bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 
 /// The algorithm for a shape: a table of rules found by measurement (bench/conv_bench.cpp), never by timing at run time, so
-/// that every run and every rank computes the same bits.
+/// that every run and every rank on processors of one kind computes the same bits.
 ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction, DType type);
 
 /// Whether that one computes in bfloat16. Where it does not, float32 copies are the way.

@@ -208,17 +208,18 @@ namespace {
 
 // Eᵀ and E of the products below, which oneDNN or OpenBLAS adds up in float32.
 
-void multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b,
+bool multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b,
               float* c) {
   sgemm(spec.transpose_a, spec.transpose_b, m, n, k, 1.0f, a, b, spec.beta, c);
+  return true;
 }
 template <class C>
-void multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const bfloat16* a,
+bool multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const bfloat16* a,
               const bfloat16* b, C* c) {
-  AB_ASSERT(matmul_bfloat16(one_matrix(spec, m, n, k), {a, b, c, dtype_of<C>}));
+  return matmul_bfloat16(one_matrix(spec, m, n, k), {a, b, c, dtype_of<C>});
 }
 
-template <class T> void image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+template <class T> bool image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   const std::int64_t in = s.height * s.width * s.in_channels;
   const std::int64_t out_pixels = s.out_height() * s.out_width(), out = out_pixels * s.out_channels;
   std::byte* const room = scratch(image_matrix_scratch_bytes(s));
@@ -228,15 +229,16 @@ template <class T> void image_matrix(const Conv2dSpec& s, ConvDirection directio
     GemmSpec spec;
     if constexpr (std::is_same_v<T, float>)
       spec.beta = start_output(s.batch * out_pixels, s.out_channels, t.bias.defined() ? t.bias.data<T>() : nullptr, y);
-    multiply(spec, s.batch, out, in, x, e, y);
-  } else if (direction == ConvDirection::backward_data) {
-    expand_weights(s, t.w.data<T>(), e);
-    multiply({}, s.batch, in, out, y, e, x);
-  } else {
-    auto* const de = reinterpret_cast<float*>(room);
-    multiply({.transpose_a = true}, out, in, s.batch, y, x, de);
-    fold_weights(s, de, t.w.data<float>());
+    return multiply(spec, s.batch, out, in, x, e, y);
   }
+  if (direction == ConvDirection::backward_data) {
+    expand_weights(s, t.w.data<T>(), e);
+    return multiply({}, s.batch, in, out, y, e, x);
+  }
+  auto* const de = reinterpret_cast<float*>(room);
+  if (!multiply({.transpose_a = true}, out, in, s.batch, y, x, de)) return false;
+  fold_weights(s, de, t.w.data<float>());
+  return true;
 }
 
 }  // namespace
@@ -244,9 +246,7 @@ template <class T> void image_matrix(const Conv2dSpec& s, ConvDirection directio
 bool conv_image_matrix(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   const bool is_float = t.type() == DType::float32;
   if (s.groups != 1 || (!is_float && (!native_bfloat16() || t.bias.defined()))) return false;
-  if (is_float) image_matrix<float>(s, direction, t);
-  else image_matrix<bfloat16>(s, direction, t);
-  return true;
+  return is_float ? image_matrix<float>(s, direction, t) : image_matrix<bfloat16>(s, direction, t);
 }
 
 }  // namespace ab::cpu

@@ -71,9 +71,11 @@ class CpuBackend final : public Backend {
     if (dy.numel() == 0) return dw.set_zero();
     if (dw.dtype() == DType::float64)
       return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());
-    AB_ASSERT(dw.dtype() == DType::float32);
-    if (!convolve(spec, ConvDirection::backward_weight, {x, dw, {}, dy}))
-      convolve(spec, ConvDirection::backward_weight, {cpu::to_float32(x), dw, {}, cpu::to_float32(dy)});
+    const bool is_rounded = dw.dtype() != DType::float32;
+    const Tensor dw32 = is_rounded ? Tensor(dw.shape()) : dw;
+    if (!convolve(spec, ConvDirection::backward_weight, {x, dw32, {}, dy}))
+      convolve(spec, ConvDirection::backward_weight, {cpu::to_float32(x), dw32, {}, cpu::to_float32(dy)});
+    if (is_rounded) cpu::round_from_float32(dw32, dw);
   }
 
   Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }
@@ -82,7 +84,7 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 Backend& cpu_backend() {
-  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/conv.h, cpu/onednn.cpp)
+  static CpuBackend instance;  // has no state: what is kept belongs to threads (cpu/conv.h, cpu/onednn_*.cpp)
   return instance;
 }
 

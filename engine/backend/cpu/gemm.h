@@ -40,7 +40,7 @@ bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of);
 BatchedGemmSpec one_matrix(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k);
 
 /// Backend::weight_gradient_type.
-constexpr DType weight_gradient_type(DType dtype) { return dtype == DType::float64 ? dtype : DType::float32; }
+constexpr DType weight_gradient_type(DType dtype) { return dtype == DType::bfloat16 ? DType::float32 : dtype; }
 
 /// sgemm in float64.
 void dgemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
@@ -51,7 +51,7 @@ void gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& 
 /// Backend::batched_gemm: the same; every thread multiplies matrices of its own.
 void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c);
 
-// bfloat16 and float16 are storage types here: operations convert to float32, compute, and round back.
+// Where 16-bit types are not multiplied, operations convert to float32, compute, and round back.
 
 /// A float32 copy of a tensor of 16-bit floats; float32 and undefined stay as they are.
 Tensor to_float32(const Tensor& x);

@@ -49,7 +49,7 @@ class ShapesBackend final : public Backend {
   }
   void gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor&) override {
     check_elements("the gradient of a weight", dw, dy.dim(-1) * x.dim(-1));
-    const Copies copies{&dy, &x};
+    const Copies copies{&dy, &x, &dw};
     flops += 2 * dw.numel() * (dy.numel() / dy.dim(-1));
   }
   void batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) override {
@@ -68,7 +68,7 @@ class ShapesBackend final : public Backend {
   }
   void conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
                               const Tensor&) override {
-    const Copies copies({&dy, &x}, cpu::takes_bfloat16(spec, ConvDirection::backward_weight));
+    const Copies copies({&dy, &x, &dw}, cpu::takes_bfloat16(spec, ConvDirection::backward_weight));
     convolve(spec, ConvDirection::backward_weight, x, dw, dy);
   }
   Svd svd(const Tensor& w, SvdMethod) override {
@@ -88,7 +88,8 @@ class ShapesBackend final : public Backend {
     check_elements("filters", w, spec.out_channels * spec.kernel_h * spec.kernel_w * spec.in_channels / spec.groups);
     check_elements("the result of a convolution", y, positions * spec.out_channels);
     if (x.device().is_like_cpu()) {
-      const auto chosen = cpu::select_conv(spec, direction, x.dtype());
+      const bool is_taken = x.dtype() == DType::bfloat16 && cpu::takes_bfloat16(spec, direction);
+      const auto chosen = cpu::select_conv(spec, direction, is_taken ? DType::bfloat16 : DType::float32);
       hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(chosen, spec, direction));
     }
     flops += 2 * positions * w.numel();
