@@ -30,7 +30,8 @@ struct Start {
 std::vector<Start> all_starts() {
   std::vector<Start> starts;
   const auto add = [&](const std::string& name, const MethodSettings& method, const char* preset) {
-    choose_method(starts.emplace_back(name, &method).config, method.name, preset);
+    starts.push_back({name, &method, {}});
+    choose_method(starts.back().config, method.name, preset);
   };
   for (const MethodSettings& method : method_settings()) add(method.name, method, kOurPreset);
   for (const MethodSettings& method : method_settings())
