@@ -92,15 +92,15 @@ void say_processor(const TrainConfig& config) {
   else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
 }
 
-/// Ranks that multiply bf16 wait for those that compute it as float32, with other bits. Not counted in the ledger.
+/// Ranks that multiply bf16 wait for those that compute it as float32, with other bits. Asked of all ranks, whose settings were
+/// not compared yet. Not counted in the ledger.
 void warn_of_unlike_processors(const TrainConfig& config, Comm& world) {
-  if (config.precision != "bf16" || config.device != "cpu" || world.size() == 1) return;
   const Ledger of_training = world.ledger();
   const Tensor natives = Tensor::scalar(cpu::native_bfloat16() ? 1 : 0);
   world.all_reduce(natives, ReduceOp::sum);
   world.ledger() = of_training;
   const double number = natives.item();
-  if (world.rank() == 0 && number > 0 && number < world.size())
+  if (world.rank() == 0 && config.precision == "bf16" && config.device == "cpu" && number > 0 && number < world.size())
     say(stderr, "warning: {} of {} ranks multiply bf16, and wait for the others, which compute it as float32\n", number,
         world.size());
 }

@@ -106,7 +106,7 @@ struct TrainConfig {
   std::int64_t batch_size = 128;  ///< per rank and micro-batch
   std::int64_t accumulate = 1;    ///< micro-batches per update
   std::uint64_t seed = 0;
-  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16 | auto
+  std::string precision = "fp32";  ///< fp32 | tf32 | bf16 | fp16
   bool autotune = false;           ///< time the algorithms that a GPU's libraries offer (engine/backend/plan_choice.h)
   bool deterministic = false;      ///< take only algorithms that repeat bit for bit
   bool ignore_memory = false;      ///< start even if it does not seem to fit (apps/plan/memory_check.h; a flag only)

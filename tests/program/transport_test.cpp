@@ -183,6 +183,13 @@ TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
   EXPECT_TRUE(test::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
   EXPECT_TRUE(test::contains(settings.err, "(rank 0: seed = 10; rank 1: seed = 11)")) << settings.err;
 
+  // As --precision auto is on two kinds of processors.
+  const test::Outcome precisions = run(fmt::format("{} : -np 1 {} {}", train("x", "--steps 9 --precision bf16"),
+                                                   test::program(), train("x", "--steps 9 --precision fp32")),
+                                       launcher(1));
+  EXPECT_EQ(precisions.exit_code, 2) << precisions.err;
+  EXPECT_TRUE(test::contains(precisions.err, "another type on another processor, so name one")) << precisions.err;
+
   std::string images = train("x", "--steps 9");
   images.replace(images.find(path("data")), path("data").size(), "RANK" + path("data_"));
   std::filesystem::copy(path("data"), path("data_0"));

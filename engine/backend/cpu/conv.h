@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Convolution on the CPU in float32 and bfloat16: one problem, several algorithms. The fastest one depends on the shape: select_conv().
+// Convolution on the CPU in float32 and bfloat16: one problem, several algorithms. The fastest one depends on the shape:
+// select_conv().
 
 #include <cstddef>
 #include <string_view>
