@@ -10,6 +10,7 @@
 
 #include "engine/core/random.h"
 #include "engine/core/tensor.h"
+#include "engine/kernels/elementwise.h"
 
 namespace ab {
 
@@ -28,16 +29,6 @@ inline Tensor poisoned(const Shape& shape, DType dtype = DType::float32) {
   const Tensor t(shape, dtype);
   dispatch_float(dtype, "poisoned", [&]<class T>() { std::fill_n(t.data<T>(), t.numel(), static_cast<T>(kNaN)); });
   return t;
-}
-
-inline Tensor cast(const Tensor& x, DType dtype) {
-  const Tensor y(x.shape(), dtype);
-  const std::vector<double> values = x.to_doubles();
-  dispatch_float(dtype, "cast", [&]<class T>() {
-    std::transform(values.begin(), values.end(), y.data<T>(),
-                   [](double v) { return static_cast<T>(static_cast<compute_t<T>>(v)); });
-  });
-  return y;
 }
 
 /// ‖a − b‖ / ‖b‖ in the Euclidean norm.
