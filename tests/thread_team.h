@@ -31,6 +31,9 @@ class ThreadTeam {
   template <class T> T sum(T v) const {
     return reduce(v, [](T a, T b) { return a + b; });
   }
+  template <class T, int N> void sum_each(T (&v)[N]) const {
+    for (T& of_lane : v) of_lane = sum(of_lane);
+  }
   template <class T> T max(T v) const {
     return reduce(v, [](T a, T b) { return a < b ? b : a; });
   }

@@ -87,7 +87,7 @@ void TrainRecord::check_losses_before(std::int64_t step) {
     const double value = loss.value.item();
     AB_CHECK_KIND(numerics, std::isfinite(value),
                   "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
-                  value, loss.step, world_.rank());
+                  std::isnan(value) ? "nan" : "infinite", loss.step, world_.rank());
     interval_loss_ += loss.weight * value;
     epoch_loss_ += loss.weight * value;
   }

@@ -8,7 +8,8 @@
 # that it prints appear in the table; exit code 77 says that it could not be made here. Checks that are functions must
 # be exported (set -a before they are defined). Each row is written to $check_table and to standard output as soon as it
 # is known, so that a table that is cut short tells what came before.
-# To set before: check_logs, an existing folder; check_table, a file; check_budget, seconds that all checks may take
+# A check finds a folder of its own in $check_folder.
+# To set before: scratch and check_logs, existing folders; check_table, a file; check_budget, seconds that all checks may take
 # together; and if need be check_only, a pattern of names, check_dry_run=1, to run nothing, and check_patience, which
 # multiplies all limits on slow machines.
 
@@ -48,7 +49,9 @@ check() {
     return
   fi
   ((limit <= left)) || limit=$left
-  timeout --kill-after=5 "$limit" bash -euo pipefail -c '"$@"' check "$@" > "$log" 2>&1 < /dev/null || status=$?
+  # One that is ended may still be saving when the next begins, so each has a folder of its own.
+  mkdir -p "$scratch/$name"
+  check_folder=$scratch/$name timeout --kill-after=5 "$limit" bash -euo pipefail -c '"$@"' check "$@" > "$log" 2>&1 < /dev/null || status=$?
   notes=$(sed -n 's/^note: //p' "$log")
   if ((status == 0)); then
     add_row "$name" passed $((SECONDS - start)) "$notes"

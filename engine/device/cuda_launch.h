@@ -20,11 +20,12 @@ inline constexpr int kWarp = 32;
 /// Blocks of a grid-stride loop per multiprocessor: enough to fill it and even out the tail.
 inline constexpr int kBlocksPerMultiprocessor = 16;
 
-/// A thread block that works on one row. All lanes must reach barrier(), sum() and max() together; sums are
+/// A thread block that works on one row. All lanes must reach barrier(), sum(), sum_each() and max() together; sums are
 /// taken in a fixed order, so they repeat bit for bit.
 class BlockTeam {
  public:
-  static constexpr int kScratchBytes = kMaxRowBlock / kWarp * static_cast<int>(sizeof(double));
+  static constexpr int kMostSums = 8;  // of four bytes, or half as many of eight
+  static constexpr int kScratchBytes = kMaxRowBlock / kWarp * kMostSums * static_cast<int>(sizeof(float));
 
   __device__ explicit BlockTeam(void* scratch) : scratch_(scratch) {}
 
@@ -33,6 +34,22 @@ class BlockTeam {
   __device__ void barrier() const { __syncthreads(); }
   template <class T> __device__ T sum(T v) const {
     return reduce(v, [](T a, T b) { return a + b; });
+  }
+  /// Each v[k] becomes its sum, all of them in one exchange.
+  template <class T, int N> __device__ void sum_each(T (&v)[N]) const {
+    static_assert(N * sizeof(T) <= kMostSums * sizeof(float), "an exchange has room for so many sums per warp");
+    for (int k = 0; k < N; ++k)
+      for (int distance = kWarp / 2; distance > 0; distance /= 2) v[k] += __shfl_xor_sync(0xffffffffu, v[k], distance);
+    if (size() == kWarp) return;
+
+    T(*of_warp)[N] = static_cast<T(*)[N]>(scratch_);
+    if (lane() % kWarp == 0)
+      for (int k = 0; k < N; ++k) of_warp[lane() / kWarp][k] = v[k];
+    barrier();
+    for (int k = 0; k < N; ++k) v[k] = of_warp[0][k];
+    for (int warp = 1; warp < size() / kWarp; ++warp)
+      for (int k = 0; k < N; ++k) v[k] += of_warp[warp][k];
+    barrier();  // the next exchange writes here again
   }
   template <class T> __device__ T max(T v) const {
     return reduce(v, [](T a, T b) { return a < b ? b : a; });
@@ -92,8 +109,9 @@ template <class F> void launch_index(int device_index, std::int64_t n, const F& 
   check_launch();
 }
 
-/// Elements that a lane of a row kernel takes at a time, if they are of two bytes: one access of 16 bytes.
-inline constexpr int kLaneElements = 8;
+/// Elements that a lane of a row kernel takes at a time, if they are of two bytes: one access of 16 bytes. Where rows are so
+/// many that each multiprocessor has as many blocks as it can hold, lanes take four of those, and fewer warps wait for others.
+inline constexpr int kLaneElements = 8, kBusyLaneElements = 32, kMostBlocksPerMultiprocessor = 32;
 
 /// kernel(team, row) for each row, one block per row. Short rows get small blocks, and rows too few to fill
 /// the device get large ones.
@@ -101,8 +119,9 @@ template <class K> void launch_rows(int device_index, std::int64_t rows, std::in
   if (rows <= 0) return;
   const LaunchTarget target = launch_target(device_index);
   const int most = rows < target.multiprocessors ? kMaxRowBlock : kRowBlock;
+  const bool busy = rows >= std::int64_t{target.multiprocessors} * kMostBlocksPerMultiprocessor;
   int block = kMinRowBlock;
-  while (block < most && block * kLaneElements < row_cost) block *= 2;
+  while (block < most && block * (busy ? kBusyLaneElements : kLaneElements) < row_cost) block *= 2;
   AB_ASSERT(rows <= std::numeric_limits<int>::max());  // blocks that a grid can have
   row_kernel<<<static_cast<unsigned>(rows), static_cast<unsigned>(block), 0, target.stream>>>(kernel);
   check_launch();

@@ -5,8 +5,8 @@
 // of shapes, which has no numbers, none runs.
 //   for_each_index(device, n, f)     f(i) for i in [0, n), in any order
 //   for_each_row(device, rows, k)    k(team, row): a Team works on one row, its lanes striding over it
-// A Team has lane(), size(), barrier(), sum(v), max(v), and sum_before(v), of the lanes before this one. It is one serial
-// lane on a CPU and a thread block on a GPU; the tests also run it as real threads, so that a missing barrier shows
+// A Team has lane(), size(), barrier(), sum(v), sum_each(v) of an array, max(v), and sum_before(v), of the lanes before this one.
+// It is one serial lane on a CPU and a thread block on a GPU; the tests also run it as real threads, so that a missing barrier shows
 // without a GPU.
 //
 //   for (int64_t c = team.lane(); c < channels; c += team.size()) y[c] = …
@@ -28,6 +28,7 @@ struct SerialTeam {
   AB_HD int size() const { return 1; }
   AB_HD void barrier() const {}
   template <class T> AB_HD T sum(T v) const { return v; }
+  template <class T, int N> AB_HD void sum_each(T (&)[N]) const {}
   template <class T> AB_HD T max(T v) const { return v; }
   template <class T> AB_HD T sum_before(T) const { return T{}; }
 };

@@ -27,6 +27,7 @@ template <class T, ReluGate kGate, bool kResidual> struct Normalise {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     for_each_block<width>(team, columns, packable<width>(columns, x, residual, y), [&](std::int64_t c, auto count) {
       C center[width], scale[width], offset[width], weight[width];
       load_of_channels(center, mean, table.channels, c, count);
@@ -34,8 +35,8 @@ template <class T, ReluGate kGate, bool kResidual> struct Normalise {
       load_of_channels(weight, gamma, table.channels, c, count);
       load_of_channels(offset, beta, table.channels, c, count);
       for (int j = 0; j < count; ++j) scale[j] *= weight[j];
-      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
-        const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
+      for_each_row_group<Team, kResidual ? 2 : 1>(rows, [&](std::int64_t row, auto group) {
+        const std::int64_t at = row * columns + c;
         const auto xs = load_rows(x + at, columns, count, group);
         const auto residuals = load_rows(kResidual ? residual + at : x + at, columns, count, group);
         for (int u = 0; u < group; ++u) {
@@ -68,11 +69,12 @@ template <class T, ReluGate kGate> struct ChunkGradSums {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     for_each_block<width>(team, columns, packable<width>(columns, dy, x, gate.y), [&](std::int64_t c, auto count) {
       C center[width], sum[width] = {}, products[width] = {};
       load_of_channels(center, mean, table.channels, c, count);
-      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
-        const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
+      for_each_row_group_from_last<Team, 2>(rows, [&](std::int64_t row, auto group) {
+        const std::int64_t at = row * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         const auto is_open = load_gates(gate, at, columns, count, group);
         for (int u = 0; u < group; ++u)
@@ -112,22 +114,19 @@ template <class C> struct MergeGradSums {
     const std::int64_t columns = table.columns();
     with_block<C, Team>(
         table.channels, block, packable<width>(columns, sum_g, sum_gx), [&](std::int64_t c, auto count) {
-          C g[width] = {}, gx[width] = {};
+          C sums[2 * width] = {};  // of g, then of g (x − mean)
           for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
             const auto gs = load(sum_g + i * columns + c, count), gxs = load(sum_gx + i * columns + c, count);
             for (int j = 0; j < count; ++j) {
-              g[j] += gs[j];
-              gx[j] += gxs[j];
+              sums[j] += gs[j];
+              sums[width + j] += gxs[j];
             }
           }
-          for (int j = 0; j < count; ++j) {
-            g[j] = team.sum(g[j]);
-            gx[j] = team.sum(gx[j]);
-          }
+          team.sum_each(sums);
           if (team.lane() != 0) return;
           for (int j = 0; j < count; ++j) {
-            dbeta[c + j] = g[j];
-            dgamma[c + j] = gx[j] * rstd[c + j];
+            dbeta[c + j] = sums[j];
+            dgamma[c + j] = sums[width + j] * rstd[c + j];
           }
         });
   }
@@ -153,6 +152,7 @@ template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     const bool packed = packable<width>(columns, dy, x, gate.y, dx, dresidual);
     for_each_block<width>(team, columns, packed, [&](std::int64_t c, auto count) {
       C center[width], scale[width], offset[width], slope[width], weight[width];
@@ -166,8 +166,8 @@ template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
         slope[j] *= scale[j] * per_pixel;
         scale[j] *= weight[j];
       }
-      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
-        const std::int64_t at = (table.first_row(chunk) + r) * columns + c;
+      for_each_row_group<Team, 2>(rows, [&](std::int64_t row, auto group) {
+        const std::int64_t at = row * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         const auto is_open = load_gates(gate, at, columns, count, group);
         for (int u = 0; u < group; ++u) {

@@ -22,14 +22,14 @@ template <class T> struct ChunkMoments {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
-    const std::int64_t columns = table.columns(), rows = table.rows_in(chunk);
+    const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     for_each_block<width>(team, columns, packable<width>(columns, x), [&](std::int64_t c, auto count) {
-      const T* top = x + table.first_row(chunk) * columns + c;
       C shift[width], sum[width] = {}, squares[width] = {};
-      const auto first = load(top, count);
+      const auto first = load(x + rows.at(0) * columns + c, count);
       for (int j = 0; j < count; ++j) shift[j] = first[j];
-      for_each_row_group<Team>(rows, [&](std::int64_t r, auto group) {
-        const auto xs = load_rows(top + r * columns, columns, count, group);
+      for_each_row_group_from_last<Team, 1>(rows, [&](std::int64_t row, auto group) {
+        const auto xs = load_rows(x + row * columns + c, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) {
             const C d = xs[u][j] - shift[j];
@@ -37,7 +37,7 @@ template <class T> struct ChunkMoments {
             squares[j] += d * d;
           }
       });
-      const C inverse = C{1} / static_cast<C>(rows);
+      const C inverse = C{1} / static_cast<C>(rows.count);
       for (int j = 0; j < count; ++j) {
         const C spread = squares[j] - sum[j] * sum[j] * inverse;
         mean[chunk * columns + c + j] = shift[j] + sum[j] * inverse;
@@ -53,7 +53,7 @@ template <class T> struct ChunkMoments {
       center /= static_cast<C>(last - first);
       for (std::int64_t s = first; s < last; s += span) {
         const C d = means[s * table.channels] - center;
-        spread += spreads[s * table.channels] + size(s) * static_cast<C>(rows) * d * d;
+        spread += spreads[s * table.channels] + size(s) * static_cast<C>(rows.count) * d * d;
       }
       means[first * table.channels] = center;
       spreads[first * table.channels] = spread;
@@ -116,25 +116,25 @@ template <class C, class Set> struct MergeMoments {
     const std::int64_t columns = table.columns();
     const bool packed = packable<width>(columns, chunk_mean, chunk_m2);
     with_block<C, Team>(table.channels, block, packed, [&](std::int64_t c, auto count) {
-      C center[width] = {}, m2[width] = {};
-      for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
-        const C share = static_cast<C>(table.pixels_in(i)) / static_cast<C>(table.pixels);
-        const auto means = load(chunk_mean + i * columns + c, count);
-        for (int j = 0; j < count; ++j) center[j] += share * means[j];
-      }
-      for (int j = 0; j < count; ++j) center[j] = team.sum(center[j]);
+      // Around the first chunk's mean, as a chunk's sums are around its first value: one pass.
+      const auto shift = load(chunk_mean + c, count);
+      C sums[2 * width] = {};  // of the distances from there, then of the squares around the mean of all
       for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
         const C size = static_cast<C>(table.pixels_in(i));
         const auto means = load(chunk_mean + i * columns + c, count);
         const auto spreads = load(chunk_m2 + i * columns + c, count);
         for (int j = 0; j < count; ++j) {
-          const C d = means[j] - center[j];
-          m2[j] += spreads[j] + size * d * d;
+          const C d = means[j] - shift[j];
+          sums[j] += size * d;
+          sums[width + j] += spreads[j] + size * d * d;
         }
       }
-      for (int j = 0; j < count; ++j) m2[j] = team.sum(m2[j]);
+      team.sum_each(sums);
       if (team.lane() != 0) return;
-      for (int j = 0; j < count; ++j) set(c + j, center[j], m2[j]);
+      for (int j = 0; j < count; ++j) {
+        const C distance = sums[j] / static_cast<C>(table.pixels), m2 = sums[width + j] - sums[j] * distance;
+        set(c + j, shift[j] + distance, m2 < 0 ? C{0} : m2);
+      }
     });
   }
 };

@@ -74,18 +74,6 @@ AB_HD void with_block(std::int64_t n, std::int64_t block, bool packed, const Bod
   }
 }
 
-/// Rows of a table that a lane asks for before it uses the first: on a GPU, memory is far away.
-template <class Team> inline constexpr int kRowsInFlight = kIsSerial<Team> ? 1 : 4;
-
-/// body(row, group) for [0, rows) in groups of `group`, a compile-time constant, neighbouring rows.
-template <class Team, class Body> AB_HD void for_each_row_group(std::int64_t rows, const Body& body) {
-  constexpr int most = kRowsInFlight<Team>;
-  std::int64_t row = 0;
-  if constexpr (most > 1)
-    for (; rows - row >= most; row += most) body(row, std::integral_constant<int, most>{});
-  for (; row < rows; ++row) body(row, std::integral_constant<int, 1>{});
-}
-
 /// A block in each row of a group, the rows `stride` elements apart.
 template <class T, class Count, int kRows> struct LoadedRows {
   Loaded<T, Count> rows[kRows];

@@ -110,14 +110,15 @@ template <class T> struct LayerNormChunkGradSums {
 
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
-    const std::int64_t columns = table.columns(), first_row = table.first_row(chunk);
+    const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     // A block lies within one pixel: on a CPU pixels do not share a row, on a GPU Packs do not cross channels.
     const bool packed = packable<width>(table.channels, dy, x);
     for_each_block<width>(team, columns, packed, [&](std::int64_t c, auto count) {
       C sum[width] = {}, products[width] = {};
       const std::int64_t in_row = c / table.channels;
-      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
-        const std::int64_t row = first_row + r, at = row * columns + c;
+      for_each_row_group_from_last<Team, 2>(rows, [&](std::int64_t row, auto group) {
+        const std::int64_t at = row * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
         for (int u = 0; u < group; ++u) {
           const std::int64_t pixel = (row + u) * table.pixels_per_row + in_row;

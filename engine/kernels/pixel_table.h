@@ -12,22 +12,72 @@
 
 namespace ab::kernels {
 
+/// Where the rows of a chunk lie: runs of kRun neighbours, so many rows from one run to the next.
+struct ChunkRows {
+  static constexpr std::int64_t kRun = 8;
+  std::int64_t first, run_distance, count;
+  AB_HD bool is_range() const { return run_distance == kRun; }
+  AB_HD std::int64_t at(std::int64_t r) const { return first + r / kRun * run_distance + r % kRun; }
+};
+
+/// body(row, group) for all rows in groups of `group`, a compile-time constant, neighbouring rows of `kTables` tables. A lane asks
+/// for all of a group before it uses the first: on a GPU memory is far away, and there are registers for eight Packs.
+template <class Team, int kTables, class Body> AB_HD void for_each_row_group(const ChunkRows& rows, const Body& body) {
+  std::int64_t r = 0;
+  const auto take = [&](auto group) {
+    for (; rows.count - r >= group; r += group) body(rows.at(r), group);
+  };
+  if constexpr (kIsSerial<Team>) {
+    if (rows.is_range())  // without the arithmetic of at()
+      for (; r < rows.count; ++r) body(rows.first + r, std::integral_constant<int, 1>{});
+  } else {
+    if constexpr (kTables == 1) take(std::integral_constant<int, 8>{});
+    take(std::integral_constant<int, 4>{});
+  }
+  take(std::integral_constant<int, 1>{});
+}
+
+/// The same in a GPU's reverse order: what has just been written ends in the cache, and what is read last stays there for the
+/// kernel that begins at the first row.
+template <class Team, int kTables, class Body>
+AB_HD void for_each_row_group_from_last(const ChunkRows& rows, const Body& body) {
+  if constexpr (kIsSerial<Team>) {
+    for_each_row_group<Team, kTables>(rows, body);
+  } else {
+    constexpr std::integral_constant<int, kTables == 1 ? 8 : 4> most{};
+    std::int64_t r = rows.count;
+    // Down to a multiple of the next larger group, so that none reaches from one run into another.
+    const auto take = [&](auto group, int until) {
+      for (; r % until != 0; r -= group) body(rows.at(r - group), group);
+    };
+    take(std::integral_constant<int, 1>{}, 4);
+    if constexpr (most > 4) take(std::integral_constant<int, 4>{}, most);
+    for (; r > 0; r -= most) body(rows.at(r - most), most);
+  }
+}
+
 /// Activations [pixels, channels] seen as a table in which neighbouring pixels share a row, so that a row fills the
-/// lanes of a team even with few channels: column c is of channel c % channels. A chunk is a range of rows. Its partial
-/// results are first those of its columns, [columns], and then, merged, those of its pixels, [channels].
+/// lanes of a team even with few channels: column c is of channel c % channels. A chunk is a range of rows, or every so
+/// many'th run of rows, so that the teams of a GPU go through memory together. Its partial results are first those of its
+/// columns, [columns], and then, merged, those of its pixels, [channels].
 struct PixelTable {
   std::int64_t pixels = 0, channels = 0;
-  std::int64_t pixels_per_row = 1, chunk_rows = 1;
+  std::int64_t pixels_per_row = 1, chunk_rows = 1;  // at most so many rows to a chunk
+  bool takes_turns = false;                         // chunks take runs in turn, in place of ranges
 
   AB_HD std::int64_t rows() const { return pixels / pixels_per_row; }
   AB_HD std::int64_t columns() const { return pixels_per_row * channels; }
   AB_HD std::int64_t chunks() const { return (rows() + chunk_rows - 1) / chunk_rows; }
-  AB_HD std::int64_t first_row(std::int64_t chunk) const { return chunk * chunk_rows; }
-  AB_HD std::int64_t rows_in(std::int64_t chunk) const {
-    const std::int64_t left = rows() - first_row(chunk);
-    return left < chunk_rows ? left : chunk_rows;
+  AB_HD ChunkRows rows_of(std::int64_t chunk) const {
+    constexpr std::int64_t run = ChunkRows::kRun;
+    if (!takes_turns) {
+      const std::int64_t first = chunk * chunk_rows, left = rows() - first;
+      return {first, run, left < chunk_rows ? left : chunk_rows};
+    }
+    const std::int64_t first = chunk * run, turn = chunks() * run, left = rows() % turn - first;
+    return {first, turn, rows() / turn * run + (left < 0 ? 0 : left < run ? left : run)};
   }
-  AB_HD std::int64_t pixels_in(std::int64_t chunk) const { return rows_in(chunk) * pixels_per_row; }
+  AB_HD std::int64_t pixels_in(std::int64_t chunk) const { return rows_of(chunk).count * pixels_per_row; }
 };
 
 /// A table whose rows are whole blocks of `width` elements, if the number of pixels allows it, and at most
@@ -46,13 +96,14 @@ inline PixelTable cpu_pixel_table(std::int64_t pixels, std::int64_t channels) {
   return table;
 }
 /// A row has a Pack of `width` elements for each of 256 lanes. There are chunks for two such teams on each of 132
-/// multiprocessors, all at once, unless they would have too few rows to be worth their partial results. For a third team
-/// the lanes would have 80 registers each, and those of batch norm need more.
+/// multiprocessors, all at once, unless they would have no whole run of rows. For a third team the lanes would have 80
+/// registers each, and those of batch norm need more.
 inline PixelTable gpu_pixel_table(std::int64_t pixels, std::int64_t channels, std::int64_t width) {
-  constexpr std::int64_t lanes = 256, most_chunks = 264, group = 4;
+  constexpr std::int64_t lanes = 256, most_chunks = 264, run = ChunkRows::kRun;
   PixelTable table = pixel_table(pixels, channels, width, width * lanes);
-  const std::int64_t groups = (table.rows() + most_chunks * group - 1) / (most_chunks * group);
-  table.chunk_rows = std::max<std::int64_t>(2, groups) * group;
+  const std::int64_t runs = (table.rows() + most_chunks * run - 1) / (most_chunks * run);
+  table.chunk_rows = std::max<std::int64_t>(1, runs) * run;
+  table.takes_turns = true;
   return table;
 }
 

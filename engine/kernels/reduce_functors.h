@@ -81,10 +81,11 @@ template <class T> struct ChunkColumnSums {
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
     constexpr int width = kLaneWidth<Team, T>;
     const std::int64_t columns = table.columns();
+    const ChunkRows rows = table.rows_of(chunk);
     for_each_block<width>(team, columns, packable<width>(columns, m), [&](std::int64_t c, auto count) {
       C sum[width] = {};
-      for_each_row_group<Team>(table.rows_in(chunk), [&](std::int64_t r, auto group) {
-        const auto ms = load_rows(m + (table.first_row(chunk) + r) * columns + c, columns, count, group);
+      for_each_row_group_from_last<Team, 1>(rows, [&](std::int64_t row, auto group) {
+        const auto ms = load_rows(m + row * columns + c, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) sum[j] += ms[u][j];
       });

@@ -280,10 +280,11 @@ TEST(RowKernels, Pooling) {
   const Tensor x = normal(regular.in_shape(), 1), dy = normal(regular.out_shape(), 2);
   const MaxPoolResult result = max_pool_forward(x, regular);
   expect_teams_agree({result.y, result.winner}, fixed(2 * regular.rows.out), [&](const std::vector<Tensor>& out) {
-    return MaxPool<float>{regular, x.data<float>(), out[0].data<float>(), out[1].data<std::uint8_t>()};
+    return MaxPool<float, 0>{regular, x.data<float>(), out[0].data<float>(), out[1].data<std::uint8_t>()};
   });
   expect_teams_agree({x}, fixed(2 * regular.rows.in), [&](const std::vector<Tensor>& out) {
-    return MaxPoolBackward<float>{regular, dy.data<float>(), result.winner.data<std::uint8_t>(), out[0].data<float>()};
+    return MaxPoolBackward<float, 0>{regular, dy.data<float>(), result.winner.data<std::uint8_t>(),
+                                     out[0].data<float>()};
   });
 }
 

@@ -160,6 +160,29 @@ TEST(PixelTables, HaveRowsOfWholePacks) {
   EXPECT_GT(gpu_pixel_table(512 * 4 * 4, 512, 8).chunks(), 132);
 }
 
+TEST(PixelTables, ChunksHaveEveryRowOnceInGroupsOfNeighbours) {
+  for (const std::int64_t rows : {1, 7, 8, 9, 63, 2113, 4223, 12544})
+    for (const bool takes_turns : {false, true}) {
+      PixelTable table = gpu_pixel_table(rows, 2048, 8);
+      table.takes_turns = takes_turns;
+      std::vector<int> serial(rows), forward(rows), backward(rows);
+      const auto count_in = [](std::vector<int>& counts) {
+        return [&counts](std::int64_t row, auto group) {
+          for (int u = 0; u < group; ++u) ++counts.at(static_cast<std::size_t>(row + u));
+        };
+      };
+      for (std::int64_t chunk = 0; chunk < table.chunks(); ++chunk) {
+        const ChunkRows of_chunk = table.rows_of(chunk);
+        for_each_row_group<SerialTeam, 1>(of_chunk, count_in(serial));
+        for_each_row_group<ThreadTeam, 2>(of_chunk, count_in(forward));
+        for_each_row_group_from_last<ThreadTeam, 1>(of_chunk, count_in(backward));
+      }
+      EXPECT_EQ(serial, std::vector<int>(rows, 1)) << rows << " rows";
+      EXPECT_EQ(forward, std::vector<int>(rows, 1)) << rows << " rows";
+      EXPECT_EQ(backward, std::vector<int>(rows, 1)) << rows << " rows";
+    }
+}
+
 /// Batch normalisation with ReLU and residual, forward and backward, as the kernels do it over one table.
 template <class T, ReluGate kGate> struct BatchNormRun {
   using C = compute_t<T>;
@@ -270,30 +293,40 @@ TYPED_TEST(LanesOf, ColumnSumsOverTheTableOfAGpu) {
   for (const std::int64_t offset : {1, 3}) compare(480, 16, offset);
 }
 
+/// All pooling kernels, those of largest elements with these constants, by threads and in one lane.
+template <class T, int kKernel, int kCovers> void compare_pooling(const PoolSpec& spec, std::int64_t offset) {
+  SCOPED_TRACE(fmt::format("{} channels, offset {}, kernel {}", spec.channels, offset, kKernel));
+  const std::int64_t inputs = spec.in_shape().numel(), outputs = spec.out_shape().numel();
+  const Elements<T> x(inputs, offset, 1), dy(outputs, offset, 2);
+  const auto run = [&](const auto& runner) {
+    const Elements<T> y(outputs, offset, 3), dx(inputs, offset, 4), mean(outputs, offset, 5), dmean(inputs, offset, 6);
+    const Tensor winner(Shape{outputs}, DType::uint8);
+    runner(spec.batch * spec.rows.out, MaxPool<T, kKernel>{spec, x.data(), y.data(), winner.data<std::uint8_t>()});
+    runner(spec.batch * spec.rows.in,
+           MaxPoolBackward<T, kCovers>{spec, dy.data(), winner.data<std::uint8_t>(), dx.data()});
+    runner(spec.batch * spec.rows.out, AvgPool<T>{spec, x.data(), mean.data()});
+    runner(spec.batch * spec.rows.in, AvgPoolBackward<T>{spec, dy.data(), dmean.data()});
+    return std::vector{y.values(), dx.values(), mean.values(), dmean.values()};
+  };
+  const auto serial = run([](std::int64_t rows, const auto& kernel) {
+    for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
+  });
+  const auto got = run([](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); });
+  for (const int exact : {0, 1}) EXPECT_EQ(got[exact], serial[exact]);
+  // Means multiply and add: the compiler may fuse the two for one kind of team and not for the other.
+  for (const int rounded : {2, 3}) expect_near(got[rounded], serial[rounded], tolerance<T>());
+}
+
 TYPED_TEST(LanesOf, PoolingOfWholePacksAndOfOddChannels) {
   using T = TypeParam;
+  const auto windows = [](std::int64_t in, std::int64_t kernel) {
+    return PoolWindows::regular(in, kernel, 2, kernel == 3 ? 1 : 0);
+  };
   for (const std::int64_t channels : {1, 3, 16, 24})
     for (const std::int64_t offset : {0, 1}) {
-      const PoolSpec spec{2, channels, PoolWindows::regular(6, 2, 2, 0), PoolWindows::regular(7, 3, 2, 1)};
-      const std::int64_t inputs = spec.in_shape().numel(), outputs = spec.out_shape().numel();
-      const Elements<T> x(inputs, offset, 1), dy(outputs, offset, 2);
-      const auto run = [&](const auto& runner) {
-        const Elements<T> y(outputs, offset, 3), dx(inputs, offset, 4), mean(outputs, offset, 5),
-            dmean(inputs, offset, 6);
-        const Tensor winner(Shape{outputs}, DType::uint8);
-        runner(spec.batch * spec.rows.out, MaxPool<T>{spec, x.data(), y.data(), winner.data<std::uint8_t>()});
-        runner(spec.batch * spec.rows.in, MaxPoolBackward<T>{spec, dy.data(), winner.data<std::uint8_t>(), dx.data()});
-        runner(spec.batch * spec.rows.out, AvgPool<T>{spec, x.data(), mean.data()});
-        runner(spec.batch * spec.rows.in, AvgPoolBackward<T>{spec, dy.data(), dmean.data()});
-        return std::vector{y.values(), dx.values(), mean.values(), dmean.values()};
-      };
-      const auto serial = run([](std::int64_t rows, const auto& kernel) {
-        for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
-      });
-      const auto got = run([](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); });
-      for (const int exact : {0, 1}) EXPECT_EQ(got[exact], serial[exact]);
-      // Means multiply and add: the compiler may fuse the two for one kind of team and not for the other.
-      for (const int rounded : {2, 3}) expect_near(got[rounded], serial[rounded], tolerance<T>());
+      compare_pooling<T, 0, 0>({2, channels, windows(6, 2), windows(7, 3)}, offset);
+      compare_pooling<T, 3, 2>({2, channels, windows(6, 3), windows(7, 3)}, offset);
+      compare_pooling<T, 2, 1>({2, channels, windows(6, 2), windows(7, 2)}, offset);
     }
 }
 

@@ -36,7 +36,8 @@ void Launch::load(const Instruction& i, Slot* slots) {
     return;
   }
   if (i.space == Space::parameter) {
-    const std::size_t bytes = std::size_t{i.bytes} * i.count, offset = static_cast<std::size_t>(i.offset);
+    const std::size_t bytes = std::size_t{i.bytes} * i.count,
+                      offset = slots[i.from[0]] + static_cast<std::size_t>(i.offset);
     if (offset + bytes > function_.parameter_bytes) return fault(i, "reads behind the parameters");
     if (offset % bytes != 0) return fault(i, "reads a parameter at a misaligned address");
     from = parameters_ + offset;

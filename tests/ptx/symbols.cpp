@@ -116,7 +116,8 @@ int Symbols::constant(Slot value) {
 
 int Symbols::slot(const std::string& operand) {
   if (const Symbol* symbol = find(operand)) {
-    if (symbol->space == Space::shared) return constant(symbol->offset);
+    // Addresses of shared memory and of parameters count from where these begin.
+    if (symbol->space == Space::shared || symbol->space == Space::parameter) return constant(symbol->offset);
     if (symbol->slot >= 0) return symbol->slot;
   }
   if (const auto it = constants_of_file_.find(operand); it != constants_of_file_.end()) return constant(it->second);
@@ -148,8 +149,6 @@ void Symbols::set_address(Instruction& i, const std::string& operand) {
   const Symbol* symbol = find(base);
   if (symbol && symbol->space == Space::parameter) {
     i.space = Space::parameter;
-    i.offset += static_cast<std::int64_t>(symbol->offset);
-    return;
   }
   if (symbol && symbol->space == Space::argument) {
     if (i.offset != 0 || i.count != 1) throw std::runtime_error("a part of an argument: " + operand);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cuda_backend.h"
 
+#include <limits>
+#include <mutex>
+
 #include "engine/backend/cuda/cudnn_graph.h"
 #include "engine/backend/plan_choice.h"
+#include "engine/core/say.h"
 
 namespace ab::cuda {
 namespace {
@@ -27,10 +31,23 @@ void* aligned(const Tensor& t) {
   return t.raw();
 }
 
+void warn_of_old_cudnn(std::size_t version) {
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    say(stderr,
+        "warning: cuDNN {}.{}.{} is older than 9.15.1: attention takes several kernels in place of one; put the folder of a newer "
+        "libcudnn.so.9 first on LD_LIBRARY_PATH\n",
+        version / 10000, version / 100 % 100, version % 100);
+  });
+}
+
 }  // namespace
 
 bool has_fused_attention(ThreadLibraries& libraries, const AttentionSpec& spec) {
-  return can_fuse_attention(spec, cudnnGetVersion()) && planned(libraries, spec).exists();
+  const std::size_t version = cudnnGetVersion();
+  if (can_fuse_attention(spec, version)) return planned(libraries, spec).exists();
+  if (can_fuse_attention(spec, std::numeric_limits<std::size_t>::max())) warn_of_old_cudnn(version);
+  return false;
 }
 
 void attention_forward(ThreadLibraries& libraries, const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
