@@ -20,9 +20,9 @@ class GpuCheckTest : public test::ProgramTest {
   /// A script that sources table.sh with a budget in seconds for all checks.
   test::Outcome table(int budget, const std::string& script) const {
     return run_command(fmt::format(
-        "bash -euo pipefail -c 'check_logs={} check_table={} check_budget={}; . \"{}/bench/gpu_check/table.sh\"; "
+        "bash -euo pipefail -c 'scratch={} check_logs={} check_table={} check_budget={}; . \"{}/bench/gpu_check/table.sh\"; "
         "begin_table; {}; end_table'",
-        folder_, path("table.txt"), budget, AB_SOURCE_DIR, script));
+        folder_, folder_, path("table.txt"), budget, AB_SOURCE_DIR, script));
   }
 };
 
