@@ -2,7 +2,7 @@
 //
 // Time of one training step of a rank while factors train, relative to the step at full rank: with the factors
 // run as the engine chooses (two thin operations, or W where that is cheaper), and with W = A·B formed in every
-// step, which is what an implementation on top of dense layers does. Ranks that train A and ranks that train B
+// step, which is what an implementation on top of dense layers does. Ranks that train A, B (AB-training) or both (a late cut)
 // apart. One step of every setting a round, in turn; medians over the rounds. Values are random: only time counts.
 
 #include <CLI/CLI.hpp>
@@ -34,6 +34,9 @@ struct Setting {
   Execution execution = Execution::automatic;
   auto operator<=>(const Setting&) const = default;
 };
+
+constexpr Weight::Mode kModes[] = {Weight::Mode::train_a, Weight::Mode::train_b, Weight::Mode::train_both};
+constexpr Execution kExecutions[] = {Execution::automatic, Execution::form_w};
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -120,9 +123,8 @@ class StepTimer {
 std::vector<Setting> settings_of(const std::vector<double>& ratios) {
   std::vector<Setting> settings{{}};
   for (const double ratio : ratios)
-    for (const Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
-      for (const Execution execution : {Execution::automatic, Execution::form_w})
-        settings.push_back({ratio, mode, execution});
+    for (const Weight::Mode mode : kModes)
+      for (const Execution execution : kExecutions) settings.push_back({ratio, mode, execution});
   return settings;
 }
 
@@ -132,11 +134,13 @@ void print_table(const ModelSpec& spec, std::int64_t batch, const std::string& p
   std::printf("%s, %lld images of %lld×%lld, %s, %d threads: %.2f ms at full rank, median of %d rounds\n\n",
               spec.name.c_str(), static_cast<long long>(batch), static_cast<long long>(spec.image_size),
               static_cast<long long>(spec.image_size), precision.c_str(), compute_threads(), median(dense), rounds);
-  std::printf("| r / n | A, factors | A, forming W | B, factors | B, forming W |\n|---|---|---|---|---|\n");
+  std::printf(
+      "| r / n | A, factors | A, forming W | B, factors | B, forming W | both, factors | both, forming W |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const double ratio : ratios) {
     std::printf("| 1/%.0f |", 1 / ratio);
-    for (const Weight::Mode mode : {Weight::Mode::train_a, Weight::Mode::train_b})
-      for (const Execution execution : {Execution::automatic, Execution::form_w}) {
+    for (const Weight::Mode mode : kModes)
+      for (const Execution execution : kExecutions) {
         const std::vector<double>& mine = times.at({ratio, mode, execution});
         std::vector<double> relative;
         for (std::size_t i = 0; i < mine.size(); ++i) relative.push_back(mine[i] / dense[i]);

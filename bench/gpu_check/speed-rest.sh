@@ -19,7 +19,7 @@ factored() {  # MODEL CLASSES PIXELS BATCH FACTORED_BENCH
     /at full rank/ { print "note: " $0 }
     /^\| 1\// {
       gsub(/ /, "")
-      printf "note: r/n = %s: A ranks %s, B ranks %s of the step at full rank; with W formed %s and %s\n", $2, $3, $5, $4, $6
+      printf "note: r/n = %s: A ranks %s, B ranks %s, both %s of the step at full rank; with W formed %s, %s and %s\n", $2, $3, $5, $7, $4, $6, $8
     }'
 }
 

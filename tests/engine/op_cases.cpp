@@ -45,6 +45,7 @@ OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2d
                  Activation activation = Activation::none) {
   const Conv2dSpec spec = conv2d_spec(x, w, options);
   OpCase c{.op = "conv2d", .name = "conv2d/" + name, .inputs = {x, w}};
+  if (activation == Activation::gelu) c.roundings = 2;  // z too, which backward needs
   if (bias) c.inputs.push_back(Shape{w[0]});
   c.apply = [=](const std::vector<Var>& in) { return conv2d(in[0], in[1], bias ? in[2] : Var{}, options, activation); };
   c.reference = [=](const std::vector<Values>& in) {
@@ -58,6 +59,7 @@ OpCase conv_case(const std::string& name, const Shape& x, const Shape& w, Conv2d
 OpCase linear_case(const std::string& name, std::int64_t n, std::int64_t i, std::int64_t o, bool bias,
                    Activation activation = Activation::none) {
   OpCase c{.op = "linear", .name = "linear/" + name, .inputs = {{n, i}, {o, i}}};
+  if (activation == Activation::gelu) c.roundings = 2;
   if (bias) c.inputs.push_back(Shape{o});
   c.apply = [=](const std::vector<Var>& in) { return linear(in[0], in[1], bias ? in[2] : Var{}, activation); };
   c.reference = [=](const std::vector<Values>& in) {

@@ -27,6 +27,8 @@ struct OpCase {
   std::function<Values(const std::vector<Values>&)> reference = {};
   /// Largest error in float32, relative to the largest value of the result.
   double tolerance = 1e-5;
+  /// How often numbers are rounded to a 16-bit type on the longest way from the inputs to a result or a gradient.
+  int roundings = 1;
   /// Multiply-adds (matrix products, convolutions) or elements touched in one forward call.
   double work = 0;
 };

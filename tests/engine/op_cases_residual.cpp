@@ -36,7 +36,10 @@ OpCase linear_addend_case(const std::string& name, std::int64_t n, std::int64_t 
 /// y = x + layer_norm(x) Wᵀ, x = in[0] + in[1]
 OpCase norm_branch_case(const std::string& name, const Shape& x) {
   const std::int64_t channels = x[x.rank() - 1], rows = x.numel() / channels;
-  OpCase c{.op = "linear", .name = "linear/" + name, .inputs = {x, x, {channels}, {channels}, {channels, channels}}};
+  OpCase c{.op = "linear",
+           .name = "linear/" + name,
+           .inputs = {x, x, {channels}, {channels}, {channels, channels}},
+           .roundings = 2};
   c.apply = [](const std::vector<Var>& in) {
     const Var sum = add(in[0], in[1]);
     return linear(layer_norm(sum, in[2], in[3]), in[4], {}, Activation::none, sum);
@@ -54,7 +57,7 @@ OpCase norm_branch_case(const std::string& name, const Shape& x) {
 OpCase conv_branch_case(const std::string& name, const Shape& x, std::int64_t kernel) {
   const Shape w{x[3], kernel, kernel, x[3]};
   const Conv2dOptions options{.padding = kernel / 2};
-  OpCase c{.op = "add", .name = "add/" + name, .inputs = {x, x, w}};
+  OpCase c{.op = "add", .name = "add/" + name, .inputs = {x, x, w}, .roundings = 2};
   c.apply = [=](const std::vector<Var>& in) {
     const Var both = add(in[0], in[1]);
     return add(both, conv2d(both, in[2], {}, options));

@@ -15,7 +15,8 @@ std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 OpCase attention_case(const std::string& name, std::int64_t samples, std::int64_t tokens, std::int64_t heads,
                       std::int64_t width) {
-  OpCase c{.op = "attention", .name = "attention/" + name, .inputs = {{samples, tokens, 3 * heads * width}}};
+  OpCase c{
+      .op = "attention", .name = "attention/" + name, .inputs = {{samples, tokens, 3 * heads * width}}, .roundings = 3};
   c.apply = [=](const std::vector<Var>& in) { return attention(in[0], heads); };
   c.reference = [=](const std::vector<Values>& in) {
     return reference::attention(in[0], size(samples), size(tokens), size(heads), size(width));
