@@ -2,8 +2,8 @@
 //
 // Time of one training step of a rank while factors train, relative to the step at full rank: with the factors
 // run as the engine chooses (two thin operations, or W where that is cheaper), and with W = A·B formed in every
-// step, which is what an implementation on top of dense layers does. Ranks that train A, B (AB-training) or both (a late cut)
-// apart. One step of every setting a round, in turn; medians over the rounds. Values are random: only time counts.
+// step, which is what an implementation on top of dense layers does. Ranks that train A, that train B (AB-training) and that
+// train both (a late cut). One step of every setting a round, in turn; medians over the rounds. Values are random: only time counts.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

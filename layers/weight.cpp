@@ -50,9 +50,9 @@ void Weight::restore(Tensor dense) {
 
 Var Weight::formed(DType dtype) const {
   if (!factored()) return cast(dense_.value, dtype);
-  // W is rounded once, and its gradient reaches the factors in their own type.
-  const Var w = reshape(matmul(outer().value, reshape(inner().value, {r(), columns()})), shape_);
-  return cast(rest_.defined() ? add(w, Var(rest_)) : w, dtype);
+  const Var product = matmul(cast(outer().value, dtype), reshape(cast(inner().value, dtype), {r(), columns()}));
+  const Var w = reshape(product, shape_);
+  return rest_.defined() ? add(w, cast(Var(rest_), dtype)) : w;
 }
 
 void Weight::list(std::vector<Param*>& params) {

@@ -24,10 +24,13 @@ std::int64_t parameter_count(Layer& model) {
   return count;
 }
 
+/// Without the sign of a NaN, which means nothing.
+const char* name_of_value(double not_finite) { return std::isnan(not_finite) ? "nan" : "infinite"; }
+
 void check_validation(const Evaluation& result, std::int64_t step, const char* whose) {
   AB_CHECK_KIND(numerics, std::isfinite(result.loss),
                 "the validation loss{} became {} at step {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
-                whose, result.loss, step);
+                whose, name_of_value(result.loss), step);
 }
 
 /// Bytes that every rank has sent so far, by phase and in total, known to all ranks.
@@ -87,7 +90,7 @@ void TrainRecord::check_losses_before(std::int64_t step) {
     const double value = loss.value.item();
     AB_CHECK_KIND(numerics, std::isfinite(value),
                   "the loss became {} at step {} on rank {}: lower --lr, lengthen the warm-up, or set --max-grad-norm",
-                  std::isnan(value) ? "nan" : "infinite", loss.step, world_.rank());
+                  name_of_value(value), loss.step, world_.rank());
     interval_loss_ += loss.weight * value;
     epoch_loss_ += loss.weight * value;
   }

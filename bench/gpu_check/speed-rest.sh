@@ -7,7 +7,7 @@
 
 everyone="abtrain,abtrain without graph,abtrain --autotune,PyTorch,PyTorch compiled"
 [[ $device == cuda ]] || everyone="abtrain,PyTorch,PyTorch compiled"
-small_batch=512 pixels=224 batch=128 factored_rounds=10 svd_model=resnet50
+small_batch=512 pixels=224 batch=128 factored_rounds=6 svd_model=resnet50
 if [[ -n $tiny ]]; then small_batch=2 pixels=32 batch=2 factored_rounds=1 svd_model=resnet18; fi
 
 set -a

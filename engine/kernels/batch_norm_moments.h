@@ -116,25 +116,25 @@ template <class C, class Set> struct MergeMoments {
     const std::int64_t columns = table.columns();
     const bool packed = packable<width>(columns, chunk_mean, chunk_m2);
     with_block<C, Team>(table.channels, block, packed, [&](std::int64_t c, auto count) {
-      // Around the first chunk's mean, as a chunk's sums are around its first value: one pass.
-      const auto shift = load(chunk_mean + c, count);
-      C sums[2 * width] = {};  // of the distances from there, then of the squares around the mean of all
+      C center[width] = {}, m2[width] = {};
+      for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
+        const C share = static_cast<C>(table.pixels_in(i)) / static_cast<C>(table.pixels);
+        const auto means = load(chunk_mean + i * columns + c, count);
+        for (int j = 0; j < count; ++j) center[j] += share * means[j];
+      }
+      team.sum_each(center);
       for (std::int64_t i = team.lane(); i < table.chunks(); i += team.size()) {
         const C size = static_cast<C>(table.pixels_in(i));
         const auto means = load(chunk_mean + i * columns + c, count);
         const auto spreads = load(chunk_m2 + i * columns + c, count);
         for (int j = 0; j < count; ++j) {
-          const C d = means[j] - shift[j];
-          sums[j] += size * d;
-          sums[width + j] += spreads[j] + size * d * d;
+          const C d = means[j] - center[j];
+          m2[j] += spreads[j] + size * d * d;
         }
       }
-      team.sum_each(sums);
+      team.sum_each(m2);
       if (team.lane() != 0) return;
-      for (int j = 0; j < count; ++j) {
-        const C distance = sums[j] / static_cast<C>(table.pixels), m2 = sums[width + j] - sums[j] * distance;
-        set(c + j, shift[j] + distance, m2 < 0 ? C{0} : m2);
-      }
+      for (int j = 0; j < count; ++j) set(c + j, center[j], m2[j]);
     });
   }
 };

@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "engine/kernels/batch_norm.h"
 #include "engine/kernels/batch_norm_functors.h"
 #include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise_functors.h"
@@ -165,7 +166,7 @@ TEST(PixelTables, ChunksHaveEveryRowOnceInGroupsOfNeighbours) {
     for (const bool takes_turns : {false, true}) {
       PixelTable table = gpu_pixel_table(rows, 2048, 8);
       table.takes_turns = takes_turns;
-      std::vector<int> serial(rows), forward(rows), backward(rows);
+      std::vector<int> serial(rows), eight(rows), four(rows), eight_from_last(rows), four_from_last(rows);
       const auto count_in = [](std::vector<int>& counts) {
         return [&counts](std::int64_t row, auto group) {
           for (int u = 0; u < group; ++u) ++counts.at(static_cast<std::size_t>(row + u));
@@ -174,17 +175,18 @@ TEST(PixelTables, ChunksHaveEveryRowOnceInGroupsOfNeighbours) {
       for (std::int64_t chunk = 0; chunk < table.chunks(); ++chunk) {
         const ChunkRows of_chunk = table.rows_of(chunk);
         for_each_row_group<SerialTeam, 1>(of_chunk, count_in(serial));
-        for_each_row_group<ThreadTeam, 2>(of_chunk, count_in(forward));
-        for_each_row_group_from_last<ThreadTeam, 1>(of_chunk, count_in(backward));
+        for_each_row_group<ThreadTeam, 1>(of_chunk, count_in(eight));
+        for_each_row_group<ThreadTeam, 2>(of_chunk, count_in(four));
+        for_each_row_group_from_last<ThreadTeam, 1>(of_chunk, count_in(eight_from_last));
+        for_each_row_group_from_last<ThreadTeam, 2>(of_chunk, count_in(four_from_last));
       }
-      EXPECT_EQ(serial, std::vector<int>(rows, 1)) << rows << " rows";
-      EXPECT_EQ(forward, std::vector<int>(rows, 1)) << rows << " rows";
-      EXPECT_EQ(backward, std::vector<int>(rows, 1)) << rows << " rows";
+      for (const auto& counts : {serial, eight, four, eight_from_last, four_from_last})
+        EXPECT_EQ(counts, std::vector<int>(rows, 1)) << rows << " rows";
     }
 }
 
-/// Batch normalisation with ReLU and residual, forward and backward, as the kernels do it over one table.
-template <class T, ReluGate kGate> struct BatchNormRun {
+/// Batch normalisation with ReLU, forward and backward, as the kernels do it over one table.
+template <class T, ReluGate kGate, bool kResidual> struct BatchNormRun {
   using C = compute_t<T>;
   std::vector<double> mean, rstd, y, dgamma, dbeta, dx, dresidual;
 
@@ -206,50 +208,76 @@ template <class T, ReluGate kGate> struct BatchNormRun {
     const SetMoments<C> set{pixels,  out_mean.data(), out_rstd.data(), running_mean.data(), running_var.data(),
                             C(1e-5), C(0.1)};
     run(blocks, MergeMoments<C, SetMoments<C>>{t, first.data(), second.data(), set});
-    run(t.chunks(), Normalise<T, kGate, true>{t, x.data(), residual.data(), out_mean.data(), out_rstd.data(),
-                                              gamma.data(), beta.data(), out_y.data(), bits.data()});
+    run(t.chunks(), Normalise<T, kGate, kResidual>{t, x.data(), residual.data(), out_mean.data(), out_rstd.data(),
+                                                   gamma.data(), beta.data(), out_y.data(), bits.data()});
     const GateOf<T, kGate> gate{out_y.data(), bits.data()};
     run(t.chunks(),
         ChunkGradSums<T, kGate>{t, dy.data(), x.data(), gate, out_mean.data(), first.data(), second.data()});
     run(blocks, MergeGradSums<C>{t, first.data(), second.data(), out_rstd.data(), out_dbeta.data(), out_dgamma.data()});
-    run(t.chunks(), NormaliseBackward<T, kGate, true>{t, dy.data(), x.data(), gate, out_mean.data(), out_rstd.data(),
-                                                      gamma.data(), out_dbeta.data(), out_dgamma.data(), C{1} / pixels,
-                                                      out_dx.data(), out_dresidual.data()});
+    run(t.chunks(), NormaliseBackward<T, kGate, kResidual>{
+                        t, dy.data(), x.data(), gate, out_mean.data(), out_rstd.data(), gamma.data(), out_dbeta.data(),
+                        out_dgamma.data(), C{1} / pixels, out_dx.data(), out_dresidual.data()});
     mean = out_mean.values(), rstd = out_rstd.values(), y = out_y.values(), dgamma = out_dgamma.values(),
     dbeta = out_dbeta.values(), dx = out_dx.values(), dresidual = out_dresidual.values();
   }
 };
 
+/// By threads over the table of a GPU, and in one lane over that of a CPU.
+template <class T, bool kResidual>
+void compare_batch_norm(std::int64_t pixels, std::int64_t channels, std::int64_t offset) {
+  using C = compute_t<T>;
+  SCOPED_TRACE(fmt::format("{} pixels, {} channels, offset {}, residual {}", pixels, channels, offset, kResidual));
+  const auto serial = [](std::int64_t rows, const auto& kernel) {
+    for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
+  };
+  using OnCpu = BatchNormRun<T, ReluGate::result, kResidual>;
+  const OnCpu expected(cpu_pixel_table(pixels, channels), kLaneWidth<SerialTeam>, offset, serial);
+  const auto threads = [](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); };
+  const double statistics = std::is_same_v<T, double> ? 1e-12 : 2e-5, sums = statistics * static_cast<double>(pixels);
+  const auto expect_same = [&](const auto& got) {
+    expect_near(got.mean, expected.mean, statistics);
+    expect_near(got.rstd, expected.rstd, statistics);
+    expect_near(got.dgamma, expected.dgamma, sums);
+    expect_near(got.dbeta, expected.dbeta, sums);
+    expect_near(got.y, expected.y, tolerance<T>());
+    expect_near(got.dx, expected.dx, tolerance<T>());
+    EXPECT_EQ(got.dresidual, expected.dresidual);
+  };
+  const PixelTable table = gpu_pixel_table(pixels, channels, kPackWidth<T>);
+  expect_same(OnCpu(table, kPackWidth<C>, offset, threads));
+  if (offset > 0 || table.columns() % kPackWidth<T> != 0) return;
+  using WithBits = BatchNormRun<T, ReluGate::bits, kResidual>;
+  expect_same(WithBits(table, kPackWidth<C>, offset, threads));
+  expect_same(WithBits(table, kLaneWidth<SerialTeam>, offset, serial));
+}
+
 TYPED_TEST(LanesOf, BatchNormOverTheTableOfAGpu) {
   using T = TypeParam;
-  using C = compute_t<T>;
-  const auto compare = [](std::int64_t pixels, std::int64_t channels, std::int64_t offset) {
-    SCOPED_TRACE(fmt::format("{} pixels, {} channels, offset {}", pixels, channels, offset));
-    const auto serial = [](std::int64_t rows, const auto& kernel) {
-      for (std::int64_t row = 0; row < rows; ++row) kernel(SerialTeam{}, row);
-    };
-    using OnCpu = BatchNormRun<T, ReluGate::result>;
-    const OnCpu expected(cpu_pixel_table(pixels, channels), kLaneWidth<SerialTeam>, offset, serial);
-    const auto threads = [](std::int64_t rows, const auto& kernel) { run_rows_in_threads(5, rows, kernel); };
-    const double statistics = std::is_same_v<T, double> ? 1e-12 : 2e-5, sums = statistics * static_cast<double>(pixels);
-    const auto expect_same = [&](const auto& got) {
-      expect_near(got.mean, expected.mean, statistics);
-      expect_near(got.rstd, expected.rstd, statistics);
-      expect_near(got.dgamma, expected.dgamma, sums);
-      expect_near(got.dbeta, expected.dbeta, sums);
-      expect_near(got.y, expected.y, tolerance<T>());
-      expect_near(got.dx, expected.dx, tolerance<T>());
-      EXPECT_EQ(got.dresidual, expected.dresidual);
-    };
-    const PixelTable table = gpu_pixel_table(pixels, channels, kPackWidth<T>);
-    expect_same(OnCpu(table, kPackWidth<C>, offset, threads));
-    if (offset > 0 || table.columns() % kPackWidth<T> != 0) return;
-    expect_same(BatchNormRun<T, ReluGate::bits>(table, kPackWidth<C>, offset, threads));
-    expect_same(BatchNormRun<T, ReluGate::bits>(table, kLaneWidth<SerialTeam>, offset, serial));
-  };
   for (const std::int64_t channels : {1, 3, 16, 100, 513})
-    for (const std::int64_t pixels : {37, 480}) compare(pixels, channels, 0);
-  for (const std::int64_t offset : {1, 3}) compare(480, 16, offset);
+    for (const std::int64_t pixels : {37, 480}) compare_batch_norm<T, true>(pixels, channels, 0);
+  for (const std::int64_t offset : {1, 3}) compare_batch_norm<T, true>(480, 16, offset);
+  // Rows of one pixel, so that a chunk has several runs of them, the last of odd length.
+  EXPECT_GT(gpu_pixel_table(4243, 16, kPackWidth<T>).chunk_rows, 2 * ChunkRows::kRun);
+  compare_batch_norm<T, true>(4243, 16, 0);
+  compare_batch_norm<T, false>(4243, 16, 0);
+}
+
+// An image that is brighter by a thousand deviations than all others, first in its batch.
+TEST(BatchNormMoments, KeepTheVarianceBesideAFirstChunkOfAnotherMean) {
+  constexpr std::int64_t pixels = 1 << 20, channels = 2;
+  const Tensor x({pixels, channels});
+  const Philox random{3, 5};
+  double sum = 0, squares = 0;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const float v = 0.1f * random.normal(static_cast<std::uint64_t>(i)) + (i < 512 ? 100.0f : 0.0f);
+    x.data<float>()[i] = v;
+    if (i % channels == 0) sum += v, squares += static_cast<double>(v) * v;
+  }
+  const double mean = sum / pixels, variance = squares / pixels - mean * mean;
+  const Tensor running_mean = Tensor::zeros({channels}), running_var = Tensor::zeros({channels});
+  const BatchMoments moments = batch_moments(x, {}, 0, running_mean, running_var, 0.1, {});
+  EXPECT_NEAR(moments.mean.to_doubles()[0], mean, 1e-5 * mean);
+  EXPECT_NEAR(moments.rstd.to_doubles()[0] * std::sqrt(variance), 1, 1e-4);
 }
 
 /// Column sums and the gradients of layer norm's parameters, as the kernels take them over one table: Σ dy,

@@ -102,8 +102,9 @@ void expect_same_training(const Outcome& cpu, const Outcome& device, double tole
   EXPECT_EQ(cpu.bytes_by_phase, device.bytes_by_phase);
   EXPECT_NEAR(cpu.val_loss, device.val_loss, tolerance);
   ASSERT_EQ(cpu.model.size(), device.model.size());
+  const double of_model = tolerance < 1e-3 ? 1e-3 : 100 * tolerance;
   for (std::size_t i = 0; on_ptx_gpu() && i < cpu.model.size(); ++i)
-    ASSERT_NEAR(cpu.model[i], device.model[i], 100 * tolerance * (1 + std::abs(cpu.model[i]))) << "of the model: " << i;
+    ASSERT_NEAR(cpu.model[i], device.model[i], of_model * (1 + std::abs(cpu.model[i]))) << "of the model: " << i;
 }
 
 class DeviceTest : public test::ProgramTest {
