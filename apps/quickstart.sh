@@ -26,7 +26,7 @@ elif has_nvidia_driver; then
   echo "Building (a few minutes the first time) ..."
 else
   echo "Building for the CPU, since there is no NVIDIA driver here (a few minutes the first time) ..."
-  settings=(-DAB_WITH_CUDA=OFF -DAB_PRECOMPILE=ON)
+  settings=(-DAB_WITH_CUDA=OFF)
 fi
 cmake --preset default "${settings[@]}" >/dev/null
 cmake --build --preset default --target abtrain_program lowrank_tour

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs a build, moves the tree to a path with blanks, starts the program there with an empty environment, and builds
-# tests/consumer with find_package(abtrain): one step with the engine's parts, and README's training program. With sizes in
+# tests/consumer with find_package(abtrain): one step with the engine's parts, and the training program of apps/README.md. With sizes in
 # MB: the same with the archive of the target `package`, which must be smaller than PACKED, and what it holds smaller than
 # UNPACKED.
 #   tests/install_test.sh BUILD [PACKED UNPACKED]

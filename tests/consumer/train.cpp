@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The training program of README: checkpoints, resume, mixed precision, validation and all the rest of `abtrain train`.
+// The training program of apps/README.md: checkpoints, resume, mixed precision, validation and all the rest of `abtrain train`.
 #include <cstdio>
 
 #include "apps/methods/late_cut.h"

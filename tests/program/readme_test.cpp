@@ -140,7 +140,7 @@ TEST_F(ReadmeTest, LibraryExampleIsTheProgramThatIsTested) {
     return std::regex_replace(text, std::regex("\\d+"), "N");
   };
   std::string example;
-  for (const std::string& line : lines_in_blocks(text_of(kSource / "README.md"), "cpp")) example += line + "\n";
+  for (const std::string& line : lines_in_blocks(text_of(kSource / "apps/README.md"), "cpp")) example += line + "\n";
   EXPECT_TRUE(without_numbers(text_of(kSource / "tests/consumer/train.cpp")).ends_with(without_numbers(example)));
   EXPECT_GT(example.size(), 500u);
 }
@@ -271,7 +271,7 @@ TEST_F(QuickstartTest, BuildsForTheCpuWithoutADriverAndTrainsThreeMethods) {
   script("bin/nvidia-smi", "exit 9");
   EXPECT_TRUE(contains(quickstart(), "Building for the CPU, since there is no NVIDIA driver here"));
   EXPECT_TRUE(
-      calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF -DAB_PRECOMPILE=ON\n"
+      calls().starts_with("cmake --preset default -DAB_WITH_CUDA=OFF\n"
                           "cmake --build --preset default --target abtrain_program lowrank_tour\n"
                           "abtrain train --config apps/configs/quickstart_dense.toml --dataset synthetic "))
       << calls();
