@@ -205,6 +205,7 @@ Command add_eval(CLI::App& app, ab::EvalConfig& config) {
   parser->add_option("--threads", config.threads, "0: all cores")->check(CLI::Range(0, 1024));
   parser->add_option("--precision", config.precision, "type of activations: fp32, tf32 (GPUs only), bf16 or fp16")
       ->check(CLI::IsMember(ab::precision_names()));
+  parser->add_flag("--val-views", config.views, "over six views of each image: shifted by a pixel and mirrored");
   return {parser, [&config] { return ab::run_eval(config); }};
 }
 

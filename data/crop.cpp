@@ -13,6 +13,8 @@ namespace ab {
 namespace {
 
 constexpr std::uint64_t kPaddedStream = std::uint64_t{0x61756772} << 32;   // "augr", then the epoch
+constexpr std::uint64_t kShiftStream = std::uint64_t{0x73686674} << 32;    // "shft", then the epoch
+constexpr std::uint64_t kFlipStream = std::uint64_t{0x666c6970} << 32;     // "flip"
 constexpr std::uint64_t kResizedStream = std::uint64_t{0x63726f70} << 32;  // "crop", then the epoch
 
 void mirror(std::uint8_t* row, int width) {
@@ -20,31 +22,53 @@ void mirror(std::uint8_t* row, int width) {
     std::swap_ranges(left, left + 3, right);
 }
 
+/// -most … most, equally likely.
+int shift_below(std::uint32_t bits, int most) {
+  return static_cast<int>((bits * static_cast<std::uint64_t>(2 * most + 1)) >> 32) - most;
+}
+
+bool coin(const Philox::Block& block) { return (block.v[2] >> 31) != 0; }
+
 int rounded(double v) { return static_cast<int>(std::nearbyint(v)); }  // to even, as Python's round()
 
 }  // namespace
 
-PaddedCrop draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
+Shift draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
+  constexpr int kPadding = 4;
   const Philox random{seed, kPaddedStream + static_cast<std::uint64_t>(epoch)};
   const Philox::Block block = random.block(static_cast<std::uint64_t>(sample));
-  constexpr std::uint64_t kOffsets = 2 * kCropPadding + 1;
-  const auto offset = [](std::uint32_t bits) { return static_cast<int>((bits * kOffsets) >> 32); };
-  return {.dy = offset(block.v[0]), .dx = offset(block.v[1]), .flip = (block.v[2] >> 31) != 0};
+  return {.dy = shift_below(block.v[0], kPadding), .dx = shift_below(block.v[1], kPadding), .flip = coin(block)};
 }
 
-void padded_crop(const ImageView& image, const PaddedCrop& crop, Image& out) {
+Shift draw_shift(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int pixels) {
+  const auto draw = [&](std::uint64_t stream) {
+    return Philox{seed, stream}.block(static_cast<std::uint64_t>(sample));
+  };
+  const Philox::Block block = draw(kShiftStream + static_cast<std::uint64_t>(epoch));
+  return {.dy = shift_below(block.v[0], pixels),
+          .dx = shift_below(block.v[1], pixels),
+          .flip = coin(draw(kFlipStream)) == (epoch % 2 == 0),
+          .reflects = true};
+}
+
+void shift(const ImageView& image, const Shift& by, Image& out) {
   out.resize(image.height, image.width);
-  const int width = image.width, shift_x = crop.dx - kCropPadding, shift_y = crop.dy - kCropPadding;
-  // Columns [begin, end) come from the image, the rest is padding.
-  const int begin = std::clamp(-shift_x, 0, width), end = std::clamp(width - shift_x, begin, width);
+  const int width = image.width;
+  // Columns [begin, end) lie inside of the image.
+  const int begin = std::clamp(-by.dx, 0, width), end = std::clamp(width - by.dx, begin, width);
   for (int y = 0; y < image.height; ++y) {
     std::uint8_t* row = out.row(y);
-    std::memset(row, 0, image.row_bytes());
-    const int source_y = y + shift_y;
-    if (source_y < 0 || source_y >= image.height || begin == end) continue;
-    std::memcpy(row + 3 * begin, image.row(source_y) + 3 * (begin + shift_x),
-                3 * static_cast<std::size_t>(end - begin));
-    if (crop.flip) mirror(row, width);
+    int from_y = y + by.dy;
+    if (by.reflects) from_y = reflected(from_y, image.height);
+    const bool is_black = from_y < 0 || from_y >= image.height;
+    if (is_black || (begin > 0 || end < width)) std::memset(row, 0, image.row_bytes());
+    if (is_black) continue;
+    const std::uint8_t* from = image.row(from_y);
+    std::memcpy(row + 3 * begin, from + 3 * (begin + by.dx), 3 * static_cast<std::size_t>(end - begin));
+    const auto reflect = [&](int x) { std::memcpy(row + 3 * x, from + 3 * reflected(x + by.dx, width), 3); };
+    for (int x = 0; by.reflects && x < begin; ++x) reflect(x);
+    for (int x = end; by.reflects && x < width; ++x) reflect(x);
+    if (by.flip) mirror(row, width);
   }
 }
 

@@ -4,6 +4,7 @@
 // The part of an image that a model sees, and its scaling, in torchvision's terms:
 //   padded    RandomCrop(size, padding=4) with a black border, RandomHorizontalFlip()
 //   resized   RandomResizedCrop(size, scale=(0.08, 1), ratio=(3/4, 4/3)), RandomHorizontalFlip()
+//   shifted   by a few pixels with reflected borders, mirrored in every second epoch (Jordan 2024, arXiv 2404.00498)
 //   centre    Resize(size · 256/224), CenterCrop(size): validation of what is trained on resized crops
 // Draws are pure functions of (seed, epoch, sample).
 
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "data/image.h"
+#include "engine/core/dtype.h"
 
 namespace ab {
 
@@ -47,20 +49,27 @@ class Resizer {
   Image scaled_rows_;
 };
 
-inline constexpr int kCropPadding = 4;
-
-/// A window of the padded image. Offsets count within it: 0 … 2 · kCropPadding, and the default leaves the
-/// image where it is.
-struct PaddedCrop {
-  int dy = kCropPadding, dx = kCropPadding;
+/// out[y, x] = image[y + dy, x' + dx],   x' = flip ? width-1-x : x;   out is as large as the image.
+struct Shift {
+  int dy = 0, dx = 0;
   bool flip = false;
-  bool operator==(const PaddedCrop&) const = default;
+  bool reflects =
+      false;  ///< beyond its border the image goes on as its reflection, which does not repeat the border; or is black
+  bool operator==(const Shift&) const = default;
 };
 
-/// All offsets equally likely, every other image flipped.
-PaddedCrop draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
-/// out[y, x] = padded[y + dy, x' + dx],   x' = flip ? width-1-x : x;   out is as large as the image.
-void padded_crop(const ImageView& image, const PaddedCrop& crop, Image& out);
+/// The window of an image with four black pixels around it: all equally likely, every other image flipped.
+Shift draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
+/// By up to `pixels` in both directions with reflected borders. An image is flipped in even epochs or in odd ones, as
+/// (seed, sample) says, so that two epochs show both.
+Shift draw_shift(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int pixels);
+void shift(const ImageView& image, const Shift& by, Image& out);
+
+/// Where pixel `i` of a row or column of `size` with reflected borders comes from; at most size - 1 beyond one.
+AB_HD inline int reflected(int i, int size) {
+  const int inside = i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
+  return inside < 0 ? 0 : inside;
+}
 
 struct ResizedCrop {
   Box box;

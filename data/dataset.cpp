@@ -32,6 +32,41 @@ void ImageSet::check() const {
 
 std::vector<std::uint64_t> ImageSet::contents() const { return {hash64(pixels.data(), pixels.size())}; }
 
+namespace {
+
+/// Some images of a set.
+class Part final : public Dataset {
+ public:
+  Part(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> images)
+      : Dataset(*whole), whole_(std::move(whole)), images_(std::move(images)) {
+    count = std::ssize(images_);
+  }
+
+  int label(std::int64_t i) const override { return whole_->label(images_[static_cast<std::size_t>(i)]); }
+  ImageView read(std::int64_t i, Image& buffer) const override {
+    return whole_->read(images_[static_cast<std::size_t>(i)], buffer);
+  }
+  bool reads_files() const override { return whole_->reads_files(); }
+  void check() const override { whole_->check(); }
+  std::uint64_t fingerprint() const override { return Dataset::fingerprint() + 5 * whole_->fingerprint(); }
+  std::vector<std::uint64_t> contents() const override { return whole_->contents(); }
+
+ private:
+  std::shared_ptr<const Dataset> whole_;
+  std::vector<std::int64_t> images_;
+};
+
+}  // namespace
+
+TrainAndTest hold_out(std::shared_ptr<const Dataset> set, std::int64_t n) {
+  AB_CHECK(n < set->count, "validating on {} of {} training images leaves none to train on", n, set->count);
+  std::vector<std::int64_t> test, train;
+  for (std::int64_t i = 0; i < set->count; ++i)
+    // As i runs, the quotient below grows n times, evenly spread.
+    ((i + 1) * n / set->count > i * n / set->count ? test : train).push_back(i);
+  return {std::make_shared<Part>(set, std::move(train)), std::make_shared<Part>(set, std::move(test))};
+}
+
 std::vector<std::uint64_t> TrainAndTest::contents() const {
   std::vector<std::uint64_t> both = train->contents();
   for (const std::uint64_t hash : test->contents()) both.push_back(hash);

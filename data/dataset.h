@@ -73,6 +73,10 @@ class ImageSet : public Dataset {
 /// The first `n` images (all of them when n <= 0 or n >= count).
 ImageSet first_images(ImageSet set, std::int64_t n);
 
+struct TrainAndTest;
+/// `n` images of `set`, evenly spread, to test on, and the others to train on. Throws Error(config) when none would be left.
+TrainAndTest hold_out(std::shared_ptr<const Dataset> set, std::int64_t n);
+
 /// The labels below set.classes that no image has.
 std::vector<int> labels_without_images(const Dataset& set);
 

@@ -40,8 +40,8 @@ template <class T> struct FinishImages {
   AB_HD float value(std::int64_t image, int y, int x, int c) const {
     const ImageDraws& drawn = draws[image];
     if (contains(drawn.erased, y, x)) return 0;
-    const int from_y = y + drawn.crop.dy - kCropPadding;
-    const int from_x = (drawn.crop.flip ? width - 1 - x : x) + drawn.crop.dx - kCropPadding;
+    int from_y = y + drawn.shift.dy, from_x = (drawn.shift.flip ? width - 1 - x : x) + drawn.shift.dx;
+    if (drawn.shift.reflects) from_y = reflected(from_y, height), from_x = reflected(from_x, width);
     const bool is_padding = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
     const std::uint8_t byte = is_padding ? 0 : pixels[((image * height + from_y) * width + from_x) * 3 + c];
     // A GPU can index what it holds in registers only by constants.

@@ -266,11 +266,11 @@ void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, st
     std::uint8_t* out = batch.images.data<std::uint8_t>() + offset;
     if (options.training)
       batch.draws[static_cast<std::size_t>(i)] = transform.stage(image, options.augmentation, key, out);
-    else transform.stage(image, out);
+    else transform.stage(image, out, options.view);
   } else {
     float* out = batch.images.data<float>() + offset;
     if (options.training) transform.prepare(image, options.augmentation, key, out);
-    else transform.prepare(image, out);
+    else transform.prepare(image, out, options.view);
   }
 }
 

@@ -42,6 +42,7 @@ struct LoaderOptions {
   int image_size = 0;           ///< height and width of the images; 0: as the data set has them
   Augmentation augmentation{};  ///< training only, as is `mix`
   MixOptions mix{};
+  Shift view{};  ///< evaluation only: how all images are moved
   /// Images stay bytes, for a device to finish (finish_images.h): BatchFeed asks for that.
   bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()

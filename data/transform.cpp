@@ -26,19 +26,22 @@ void ImageTransform::resize_to_frame(const ImageView& image) {
   frame_.width = width_;
 }
 
-void ImageTransform::frame(const ImageView& image) {
+void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
   if (cropping_ == Cropping::resized) centre_crop(image, height_, width_, resizer_, frame_);
   else resize_to_frame(image);
+  if (moved_by == Shift{}) return;
+  std::swap(frame_, scratch_);
+  shift(scratch_.view(), moved_by, frame_);
 }
 
-void ImageTransform::frame_randomly(const ImageView& image, const SampleKey& key) {
+void ImageTransform::frame_randomly(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
+  if (augmentation.shift > 0) return frame(image, draw_shift(key.seed, key.epoch, key.sample, augmentation.shift));
   if (cropping_ == Cropping::resized) {
     const ResizedCrop crop = draw_resized_crop(key.seed, key.epoch, key.sample, image.height, image.width);
     resized_crop(image, crop, height_, width_, resizer_, frame_);
     return;
   }
-  const PaddedCrop crop = draw_padded_crop(key.seed, key.epoch, key.sample);
-  padded_crop(image, crop, as_stored(image) ? frame_ : scratch_);
+  shift(image, draw_padded_crop(key.seed, key.epoch, key.sample), as_stored(image) ? frame_ : scratch_);
   if (!as_stored(image)) resize_to_frame(scratch_.view());
 }
 
@@ -53,8 +56,8 @@ void ImageTransform::normalise(float* out) const {
 }
 
 void ImageTransform::frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
-  if (augmentation.crop_and_flip) frame_randomly(image, key);
-  else frame(image);
+  if (augmentation.crop_and_flip) frame_randomly(image, augmentation, key);
+  else frame(image, {});
   rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment, augmentation.rand_augment_magnitude, frame_,
                scratch_);
 }
@@ -63,8 +66,8 @@ Box ImageTransform::draw_erased(const Augmentation& augmentation, const SampleKe
   return draw_erasing(key.seed, key.epoch, key.sample, augmentation.random_erasing, height_, width_);
 }
 
-void ImageTransform::prepare(const ImageView& image, float* out) {
-  frame(image);
+void ImageTransform::prepare(const ImageView& image, float* out, const Shift& view) {
+  frame(image, view);
   normalise(out);
 }
 
@@ -75,18 +78,19 @@ void ImageTransform::prepare(const ImageView& image, const Augmentation& augment
   erase(draw_erased(augmentation, key), width_, out);
 }
 
-void ImageTransform::stage(const ImageView& image, std::uint8_t* out) {
-  frame(image);
+void ImageTransform::stage(const ImageView& image, std::uint8_t* out, const Shift& view) {
+  frame(image, view);
   std::copy_n(frame_.pixels.data(), frame_.view().bytes(), out);
 }
 
 ImageDraws ImageTransform::stage(const ImageView& image, const Augmentation& augmentation, const SampleKey& key,
                                  std::uint8_t* out) {
-  ImageDraws draws{.crop = {}, .erased = draw_erased(augmentation, key)};
+  ImageDraws draws{.shift = {}, .erased = draw_erased(augmentation, key)};
   // A device can cut a window when nothing stands between that and normalising.
   if (augmentation.crop_and_flip && cropping_ == Cropping::padded && augmentation.rand_augment == 0 &&
       as_stored(image)) {
-    draws.crop = draw_padded_crop(key.seed, key.epoch, key.sample);
+    draws.shift = augmentation.shift > 0 ? draw_shift(key.seed, key.epoch, key.sample, augmentation.shift)
+                                         : draw_padded_crop(key.seed, key.epoch, key.sample);
     std::copy_n(image.pixels, image.bytes(), out);
   } else {
     frame_augmented(image, augmentation, key);

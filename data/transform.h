@@ -17,6 +17,7 @@ namespace ab {
 /// normalises.
 struct Augmentation {
   bool crop_and_flip = true;  ///< the random crop that belongs to the data set, and a random flip
+  int shift = 0;              ///< instead of both: most pixels of draw_shift(); 0: not
   int rand_augment = 0;       ///< operations per image; 0: none
   int rand_augment_magnitude = 9;
   double random_erasing = 0;  ///< probability per image
@@ -30,7 +31,7 @@ struct SampleKey {
 
 /// The steps that are still to be done to the bytes of an image before and after normalising; by default none.
 struct ImageDraws {
-  PaddedCrop crop;
+  Shift shift;
   Box erased;
 };
 
@@ -40,19 +41,19 @@ class ImageTransform {
   /// Results are of height · width; mean, stddev and the way of cropping are those of `set`.
   ImageTransform(const Dataset& set, int height, int width);
 
-  /// Evaluation: without anything random. `out`: [height, width, 3].
-  void prepare(const ImageView& image, float* out);
+  /// Evaluation: without anything random, moved by `view`. `out`: [height, width, 3].
+  void prepare(const ImageView& image, float* out, const Shift& view = {});
   /// Training: a pure function of image, augmentation and key.
   void prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, float* out);
 
   /// The same up to normalising, which is left to a device: bytes, and in training what was drawn for the rest.
-  void stage(const ImageView& image, std::uint8_t* out);
+  void stage(const ImageView& image, std::uint8_t* out, const Shift& view = {});
   ImageDraws stage(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, std::uint8_t* out);
 
  private:
   bool as_stored(const ImageView& image) const { return image.height == height_ && image.width == width_; }
-  void frame(const ImageView& image);
-  void frame_randomly(const ImageView& image, const SampleKey& key);
+  void frame(const ImageView& image, const Shift& moved_by);
+  void frame_randomly(const ImageView& image, const Augmentation& augmentation, const SampleKey& key);
   void frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key);
   void resize_to_frame(const ImageView& image);
   Box draw_erased(const Augmentation& augmentation, const SampleKey& key) const;

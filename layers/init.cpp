@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "layers/init.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/backend/backend.h"
@@ -61,14 +62,30 @@ Tensor orthonormal(const Tensor& w) {
   return wide ? transpose(result) : result;
 }
 
+/// The kernel with outputs that pass their input on in place of the first min(O, I).   kernel: [O, k, k, I]
+Tensor dirac(const Tensor& kernel) {
+  const Tensor result = kernel.to(Device{}).clone();
+  const std::int64_t k = kernel.dim(1), in = kernel.dim(3), centre = (k * k / 2) * in;
+  for (std::int64_t o = 0; o < std::min(kernel.dim(0), in); ++o) {
+    float* const of_output = result.data<float>() + o * k * k * in;
+    std::fill_n(of_output, k * k * in, 0.0f);
+    of_output[centre + o] = 1;
+  }
+  return result.to(kernel.device());
+}
+
+bool is_3x3(const Shape& shape) { return shape.rank() == 4 && shape[1] == 3 && shape[2] == 3; }
+
 }  // namespace
 
-void set_spectrum(const std::vector<Param*>& params, Spectrum spectrum) {
-  if (spectrum == Spectrum::drawn) return;
+void change_initial(const std::vector<Param*>& params, Init init) {
   for (Param* param : params) {
     const Tensor value = param->value.value();
     const std::int64_t rows = matrix_rows(value.shape());
-    if (rows > 0) param->value.set_value(orthonormal(value.view({rows, -1})).view(value.shape()));
+    if (init == Init::ortho && rows > 0)
+      param->value.set_value(orthonormal(value.view({rows, -1})).view(value.shape()));
+    if (init == Init::dirac && param->role == ParamRole::weight && is_3x3(value.shape()))
+      param->value.set_value(dirac(value));
   }
 }
 

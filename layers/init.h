@@ -39,15 +39,15 @@ Tensor initial_value(const std::string& name, const Shape& shape, const Distribu
 /// A float32 tensor of one value.
 Tensor filled(const Shape& shape, float value, Device device);
 
-/// Initial matrices with chosen singular values (arXiv 2405.01067, release of the authors): every parameter with
-/// two dimensions or more, as a matrix W = U · diag(σ) · Vᵀ, becomes U · diag(σ') · Vᵀ.
-enum class Spectrum {
-  drawn,  ///< σ' = σ: as the distribution of the elements has them
-  ortho,  ///< σ'_i = 1
+/// Changes of the initial values that were drawn.
+enum class Init {
+  drawn,  ///< none
+  ortho,  ///< of every parameter W = U · diag(σ) · Vᵀ with two dimensions or more σ_i = 1 (arXiv 2405.01067, release of the authors)
+  dirac,  ///< a 3×3 convolution passes its first min(in, out) channels on; all else, and the first layer, stay as drawn
 };
 
-/// Replaces the values of `params`. Dimensions of size one do not count, and the first that is left makes the
-/// rows. Depends on the present values alone: equal on all ranks.
-void set_spectrum(const std::vector<Param*>& params, Spectrum spectrum);
+/// Dimensions of size one do not count for a matrix, and the first that is left makes the rows. Depends on the present values
+/// alone: equal on all ranks.
+void change_initial(const std::vector<Param*>& params, Init init);
 
 }  // namespace ab

@@ -12,9 +12,10 @@
 namespace ab {
 
 class Weight;
+class Whitening;
 struct BatchNormStats;
 
-/// A tensor that belongs to the model and is not trained (running statistics).
+/// A tensor that belongs to the model and is not trained (running statistics, filters of a Whitening).
 struct Buffer {
   std::string name;
   Tensor value;
@@ -26,6 +27,7 @@ struct Inventory {
   std::vector<Buffer> buffers;
   std::vector<Weight*> weights;  ///< all matrices and convolutions, factorised or not
   std::vector<BatchNormStats*> batch_norms;
+  std::vector<Whitening*> whitenings;  ///< layers that training images make
 };
 
 class Layer {

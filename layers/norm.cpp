@@ -3,18 +3,20 @@
 
 namespace ab {
 
-BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build)
+BatchNorm2d::BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build,
+                         const BatchNormOptions& options)
     : name_(name),
-      gamma_{name + ".weight", Var(filled({channels}, 1.0f, build.device), true), ParamRole::vector},
+      gamma_{name + ".weight", Var(filled({channels}, 1.0f, build.device), options.scales), ParamRole::vector},
       beta_{name + ".bias", Var(filled({channels}, 0.0f, build.device), true), ParamRole::vector},
-      stats_{filled({channels}, 0.0f, build.device), filled({channels}, 1.0f, build.device)} {}
+      stats_{filled({channels}, 0.0f, build.device), filled({channels}, 1.0f, build.device), options.momentum,
+             options.epsilon} {}
 
 Var BatchNorm2d::forward(const SummedVar& x, Activation activation, const Var& residual) {
   return batch_norm(x.y, gamma_.value, beta_.value, stats_, training(), activation, residual, x.sums);
 }
 
 void BatchNorm2d::list(Inventory& inventory) {
-  inventory.params.push_back(&gamma_);
+  if (gamma_.trainable()) inventory.params.push_back(&gamma_);
   inventory.params.push_back(&beta_);
   inventory.buffers.push_back({name_ + ".running_mean", stats_.running_mean});
   inventory.buffers.push_back({name_ + ".running_var", stats_.running_var});

@@ -6,11 +6,16 @@
 
 namespace ab {
 
+struct BatchNormOptions {
+  float momentum = 0.1f;  ///< of the running statistics: the share of the present batch
+  float epsilon = 1e-5f;
+  bool scales = true;  ///< false: gamma stays at one, and is no parameter
+};
+
 /// Batch norm over NHWC activations; optionally adds a residual and applies ReLU in the same pass.
 class BatchNorm2d final : public Layer {
  public:
-  /// `gamma`: what its weights start from.
-  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build);
+  BatchNorm2d(const std::string& name, std::int64_t channels, const Build& build, const BatchNormOptions& options = {});
   /// y = act(norm(x) [+ residual])
   Var forward(const SummedVar& x, Activation activation, const Var& residual = {});
   Var forward(const Var& x) override { return forward(SummedVar{x}, Activation::none); }

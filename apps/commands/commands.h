@@ -29,6 +29,7 @@ struct EvalConfig {
   std::string device = "cpu";    ///< cpu | cuda | cuda:N
   int threads = 0;               ///< 0: all cores
   std::string precision = "fp32";
+  bool views = false;  ///< EvaluationOptions::views
 };
 
 /// abtrain eval: prints loss, top-1 and top-5 of a saved model over the test images.

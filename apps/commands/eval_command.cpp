@@ -65,7 +65,8 @@ int run_eval(const EvalConfig& config) {
            images->classes);
   const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
   const Evaluation result =
-      *evaluate(*loaded.model, *images, *make_self_comm(), image_size, precision_named(config.precision));
+      *evaluate(*loaded.model, *images, *make_self_comm(),
+                {.image_size = image_size, .precision = precision_named(config.precision), .views = config.views});
   AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large", file);
   print_text(fmt::format("{}: {} on {} of {}\nloss {:.4f}   top-1 {:.2f} %   top-5 {:.2f} %\n", file, spec.name,
                          counted(result.samples, "test image"), dataset, result.loss, 100 * result.top1,

@@ -34,6 +34,7 @@ void print_result(const TrainConfig& config, const Summary& s) {
       s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1, counted(s.steps, "step"),
       human_seconds(s.train_seconds), s.images_per_second);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
+  if (config.val_views) say(stdout, "top-1 {:.2f} % over six views of each image\n", 100 * s.views_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);

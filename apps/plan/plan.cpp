@@ -71,6 +71,7 @@ Summary summary_of_plan(const RehearsedRun& run, const TrainConfig& config, cons
   summary.waiting_not_measured.clear();
   summary.final_val_loss = summary.final_val_top1 = summary.final_val_top5 = summary.best_val_top1 = kNone;
   summary.average_val_top1 = kNone;
+  summary.views_val_top1 = kNone;
   summary.train_samples = data.train;
   summary.val_samples = data.test;
   summary.train_classes = summary.val_classes = data.classes;
@@ -266,6 +267,7 @@ DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   DataShape shape = find_dataset(config.dataset).shape;
   if (config.train_samples > 0) shape.train = std::min(shape.train, config.train_samples);
   if (config.val_samples > 0) shape.test = std::min(shape.test, config.val_samples);
+  if (config.val_from_train > 0) shape.test = config.val_from_train, shape.train -= config.val_from_train;
   if (classes > 0) shape.classes = classes;
   if (config.image_size > 0) shape.image_size = config.image_size;
   return shape;

@@ -71,13 +71,16 @@ struct TrainConfig {
   double dropout = 0.0;               ///< before the classifier
   double drop_path = 0.0;             ///< stochastic depth: rate of the last block, rising linearly from 0
   bool qkv_bias = true;               ///< of vision transformers
-  Spectrum init = Spectrum::drawn;    ///< singular values of the initial matrices
+  Init init = Init::drawn;            ///< how the initial values are changed
   std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
   std::string dataset = "synthetic";  ///< one of dataset_names() in data/datasets.h
   std::string data_dir;               ///< folder of the files; for synthetic: of the cache (may be empty)
   std::int64_t train_samples = 0;     ///< use N images; 0: all
   std::int64_t val_samples = 0;
+  std::int64_t val_from_train = 0;  ///< validate on N training images, which training leaves out; 0: on the test images
+  bool val_views = false;           ///< EvaluationOptions::views too, after the last step
   bool augment = true;
+  int shift = 0;                     ///< Augmentation::shift
   double mixup = 0.0;                ///< alpha of the Beta distribution; 0: off
   double cutmix = 0.0;               ///< the same; with both, one of them is drawn for each batch
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
@@ -117,6 +120,7 @@ struct TrainConfig {
   bool nesterov = false;
   double weight_decay = 5e-4;
   bool decay_vectors = true;      ///< weight decay on biases and norms too
+  double vector_lr = 1.0;         ///< the rate of biases and norms, as a multiple of lr
   double lars_trust = 0.001;      ///< LarsOptions::trust
   bool lars_share_rates = false;  ///< LarsOptions::sharing
   std::vector<double> betas{0.9, 0.999};
@@ -128,7 +132,7 @@ struct TrainConfig {
   LrSchedule::Kind schedule = LrSchedule::Kind::cosine;
   double warmup_epochs = 0.0;  ///< linear warm-up of the rate; at most one of the two is above 0
   std::int64_t warmup_steps = 0;
-  double min_lr = 0.0;           ///< start of the warm-up and end of the cosine
+  double min_lr = 0.0;           ///< start of the warm-up and end of cosine and linear
   double lr_step_epochs = 30.0;  ///< schedule step: multiply by the factor every so many epochs
   double lr_step_factor = 0.1;
 

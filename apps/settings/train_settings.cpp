@@ -31,19 +31,31 @@ void declare_data(std::vector<Setting>& all) {
   s.number("train_samples", &T::train_samples, 0, 1e9,
            "train on N images only, the first or, for imagenet, some of every class; 0: all");
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
+  s.number(
+      "val_from_train", &T::val_from_train, 0, 1e9,
+      "validate on N training images, evenly spread, which training leaves out, instead of the test images; 0: no");
+  s.value("val_views", &T::val_views,
+          "after the last step, validate over six views of each image too: shifted by a pixel and mirrored");
   s.number("width", &T::width, 0, 16, "multiplies the channels of the model").above_low = true;
   s.number("image_size", &T::image_size, 0, 1024, "height and width that the model sees; 0: as the data set has them");
   s.number("dropout", &T::dropout, 0, 0.99, "share of features dropped before the classifier");
   s.number("drop_path", &T::drop_path, 0, 0.99,
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");
   s.value("qkv_bias", &T::qkv_bias, "bias of queries, keys and values in vision transformers");
-  s.choice("init", &T::init, {{"default", Spectrum::drawn}, {"ortho", Spectrum::ortho}},
-           "singular values of the initial matrices: as PyTorch draws them, or all one");
+  s.choice(
+      "init", &T::init, {{"default", Init::drawn}, {"ortho", Init::ortho}, {"dirac", Init::dirac}},
+      "initial weights: as PyTorch draws them; matrices with all singular values one; or convolutions that pass their "
+      "first channels on");
   Setting& weights =
       s.value("weights", &T::weights,
               "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
   weights.never_empty = weights.is_path = true;
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
+  s.number(
+       "shift", &T::shift, 0, 8,
+       "instead of crops and flips of --augment, shifts by up to N pixels with reflected borders, and a flip in every second "
+       "epoch; 0: no")
+      .beside = {"augment", {"true"}};
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
@@ -230,6 +242,9 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.value("lars_share_rates", &T::lars_share_rates,
           "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
           "average gradients in every step");
+  s.number("vector_lr", &T::vector_lr, 0, 1000,
+           "learning rate of biases and norm parameters, as a multiple of --lr; their weight decay stays")
+      .above_low = true;
   s.numbers("betas", &T::betas, 0, 0.9999999, "decay of adamw's first and second moment").beside = {"optimizer",
                                                                                                     {"adamw"}};
   Setting& epsilon = s.number("epsilon", &T::epsilon, 0, 1, "added to the denominator of adamw");
@@ -239,11 +254,11 @@ void declare_optimizer(std::vector<Setting>& all) {
   s.number("ema_decay", &T::ema_decay, 0, 0.9999999,
            "validate and save a moving average of the weights too, with this decay per update; 0: no");
   using enum LrSchedule::Kind;
-  s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}},
+  s.choice("schedule", &T::schedule, {{"constant", constant}, {"step", step}, {"cosine", cosine}, {"linear", linear}},
            "learning rate after the warm-up");
   s.number("warmup_epochs", &T::warmup_epochs, 0, 1e6, "linear warm-up of the learning rate");
   s.number("warmup_steps", &T::warmup_steps, 0, kMany, "the same in steps, instead of --warmup-epochs");
-  s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of the cosine");
+  s.number("min_lr", &T::min_lr, 0, 1000, "start of the warm-up and end of cosine and linear");
   Setting& epochs =
       s.number("lr_step_epochs", &T::lr_step_epochs, 0, 1e6, "schedule step: epochs between cuts of the rate");
   epochs.above_low = true, epochs.beside = {"schedule", {"step"}};

@@ -14,7 +14,8 @@ namespace ab {
 
 TrainAndTest load_data(const TrainConfig& config) {
   const DatasetEntry& dataset = find_dataset(config.dataset);
-  return dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
+  TrainAndTest images = dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
+  return config.val_from_train > 0 ? hold_out(std::move(images.train), config.val_from_train) : images;
 }
 
 double stall_timeout_seconds(const TrainConfig& config) { return static_cast<double>(config.timeout_s) / 2; }
@@ -35,7 +36,8 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.world_size = world.size();
   options.seed = config.seed;
   options.image_size = static_cast<int>(config.image_size);
-  options.augmentation = {.crop_and_flip = config.augment, .random_erasing = config.random_erasing};
+  options.augmentation = {
+      .crop_and_flip = config.augment, .shift = config.shift, .random_erasing = config.random_erasing};
   if (!config.rand_augment.empty()) {
     options.augmentation.rand_augment = static_cast<int>(config.rand_augment.at(0));
     options.augmentation.rand_augment_magnitude = static_cast<int>(config.rand_augment.at(1));
@@ -58,7 +60,7 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
           .drop_path = config.drop_path,
           .qkv_bias = config.qkv_bias,
           .seed = config.seed,
-          .spectrum = config.init};
+          .init = config.init};
 }
 
 std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
@@ -120,6 +122,7 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
   auto optimizer = make_chosen(config, std::move(params), world);
   optimizer->set_max_grad_norm(config.max_grad_norm);
   optimizer->set_decay_vectors(config.decay_vectors);
+  optimizer->set_vector_rate(config.vector_lr);
   optimizer->set_skip_overflow(precision_named(config.precision) == Precision::fp16);
   return optimizer;
 }

@@ -14,7 +14,7 @@
 
 namespace ab {
 
-/// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples.
+/// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples, or with images to validate on from those.
 TrainAndTest load_data(const TrainConfig& config);
 
 /// How many updates have their images at hand before a rank begins the first of them, where they come from files: as many as

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <list>
 
 #include "apps/train/learner.h"
 #include "data/batch_feed.h"
 #include "engine/comm/texts.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 
 namespace ab {
@@ -22,14 +24,43 @@ std::int64_t batch_size(std::int64_t image_size) {
 
 enum { kLoss, kTop1, kTop5, kSamples, kSums };
 
-void add_batch(const Var& logits, const Batch& batch, double* sum) {
-  const double count = static_cast<double>(batch.count());
-  sum[kLoss] += softmax_cross_entropy(logits, batch.labels).value().item(0) * count;
-  for (double position : label_positions(logits.value(), batch.labels).to_doubles(0)) {
+void add_batch(const Tensor& logits, const Tensor& labels, double* sum) {
+  const double count = static_cast<double>(labels.numel());
+  sum[kLoss] += softmax_cross_entropy(Var(logits), labels).value().item(0) * count;
+  for (double position : label_positions(logits, labels).to_doubles(0)) {
     sum[kTop1] += position < 1;
     sum[kTop5] += position < 5;
   }
   sum[kSamples] += count;
+}
+
+/// All images, moved in one way, and the weight of what the model says to them.
+struct View {
+  BatchFeed feed;
+  double weight;
+};
+
+std::list<View> views_of(const Dataset& set, LoaderOptions options, Device device, DType activations, bool all) {
+  std::list<View> views;
+  const auto add = [&](int shift, bool flip, double weight) {
+    options.view = {.dy = shift, .dx = shift, .flip = flip, .reflects = shift != 0};
+    views.push_back({BatchFeed(set, options, device, activations), weight});
+  };
+  if (!all) add(0, false, 1);
+  for (const int shift : {0, -1, 1})
+    for (const bool flip : {false, true})
+      if (all) add(shift, flip, shift == 0 ? 0.25 : 0.125);
+  return views;
+}
+
+/// Adds the logits of a view to those of others, which may be undefined.
+void add_view(const Tensor& of_view, double weight, Tensor& logits) {
+  if (weight == 1) {
+    logits = of_view;
+    return;
+  }
+  if (!logits.defined()) logits = Tensor::zeros(of_view.shape(), DType::float32, of_view.device());
+  axpy(weight, cast(of_view, DType::float32), logits);
 }
 
 /// Nothing, and why, where an image cannot be had.
@@ -50,22 +81,21 @@ std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, i
   return (batches + ranks - 1) / ranks;
 }
 
-std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size,
-                                   Precision precision, StopAgreement* stop, double stall_timeout_seconds) {
+std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, const EvaluationOptions& options) {
   const NoGradScope no_grad;
-  const Tf32Scope tf32(precision);
+  const Tf32Scope tf32(options.precision);
   model.set_training(false);
-  LoaderOptions options;
-  const std::int64_t side = image_size > 0 ? image_size : set.height;
-  options.batch_size = batch_size(side);
-  options.rank = world.rank();
-  options.world_size = world.size();
-  options.training = false;
-  options.image_size = static_cast<int>(image_size);
-  options.threads = compute_threads();
-  options.stall_timeout_seconds = stall_timeout_seconds;
-  BatchFeed feed(set, options, device_of(model), activation_type(precision));
-  feed.start_epoch(0);
+  LoaderOptions loading;
+  const std::int64_t side = options.image_size > 0 ? options.image_size : set.height;
+  loading.batch_size = batch_size(side);
+  loading.rank = world.rank();
+  loading.world_size = world.size();
+  loading.training = false;
+  loading.image_size = static_cast<int>(options.image_size);
+  loading.threads = compute_threads();
+  loading.stall_timeout_seconds = options.stall_timeout_seconds;
+  std::list<View> views = views_of(set, loading, device_of(model), activation_type(options.precision), options.views);
+  for (View& view : views) view.feed.start_epoch(0);
 
   std::string failure;  // of this rank, which goes on asking until all can be told
   const Tensor sums = Tensor::zeros({kSums}, DType::float64);
@@ -74,15 +104,20 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   const bool rehearses = device_of(model).kind == DeviceKind::shapes;
   std::int64_t rehearsed = 0;  // images of the batch that was looked at last: one of each size is enough
   for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
-    if (stop) stop->ask();
-    if (const auto batch = failure.empty() ? next_batch(feed, failure) : std::nullopt;
-        batch && batch->count() != rehearsed) {
-      if (rehearses) rehearsed = batch->count();
-      const Var logits = model.forward(Var(batch->images));
-      feed.prefetch();
-      add_batch(logits, *batch, sum);
+    if (options.stop) options.stop->ask();
+    Tensor logits;
+    std::optional<Batch> batch;
+    for (View& view : views) {
+      batch = failure.empty() ? next_batch(view.feed, failure) : std::nullopt;
+      if (!batch || batch->count() == rehearsed) continue;
+      add_view(model.forward(Var(batch->images)).value(), view.weight, logits);
+      view.feed.prefetch();
     }
-    stopped = stop && stop->agreed_by_now();
+    if (batch && batch->count() != rehearsed) {
+      add_batch(logits, batch->labels, sum);
+      if (rehearses) rehearsed = batch->count();
+    }
+    stopped = options.stop && options.stop->agreed_by_now();
   }
   model.set_training(true);
   if (stopped) return std::nullopt;

@@ -28,11 +28,19 @@ class EvaluationError : public Error {
   explicit EvaluationError(const std::string& message) : Error(ErrorKind::data, message) {}
 };
 
-/// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. `image_size`: height
-/// and width that the model sees; 0: as the data set has them. With `stop`, nothing comes back when the ranks agree
-/// to stop on the way. `stall_timeout_seconds`: see LoaderOptions. Throws EvaluationError on all ranks or none.
-std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, std::int64_t image_size = 0,
-                                   Precision precision = Precision::fp32, StopAgreement* stop = nullptr,
-                                   double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds);
+struct EvaluationOptions {
+  std::int64_t image_size = 0;  ///< height and width that the model sees; 0: as the data set has them
+  Precision precision = Precision::fp32;
+  /// Logits are a mean over six views: the image and its mirror image with half of the weight, the rest on both moved by a pixel up
+  /// and left, and down and right, with reflected borders (Jordan 2024, arXiv 2404.00498).
+  bool views = false;
+  StopAgreement* stop = nullptr;  ///< when the ranks agree on the way to stop, nothing comes back
+  double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds;
+};
+
+/// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. Throws EvaluationError on all
+/// ranks or none.
+std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world,
+                                   const EvaluationOptions& options = {});
 
 }  // namespace ab

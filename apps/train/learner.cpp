@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/learner.h"
 
+#include <algorithm>
+
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
+#include "data/transform.h"
 #include "layers/model_state.h"
+#include "layers/whitening.h"
 
 namespace ab {
 
@@ -12,13 +16,35 @@ Device device_of(Layer& model) {
   return inventory.params.empty() ? Device{} : inventory.params.front()->value.value().device();
 }
 
+namespace {
+
+constexpr std::int64_t kImagesToWhiten = 5000;
+
+/// Makes the layers of `model` that images make, from the first of them.
+void whiten(Layer& model, const Dataset& set, int side) {
+  const std::vector<Whitening*> layers = inventory_of(model).whitenings;
+  if (layers.empty() || device_of(model).kind == DeviceKind::shapes) return;
+  const std::int64_t count = std::min(set.count, kImagesToWhiten);
+  const Tensor images({count, side, side, 3}, DType::float32);
+  ImageTransform transform(set, side, side);
+  Image decoded;
+  for (std::int64_t i = 0; i < count; ++i)
+    transform.prepare(set.read(i, decoded), images.data<float>() + i * images.numel() / count);
+  for (Whitening* layer : layers) layer->fit(images);
+}
+
+}  // namespace
+
 Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
                  const LrSchedule& schedule, std::unique_ptr<Layer> start)
     : device(start ? device_of(*start) : choose_device(config.device)),
       precision(precision_named(config.precision)),
       model(std::move(start)) {
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
-  if (!model) model = make_model(spec, device);
+  if (!model) {
+    model = make_model(spec, device);
+    whiten(*model, images, static_cast<int>(spec.image_size));
+  }
   optimizer = make_optimizer(config, inventory_of(*model).params, &world);
   if (precision == Precision::fp16) loss_scale.emplace();
   strategy = make_strategy(method, config, *model, world, schedule);

@@ -34,6 +34,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("final_val_top5", s.final_val_top5);
   visit("best_val_top1", s.best_val_top1);
   visit("average_val_top1", s.average_val_top1);
+  visit("views_val_top1", s.views_val_top1);
   visit("train_samples", s.train_samples);
   visit("train_classes", s.train_classes);
   visit("val_samples", s.val_samples);

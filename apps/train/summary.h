@@ -30,6 +30,7 @@ struct Summary {
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
+  double views_val_top1 = 0;    ///< EvaluationOptions::views, of that average or else of the model; 0 without
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;

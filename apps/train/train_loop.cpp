@@ -273,21 +273,31 @@ class Trainer {
     StopAgreement* const stop = !last || saved_step_ == total_steps_ ? &stop_ : nullptr;
     if (last) stop_.stop_counting();
     if (!last) strategy_.begin_evaluation(state);
-    const auto measure = [&](Layer& model) {
-      return evaluate(model, *data_.test, world_, config_.image_size, learner_.precision, stop,
-                      stall_timeout_seconds(config_));
+    const auto measure = [&](Layer& model, bool views = false) {
+      return evaluate(model, *data_.test, world_,
+                      {.image_size = config_.image_size,
+                       .precision = learner_.precision,
+                       .views = views,
+                       .stop = stop,
+                       .stall_timeout_seconds = stall_timeout_seconds(config_)});
     };
-    std::optional<Evaluation> of_model, of_average;
+    const bool with_views = last && config_.val_views;
+    std::optional<Evaluation> of_model, of_average, of_views;
     std::string failure;
     try {
       of_model = measure(*learner_.model);
-      if (of_model && learner_.average) of_average = measure(learner_.average->model(*learner_.model));
+      Layer* validated = learner_.model.get();
+      if (of_model && learner_.average) {
+        validated = &learner_.average->model(*learner_.model);
+        of_average = measure(*validated);
+      }
+      if (of_model && with_views && (of_average || !learner_.average)) of_views = measure(*validated, true);
     } catch (const EvaluationError& error) {
       failure = error.what();
     }
     if (!last) strategy_.end_evaluation(state);
     record_.end_evaluation();
-    if (!of_model || (learner_.average && !of_average)) {
+    if (!of_model || (learner_.average && !of_average) || (with_views && !of_views)) {
       world_.ledger() = ledger_before;
       for (std::size_t i = 0; i < buffers_before.size(); ++i) learner_.buffers()[i].copy_from(buffers_before[i]);
       if (!failure.empty()) end_by_image(failure, state, last);
@@ -295,6 +305,7 @@ class Trainer {
     }
     record_.validation(epoch_, state.step, *of_model);
     if (of_average) record_.average_validation(*of_average, state.step);
+    if (of_views) record_.views_validation(*of_views);
     return true;
   }
 

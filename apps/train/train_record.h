@@ -80,6 +80,7 @@ class TrainRecord {
   /// Both throw Error(numerics) when the loss is not finite.
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
+  void views_validation(const Evaluation& result) { summary_.views_val_top1 = result.top1; }
   /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
   void begin_exchange();
   void end_exchange();

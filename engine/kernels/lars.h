@@ -94,7 +94,7 @@ struct LarsUpdate {
       const auto vs = load(slice.first_moment + i, count);
       Store new_ws(slice.value + i, count), new_vs(slice.first_moment + i, count);
       for (int j = 0; j < count; ++j) {
-        const float w = ws[j], v = rule.momentum * vs[j] + rate * (scale * gs[j] + slice.weight_decay * w);
+        const float w = ws[j], v = rule.momentum * vs[j] + rate * (scale * slice.rate * gs[j] + slice.weight_decay * w);
         new_vs[j] = v;
         new_ws[j] = w - rule.learning_rate * v;
       }

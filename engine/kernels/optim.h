@@ -18,6 +18,7 @@ struct ParamSlice {
   std::int64_t count;    ///< elements
   std::int64_t updates;  ///< of the parameter, less the age of the table
   float weight_decay;
+  float rate = 1;  ///< of what the gradient changes, beside that of the rule
 
   bool operator==(const ParamSlice&) const = default;
 };

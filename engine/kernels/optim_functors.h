@@ -10,7 +10,7 @@
 
 namespace ab::kernels {
 
-/// g ← scale · g + wd · w;  v ← momentum · v + g;  w ← w − lr · (nesterov ? g + momentum · v : v)
+/// g ← scale · rate · g + wd · w;  v ← momentum · v + g;  w ← w − lr · (nesterov ? g + momentum · v : v)
 struct SgdUpdate {
   const float* grad;
   float* value;
@@ -25,7 +25,7 @@ struct SgdUpdate {
         learning_rate(rule.learning_rate),
         momentum(rule.momentum),
         weight_decay(p.weight_decay),
-        grad_scale(scale),
+        grad_scale(scale * p.rate),
         nesterov(rule.nesterov) {}
 
   template <int N> AB_HD bool packed() const { return packable<N>(N, grad, value, momentum_buffer); }
@@ -41,7 +41,7 @@ struct SgdUpdate {
   }
 };
 
-/// m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  w ← w − lr · (m / c1 / (sqrt(v / c2) + eps) + wd · w)
+/// m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²;  w ← w − lr · (rate · m / c1 / (sqrt(v / c2) + eps) + wd · w)
 /// with the bias corrections c1 = 1 − β1^t and c2 = 1 − β2^t of update t.
 struct AdamWUpdate {
   const float* grad;
@@ -55,11 +55,11 @@ struct AdamWUpdate {
         value(p.value),
         first_moment(p.first_moment),
         second_moment(p.second_moment),
-        learning_rate(rule.learning_rate),
+        learning_rate(rule.learning_rate * p.rate),
         beta1(static_cast<float>(rule.beta1)),
         beta2(static_cast<float>(rule.beta2)),
         epsilon(rule.epsilon),
-        weight_decay(p.weight_decay),
+        weight_decay(p.weight_decay / p.rate),
         grad_scale(scale),
         correction1(correction(rule.beta1, p.updates + rule.age)),
         correction2(correction(rule.beta2, p.updates + rule.age)) {}

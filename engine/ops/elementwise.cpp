@@ -56,6 +56,15 @@ Var add(const Var& a, const Var& b) {
   return record("add", add(a.value(), b.value()), {a, b}, [](const Tensor& dy) { return Gradients{dy, dy}; });
 }
 
+Var scale(const Var& x, double factor) {
+  const auto scaled = [factor](const Tensor& t) {
+    const Tensor result = t.clone();
+    scale_in_place(result, factor);
+    return result;
+  };
+  return record("scale", scaled(x.value()), {x}, [scaled](const Tensor& dy) { return Gradients{scaled(dy)}; });
+}
+
 Var cast(const Var& x, DType dtype) {
   const DType before = x.value().dtype();
   if (!x.defined() || before == dtype) return x;

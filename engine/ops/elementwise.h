@@ -21,6 +21,8 @@ Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream);
 Var drop_path(const Var& x, float p, const Tensor& seed, std::uint64_t stream);
 /// y = a + b, equal shapes
 Var add(const Var& a, const Var& b);
+/// y = factor · x
+Var scale(const Var& x, double factor);
 /// The same values in a different floating-point type, x itself when it has that one. dx is of x's type.
 Var cast(const Var& x, DType dtype);
 

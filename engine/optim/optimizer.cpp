@@ -121,13 +121,15 @@ ParamSlice Optimizer::prepare(const Param& param) {
   ParamState& s = state(param);
   ++s.updates;
   const int moments = moments_per_parameter();
+  const bool is_matrix = value.rank() > 1;
   return {.grad = grad.data<float>(),
           .value = value.data<float>(),
           .first_moment = moments > 0 ? moment(s.first_moment, param) : nullptr,
           .second_moment = moments > 1 ? moment(s.second_moment, param) : nullptr,
           .count = value.numel(),
           .updates = s.updates,
-          .weight_decay = decay_vectors_ || value.rank() > 1 ? weight_decay_ : 0.0f};
+          .weight_decay = decay_vectors_ || is_matrix ? weight_decay_ : 0.0f,
+          .rate = is_matrix ? 1.0f : vector_rate_};
 }
 
 void Optimizer::clear_grads() {

@@ -98,6 +98,8 @@ class Optimizer {
   void set_skip_overflow(bool on) { skip_overflow_ = on; }
   /// Whether biases and norm parameters (all of one dimension) decay too; yes by default, as in PyTorch.
   void set_decay_vectors(bool on) { decay_vectors_ = on; }
+  /// Their learning rate, as a multiple of step()'s; weight decay stays as it is.
+  void set_vector_rate(double rate) { vector_rate_ = static_cast<float>(rate); }
 
  protected:
   /// Changes every parameter of the table; `norm` is null without clipping.
@@ -111,7 +113,7 @@ class Optimizer {
   std::unordered_map<const Param*, ParamState> states_;
   UpdateTable table_;
   HostRead unchecked_norm_;
-  float weight_decay_;
+  float weight_decay_, vector_rate_ = 1;
   double max_grad_norm_ = 0;
   bool skip_overflow_ = false, decay_vectors_ = true;
 };

@@ -10,7 +10,7 @@ namespace {
 struct Settings {
   bool dropout = false, drop_path = false, qkv_bias = false;
 };
-constexpr Settings kMlp{}, kVgg{.dropout = true};
+constexpr Settings kMlp{}, kConv6{}, kVgg{.dropout = true};
 constexpr Settings kResNet{.dropout = true, .drop_path = true};
 constexpr Settings kVit{.dropout = true, .drop_path = true, .qkv_bias = true};
 
@@ -25,6 +25,7 @@ const std::vector<Model>& models() {
   using B = const Build&;
   static const std::vector<Model> list{
       {"mlp", kMlp, make_mlp},
+      {"conv6_cifar", kConv6, make_conv6_cifar},
       {"resnet20", kResNet, [](S spec, B build) { return make_resnet_cifar(20, spec, build); }},
       {"resnet56", kResNet, [](S spec, B build) { return make_resnet_cifar(56, spec, build); }},
       {"vgg11_bn_cifar", kVgg, [](S spec, B build) { return make_vgg_bn_cifar(11, spec, build); }},
@@ -86,7 +87,7 @@ std::unique_ptr<Layer> make_model(const ModelSpec& spec, Device device) {
     if (model.name != spec.name) continue;
     check_settings(model, spec);
     std::unique_ptr<Layer> layer = model.make(spec, {.seed = spec.seed, .device = device, .draw = spec.draw});
-    if (spec.draw) set_spectrum(inventory_of(*layer).params, spec.spectrum);
+    if (spec.draw) change_initial(inventory_of(*layer).params, spec.init);
     return layer;
   }
   throw Error(ErrorKind::config,

@@ -18,15 +18,15 @@ namespace ab {
 struct ModelSpec {
   std::string name = "resnet20";  ///< one of model_names()
   std::int64_t classes = 10;
-  std::int64_t image_size = 32;         ///< height and width of the images
-  double width = 1.0;                   ///< multiplies the channels, the hidden units, or the heads of a transformer
-  double dropout = 0.0;                 ///< before the classifier; VGG: between its layers
-  double drop_path = 0.0;               ///< stochastic depth: rate of the last residual branch, rising linearly from 0
-  bool qkv_bias = true;                 ///< of vision transformers
-  std::uint64_t seed = 0;               ///< of the initial values
-  bool draw = true;                     ///< false: weights hold whatever was in memory, for those who fill them, or
-                                        ///< only ask for names and shapes
-  Spectrum spectrum = Spectrum::drawn;  ///< of the initial matrices
+  std::int64_t image_size = 32;  ///< height and width of the images
+  double width = 1.0;            ///< multiplies the channels, the hidden units, or the heads of a transformer
+  double dropout = 0.0;          ///< before the classifier; VGG: between its layers
+  double drop_path = 0.0;        ///< stochastic depth: rate of the last residual branch, rising linearly from 0
+  bool qkv_bias = true;          ///< of vision transformers
+  std::uint64_t seed = 0;        ///< of the initial values
+  bool draw = true;              ///< false: weights hold whatever was in memory, for those who fill them, or
+                                 ///< only ask for names and shapes
+  Init init = Init::drawn;       ///< how the initial values are changed
 };
 
 /// The names make_model() knows.
@@ -41,6 +41,9 @@ std::int64_t scaled(const ModelSpec& spec, std::int64_t channels);
 /// Four linear layers over the flattened image.
 std::unique_ptr<Layer> make_mlp(const ModelSpec& spec, const Build& build);
 
+/// Six 3×3 convolutions of 64, 256 and 256 channels behind a whitening layer, for 32×32 images (Jordan 2024, arXiv 2404.00498:
+/// the network of airbench94 without the bias of its first layer).
+std::unique_ptr<Layer> make_conv6_cifar(const ModelSpec& spec, const Build& build);
 /// ResNet for 32×32 images (He et al. 2016, section 4.2): 6n + 2 layers of 16, 32 and 64 channels, with 1×1
 /// convolutions where the shape changes. depth: 20, 56.
 std::unique_ptr<Layer> make_resnet_cifar(int depth, const ModelSpec& spec, const Build& build);

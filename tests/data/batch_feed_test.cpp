@@ -51,7 +51,7 @@ Tensor finish_reference(const ImageSet& set, const std::vector<ImageDraws>& draw
   for (std::int64_t i = 0; i < set.count; ++i) {
     const ImageDraws& drawn = draws[static_cast<std::size_t>(i)];
     float* out = images.data<float>() + i * set.image_bytes();
-    padded_crop(set.read(i, unused), drawn.crop, cropped);
+    shift(set.read(i, unused), drawn.shift, cropped);
     normalise.prepare(cropped.view(), out);
     erase(drawn.erased, set.width, out);
   }
@@ -65,11 +65,14 @@ void expect_equal(const Tensor& a, const Tensor& b) {
   EXPECT_TRUE(a.to_doubles() == b.to_doubles());
 }
 
-TEST(FinishImages, EqualsTheHostForEveryCropAndFlip) {
+TEST(FinishImages, EqualsTheHostForEveryShiftAndFlip) {
   std::vector<ImageDraws> draws;
-  for (int dy = 0; dy <= 2 * kCropPadding; ++dy)
-    for (int dx = 0; dx <= 2 * kCropPadding; ++dx)
-      for (const bool flip : {false, true}) draws.push_back({.crop = {dy, dx, flip}, .erased = {}});
+  for (int dy = -4; dy <= 4; ++dy)
+    for (int dx = -4; dx <= 4; ++dx)
+      for (const bool flip : {false, true})
+        for (const bool reflects : {false, true})
+          if (!reflects || std::max(std::abs(dy), std::abs(dx)) <= 2)
+            draws.push_back({.shift = {dy, dx, flip, reflects}, .erased = {}});
   for (const auto& [height, width] : {std::pair{3, 3}, {7, 10}, {32, 32}}) {  // 3: whole windows may be black
     ImageSet set = random_set(std::ssize(draws), height, width);
     set.mean = {0.49f, 0.48f, 0.45f};
@@ -84,9 +87,9 @@ TEST(FinishImages, EqualsTheHostForEveryCropAndFlip) {
 TEST(FinishImages, ErasesAndMixesAsTheHostDoes) {
   const ImageSet set = random_set(5, 12, 9);
   std::vector<ImageDraws> draws(5);
-  draws[0] = {.crop = {.dy = 1, .dx = 7, .flip = true}, .erased = {2, 3, 4, 5}};
+  draws[0] = {.shift = {.dy = -3, .dx = 3, .flip = true}, .erased = {2, 3, 4, 5}};
   draws[3].erased = {0, 0, 11, 8};
-  draws[4].crop = {.dy = 8, .dx = 0, .flip = false};
+  draws[4].shift = {.dy = 4, .dx = -4, .flip = false};
   for (const Mix& mix :
        {Mix{}, Mix{0.3, false, {}}, Mix{0, false, {}}, Mix{0.8, true, {3, 0, 5, 4}}, Mix{0, true, {0, 0, 12, 9}}})
     for (const Device device : devices())
@@ -95,7 +98,7 @@ TEST(FinishImages, ErasesAndMixesAsTheHostDoes) {
 
 TEST(FinishImages, LanesShareARow) {
   const ImageSet set = random_set(3, 6, 5);
-  const std::vector<ImageDraws> draws(3, {.crop = {.dy = 2, .dx = 6, .flip = true}, .erased = {1, 1, 2, 2}});
+  const std::vector<ImageDraws> draws(3, {.shift = {.dy = -2, .dx = 2, .flip = true}, .erased = {1, 1, 2, 2}});
   const Mix mix{0.3, false, {}};
   const Tensor got = poisoned({3, 6, 5, 3});
   run_rows_in_threads(4, 18,

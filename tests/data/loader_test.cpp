@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <future>
 #include <map>
@@ -99,42 +100,42 @@ TEST(Sampler, EvaluationSeesEachSampleOnce) {
 
 // ---- Augmentation ----
 
-/// From the definition: pad the image with black, cut a window, mirror it, normalise; in double.
-std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, const PaddedCrop& a) {
-  const int side = set.height, padded_side = side + 2 * kCropPadding;
-  std::vector<double> padded(static_cast<std::size_t>(padded_side * padded_side * 3), 0.0), out;
-  for (int y = 0; y < side; ++y)
-    for (int x = 0; x < side; ++x)
-      for (int c = 0; c < 3; ++c)
-        padded[static_cast<std::size_t>(((y + kCropPadding) * padded_side + x + kCropPadding) * 3 + c)] =
-            set.image(sample)[static_cast<std::size_t>((y * side + x) * 3 + c)] / 255.0;
+/// From the definition: surround the image with black or its reflection, cut a window, mirror it, normalise; in double.
+std::vector<double> augment_reference(const ImageSet& set, std::int64_t sample, const Shift& a) {
+  const int side = set.height;
+  const auto inside = [&](int i) { return !a.reflects ? i : i < 0 ? -i : i >= side ? 2 * side - 2 - i : i; };
+  std::vector<double> out;
   for (int y = 0; y < side; ++y)
     for (int x = 0; x < side; ++x)
       for (std::size_t c = 0; c < 3; ++c) {
-        const int from = a.flip ? side - 1 - x : x;
-        const double value = padded[static_cast<std::size_t>(((y + a.dy) * padded_side + from + a.dx) * 3) + c];
+        const int from_y = inside(y + a.dy), from_x = inside((a.flip ? side - 1 - x : x) + a.dx);
+        const bool is_black = std::min(from_y, from_x) < 0 || std::max(from_y, from_x) >= side;
+        const double value =
+            is_black ? 0 : set.image(sample)[static_cast<std::size_t>((from_y * side + from_x) * 3) + c] / 255.0;
         out.push_back((value - set.mean[c]) / set.stddev[c]);
       }
   return out;
 }
 
-TEST(Augment, MatchesTheReferenceForEveryCropAndFlip) {
-  for (const int side : {3, 7, 32}) {  // 3 is narrower than the padding: whole windows may be black
+TEST(Augment, MatchesTheReferenceForEveryShiftAndFlip) {
+  for (const int side : {3, 7, 32}) {  // 3 is narrower than four: whole windows may be black
     ImageSet set = random_set(1, side);
     set.mean = {0.49f, 0.48f, 0.45f};
     set.stddev = {0.20f, 0.25f, 0.30f};
-    ImageTransform normalise(set, side, side);
-    Image cropped, unused;
+    ImageTransform transform(set, side, side);
+    Image unused;
     std::vector<float> out(set.pixels.size());
-    for (int dy = 0; dy <= 8; ++dy)
-      for (int dx = 0; dx <= 8; ++dx)
-        for (const bool flip : {false, true}) {
-          padded_crop(set.read(0, unused), {dy, dx, flip}, cropped);
-          normalise.prepare(cropped.view(), out.data());
-          const auto expected = augment_reference(set, 0, {dy, dx, flip});
-          for (std::size_t i = 0; i < out.size(); ++i)
-            ASSERT_NEAR(out[i], expected[i], 2e-6) << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
-        }
+    for (int dy = -4; dy <= 4; ++dy)
+      for (int dx = -4; dx <= 4; ++dx)
+        for (const bool flip : {false, true})
+          for (const bool reflects : {false, true}) {
+            if (reflects && std::max(std::abs(dy), std::abs(dx)) >= side) continue;
+            const Shift by{dy, dx, flip, reflects};
+            transform.prepare(set.read(0, unused), out.data(), by);
+            const auto expected = augment_reference(set, 0, by);
+            for (std::size_t i = 0; i < out.size(); ++i)
+              ASSERT_NEAR(out[i], expected[i], 2e-6) << side << ' ' << dy << ' ' << dx << ' ' << flip << ' ' << i;
+          }
   }
 }
 
@@ -142,27 +143,70 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
   std::map<std::pair<int, int>, int> crops;
   int flips = 0;
   for (std::int64_t sample = 0; sample < 81 * 200; ++sample) {
-    const PaddedCrop a = draw_padded_crop(11, 2, sample);
+    const Shift a = draw_padded_crop(11, 2, sample);
+    EXPECT_FALSE(a.reflects);
     ++crops[{a.dy, a.dx}];
     flips += a.flip;
   }
   EXPECT_EQ(crops.size(), 81u);
   for (const auto& [crop, times] : crops) {
-    EXPECT_TRUE(crop.first >= 0 && crop.first <= 8 && crop.second >= 0 && crop.second <= 8);
+    EXPECT_TRUE(std::abs(crop.first) <= 4 && std::abs(crop.second) <= 4);
     EXPECT_NEAR(times, 200, 70);  // five deviations
   }
   EXPECT_NEAR(flips, 8100, 320);
   const auto draws = [](std::uint64_t seed, std::int64_t epoch) {
-    std::vector<std::array<int, 3>> all;
-    for (std::int64_t i = 0; i < 20; ++i) {
-      const PaddedCrop a = draw_padded_crop(seed, epoch, i);
-      all.push_back({a.dy, a.dx, a.flip});
-    }
+    std::vector<Shift> all;
+    for (std::int64_t i = 0; i < 20; ++i) all.push_back(draw_padded_crop(seed, epoch, i));
     return all;
   };
   EXPECT_EQ(draws(1, 1), draws(1, 1));
   EXPECT_NE(draws(1, 1), draws(1, 2)) << "epochs must differ";
   EXPECT_NE(draws(1, 1), draws(2, 1)) << "seeds must differ";
+}
+
+TEST(Augment, DrawsShiftsEquallyOftenAndFlipsInTurn) {
+  std::map<std::pair<int, int>, int> shifts;
+  int flips = 0;
+  for (std::int64_t sample = 0; sample < 25 * 400; ++sample) {
+    const Shift a = draw_shift(11, 2, sample, 2), next = draw_shift(11, 3, sample, 2);
+    EXPECT_TRUE(a.reflects);
+    EXPECT_NE(a.flip, next.flip);
+    EXPECT_EQ(a.flip, draw_shift(11, 4, sample, 2).flip);
+    ++shifts[{a.dy, a.dx}];
+    flips += a.flip;
+  }
+  EXPECT_EQ(shifts.size(), 25u);
+  for (const auto& [by, times] : shifts) {
+    EXPECT_TRUE(std::abs(by.first) <= 2 && std::abs(by.second) <= 2);
+    EXPECT_NEAR(times, 400, 100);
+  }
+  EXPECT_NEAR(flips, 5000, 250);
+}
+
+// ---- Held-out images ----
+
+TEST(HoldOut, PartsTheImagesEvenlySpread) {
+  const auto all = std::make_shared<ImageSet>(random_set(50));
+  for (const std::int64_t n : {1, 7, 25, 49}) {
+    const TrainAndTest parts = hold_out(all, n);
+    EXPECT_EQ(parts.test->count, n);
+    EXPECT_EQ(parts.train->count, 50 - n);
+    std::vector<std::int64_t> tested, seen;  // labels of random_set are numbers of images
+    Image unused;
+    for (const auto* part : {parts.test.get(), parts.train.get()})
+      for (std::int64_t i = 0; i < part->count; ++i) {
+        const std::int64_t image = part->label(i);
+        seen.push_back(image);
+        if (part == parts.test.get()) tested.push_back(image);
+        EXPECT_EQ(std::memcmp(part->read(i, unused).pixels, all->image(image).data(), 32 * 32 * 3), 0);
+      }
+    for (std::int64_t i = 1; i < n; ++i)
+      EXPECT_NEAR(tested[static_cast<std::size_t>(i)] - tested[static_cast<std::size_t>(i - 1)],
+                  50.0 / static_cast<double>(n), 1.0);
+    std::sort(seen.begin(), seen.end());
+    for (std::int64_t i = 0; i < 50; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
+  }
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { hold_out(all, 50); }), "leaves none to train on"));
 }
 
 // ---- Loader ----
@@ -356,7 +400,7 @@ TEST(Loader, ScalesToTheSizeAskedFor) {
     Image stored, scaled;
     ImageView image = set.read(sample, stored);
     if (training) {
-      padded_crop(image, draw_padded_crop(0, 0, sample), stored);
+      shift(image, draw_padded_crop(0, 0, sample), stored);
       image = stored.view();
     }
     Resizer().resize(image, {0, 0, 32, 32}, 48, 48, scaled);

@@ -3,6 +3,7 @@
 // The fused update: all parameters in one launch, clipping and overflow on the device; and the scale of the loss.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 
@@ -79,6 +80,44 @@ TEST(DecayVectors, OffSparesThemAndDecaysMatrices) {
     sgd->step(0.2);
     EXPECT_FLOAT_EQ(matrix.value.value().data<float>()[3], 4 * 0.9f);
     EXPECT_FLOAT_EQ(vector.value.value().data<float>()[1], vectors_too ? 6 * 0.9f : 6);
+  }
+}
+
+/// A matrix and a vector after three equal updates.
+std::array<std::vector<double>, 2> moved(const MakeOptimizer& make, double learning_rate, double vector_rate) {
+  Param matrix{"matrix", Var(Tensor::from<float>({1, 2, 3, 4}, {2, 2}), true)};
+  Param vector{"vector", Var(Tensor::from<float>({5, 6}, {2}), true)};
+  const auto optimizer = make({&matrix, &vector});
+  optimizer->set_decay_vectors(false);
+  optimizer->set_vector_rate(vector_rate);
+  for (int step = 0; step < 3; ++step) {
+    for (Param* p : {&matrix, &vector}) p->value.set_grad(normal_values(p->value.shape(), 7));
+    optimizer->step(learning_rate);
+  }
+  return {matrix.value.value().to_doubles(), vector.value.value().to_doubles()};
+}
+
+TEST(VectorRate, MultipliesTheRateOfVectorsAlone) {
+  for (const MakeOptimizer& make : kOptimizers) {
+    const auto faster = moved(make, 0.01, 8);
+    EXPECT_EQ(faster[0], moved(make, 0.01, 1)[0]);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(faster[1][i], moved(make, 0.08, 1)[1][i], 1e-6);
+  }
+}
+
+TEST(VectorRate, LeavesTheirDecayAsItIs) {
+  for (const MakeOptimizer& make : kOptimizers) {
+    std::vector<double> left;
+    for (const double rate : {1.0, 8.0}) {
+      Param vector{"vector", Var(Tensor::from<float>({5}, {1}), true)};
+      vector.value.set_grad(Tensor::zeros({1}));
+      const auto optimizer = make({&vector});
+      optimizer->set_vector_rate(rate);
+      optimizer->step(0.5);
+      left.push_back(vector.value.value().item(0));
+    }
+    EXPECT_LT(left[0], 5);
+    EXPECT_NEAR(left[1], left[0], 1e-6);
   }
 }
 

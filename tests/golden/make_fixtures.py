@@ -297,6 +297,7 @@ def schedule_cases(out: Fixtures) -> None:
         "warmup_constant": dict(kind="constant", peak=0.1, start=0.01, end=0.0, warmup_steps=5, total_steps=12),
         "cosine": dict(kind="cosine", peak=0.2, start=0.0, end=0.0, warmup_steps=0, total_steps=20),
         "warmup_cosine": dict(kind="cosine", peak=0.2, start=0.002, end=1e-3, warmup_steps=7, total_steps=30),
+        "warmup_linear": dict(kind="linear", peak=0.2, start=0.02, end=0.02, warmup_steps=7, total_steps=30),
         "step": dict(kind="step", peak=0.1, start=0.0, end=0.0, warmup_steps=0, total_steps=20, step_length=6,
                      step_factor=0.3),
     }.items():
@@ -305,6 +306,7 @@ def schedule_cases(out: Fixtures) -> None:
         schedule = {
             "constant": lambda: lr.ConstantLR(optimizer, 1.0),
             "cosine": lambda: lr.CosineAnnealingLR(optimizer, length, o["end"]),
+            "linear": lambda: lr.LinearLR(optimizer, 1.0, o["end"] / o["peak"], length),
             "step": lambda: lr.StepLR(optimizer, o["step_length"], o["step_factor"]),
         }[o["kind"]]()
         if warmup:

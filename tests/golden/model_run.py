@@ -24,6 +24,7 @@ class Settings:
 SETTINGS = {
     "resnet20": Settings(0.002),
     "vgg11_bn_cifar": Settings(1e-4),
+    "conv6_cifar": Settings(0.02, width=0.25),
     "resnet50": Settings(1e-7, updates=5, batch=8, image_size=64),
     "vgg11": Settings(5e-3, updates=5, width=0.125),
     "vit_s_16": Settings(5e-3, updates=5, image_size=48, width=1 / 3),

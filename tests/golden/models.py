@@ -4,6 +4,8 @@
 resnet20, resnet56: the CIFAR form of He et al. 2016 (section 4.2) with projection shortcuts (option B).
 vgg11_bn_cifar, vgg16_bn_cifar: Simonyan & Zisserman 2015 with batch norm, for 32x32 images: `features` ends at
 1x1x512 and one linear layer classifies.
+conv6_cifar: the network of airbench94 (Jordan 2024, arXiv 2404.00498) without the bias of its whitening layer, whose filters
+are formula_init's.
 resnet50, vgg11, vgg16_bn, vit_s_16, vit_b_16: torchvision's own without dropout; vgg11 and vit_s_16 with `width` times
 the channels or heads.
 """
@@ -13,6 +15,8 @@ from functools import partial
 import torch
 import torchvision
 from torch import nn
+
+import formula_init
 
 VGG_CHANNELS = {  # "M" is a 2x2 max pooling
     "vgg11_bn_cifar": [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"],
@@ -81,6 +85,44 @@ class Vgg(nn.Module):
         return self.classifier(self.features(x).flatten(1))
 
 
+class Whitening(nn.Module):
+    def __init__(self):
+        super().__init__()
+        filters = torch.from_numpy(formula_init.parameter("whiten.weight", (24, 2, 2, 3)))
+        self.register_buffer("weight", filters.permute(0, 3, 1, 2).contiguous())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, self.weight)
+
+
+class Conv6Block(nn.Module):
+    def __init__(self, channels_in: int, channels: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
+        del self.norm1.weight, self.norm2.weight
+        self.norm1.weight = self.norm2.weight = None  # stays at one
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.gelu(self.norm1(nn.functional.max_pool2d(self.conv1(x), 2)))
+        return nn.functional.gelu(self.norm2(self.conv2(y)))
+
+
+class Conv6(nn.Module):
+    def __init__(self, width: float, classes: int):
+        super().__init__()
+        few, many = round(64 * width), round(256 * width)
+        self.whiten = Whitening()
+        self.block1, self.block2, self.block3 = Conv6Block(24, few), Conv6Block(few, many), Conv6Block(many, many)
+        self.head = nn.Conv2d(many, classes, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.block3(self.block2(self.block1(nn.functional.gelu(self.whiten(x)))))
+        return self.head(nn.functional.max_pool2d(y, 3)).flatten(1) / 9
+
+
 def torchvision_vgg11(width: float, classes: int) -> nn.Module:
     channels = [c if c == "M" else round(c * width) for c in VGG11_CHANNELS]
     model = torchvision.models.VGG(torchvision.models.vgg.make_layers(channels), classes, init_weights=False, dropout=0)
@@ -106,6 +148,8 @@ def make_model(name: str, classes: int, image_size: int = 32, width: float = 1.0
         return torchvision.models.vgg16_bn(num_classes=classes, dropout=0)
     if name == "vit_b_16":
         return torchvision.models.vit_b_16(num_classes=classes, image_size=image_size)
+    if name == "conv6_cifar":
+        return Conv6(width, classes)
     if name == "vgg11":
         return torchvision_vgg11(width, classes)
     if name == "vit_s_16":

@@ -77,8 +77,10 @@ TEST(GoldenOptimizer, AdamWMatchesPyTorch) {
 }
 
 TEST(GoldenSchedule, MatchesPyTorch) {
-  const std::map<std::string, LrSchedule::Kind> kinds{
-      {"constant", LrSchedule::Kind::constant}, {"step", LrSchedule::Kind::step}, {"cosine", LrSchedule::Kind::cosine}};
+  const std::map<std::string, LrSchedule::Kind> kinds{{"constant", LrSchedule::Kind::constant},
+                                                      {"step", LrSchedule::Kind::step},
+                                                      {"cosine", LrSchedule::Kind::cosine},
+                                                      {"linear", LrSchedule::Kind::linear}};
   const auto names = cases_of(optimizer_fixtures(), "schedule");
   ASSERT_GE(names.size(), 5u);
   for (const std::string& name : names) {
@@ -112,6 +114,8 @@ class GoldenModel : public testing::TestWithParam<std::string> {
                          .draw = false});
     params_ = inventory_of(*model_).params;
     for (Param* p : params_) p->value.set_value(parameter(p->name, p->value.shape()));
+    for (const Buffer& buffer : inventory_of(*model_).buffers)
+      if (buffer.value.rank() > 1) buffer.value.copy_from(parameter(buffer.name, buffer.value.shape()));
   }
   Var logits() { return model_->forward(Var(images_)); }
   Var loss() { return softmax_cross_entropy(logits(), labels_); }
@@ -187,7 +191,7 @@ TEST_P(GoldenModel, LossesFollowPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
-                         testing::Values("resnet20", "vgg11_bn_cifar", "resnet50", "vgg11", "vit_s_16"),
+                         testing::Values("resnet20", "conv6_cifar", "vgg11_bn_cifar", "resnet50", "vgg11", "vit_s_16"),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

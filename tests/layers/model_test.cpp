@@ -14,6 +14,7 @@
 #include "engine/backend/backend.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"
+#include "layers/whitening.h"
 #include "tests/error_message.h"
 #include "tests/tensor_values.h"
 
@@ -275,32 +276,71 @@ std::vector<double> singular_values(const Tensor& weight) {
   return decompose(weight.view({weight.dim(0), -1}), nullptr, SvdMethod::direct).sigma.to_doubles();
 }
 
-class InitialSpectrum : public testing::Test {
- protected:
-  /// Singular values of one matrix as drawn and as replaced.
-  void draw(Spectrum spectrum) {
-    ModelSpec spec = small("resnet18");
-    drawn_ = make_model(spec);
-    spec.spectrum = spectrum;
-    replaced_ = make_model(spec);
-  }
-  std::vector<double> drawn(const std::string& name) { return values_of(*drawn_, name); }
-  std::vector<double> replaced(const std::string& name) { return values_of(*replaced_, name); }
-
- private:
-  static std::vector<double> values_of(Layer& model, const std::string& name) {
-    return singular_values(params_by_name(model).at(name)->value.value());
-  }
-  std::unique_ptr<Layer> drawn_, replaced_;
-};
-
 const std::vector<std::string> kMatrices{"conv1.weight", "layer2.0.conv1.weight", "layer3.0.downsample.0.weight",
                                          "fc.weight"};
 
-TEST_F(InitialSpectrum, OrthoIsOne) {
-  draw(Spectrum::ortho);
+TEST(Init, OrthoMakesSingularValuesOne) {
+  ModelSpec spec = small("resnet18");
+  spec.init = Init::ortho;
+  const auto model = make_model(spec);
   for (const std::string& name : kMatrices)
-    for (const double s : replaced(name)) EXPECT_NEAR(s, 1.0, 1e-4) << name;
+    for (const double s : singular_values(params_by_name(*model).at(name)->value.value()))
+      EXPECT_NEAR(s, 1.0, 1e-4) << name;
+}
+
+TEST(Init, DiracPassesTheFirstChannelsOn) {
+  ModelSpec spec = small("resnet18");
+  const auto drawn = make_model(spec);
+  spec.init = Init::dirac;
+  const auto model = make_model(spec);
+  for (const auto& [name, param] : params_by_name(*model)) {
+    const std::vector<double> value = param->value.value().to_doubles();
+    const std::vector<double> before = params_by_name(*drawn).at(name)->value.value().to_doubles();
+    const Shape& s = param->value.shape();
+    const bool changes = s.rank() == 4 && s[1] == 3 && param->role == ParamRole::weight;
+    for (std::int64_t i = 0; i < std::ssize(value); ++i) {
+      const std::int64_t output = changes ? i / (9 * s[3]) : 0, position = changes ? i / s[3] % 9 : 0;
+      const double expected = !changes || output >= s[3] ? before[static_cast<std::size_t>(i)]
+                              : position == 4            ? static_cast<double>(i % s[3] == output)
+                                                         : 0.0;
+      ASSERT_EQ(value[static_cast<std::size_t>(i)], expected) << name << ' ' << i;
+    }
+  }
+}
+
+/// Patches of neighbouring values, so that their moments are far from the identity's.
+Tensor smooth_images() {
+  const Tensor images = normal_values({40, 9, 7, 3}, 6);
+  for (std::int64_t i = 3; i < images.numel(); ++i)
+    images.data<float>()[i] = 0.5f * images.data<float>()[i] + images.data<float>()[i - 3] * 0.8f;
+  return images;
+}
+
+TEST(Whitening, OutputsHaveTheIdentityAsMoments) {
+  Whitening layer("whiten", {});
+  const Tensor images = smooth_images();
+  layer.fit(images);
+  const Tensor y = layer.forward(Var(images)).value();
+  ASSERT_EQ(y.shape(), (Shape{40, 8, 6, 24}));
+  const std::vector<double> values = y.to_doubles();
+  for (std::size_t i = 0; i < 24; ++i)
+    for (std::size_t j = 0; j < 24; ++j) {
+      double moment = 0;
+      for (std::size_t p = 0; p < values.size(); p += 24) moment += values[p + i] * values[p + j];
+      moment /= static_cast<double>(values.size() / 24);
+      EXPECT_NEAR(moment, i == j ? 1 : i % 12 == j % 12 ? -1 : 0, 0.02) << i << ' ' << j;
+    }
+}
+
+TEST(Whitening, IsNotTrained) {
+  const auto model = make_model({.name = "conv6_cifar"});
+  const Inventory inventory = inventory_of(*model);
+  std::int64_t trained = 0;
+  for (const Param* p : inventory.params) trained += p->numel();
+  // Of the published network's, less those of whitening: filters and a bias, and less the weights of batch norms, fixed at one.
+  EXPECT_EQ(trained, 1972792 - 24 * 13 - 2 * (64 + 256 + 256));
+  ASSERT_EQ(inventory.whitenings.size(), 1u);
+  EXPECT_EQ(inventory.buffers.front().name, "whiten.weight");
 }
 
 }  // namespace

@@ -261,6 +261,12 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
   EXPECT_NO_THROW(lars_with("momentum", "0.5")());
   EXPECT_NO_THROW(lars_with("nesterov", "false")());
   EXPECT_TRUE(contains(refused("lr_step_factor", "0.5"), "--lr-step-factor counts with --schedule step only"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                  [] {
+                                    resolve_train_config({{"augment", "false"}, {"shift", "2"}}, "");
+                                  }),
+                       "--shift counts with --augment true only, which is false here"));
+  EXPECT_NO_THROW(resolve_train_config({{"shift", "2"}}, ""));
   EXPECT_TRUE(contains(refused("dense_steps", "5"), "--dense-steps counts with --method late-cut or local or"));
   EXPECT_NO_THROW(from_toml("optimizer = \"lars\"\nnesterov = true\n")) << "a file may serve several runs";
 }

@@ -59,7 +59,7 @@ TEST(PaperConfigurations, AreThoseOfTheRelease) {
     EXPECT_EQ(config.steps, released.steps);
     EXPECT_EQ(config.warmup_steps, released.lr_warmup);
     EXPECT_EQ(config.optimizer, "adamw");
-    EXPECT_EQ(config.init, Spectrum::ortho);
+    EXPECT_EQ(config.init, Init::ortho);
     EXPECT_EQ(ab_settings(config).schedule.first_split, released.warmup);
     EXPECT_EQ(ab_settings(config).schedule.cycle_steps, released.cycle);
     EXPECT_EQ(ab_settings(config).schedule.full_rank_steps, released.full_rank);

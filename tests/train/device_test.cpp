@@ -182,7 +182,7 @@ TEST_F(DeviceTest, DenseOnOneRank) {
   config.mixup = 0.2;
   config.label_smoothing = 0.1;
   config.ema_decay = 0.8;
-  config.init = Spectrum::ortho;
+  config.init = Init::ortho;
   config.cuda_graph = "on";
   expect_same_on_both(config, 1);
 }

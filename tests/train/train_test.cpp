@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "apps/methods/ab.h"
+#include "apps/train/evaluate.h"
 #include "apps/train/train_loop.h"
+#include "data/transform.h"
 #include "engine/backend/plan_choice.h"
 #include "engine/core/threads.h"
 #include "layers/models/models.h"
@@ -273,6 +275,65 @@ TEST(Training, LearnsTheStripes) {
   ab_settings(config).schedule.cycle_steps = 20;
   ab_settings(config).schedule.full_rank_steps = 5;
   EXPECT_GT(run(config, 2).summary.final_val_top1, 0.7);
+}
+
+/// What a model says to all images of a set, moved by `by`.   [N, classes]
+std::vector<double> logits_of(Layer& model, const Dataset& set, const Shift& by) {
+  const Tensor images({set.count, 32, 32, 3});
+  ImageTransform transform(set, 32, 32);
+  Image unused;
+  for (std::int64_t i = 0; i < set.count; ++i)
+    transform.prepare(set.read(i, unused), images.data<float>() + i * 32 * 32 * 3, by);
+  return model.forward(Var(images)).value().to_doubles();
+}
+
+TEST(Evaluation, ViewsAreAMeanOfLogits) {
+  const auto model = make_model({.name = "mlp", .width = 0.1});
+  const Dataset& set = *data().test;
+  std::vector<double> mean(static_cast<std::size_t>(set.count * 10));
+  for (const int shift : {0, -1, 1})
+    for (const bool flip : {false, true}) {
+      const auto of_view = logits_of(*model, set, {shift, shift, flip, true});
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += of_view[i] * (shift == 0 ? 0.25 : 0.125);
+    }
+  double loss = 0;
+  for (std::int64_t i = 0; i < set.count; ++i) {
+    const double* logits = mean.data() + i * 10;
+    double sum = 0;
+    for (int c = 0; c < 10; ++c) sum += std::exp(logits[c]);
+    loss += (std::log(sum) - logits[set.label(i)]) / static_cast<double>(set.count);
+  }
+  const std::unique_ptr<Comm> self = make_self_comm();
+  EXPECT_NEAR(evaluate(*model, set, *self, {.views = true})->loss, loss, 1e-5);
+  EXPECT_GT(std::abs(evaluate(*model, set, *self)->loss - loss), 1e-4);
+}
+
+TEST(Training, EndsWithAValidationOfViewsWhenAskedTo) {
+  TrainConfig config = small_run("dense", 2);
+  config.model = "conv6_cifar", config.width = 0.125, config.val_views = true, config.ema_decay = 0.5;
+  const TrainResult result = train(config, *make_self_comm(), data(), {});
+  const Evaluation of_average = *evaluate(*result.average, *data().test, *make_self_comm(), {.views = true});
+  EXPECT_EQ(result.summary.views_val_top1, of_average.top1);
+  config.val_views = false;
+  EXPECT_EQ(train(config, *make_self_comm(), data(), {}).summary.views_val_top1, 0);
+}
+
+TEST(Training, WhitensByItsImagesOnce) {
+  TrainConfig config = small_run("dense", 3);
+  config.model = "conv6_cifar", config.width = 0.125;
+  const auto filters = [&](int ranks) {
+    config.batch_size = 4 / ranks;
+    const Outcome outcome = run(config, ranks);
+    expect_all_ranks_equal(outcome);
+    return outcome.parameters[0];
+  };
+  const auto alone = filters(1), together = filters(2);
+  ASSERT_EQ(alone.size(), together.size());
+  const auto model = make_model({.name = "conv6_cifar", .width = 0.125});
+  std::size_t trained = 0;
+  for (const Param* p : inventory_of(*model).params) trained += static_cast<std::size_t>(p->numel());
+  for (std::size_t i = trained; i < trained + 24 * 12; ++i) EXPECT_FLOAT_EQ(alone[i], together[i]);
+  EXPECT_NE(alone[trained], 0);
 }
 
 TEST(Training, TwoRunsAreBitwiseEqual) {
