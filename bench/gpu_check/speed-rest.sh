@@ -7,11 +7,11 @@
 
 everyone="abtrain,abtrain without graph,abtrain --autotune,PyTorch,PyTorch compiled"
 [[ $device == cuda ]] || everyone="abtrain,PyTorch,PyTorch compiled"
-small_batch=512 pixels=224 batch=128 factored_rounds=6 svd_model=resnet50
-if [[ -n $tiny ]]; then small_batch=2 pixels=32 batch=2 factored_rounds=1 svd_model=resnet18; fi
+small_batch=512 pixels=224 batch=128 factored_rounds=6 ratios="0.5 0.25 0.125" svd_model=resnet50
+if [[ -n $tiny ]]; then small_batch=2 pixels=32 batch=2 factored_rounds=1 ratios=0.25 svd_model=resnet18; fi
 
 set -a
-factored_words="--ratios 0.5 0.25 0.125 --rounds $factored_rounds --device $device --precision bf16"
+factored_words="--ratios $ratios --rounds $factored_rounds --device $device --precision bf16"
 [[ -z $tiny ]] || factored_words="$factored_words --width 0.25"
 factored() {  # MODEL CLASSES PIXELS BATCH FACTORED_BENCH
   "$5" --model "$1" --classes "$2" --image-size "$3" --batch "$4" $factored_words | awk -F'|' '
