@@ -14,6 +14,7 @@
   METHOD(daso)             \
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
+  METHOD(dion)             \
   METHOD(scalecom)         \
   METHOD(mstopk)           \
   METHOD(hitopk)           \

@@ -16,7 +16,7 @@ from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="vgg16_bn_cifar",
-                    choices=["vgg16_bn_cifar", "vgg11_bn_cifar", "resnet20", "resnet56", "resnet50", "vgg16_bn", "vit_b_16"])
+                    choices=["conv6_cifar", "vgg16_bn_cifar", "vgg11_bn_cifar", "resnet20", "resnet56", "resnet50", "vgg16_bn", "vit_b_16"])
 parser.add_argument("--classes", type=int, default=10)
 parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--image-size", type=int, default=32)

@@ -13,7 +13,48 @@ void add_residual(const Tensor& gradient, const Tensor& residual, const Tensor& 
 /// residual = m unless `failed`, [1] float64, is not zero.
 void replace_unless_failed(const Tensor& residual, const Tensor& m, const Tensor& failed);
 
+struct ScaledRows {
+  Tensor rows;  ///< [r, n]
+  double scale;
+};
+/// Of the rows R, which are those of `own`: the directions, rows of length one, in `q`, which stays as it is where all rows vanish;
+/// their multiples in `update`, where a row below a millionth of the longest is zero; and in `own` multiples of R.
+void split_into_directions(const ScaledRows& own, const ScaledRows& update, const Tensor& q);
+
 namespace kernels {
+
+/// The same, for all rows together.
+struct SplitIntoDirections {
+  float *own, *update, *q;
+  std::int64_t r, n;
+  float own_scale, update_scale;
+
+  template <class Team> AB_HD float length(const Team& team, std::int64_t k) const {
+    const auto square = [](double v) { return v * v; };
+    return static_cast<float>(sqrt(lane_sum<double>(team, n, square, static_cast<const float*>(own + k * n))));
+  }
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
+    constexpr float kNoise = 1e-6f, kEpsilon = 1e-8f;
+    float longest = 0;
+    for (std::int64_t k = 0; k < r; ++k) {
+      const float l = length(team, k);
+      if (!(l <= longest)) longest = l;  // NaN too
+    }
+    for (std::int64_t k = 0; k < r; ++k) {
+      const float l = length(team, k), scale = own_scale;
+      const float to_one = 1 / (l + kEpsilon), to_update = l < kNoise * longest ? 0.0f : update_scale * to_one;
+      const float* const row = own + k * n;
+      if (!(longest == 0))
+        lane_map(
+            team, n, q + k * n, [=](float v) { return v * to_one; }, row);
+      lane_map(
+          team, n, update + k * n, [=](float v) { return v * to_update; }, row);
+      team.barrier();
+      lane_map(
+          team, n, own + k * n, [=](float v) { return v * scale; }, row);
+    }
+  }
+};
 
 /// P = Q·Mᵀ and M = G + E, row i of M. `gradient` may be null.
 struct AddAndProject {

@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The gradients that PowerSGD and ACP-SGD compress. A gradient of two or more dimensions is seen as a matrix G [n, m],
+// The gradients that PowerSGD, ACP-SGD and Dion compress. A gradient of two or more dimensions is seen as a matrix G [n, m],
 // n its first dimension, and approximated by Pᵀ·Q with P [r, n] and Q [r, m]: r·(n+m) numbers instead of n·m. Factors
 // lie as rows here, the transposes of those in the papers. All P are parts of one tensor and all Q of another, so that
 // each travels in one collective.
@@ -58,8 +58,10 @@ class LowRankGradients {
 
   const Tensor& all_p() const { return all_p_; }
   const Tensor& all_q() const { return all_q_; }
+  /// Every matrix's own Q.
+  Tensor all_own_q() const { return all_own_.slice(0, all_q_.numel()); }
   /// Every matrix's own Q becomes its Q.
-  void note_own_q() const { all_own_.slice(0, all_q_.numel()).copy_from(all_q_); }
+  void note_own_q() const { all_own_q().copy_from(all_q_); }
   /// `step` chooses what rows that vanish are drawn from.
   void orthonormalise_p(std::int64_t step) const { p_rows_.make(seed_, step + 1); }
   void orthonormalise_q(std::int64_t step) const { q_rows_.make(seed_, step + 1); }

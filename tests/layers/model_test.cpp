@@ -65,15 +65,25 @@ INSTANTIATE_TEST_SUITE_P(
                     Size{"vit_ti_16", 1000, 224, 5'717'416}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.model, info.param.classes); });
 
+/// The arithmetic of RESULTS "44 : 1".
+TEST(PapersVgg16, HoldsItsWeightsInTwoLayersOfTheClassifier) {
+  const ModelSpec spec{.name = "vgg16", .classes = 10, .image_size = 32, .draw = false};
+  const auto papers = make_model(spec);
+  const auto numel = [&](const char* name) { return static_cast<double>(params_by_name(*papers).at(name)->numel()); };
+  const double all = static_cast<double>(parameter_count(spec));
+  const double slim = static_cast<double>(parameter_count({.name = "vgg16_bn_cifar", .draw = false}));
+  const double fc1 = numel("classifier.0.weight"), fc2 = numel("classifier.3.weight");
+  EXPECT_NEAR((fc1 + fc2) / all, 0.89, 0.005);
+  EXPECT_NEAR(all / (all - fc1 * 48 / 49), 4.0, 0.01);  // a 1×1 map that is repeated 7×7 times is as good as once
+  EXPECT_NEAR(slim / (all / 44.14), 4.84, 0.005);
+}
+
 /// A member of every family that is small enough for a test.
 const std::vector<ModelSpec> kSmall{
-    {.name = "mlp", .width = 0.05},
-    {.name = "resnet20", .width = 0.5},
-    {.name = "vgg11_bn_cifar", .width = 0.125},
-    {.name = "resnet18", .width = 0.125},
-    {.name = "resnet50", .width = 0.0625},
-    {.name = "vgg11", .width = 0.0625},
-    {.name = "vgg13_bn", .width = 0.0625},
+    {.name = "mlp", .width = 0.05},       {.name = "conv6_cifar", .width = 0.125},
+    {.name = "resnet20", .width = 0.5},   {.name = "vgg11_bn_cifar", .width = 0.125},
+    {.name = "resnet18", .width = 0.125}, {.name = "resnet50", .width = 0.0625},
+    {.name = "vgg11", .width = 0.0625},   {.name = "vgg13_bn", .width = 0.0625},
     {.name = "vit_ti_16", .width = 0.67},
 };
 

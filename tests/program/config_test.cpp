@@ -276,6 +276,22 @@ TEST_F(ConfigTest, AFlagWithAnEmptyVariableIsRefused) {
     EXPECT_TRUE(contains(refused(key, ""), "is given without a value; is a variable empty?")) << key;
 }
 
+TEST_F(ConfigTest, DionBringsWhatOrthonormalUpdatesNeed) {
+  const TrainConfig config = from_toml("method = \"dion\"\n");
+  EXPECT_EQ(config.momentum, 0);
+  EXPECT_EQ(config.lr, 0.02);
+  const auto refused_with = [](std::vector<FlagValue> flags) {
+    return message_of(ErrorKind::config, [&] {
+      const TrainConfig given = resolve_train_config(flags, "");
+      check_run(given, find_method(given.method), 2);
+    });
+  };
+  for (const FlagValue& flag :
+       std::vector<FlagValue>{{"momentum", "0.9"}, {"optimizer", "adamw"}, {"nesterov", "true"}})
+    EXPECT_TRUE(contains(refused_with({{"method", "dion"}, {"steps", "5"}, flag}), "--optimizer sgd --momentum 0"));
+  EXPECT_TRUE(contains(refused_with({{"method", "dion"}, {"steps", "5"}, {"max_grad_norm", "1"}}), "--max-grad-norm"));
+}
+
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
   const TrainConfig no_factors =
       resolve_train_config({{"method", "ab"}, {"ab.cycle_steps", "10"}, {"ab.full_rank_steps", "10"}}, "");

@@ -73,8 +73,8 @@ def mean(vectors):
 class Rank:
     """The replica of one rank with the state of its optimizer."""
 
-    def __init__(self, rank):
-        self.rank = rank
+    def __init__(self, rank, momentum=MOMENTUM):
+        self.rank, self.momentum = rank, momentum
         self.w = {name: [u / 2 for u in uniform(name, size(name))] for name in SHAPES}
         self.v = {name: [0.0] * size(name) for name in SHAPES}
 
@@ -86,19 +86,20 @@ class Rank:
     def update(self, gradients, rate=RATE):
         for name, g in gradients.items():
             w = self.w[name]
-            self.v[name] = [MOMENTUM * v + x + DECAY * y for v, x, y in zip(self.v[name], g, w)]
+            self.v[name] = [self.momentum * v + x + DECAY * y for v, x, y in zip(self.v[name], g, w)]
             self.w[name] = [y - rate * v for y, v in zip(w, self.v[name])]
 
 
 class Record:
     """What happened, for NAME.json, where NAME is the method or, for another variant of it, `name`."""
 
-    def __init__(self, method, ranks, settings, common="", ranks_per_node=0, schedule="constant", name=None):
+    def __init__(self, method, ranks, settings, common="", ranks_per_node=0, schedule="constant", name=None,
+                 momentum=MOMENTUM):
         self.name, self.steps = name or method, []
         self.text = {
             "ranks": ranks,
             "ranks_per_node": ranks_per_node,
-            "config": f'method = "{method}"\noptimizer = "sgd"\nlr = {RATE}\nmomentum = {MOMENTUM}\n'
+            "config": f'method = "{method}"\noptimizer = "sgd"\nlr = {RATE}\nmomentum = {momentum}\n'
             f'weight_decay = {DECAY}\nschedule = "{schedule}"\nsteps = {STEPS}\nseed = 0\n'
             f"{common}" + (f"[{method}]\n{settings}" if settings else ""),
         }
