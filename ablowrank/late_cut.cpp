@@ -91,8 +91,7 @@ void LateCutStrategy::train_factors(TrainState& state) {
   cuts_ = schedule_.cuts_until(state.step);
   const Inventory inventory = inventory_of(model_);
   state.optimizer.set_params(inventory.params);
-  Replica replica{.params = inventory.params, .equal = true};
-  for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
+  Replica replica{.params = inventory.params, .buffers = moving_buffers(inventory), .equal = true};
   if (options_.sync_bn != SyncBn::off) replica.batch_norms = inventory.batch_norms;
   now_.reset();  // the old hooks go before the new ones come
   now_ = low_rank_(std::move(replica));

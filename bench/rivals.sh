@@ -9,12 +9,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list table=bench/rivals.tsv data=${ABTRAIN_DATA_DIR:-}
-training_images='' views=()
+training_images='' views=
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --training-images) training_images=yes; shift; continue ;;
-    --views) views=(--val-views); shift; continue ;;
+    --views) views=--val-views; shift; continue ;;
     --data-dir) data=$2 ;;
     --build) build=$2 ;;
     --runs) runs=$2 ;;
@@ -38,7 +38,7 @@ fi
 commit=$(cat "$program.commit")
 columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds low_rank_step steps parameters_full parameters_final commit flags)
 [ -z "$training_images" ] || columns+=(train_top1)
-[ ${#views[@]} -eq 0 ] || columns+=(views_top1)
+[ -z "$views" ] || columns+=(views_top1)
 [ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
 
 # The line of a finished run: of a folder, its row, config, seed and flags, and the CPU time that it took. low_rank_step: of one
@@ -61,8 +61,7 @@ def low_rank_step():
 
 print(row, config, seed, percent(summary["final_val_top1"]), ",".join(map(percent, epochs)),
       f"{summary['sent_bytes_per_rank_total']:.0f}", f"{summary['inter_node_sent_bytes_per_rank_total']:.0f}", cpu,
-      low_rank_step(), summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags,
-      *[percent(top1) for top1 in [summary["views_val_top1"]] if top1], sep="\t")
+      low_rank_step(), summary["steps"], summary["parameters_full"], summary["parameters_final"], commit, flags, sep="\t")
 PYTHON
 }
 
@@ -89,7 +88,7 @@ while IFS='|' read -r row config seeds flags <&3; do
     mkdir -p "$(dirname "$folder")"
     # shellcheck disable=SC2086
     command time -a -o "$folder.seconds" -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
-      --threads 1 --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 "${views[@]}" $flags --out "$folder" --resume auto \
+      --threads 1 --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $views $flags --out "$folder" --resume auto \
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
@@ -97,6 +96,7 @@ while IFS='|' read -r row config seeds flags <&3; do
       train_top1=$(train_top1_of "$folder") || { echo "rivals.sh: $folder cannot be evaluated" >&2; exit 1; }
       line+=$'\t'$train_top1
     fi
+    [ -z "$views" ] || line+=$'\t'$(grep -oP '"views_val_top1": *\K[0-9.]+' "$folder/summary.json" | awk '{ printf "%.2f", 100 * $1 }')
     echo "$line" >>"$table"
     rm -rf "$folder" "$folder.seconds"
   done

@@ -66,10 +66,7 @@ Shift draw_shift(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, in
 void shift(const ImageView& image, const Shift& by, Image& out);
 
 /// Where pixel `i` of a row or column of `size` with reflected borders comes from; at most size - 1 beyond one.
-AB_HD inline int reflected(int i, int size) {
-  const int inside = i < 0 ? -i : i < size ? i : 2 * (size - 1) - i;
-  return inside < 0 ? 0 : inside;
-}
+AB_HD inline int reflected(int i, int size) { return i < 0 ? -i : i < size ? i : 2 * (size - 1) - i; }
 
 struct ResizedCrop {
   Box box;

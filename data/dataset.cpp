@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "data/dataset.h"
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string_view>
 
 #include "engine/core/check.h"
@@ -58,13 +60,23 @@ class Part final : public Dataset {
 
 }  // namespace
 
+std::int64_t left_to_train(std::int64_t images, std::int64_t held_out) {
+  AB_CHECK(held_out < images, "--val-from-train {} of {} training images leaves none to train on", held_out, images);
+  return images - held_out;
+}
+
 TrainAndTest hold_out(std::shared_ptr<const Dataset> set, std::int64_t n) {
-  AB_CHECK(n < set->count, "validating on {} of {} training images leaves none to train on", n, set->count);
-  std::vector<std::int64_t> test, train;
+  left_to_train(set->count, n);
+  std::vector<std::int64_t> by_label(static_cast<std::size_t>(set->count)), test, train;
+  std::iota(by_label.begin(), by_label.end(), std::int64_t{0});
+  std::ranges::stable_sort(by_label, {}, [&](std::int64_t i) { return set->label(i); });
+  // As i runs, the quotient below grows n times, evenly spread.
   for (std::int64_t i = 0; i < set->count; ++i)
-    // As i runs, the quotient below grows n times, evenly spread.
-    ((i + 1) * n / set->count > i * n / set->count ? test : train).push_back(i);
-  return {std::make_shared<Part>(set, std::move(train)), std::make_shared<Part>(set, std::move(test))};
+    ((i + 1) * n / set->count > i * n / set->count ? test : train).push_back(by_label[static_cast<std::size_t>(i)]);
+  std::ranges::sort(train), std::ranges::sort(test);
+  const auto tested = std::make_shared<Part>(set, std::move(test));
+  tested->warnings.clear();  // the other part has them
+  return {std::make_shared<Part>(std::move(set), std::move(train)), tested};
 }
 
 std::vector<std::uint64_t> TrainAndTest::contents() const {

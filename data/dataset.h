@@ -74,8 +74,10 @@ class ImageSet : public Dataset {
 ImageSet first_images(ImageSet set, std::int64_t n);
 
 struct TrainAndTest;
-/// `n` images of `set`, evenly spread, to test on, and the others to train on. Throws Error(config) when none would be left.
+/// `n` images of `set`, of all classes in proportion, to test on, and the others to train on (--val-from-train).
 TrainAndTest hold_out(std::shared_ptr<const Dataset> set, std::int64_t n);
+/// How many others there are. Throws Error(config) when there is none.
+std::int64_t left_to_train(std::int64_t images, std::int64_t held_out);
 
 /// The labels below set.classes that no image has.
 std::vector<int> labels_without_images(const Dataset& set);

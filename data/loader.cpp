@@ -36,6 +36,9 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
            o.rank, o.world_size);
   AB_CHECK(o.image_size >= 0, "loader: the image size must be 1 or more, or 0 for the data set's own, got {}",
            o.image_size);
+  const int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
+  const int shift = std::max({o.augmentation.shift, std::abs(o.view.dy), std::abs(o.view.dx)});
+  AB_CHECK(shift < side, "images of {0}×{0} pixels cannot be shifted by {1}", side, shift);
   AB_CHECK(o.prefetch >= 0, "loader: prefetch must be 0 or more batches, got {}", o.prefetch);
   AB_CHECK(o.threads > 0, "loader: there must be at least 1 thread, got {}", o.threads);
   AB_CHECK(o.augmentation.rand_augment_magnitude >= 0 && o.augmentation.rand_augment_magnitude <= kMaxMagnitude,

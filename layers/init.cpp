@@ -78,14 +78,23 @@ bool is_3x3(const Shape& shape) { return shape.rank() == 4 && shape[1] == 3 && s
 
 }  // namespace
 
+bool changes(const Param& param, Init init) {
+  const Shape& shape = param.value.shape();
+  switch (init) {
+    case Init::drawn: return false;
+    case Init::ortho: return matrix_rows(shape) > 0;
+    case Init::dirac: return param.role == ParamRole::weight && is_3x3(shape);
+  }
+  return false;
+}
+
 void change_initial(const std::vector<Param*>& params, Init init) {
   for (Param* param : params) {
+    if (!changes(*param, init)) continue;
     const Tensor value = param->value.value();
-    const std::int64_t rows = matrix_rows(value.shape());
-    if (init == Init::ortho && rows > 0)
-      param->value.set_value(orthonormal(value.view({rows, -1})).view(value.shape()));
-    if (init == Init::dirac && param->role == ParamRole::weight && is_3x3(value.shape()))
-      param->value.set_value(dirac(value));
+    const Tensor changed =
+        init == Init::dirac ? dirac(value) : orthonormal(value.view({matrix_rows(value.shape()), -1}));
+    param->value.set_value(changed.view(value.shape()));
   }
 }
 

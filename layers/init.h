@@ -46,6 +46,8 @@ enum class Init {
   dirac,  ///< a 3×3 convolution passes its first min(in, out) channels on; all else, and the first layer, stay as drawn
 };
 
+/// Whether it changes the values of this one.
+bool changes(const Param& param, Init init);
 /// Dimensions of size one do not count for a matrix, and the first that is left makes the rows. Depends on the present values
 /// alone: equal on all ranks.
 void change_initial(const std::vector<Param*>& params, Init init);

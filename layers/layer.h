@@ -19,6 +19,7 @@ struct BatchNormStats;
 struct Buffer {
   std::string name;
   Tensor value;
+  bool frozen = false;  ///< no step changes it
 };
 
 /// The parts of a model, in forward order.
@@ -29,6 +30,14 @@ struct Inventory {
   std::vector<BatchNormStats*> batch_norms;
   std::vector<Whitening*> whitenings;  ///< layers that training images make
 };
+
+/// The buffers that steps change, apart on every rank.
+inline std::vector<Tensor> moving_buffers(const Inventory& inventory) {
+  std::vector<Tensor> moving;
+  for (const Buffer& buffer : inventory.buffers)
+    if (!buffer.frozen) moving.push_back(buffer.value);
+  return moving;
+}
 
 class Layer {
  public:

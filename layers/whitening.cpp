@@ -41,7 +41,8 @@ Tensor patch_moments(const Tensor& images) {
 }  // namespace
 
 Whitening::Whitening(const std::string& name, const Build& build)
-    : name_(name), filters_(filled({kFilters, kSide, kSide, kChannels}, 0.0f, build.device)) {}
+    : name_(name),
+      filters_(initial_value(name + ".weight", {kFilters, kSide, kSide, kChannels}, uniform_fan_in(kPatch), build)) {}
 
 void Whitening::fit(const Tensor& images) {
   AB_CHECK(images.rank() == 4 && images.dim(0) > 0 && images.dim(1) >= kSide && images.dim(2) >= kSide &&
@@ -62,7 +63,7 @@ void Whitening::fit(const Tensor& images) {
 Var Whitening::forward(const Var& x) { return conv2d(x, cast(Var(filters_), x.value().dtype()), {}, {}); }
 
 void Whitening::list(Inventory& inventory) {
-  inventory.buffers.push_back({name_ + ".weight", filters_});
+  inventory.buffers.push_back({name_ + ".weight", filters_, /*frozen=*/true});
   inventory.whitenings.push_back(this);
 }
 

@@ -13,10 +13,11 @@ class Whitening final : public Layer {
  public:
   static constexpr std::int64_t kFilters = 24;
 
-  /// All filters are zero until fit(), or until they are loaded.
+  /// Filters are drawn, until fit() makes them or they are loaded.
   Whitening(const std::string& name, const Build& build);
   /// Makes the filters from normalised images.   [N, H, W, 3] float32, on the host
   void fit(const Tensor& images);
+  const Tensor& filters() const { return filters_; }
   Var forward(const Var& x) override;
   void list(Inventory& inventory) override;
 

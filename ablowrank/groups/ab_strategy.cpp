@@ -159,11 +159,7 @@ void AbStrategy::enter(Phase phase, TrainState& state) {
                                                options_.gradients);
 }
 
-void AbStrategy::average_buffers() {
-  std::vector<Tensor> buffers;
-  for (const Buffer& buffer : inventory_of(model_).buffers) buffers.push_back(buffer.value);
-  all_reduce_flat(world_, buffers, ReduceOp::mean);
-}
+void AbStrategy::average_buffers() { all_reduce_flat(world_, moving_buffers(inventory_of(model_)), ReduceOp::mean); }
 
 void AbStrategy::begin_evaluation(TrainState&) {
   if (phase_ != Phase::low_rank) return average_buffers();

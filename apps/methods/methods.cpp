@@ -74,8 +74,7 @@ GradientWire gradient_wire(const TrainConfig& config) {
 
 Replica replica_of(Layer& model, bool synchronised) {
   const Inventory inventory = inventory_of(model);
-  Replica replica{inventory.params};
-  for (const Buffer& buffer : inventory.buffers) replica.buffers.push_back(buffer.value);
+  Replica replica{.params = inventory.params, .buffers = moving_buffers(inventory)};
   if (synchronised) replica.batch_norms = inventory.batch_norms;
   return replica;
 }

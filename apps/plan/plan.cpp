@@ -267,7 +267,10 @@ DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   DataShape shape = find_dataset(config.dataset).shape;
   if (config.train_samples > 0) shape.train = std::min(shape.train, config.train_samples);
   if (config.val_samples > 0) shape.test = std::min(shape.test, config.val_samples);
-  if (config.val_from_train > 0) shape.test = config.val_from_train, shape.train -= config.val_from_train;
+  if (config.val_from_train > 0) {
+    shape.train = left_to_train(shape.train, config.val_from_train);
+    shape.test = config.val_from_train;
+  }
   if (classes > 0) shape.classes = classes;
   if (config.image_size > 0) shape.image_size = config.image_size;
   return shape;

@@ -33,9 +33,11 @@ void declare_data(std::vector<Setting>& all) {
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
   s.number(
       "val_from_train", &T::val_from_train, 0, 1e9,
-      "validate on N training images, evenly spread, which training leaves out, instead of the test images; 0: no");
+      "validate on N of the training images, of all classes in proportion, which training leaves out, instead of the test images; "
+      "0: no");
   s.value("val_views", &T::val_views,
-          "after the last step, validate over six views of each image too: shifted by a pixel and mirrored");
+          "after the last step, validate over six views of each image too: shifted by a pixel and mirrored")
+      .may_change = true;
   s.number("width", &T::width, 0, 16, "multiplies the channels of the model").above_low = true;
   s.number("image_size", &T::image_size, 0, 1024, "height and width that the model sees; 0: as the data set has them");
   s.number("dropout", &T::dropout, 0, 0.99, "share of features dropped before the classifier");
@@ -53,8 +55,8 @@ void declare_data(std::vector<Setting>& all) {
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
   s.number(
        "shift", &T::shift, 0, 8,
-       "instead of crops and flips of --augment, shifts by up to N pixels with reflected borders, and a flip in every second "
-       "epoch; 0: no")
+       "instead of crops and flips of --augment, shifts by up to N pixels with reflected borders, and each image flipped "
+       "in every second epoch; 0: no")
       .beside = {"augment", {"true"}};
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");

@@ -42,6 +42,7 @@ struct View {
 
 std::list<View> views_of(const Dataset& set, LoaderOptions options, Device device, DType activations, bool all) {
   std::list<View> views;
+  if (all) options.threads = std::max(1, options.threads / 6), options.prefetch = 1;
   const auto add = [&](int shift, bool flip, double weight) {
     options.view = {.dy = shift, .dx = shift, .flip = flip, .reflects = shift != 0};
     views.push_back({BatchFeed(set, options, device, activations), weight});

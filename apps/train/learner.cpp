@@ -20,30 +20,44 @@ namespace {
 
 constexpr std::int64_t kImagesToWhiten = 5000;
 
-/// Makes the layers of `model` that images make, from the first of them.
-void whiten(Layer& model, const Dataset& set, int side) {
-  const std::vector<Whitening*> layers = inventory_of(model).whitenings;
-  if (layers.empty() || device_of(model).kind == DeviceKind::shapes) return;
-  const std::int64_t count = std::min(set.count, kImagesToWhiten);
-  const Tensor images({count, side, side, 3}, DType::float32);
+/// Images from all over the set, normalised; fewer where `config` passes over damaged ones.   [N, side, side, 3]
+Tensor some_images(const TrainConfig& config, const Dataset& set, int side) {
+  const std::int64_t most = std::min(set.count, kImagesToWhiten);
+  const Tensor images({most, side, side, 3}, DType::float32);
   ImageTransform transform(set, side, side);
   Image decoded;
-  for (std::int64_t i = 0; i < count; ++i)
-    transform.prepare(set.read(i, decoded), images.data<float>() + i * images.numel() / count);
-  for (Whitening* layer : layers) layer->fit(images);
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < most; ++i) try {
+      transform.prepare(set.read(i * set.count / most, decoded), images.data<float>() + count * 3 * side * side);
+      ++count;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::data || !config.skip_damaged) throw;
+    }
+  return images.slice(0, count);
+}
+
+/// Makes the layers of `model` that training images make, equal on all ranks.
+void whiten(Layer& model, const TrainConfig& config, const Dataset& set, int side, Comm& world) {
+  const std::vector<Whitening*> layers = inventory_of(model).whitenings;
+  const bool has_images = device_of(model).kind != DeviceKind::shapes;
+  const Tensor images = layers.empty() || !has_images ? Tensor() : some_images(config, set, side);
+  for (Whitening* layer : layers) {
+    if (has_images) layer->fit(images);
+    world.broadcast(layer->filters(), 0);
+  }
 }
 
 }  // namespace
 
 Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
-                 const LrSchedule& schedule, std::unique_ptr<Layer> start)
+                 const LrSchedule& schedule, std::unique_ptr<Layer> start, bool goes_on)
     : device(start ? device_of(*start) : choose_device(config.device)),
       precision(precision_named(config.precision)),
       model(std::move(start)) {
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
   if (!model) {
     model = make_model(spec, device);
-    whiten(*model, images, static_cast<int>(spec.image_size));
+    if (!goes_on) whiten(*model, config, images, static_cast<int>(spec.image_size), world);
   }
   optimizer = make_optimizer(config, inventory_of(*model).params, &world);
   if (precision == Precision::fp16) loss_scale.emplace();

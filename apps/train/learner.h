@@ -22,10 +22,10 @@ namespace ab {
 Device device_of(Layer& model);
 
 struct Learner {
-  /// `model`: of config's shape, on the device that trains; drawn on config's when null. `config`, `world` and `schedule` must outlive this.
-  /// Collective.
+  /// `model`: of config's shape, on the device that trains; drawn on config's when null, and unless the run `goes_on` from a
+  /// checkpoint whitened by `images`. `config`, `world` and `schedule` must outlive this. Collective.
   Learner(const TrainConfig& config, const Method& method, Comm& world, const Dataset& images,
-          const LrSchedule& schedule, std::unique_ptr<Layer> model);
+          const LrSchedule& schedule, std::unique_ptr<Layer> model, bool goes_on);
 
   Device device;
   Precision precision;
@@ -40,10 +40,10 @@ struct Learner {
   /// Afterwards, when the strategy has had its turn too.
   void update_average();
 
-  /// Running statistics of batch norm.
+  /// Running statistics of batch norm, and frozen filters.
   std::vector<Tensor> buffers() const;
   std::vector<Tensor> parameters() const;
-  /// Parameters, then running statistics; and their names.
+  /// Parameters, then buffers; and their names.
   std::vector<Tensor> tensors() const;
   std::vector<std::string> names() const;
 

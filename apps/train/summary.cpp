@@ -60,7 +60,8 @@ constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
                                              "compression_seconds",
                                              "train_samples",
                                              "train_classes",
-                                             "val_classes"};
+                                             "val_classes",
+                                             "views_val_top1"};
 
 }  // namespace
 

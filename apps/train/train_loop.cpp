@@ -26,7 +26,7 @@ namespace {
 class Trainer {
  public:
   Trainer(const TrainConfig& config, const Method& method, Comm& world, const TrainAndTest& data,
-          const TrainListener& listener, std::unique_ptr<Layer> model)
+          const TrainListener& listener, std::unique_ptr<Layer> model, bool goes_on)
       : config_(config),
         world_(world),
         data_(data),
@@ -38,7 +38,7 @@ class Trainer {
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
         total_steps_(total_steps(config, updates_per_epoch_)),
         schedule_(make_schedule(config, updates_per_epoch_)),
-        learner_(config, method, world, *data.train, schedule_, std::move(model)),
+        learner_(config, method, world, *data.train, schedule_, std::move(model), goes_on),
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
         stop_(world, config.accumulate),
@@ -412,7 +412,8 @@ class Trainer {
 TrainResult train(const TrainConfig& config, Comm& world, const TrainAndTest& data, const TrainListener& listener,
                   std::optional<Checkpoint> checkpoint, std::unique_ptr<Layer> model, const Method* method) {
   const PlanChoiceScope plans(config.deterministic ? PlanChoice::deterministic : PlanChoice::heuristic);
-  return Trainer(config, method ? *method : find_method(config.method), world, data, listener, std::move(model))
+  return Trainer(config, method ? *method : find_method(config.method), world, data, listener, std::move(model),
+                 checkpoint.has_value())
       .run(std::move(checkpoint));
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The base of methods whose ranks hold replicas of one full-rank model: all start with the model of rank 0. Where
-// replicas stay equal in every step, only the buffers (running statistics) drift apart, as each rank sees other
+// replicas stay equal in every step, only the running statistics drift apart, as each rank sees other
 // samples, unless batch norms are synchronised; they are averaged when a common model is asked for. A method adds what
 // it does to gradients; one that remembers something between steps (a residual, a momentum of its own) adds
 // save() and load(): parameters and buffers are in the checkpoint anyway, those of every rank.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "layers/models/models.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ab {
@@ -87,7 +88,11 @@ std::unique_ptr<Layer> make_model(const ModelSpec& spec, Device device) {
     if (model.name != spec.name) continue;
     check_settings(model, spec);
     std::unique_ptr<Layer> layer = model.make(spec, {.seed = spec.seed, .device = device, .draw = spec.draw});
-    if (spec.draw) change_initial(inventory_of(*layer).params, spec.init);
+    const std::vector<Param*> params = inventory_of(*layer).params;
+    AB_CHECK(spec.init == Init::drawn ||
+                 std::ranges::any_of(params, [&](const Param* p) { return changes(*p, spec.init); }),
+             "{} has no 3×3 convolution behind its first layer, so --init dirac would change nothing", spec.name);
+    if (spec.draw) change_initial(params, spec.init);
     return layer;
   }
   throw Error(ErrorKind::config,

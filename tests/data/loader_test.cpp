@@ -209,6 +209,17 @@ TEST(HoldOut, PartsTheImagesEvenlySpread) {
   EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { hold_out(all, 50); }), "leaves none to train on"));
 }
 
+TEST(HoldOut, TakesOfAllClassesInProportion) {
+  const auto all = std::make_shared<ImageSet>(random_set(100));
+  for (std::size_t i = 0; i < 100; ++i)
+    all->labels[i] = static_cast<std::uint16_t>(i % 10);  // in turn, as drawn images
+  const TrainAndTest parts = hold_out(all, 20);
+  std::map<int, int> tested;
+  for (std::int64_t i = 0; i < 20; ++i) ++tested[parts.test->label(i)];
+  EXPECT_EQ(tested.size(), 10u);
+  for (const auto& [label, images] : tested) EXPECT_EQ(images, 2) << label;
+}
+
 // ---- Loader ----
 
 struct Pass {
@@ -262,6 +273,32 @@ TEST(Loader, BatchesFollowSamplerAndAugmentation) {
     for (std::size_t j = 0; j < expected.size(); ++j)
       ASSERT_NEAR(pass.images[i / 6][i % 6 * expected.size() + j], expected[j], 2e-6);
   }
+}
+
+TEST(Loader, ShiftsInPlaceOfCropsWhenAskedTo) {
+  const ImageSet set = random_set(24);
+  LoaderOptions options{.batch_size = 6, .seed = 8};
+  options.augmentation.shift = 2;
+  Loader loader(set, options);
+  options.staged = true;
+  Loader staged(set, options);
+  const auto samples = Sampler{24, 6, 0, 1, 8, true}.samples(3);
+  loader.start_epoch(3), staged.start_epoch(3);
+  for (std::size_t b = 0; b < 4; ++b) {
+    const Batch batch = *loader.next(), bytes = *staged.next();
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::int64_t sample = samples[6 * b + i];
+      const Shift drawn = draw_shift(8, 3, sample, 2);
+      EXPECT_EQ(bytes.draws[i].shift, drawn);
+      const auto expected = augment_reference(set, sample, drawn);
+      for (std::size_t j = 0; j < expected.size(); ++j)
+        ASSERT_NEAR(batch.images.span<float>()[i * expected.size() + j], expected[j], 2e-6);
+    }
+  }
+  const ImageSet small = random_set(8, 8);
+  options.augmentation.shift = 8;
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { Loader(small, options); }),
+                       "images of 8×8 pixels cannot be shifted by 8"));
 }
 
 TEST(Loader, EvaluationIsExactAndUnaugmented) {

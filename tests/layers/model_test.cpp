@@ -342,6 +342,11 @@ TEST(Whitening, OutputsHaveTheIdentityAsMoments) {
     }
 }
 
+TEST(Init, DiracWithoutA3x3ConvolutionIsRefused) {
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [] { make_model({.name = "mlp", .init = Init::dirac}); }),
+                       "mlp has no 3×3 convolution behind its first layer"));
+}
+
 TEST(Whitening, IsNotTrained) {
   const auto model = make_model({.name = "conv6_cifar"});
   const Inventory inventory = inventory_of(*model);

@@ -11,6 +11,7 @@
 
 #include "apps/methods/ab.h"
 #include "apps/methods/late_cut.h"
+#include "apps/plan/plan.h"
 #include "apps/settings/config.h"
 #include "apps/settings/earlier_names.h"
 #include "apps/settings/setting.h"
@@ -147,13 +148,16 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
-  config.autotune = false;  // not together with deterministic
+  // Not together with deterministic, val_from_train and weights.
+  config.autotune = false, config.val_samples = 0, config.init = Init::drawn;
   EXPECT_EQ(from_toml(to_toml(config)), config);
 
   TrainConfig in_steps = config;
   in_steps.epochs = 0, in_steps.steps = 900;
   in_steps.warmup_epochs = 0, in_steps.warmup_steps = 30;
   in_steps.deterministic = false, in_steps.autotune = true;
+  in_steps.val_from_train = 0, in_steps.val_samples = 7;
+  in_steps.weights.clear(), in_steps.init = Init::ortho;
   EXPECT_EQ(from_toml(to_toml(in_steps)), in_steps);
   EXPECT_EQ(to_toml(from_toml(to_toml(in_steps))), to_toml(in_steps));
 }
@@ -274,6 +278,20 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
 TEST_F(ConfigTest, AFlagWithAnEmptyVariableIsRefused) {
   for (const char* key : {"resume", "weights", "out", "data_dir"})
     EXPECT_TRUE(contains(refused(key, ""), "is given without a value; is a variable empty?")) << key;
+}
+
+TEST_F(ConfigTest, ImagesToValidateOnComeFromOnePlace) {
+  EXPECT_TRUE(contains(message_of(ErrorKind::config,
+                                  [] {
+                                    resolve_train_config({{"val_from_train", "9"}, {"val_samples", "5"}}, "");
+                                  }),
+                       "--val-from-train 9 takes the place of the test images"));
+  TrainConfig config = resolve_train_config({{"val_from_train", "5000"}, {"dataset", "cifar10"}}, "", ConfigUse::plan);
+  EXPECT_EQ(data_shape(config, 0).train, 45000);
+  EXPECT_EQ(data_shape(config, 0).test, 5000);
+  config.train_samples = 2000;
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { data_shape(config, 0); }),
+                       "--val-from-train 5000 of 2000 training images leaves none to train on"));
 }
 
 TEST_F(ConfigTest, DionBringsWhatOrthonormalUpdatesNeed) {

@@ -14,6 +14,7 @@
 #include "engine/core/threads.h"
 #include "layers/models/models.h"
 #include "layers/weight.h"
+#include "layers/whitening.h"
 #include "tests/error_message.h"
 #include "tests/striped_images.h"
 
@@ -314,26 +315,45 @@ TEST(Training, EndsWithAValidationOfViewsWhenAskedTo) {
   const TrainResult result = train(config, *make_self_comm(), data(), {});
   const Evaluation of_average = *evaluate(*result.average, *data().test, *make_self_comm(), {.views = true});
   EXPECT_EQ(result.summary.views_val_top1, of_average.top1);
+  EXPECT_NE(evaluate(*result.average, *data().test, *make_self_comm())->loss, of_average.loss);
   config.val_views = false;
   EXPECT_EQ(train(config, *make_self_comm(), data(), {}).summary.views_val_top1, 0);
 }
 
-TEST(Training, WhitensByItsImagesOnce) {
+TEST(Training, WhitensByItsImagesAlikeOnAnyNumberOfRanks) {
   TrainConfig config = small_run("dense", 3);
   config.model = "conv6_cifar", config.width = 0.125;
-  const auto filters = [&](int ranks) {
-    config.batch_size = 4 / ranks;
-    const Outcome outcome = run(config, ranks);
-    expect_all_ranks_equal(outcome);
-    return outcome.parameters[0];
-  };
-  const auto alone = filters(1), together = filters(2);
-  ASSERT_EQ(alone.size(), together.size());
   const auto model = make_model({.name = "conv6_cifar", .width = 0.125});
   std::size_t trained = 0;
   for (const Param* p : inventory_of(*model).params) trained += static_cast<std::size_t>(p->numel());
-  for (std::size_t i = trained; i < trained + 24 * 12; ++i) EXPECT_FLOAT_EQ(alone[i], together[i]);
-  EXPECT_NE(alone[trained], 0);
+  const auto filters = [&](int ranks) {
+    const Outcome outcome = run(config, ranks);
+    expect_all_ranks_equal(outcome);
+    const auto first = outcome.parameters[0].begin() + static_cast<std::ptrdiff_t>(trained);
+    return std::vector<float>(first, first + 24 * 12);
+  };
+  Whitening fitted("whiten", {});
+  const Tensor images({data().train->count, 32, 32, 3});
+  ImageTransform transform(*data().train, 32, 32);
+  Image unused;
+  for (std::int64_t i = 0; i < data().train->count; ++i)
+    transform.prepare(data().train->read(i, unused), images.data<float>() + i * 32 * 32 * 3);
+  fitted.fit(images);
+  const auto expected = fitted.filters().span<float>();
+  expect_equal_bits(filters(1), {expected.begin(), expected.end()});
+  expect_equal_bits(filters(3), {expected.begin(), expected.end()});  // an average would round
+}
+
+TEST(Training, SettingsOfTheRecipeReachTheRun) {
+  const auto losses = [](const std::function<void(TrainConfig&)>& change) {
+    TrainConfig config = small_run("dense", 3);
+    change(config);
+    return run(config, 1).losses;
+  };
+  const auto plain = losses([](TrainConfig&) {});
+  EXPECT_NE(losses([](TrainConfig& c) { c.shift = 2; }), plain);
+  EXPECT_NE(losses([](TrainConfig& c) { c.vector_lr = 8; }), plain);
+  EXPECT_NE(losses([](TrainConfig& c) { c.init = Init::dirac; }), plain);
 }
 
 TEST(Training, TwoRunsAreBitwiseEqual) {
