@@ -86,9 +86,11 @@ while IFS='|' read -r row config seeds flags <&3; do
     folder=$runs/$config/$row/$seed
     echo "== $row, $config, seed $seed"
     mkdir -p "$(dirname "$folder")"
+    threads='--threads 1'
+    case "$flags" in *--threads*) threads='' ;; esac
     # shellcheck disable=SC2086
     command time -a -o "$folder.seconds" -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
-      --threads 1 --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $views $flags --out "$folder" --resume auto \
+      $threads --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $views $flags --out "$folder" --resume auto \
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
