@@ -257,11 +257,15 @@ class QuickstartTest : public ReadmeTest {
   }
   /// What it says; what it called goes to `calls`.
   std::string quickstart() const {
-    std::ofstream(path("calls"));
-    const test::Outcome outcome = run_command(
-        fmt::format("cd '{0}'; env -u ABTRAIN_DATA_DIR PATH='{0}/bin':\"$PATH\" apps/quickstart.sh", folder_));
+    const test::Outcome outcome = call("");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome.out;
+  }
+  test::Outcome call(const std::string& flags, const std::string& environment = "") const {
+    std::ofstream(path("calls"));
+    return run_command(
+        fmt::format("cd '{0}'; env -u ABTRAIN_DATA_DIR {2} PATH='{0}/bin':\"$PATH\" apps/quickstart.sh {1}", folder_,
+                    flags, environment));
   }
   std::string calls() const { return text_of(path("calls")); }
 };
@@ -276,6 +280,17 @@ TEST_F(QuickstartTest, BuildsForTheCpuWithoutADriverAndTrainsThreeMethods) {
                           "abtrain train --config apps/configs/quickstart_dense.toml --dataset synthetic "))
       << calls();
   EXPECT_TRUE(contains(calls(), "abtrain compare runs/quickstart/dense runs/quickstart/ab runs/quickstart/late-cut"));
+}
+
+TEST_F(QuickstartTest, InFullItTrainsOnCifar10UntilItConverges) {
+  const test::Outcome without_images = call("--full");
+  EXPECT_EQ(without_images.exit_code, 2);
+  EXPECT_TRUE(contains(without_images.err, "--full needs ABTRAIN_DATA_DIR"));
+  EXPECT_EQ(call("--full", "ABTRAIN_DATA_DIR=/images").exit_code, 0);
+  EXPECT_TRUE(contains(calls(),
+                       "abtrain train --config apps/configs/conv6_cifar.toml --method late-cut --dataset cifar10 "
+                       "--data-dir /images --out runs/quickstart/late-cut --overwrite"))
+      << calls();
 }
 
 TEST_F(QuickstartTest, LeavesTheChoiceToCmakeWhereThereIsADriverOrABuild) {
