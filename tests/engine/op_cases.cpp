@@ -220,6 +220,12 @@ OpCase add_case(const std::string& name, const Shape& x) {
       [](std::size_t i, const std::vector<Values>& in) { return in[0][i] + in[1][i]; });
 }
 
+OpCase scale_case(const std::string& name, const Shape& x, double factor) {
+  return elementwise_case(
+      "scale", name, {x}, [=](const std::vector<Var>& in) { return scale(in[0], factor); },
+      [=](std::size_t i, const std::vector<Values>& in) { return factor * in[0][i]; });
+}
+
 /// To float64: only inputs of other types are cast at all.
 OpCase cast_case(const std::string& name, const Shape& x) {
   return elementwise_case(
@@ -334,6 +340,8 @@ std::vector<OpCase> op_cases() {
       dropout_case("p0", {4, 33}, 0.0f),
       dropout_case("p50", {4, 33}, 0.5f),
       add_case("plain", {2, 3, 3, 5}),
+      scale_case("ninth", {4, 3, 5}, 1.0 / 9),
+      scale_case("wide", {6, 101}, -2.5),
       cast_case("to_float64", {3, 7}),
       reshape_case("reshape", {2, 6},
                    [](const Var& x) {
