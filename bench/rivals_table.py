@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The tables of accuracy, bytes and size of README.md and RESULTS.md, from the runs of rivals.tsv, in Markdown.
+"""The tables of accuracy, bytes and size of README.md and RESULTS.md, from the runs of rivals.tsv and convergence.tsv, in Markdown.
 
-    bench/rivals_table.py             every row: RESULTS.md
-    bench/rivals_table.py --readme    the rows of METHODS alone: README.md
-    bench/rivals_table.py --write     puts both into these files
+    bench/rivals_table.py                  every row of rivals.tsv: RESULTS.md
+    bench/rivals_table.py --readme         the rows of METHODS alone: README.md
+    bench/rivals_table.py --convergence    every row of convergence.tsv: RESULTS.md
+    bench/rivals_table.py --write          puts all three into these files
 """
 
 import argparse
@@ -26,6 +27,7 @@ FIRST = """dense dense_bf16 late_cut late_cut_ratio50 late_cut_channel late_cut_
     acpsgd_r32 local local_nodes daso diloco_half_lr diloco scalecom_10 scalecom mstopk_3 mstopk hitopk_5 hitopk artopk_5 artopk
     narrow""".split()
 README_HEAD = "| | VGG16, half width | bytes | model | ResNet-20 | bytes | model |"
+CONVERGENCE_HEAD = "| row | top-1, by seed | mean | over six views | mean | bytes saved | across nodes | model |"
 RESULTS_HEAD = "| model | row | top-1, seeds 0 1 2 | mean | below `dense` | bytes saved | across nodes | model |"
 
 
@@ -81,6 +83,23 @@ def results_table(rows):
             title = ""
 
 
+def convergence_table():
+    lines = collections.defaultdict(list)
+    with open(HERE / "convergence.tsv", newline="") as table:
+        for line in csv.DictReader(table, delimiter="\t"):
+            lines[line["row"]].append(line)
+    mean = lambda name, column: statistics.mean(float(line[column]) for line in lines[name])
+    in_order = lambda name, column: " ".join(line[column] for line in sorted(lines[name], key=lambda line: int(line["seed"])))
+    yield CONVERGENCE_HEAD
+    yield "|" + "---|" * 8
+    for name in lines:
+        saved = [f"{100 * (1 - mean(name, c) / mean('dense', c)):.1f} %" if mean(name, c) > 0 else "–"
+                 for c in ("sent_bytes", "inter_node_bytes")]
+        smaller = mean(name, "parameters_full") / mean(name, "parameters_final")
+        yield (f"| `{name}` | {in_order(name, 'top1')} | {mean(name, 'top1'):.2f} | {in_order(name, 'views_top1')} | "
+               f"{mean(name, 'views_top1'):.2f} | {' | '.join(saved)} | {f'{smaller:.2f} : 1' if smaller > 1.005 else '1 : 1'} |")
+
+
 def replace_table(path, head, lines):
     text = path.read_text(encoding="utf-8")
     table = re.compile(re.escape(head) + r"\n(\|.*\n)*")
@@ -92,12 +111,16 @@ def replace_table(path, head, lines):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--readme", action="store_true")
+    options.add_argument("--convergence", action="store_true")
     options.add_argument("--write", action="store_true")
     given = options.parse_args()
     rows = read_rows()
     if given.write:
         replace_table(HERE.parent / "README.md", README_HEAD, readme_table(rows))
         replace_table(HERE / "RESULTS.md", RESULTS_HEAD, results_table(rows))
+        replace_table(HERE / "RESULTS.md", CONVERGENCE_HEAD, convergence_table())
+    elif given.convergence:
+        print("\n".join(convergence_table()))
     else:
         print("\n".join(readme_table(rows) if given.readme else results_table(rows)))
 
