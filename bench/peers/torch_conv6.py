@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, pad
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "golden"))
 from models import make_model  # noqa: E402
 
-EPOCHS, BATCH, WARMUP_EPOCHS, SHIFT = 10, 1024, 2.3, 2
+EPOCHS, BATCH, WARMUP_EPOCHS, SHIFT = 12, 1024, 2.75, 2
 RATE, MOMENTUM, DECAY, VECTOR_RATE, SMOOTHING = 1.5, 0.85, 1.33e-3, 64, 0.2
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
