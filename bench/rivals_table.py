@@ -93,7 +93,8 @@ def convergence_table():
     yield CONVERGENCE_HEAD
     yield "|" + "---|" * 8
     for name in lines:
-        saved = [f"{100 * (1 - mean(name, c) / mean('dense', c)):.1f} %" if mean(name, c) > 0 else "–"
+        dense = "dense_10_epochs" if name.endswith("_10_epochs") else "dense"
+        saved = [f"{100 * (1 - mean(name, c) / mean(dense, c)):.1f} %" if mean(name, c) > 0 and dense in lines else "–"
                  for c in ("sent_bytes", "inter_node_bytes")]
         smaller = mean(name, "parameters_full") / mean(name, "parameters_final")
         yield (f"| `{name}` | {in_order(name, 'top1')} | {mean(name, 'top1'):.2f} | {in_order(name, 'views_top1')} | "

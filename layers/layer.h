@@ -31,13 +31,15 @@ struct Inventory {
   std::vector<Whitening*> whitenings;  ///< layers that training images make
 };
 
-/// The buffers that steps change, apart on every rank.
-inline std::vector<Tensor> moving_buffers(const Inventory& inventory) {
-  std::vector<Tensor> moving;
+/// The buffers that steps change, apart on every rank; or those that none does.
+inline std::vector<Tensor> buffers_of(const Inventory& inventory, bool frozen) {
+  std::vector<Tensor> found;
   for (const Buffer& buffer : inventory.buffers)
-    if (!buffer.frozen) moving.push_back(buffer.value);
-  return moving;
+    if (buffer.frozen == frozen) found.push_back(buffer.value);
+  return found;
 }
+inline std::vector<Tensor> moving_buffers(const Inventory& inventory) { return buffers_of(inventory, false); }
+inline std::vector<Tensor> frozen_buffers(const Inventory& inventory) { return buffers_of(inventory, true); }
 
 class Layer {
  public:

@@ -37,6 +37,7 @@ AbStrategy::AbStrategy(Layer& model, Comm& world, const AbOptions& options, cons
   batch_norms_ = std::make_unique<BatchNormSync>(options.sync_bn, inventory_of(model).batch_norms, world, group);
   keep_at_full_rank(options_.always_sync, model_);
   std::vector<Tensor> values = shared_values();
+  for (const Tensor& filters : frozen_buffers(inventory_of(model))) values.push_back(filters);
   for (Weight* w : eligible_weights(model_)) {
     w->set_execution(options.execution);
     values.push_back(w->dense().value.value());
@@ -255,7 +256,7 @@ std::vector<Tensor> AbStrategy::shared_values() const {
     const auto owns = [&](Weight* w) { return p == &w->dense() || p == &w->a() || p == &w->b(); };
     if (std::none_of(eligible.begin(), eligible.end(), owns)) values.push_back(p->value.value());
   }
-  for (const Buffer& buffer : inventory.buffers) values.push_back(buffer.value);
+  for (const Tensor& statistic : moving_buffers(inventory)) values.push_back(statistic);
   return values;
 }
 

@@ -74,7 +74,8 @@ GradientWire gradient_wire(const TrainConfig& config) {
 
 Replica replica_of(Layer& model, bool synchronised) {
   const Inventory inventory = inventory_of(model);
-  Replica replica{.params = inventory.params, .buffers = moving_buffers(inventory)};
+  Replica replica{
+      .params = inventory.params, .buffers = moving_buffers(inventory), .frozen = frozen_buffers(inventory)};
   if (synchronised) replica.batch_norms = inventory.batch_norms;
   return replica;
 }

@@ -243,11 +243,12 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
 void check_together(const TrainConfig& config, ConfigUse use) {
   if (use == ConfigUse::train) folder_of(find_dataset(config.dataset), config.data_dir);
   AB_CHECK(config.min_lr <= config.lr, "--min-lr {} is above --lr {}", config.min_lr, config.lr);
-  AB_CHECK(config.val_samples == 0 || config.val_from_train == 0,
-           "--val-from-train {} takes the place of the test images, of which --val-samples chooses; give one of them",
-           config.val_from_train);
+  AB_CHECK(
+      config.val_samples == 0 || config.val_from_train == 0,
+      "--val-from-train {} takes the place of the test images, of which --val-samples {} chooses; give one of them, or 0 for the other",
+      config.val_from_train, config.val_samples);
   AB_CHECK(config.weights.empty() || config.init == Init::drawn,
-           "--weights brings all values, and --init would change none; give one of them");
+           "--weights brings all values, so the run must have --init default");
   AB_CHECK(!config.autotune || !config.deterministic,
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   AB_CHECK(config.betas.size() == 2, "--betas takes two numbers, for the first and the second moment, and has {}",

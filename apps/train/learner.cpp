@@ -36,15 +36,12 @@ Tensor some_images(const TrainConfig& config, const Dataset& set, int side) {
   return images.slice(0, count);
 }
 
-/// Makes the layers of `model` that training images make, equal on all ranks.
-void whiten(Layer& model, const TrainConfig& config, const Dataset& set, int side, Comm& world) {
+/// Makes the layers of `model` that training images make.
+void whiten(Layer& model, const TrainConfig& config, const Dataset& set, int side) {
   const std::vector<Whitening*> layers = inventory_of(model).whitenings;
-  const bool has_images = device_of(model).kind != DeviceKind::shapes;
-  const Tensor images = layers.empty() || !has_images ? Tensor() : some_images(config, set, side);
-  for (Whitening* layer : layers) {
-    if (has_images) layer->fit(images);
-    world.broadcast(layer->filters(), 0);
-  }
+  if (layers.empty()) return;
+  const Tensor images = some_images(config, set, side);
+  for (Whitening* layer : layers) layer->fit(images);
 }
 
 }  // namespace
@@ -57,7 +54,8 @@ Learner::Learner(const TrainConfig& config, const Method& method, Comm& world, c
   ModelSpec spec = make_model_spec(config, images.classes, images.height);
   if (!model) {
     model = make_model(spec, device);
-    if (!goes_on) whiten(*model, config, images, static_cast<int>(spec.image_size), world);
+    // The strategy gives all ranks the model of rank 0.
+    if (!goes_on && world.rank() == 0) whiten(*model, config, images, static_cast<int>(spec.image_size));
   }
   optimizer = make_optimizer(config, inventory_of(*model).params, &world);
   if (precision == Precision::fp16) loss_scale.emplace();

@@ -27,11 +27,14 @@ void replace_unless_failed(const Tensor& residual, const Tensor& m, const Tensor
   map(m.device(), m.numel(), rest, KeepIfFailed{failed.data<double>()}, m.data<float>(), rest);
 }
 
-void split_into_directions(const ScaledRows& own, const ScaledRows& update, const Tensor& q) {
+void split_into_directions(const ScaledRows& own, const ScaledRows& update, double noise, const Tensor& q) {
   const std::int64_t r = q.dim(0), n = q.dim(1);
-  for_each_row(q.device(), 1, 4 * r * n,
-               kernels::SplitIntoDirections{own.rows.data<float>(), update.rows.data<float>(), q.data<float>(), r, n,
-                                            static_cast<float>(own.scale), static_cast<float>(update.scale)});
+  const Tensor lengths({r}, DType::float32, q.device());
+  for_each_row(q.device(), r, n, kernels::RowLengths{own.rows.data<float>(), lengths.data<float>(), n});
+  for_each_row(q.device(), r, 3 * n,
+               kernels::SplitIntoDirections{lengths.data<float>(), own.rows.data<float>(), update.rows.data<float>(),
+                                            q.data<float>(), r, n, static_cast<float>(own.scale),
+                                            static_cast<float>(update.scale), static_cast<float>(noise)});
 }
 
 void run_pass(Device device, const kernels::AddAndProject& pass) {

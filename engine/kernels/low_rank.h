@@ -18,41 +18,42 @@ struct ScaledRows {
   double scale;
 };
 /// Of the rows R, which are those of `own`: the directions, rows of length one, in `q`, which stays as it is where all rows vanish;
-/// their multiples in `update`, where a row below a millionth of the longest is zero; and in `own` multiples of R.
-void split_into_directions(const ScaledRows& own, const ScaledRows& update, const Tensor& q);
+/// their multiples in `update`, where a row shorter than `noise` times the longest is zero; and in `own` multiples of R.
+void split_into_directions(const ScaledRows& own, const ScaledRows& update, double noise, const Tensor& q);
 
 namespace kernels {
 
-/// The same, for all rows together.
+/// The length of a row.
+struct RowLengths {
+  const float* rows;
+  float* lengths;
+  std::int64_t n;
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t k) const {
+    const double squares = lane_sum<double>(
+        team, n, [](double v) { return v * v; }, rows + k * n);
+    if (team.lane() == 0) lengths[k] = static_cast<float>(sqrt(squares));
+  }
+};
+
+/// split_into_directions(), a row.
 struct SplitIntoDirections {
+  const float* lengths;
   float *own, *update, *q;
   std::int64_t r, n;
-  float own_scale, update_scale;
+  float own_scale, update_scale, noise;
 
-  template <class Team> AB_HD float length(const Team& team, std::int64_t k) const {
-    const auto square = [](double v) { return v * v; };
-    return static_cast<float>(sqrt(lane_sum<double>(team, n, square, static_cast<const float*>(own + k * n))));
-  }
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    constexpr float kNoise = 1e-6f, kEpsilon = 1e-8f;
-    float longest = 0;
-    for (std::int64_t k = 0; k < r; ++k) {
-      const float l = length(team, k);
-      if (!(l <= longest)) longest = l;  // NaN too
-    }
-    for (std::int64_t k = 0; k < r; ++k) {
-      const float l = length(team, k), scale = own_scale;
-      const float to_one = 1 / (l + kEpsilon), to_update = l < kNoise * longest ? 0.0f : update_scale * to_one;
-      const float* const row = own + k * n;
-      if (!(longest == 0))
-        lane_map(
-            team, n, q + k * n, [=](float v) { return v * to_one; }, row);
-      lane_map(
-          team, n, update + k * n, [=](float v) { return v * to_update; }, row);
-      team.barrier();
-      lane_map(
-          team, n, own + k * n, [=](float v) { return v * scale; }, row);
-    }
+  template <class Team> AB_HD void operator()(const Team& team, std::int64_t k) const {
+    constexpr float kEpsilon = 1e-8f;
+    const float longest = lane_max<float>(
+        team, r, 0.0f, [](float v) { return v; }, lengths);
+    const float length = lengths[k], to_one = 1 / (length + kEpsilon), to_own = own_scale;
+    const float to_update = length < noise * longest ? 0.0f : update_scale * to_one;
+    float* const row = own + k * n;
+    const auto times = [](float factor) { return [factor](float v) { return v * factor; }; };
+    if (longest != 0) lane_map(team, n, q + k * n, times(to_one), static_cast<const float*>(row));
+    lane_map(team, n, update + k * n, times(to_update), static_cast<const float*>(row));
+    team.barrier();
+    lane_map(team, n, row, times(to_own), static_cast<const float*>(row));
   }
 };
 

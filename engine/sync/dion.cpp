@@ -18,6 +18,8 @@ std::int64_t outputs(const LowRankMatrix& w) { return w.param->value.shape()[0];
 std::int64_t inputs(const LowRankMatrix& w) { return w.param->numel() / outputs(w); }
 /// Whether the longer side, that of P, is that of the inputs.
 bool is_wide(const LowRankMatrix& w) { return outputs(w) < inputs(w); }
+/// Below this share of the longest row of R another is rounding, of sums in float32 or of what travels.
+double noise_of(DType wire) { return wire == DType::bfloat16 ? 0x1p-9 : wire == DType::float16 ? 0x1p-12 : 1e-6; }
 Tensor as_matrix(const Tensor& values, const LowRankMatrix& w) { return values.view({outputs(w), inputs(w)}); }
 
 }  // namespace
@@ -64,10 +66,11 @@ void DionStrategy::exchange(std::int64_t step) {
     math.gemm({.transpose_b = is_wide(w)}, w.p, as_matrix(w.work, w), w.own_q);
   reduce(g.all_own_q(), ReduceOp::mean);
   finish_rest();
+  const double noise = noise_of(settings().gradients.dtype);
   for (std::size_t i = 0; i < updates_.size(); ++i) {
     const LowRankMatrix& w = g.matrices()[i];
     const double scale = std::sqrt(static_cast<double>(outputs(w)) / static_cast<double>(inputs(w)));
-    split_into_directions({w.own_q, 1 - options_.momentum}, {updates_[i], scale}, w.q);
+    split_into_directions({w.own_q, 1 - options_.momentum}, {updates_[i], scale}, noise, w.q);
     const auto product = [&](const Tensor& q) { return is_wide(w) ? RowFactors{q, w.p} : RowFactors{w.p, q}; };
     split_off_projection(product(w.own_q), product(updates_[i]), failed(), as_matrix(w.work, w),
                          as_matrix(w.residual, w));
@@ -79,14 +82,20 @@ void DionStrategy::exchange(std::int64_t step) {
 
 void DionStrategy::direct_rest() {
   if (rest_.empty()) return;
+  const Tensor one_or_nan({1}, DType::float32, device());
+  fill(one_or_nan, 1);
+  axpy(1, cast(failed(), DType::float32), one_or_nan);
   for (std::size_t i = 0; i < rest_.size(); ++i) {
+    scale_in_place(rest_[i]->value.grad(), one_or_nan);
     directions_[i].value.value().set_zero();
     directions_[i].value.set_grad(rest_[i]->value.grad());
   }
-  adam_->step(1);
+  adam_->step(1);  // left out where the step failed
   for (std::size_t i = 0; i < rest_.size(); ++i) {
-    scale_in_place(directions_[i].value.value(), -1);
-    rest_[i]->value.set_grad(directions_[i].value.value());
+    const Tensor direction = directions_[i].value.value();
+    scale_in_place(direction, -1);
+    check().choose(direction, direction, rest_[i]->value.grad());
+    rest_[i]->value.set_grad(direction);
   }
 }
 

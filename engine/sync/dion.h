@@ -11,7 +11,7 @@
 //   Q   = rows of R, of length one
 //   Ĝ   = sqrt(outputs / inputs)·Pᵀ·Q         equal on all ranks
 // P and R are linear in M, so the weights are those of one rank with the mean gradient, whatever M the ranks have. Rows of R
-// below a millionth of the longest are rounding and stay out of Ĝ. All else (vectors, the first layer, the classifier) takes the direction of
+// that are rounding beside the longest stay out of Ĝ. All else (vectors, the first layer, the classifier) takes the direction of
 // Adam from its mean gradient. Ĝ and these directions are updates: the optimizer is to be SGD without momentum, whose
 // weight decay is decoupled then. Factors travel for every weight, also where they are as large as it is.
 

@@ -16,7 +16,7 @@ std::vector<Tensor> Replica::values() const {
 
 std::vector<Tensor> Replica::tensors() const {
   std::vector<Tensor> all = values();
-  all.insert(all.end(), buffers.begin(), buffers.end());
+  for (const auto* more : {&buffers, &frozen}) all.insert(all.end(), more->begin(), more->end());
   return all;
 }
 

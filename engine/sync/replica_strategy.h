@@ -21,12 +21,13 @@ namespace ab {
 struct Replica {
   std::vector<Param*> params;
   std::vector<Tensor> buffers{};               ///< share storage with the model's own
+  std::vector<Tensor> frozen{};                ///< buffers that no step changes, likewise
   std::vector<BatchNormStats*> batch_norms{};  ///< those that ranks synchronise
   bool equal = false;                          ///< on all ranks from the start
 
   /// Values of parameters.
   std::vector<Tensor> values() const;
-  /// Those, then buffers.
+  /// Those, then all buffers.
   std::vector<Tensor> tensors() const;
 };
 

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/kernels/low_rank.h"
 #include "engine/sync/dion.h"
 #include "tests/exchange_steps.h"
+#include "tests/thread_team.h"
 
 namespace ab {
 namespace {
@@ -25,6 +27,12 @@ ExchangeSteps::Make dion(double rank, double momentum = 0.95) {
   return [=](Replica replica, Comm& world) {
     return std::make_unique<DionStrategy>(std::move(replica), world, DionOptions{rank, momentum}, CompressionStart{});
   };
+}
+
+Tensor of_rank_one() {
+  const Tensor g({12, 10});
+  for (std::int64_t i = 0; i < 120; ++i) g.data<float>()[i] = static_cast<float>(std::sin(i / 10) * std::cos(i % 10));
+  return g;
 }
 
 TEST(Dion, UpdatesAreThoseOfTheMeanGradientWhateverTheRanksRemember) {
@@ -96,13 +104,41 @@ TEST(Dion, ATransposedWeightTakesTransposedUpdates) {
 TEST(Dion, MomentumOfAConstantGradientOfTheSameRankSettles) {
   on_ranks(2, [](Comm& world) {
     ExchangeSteps steps(world, {{"linear", {12, 10}}}, dion(0.1));
-    Tensor g({12, 10});
-    for (std::int64_t i = 0; i < 120; ++i)
-      g.data<float>()[i] = static_cast<float>(std::sin(i / 10) * std::cos(i % 10));  // rank one
+    const Tensor g = of_rank_one();
     for (int step = 0; step < 400; ++step) steps.step({g});
     const std::vector<double> momentum = steps.saved("dion.linear.residual");
     EXPECT_LT(norm(plus(momentum, g.to_doubles(), -0.95 / 0.05)), 1e-3 * norm(momentum));
   });
+}
+
+TEST(Dion, RowsOfRoundingStayOutOfTheUpdate) {
+  for (const DType wire : {DType::float32, DType::bfloat16})
+    on_ranks(2, [&](Comm& world) {
+      const auto make = [&](Replica replica, Comm& ranks) {
+        return std::make_unique<DionStrategy>(std::move(replica), ranks, DionOptions{.rank = 0.3},
+                                              CompressionStart{.gradients = {.dtype = wire}});
+      };
+      ExchangeSteps steps(world, {{"linear", {12, 10}}}, make);
+      for (int step = 0; step < 8; ++step) steps.step({of_rank_one()});
+      EXPECT_NEAR(norm(steps.gradient(0)), std::sqrt(12.0 / 10), 1e-2) << "one direction of three";
+    });
+}
+
+TEST(Dion, LanesShareARowOfDirections) {
+  const Tensor rows = Tensor::from<float>({3, 4, 0, 0, 0, 0, 0, 1e-9f, 0, 6, 8, 0}, {3, 4});
+  const Tensor q({3, 4}), update({3, 4}), lengths({3});
+  run_rows_in_threads(4, 3, kernels::RowLengths{rows.data<float>(), lengths.data<float>(), 4});
+  run_rows_in_threads(4, 3,
+                      kernels::SplitIntoDirections{lengths.data<float>(), rows.data<float>(), update.data<float>(),
+                                                   q.data<float>(), 3, 4, 0.5f, 2.0f, 1e-6f});
+  const std::vector<float> of_q{0.6f, 0.8f, 0, 0, 0, 0, 0, 0.0909091f, 0, 0.6f, 0.8f, 0};
+  const std::vector<float> of_update{1.2f, 1.6f, 0, 0, 0, 0, 0, 0, 0, 1.2f, 1.6f, 0};
+  const std::vector<float> of_rows{1.5f, 2, 0, 0, 0, 0, 0, 5e-10f, 0, 3, 4, 0};
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(q.span<float>()[i], of_q[i], 1e-6);
+    EXPECT_NEAR(update.span<float>()[i], of_update[i], 1e-6);
+    EXPECT_NEAR(rows.span<float>()[i], of_rows[i], 1e-6);
+  }
 }
 
 TEST(Dion, ALayerWithoutGradientKeepsItsFactorAndTrainsLater) {
@@ -131,10 +167,8 @@ TEST(Dion, AGradientThatIsNotFiniteChangesNoMomentumAndNoFactor) {
       if (world.rank() == 1) gradients[where].data<float>()[3] = std::numeric_limits<float>::infinity();
       steps.step(gradients);
       const StateDict after = steps.saved();
-      for (const auto& [name, tensor] : after.tensors())
-        if (name.starts_with("dion.")) {
-          EXPECT_EQ(tensor.to_doubles(), values[name]) << name;
-        }
+      for (const auto& [name, tensor] : after.tensors()) EXPECT_EQ(tensor.to_doubles(), values[name]) << name;
+      EXPECT_FALSE(std::isfinite(norm(steps.gradient(2)))) << "so that the update is left out";
       steps.step(steps.draw());
       for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isfinite(norm(steps.gradient(i)))) << where;
     });

@@ -132,6 +132,16 @@ TEST_P(RanksAndNodes, ConvolutionsWithBuffersArePlannedToTheByte) {
   }
 }
 
+TEST_P(RanksAndNodes, FrozenFiltersAndViewsArePlannedToTheByte) {
+  const auto [ranks, per_node] = GetParam();
+  for (const char* method : {"dense", "ab"}) {
+    TrainConfig config = convolutions(tiny_run(method, 7));
+    config.model = "conv6_cifar", config.width = 0.125;
+    config.val_views = true;
+    expect_plan_equals_run(config, ranks, per_node);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
                          testing::Values(std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 2}, std::pair{4, 0},
                                          std::pair{4, 2}, std::pair{4, 3}, std::pair{5, 0}, std::pair{5, 2},
