@@ -16,14 +16,16 @@ std::vector<Tensor> Replica::values() const {
 
 std::vector<Tensor> Replica::tensors() const {
   std::vector<Tensor> all = values();
-  for (const auto* more : {&buffers, &frozen}) all.insert(all.end(), more->begin(), more->end());
+  all.insert(all.end(), buffers.begin(), buffers.end());
   return all;
 }
 
 ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, const ColourOf& group_of)
     : world_(world), replica_(std::move(replica)), batch_norms_(scope, replica_.batch_norms, world, group_of) {
   batch_norms_.enter(scope == SyncBn::group);
-  if (!replica_.equal) broadcast_flat(world_, replica_.tensors(), 0);
+  std::vector<Tensor> all = replica_.tensors();
+  all.insert(all.end(), replica_.frozen.begin(), replica_.frozen.end());
+  if (!replica_.equal) broadcast_flat(world_, all, 0);
 }
 
 void ReplicaStrategy::average_buffers() { all_reduce_flat(world_, replica_.buffers, ReduceOp::mean); }

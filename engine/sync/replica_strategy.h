@@ -27,7 +27,7 @@ struct Replica {
 
   /// Values of parameters.
   std::vector<Tensor> values() const;
-  /// Those, then all buffers.
+  /// Those, then buffers.
   std::vector<Tensor> tensors() const;
 };
 
