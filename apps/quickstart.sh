@@ -10,7 +10,7 @@ case "${1:-}" in
     echo "usage: apps/quickstart.sh [--full]"
     echo "Uses the CIFAR-10 binaries in \$ABTRAIN_DATA_DIR when it is set (apps/fetch_cifar10.sh downloads them),"
     echo "otherwise the built-in synthetic images. Results go to runs/quickstart."
-    echo "--full: twelve epochs of CIFAR-10, to about 93 %, instead, by apps/configs/conv6_cifar.toml; needs \$ABTRAIN_DATA_DIR."
+    echo "--full: twelve epochs of CIFAR-10 instead, by apps/configs/conv6_cifar.toml; needs \$ABTRAIN_DATA_DIR."
     exit 0 ;;
   --full)
     [ -n "${ABTRAIN_DATA_DIR:-}" ] || { echo "quickstart.sh: --full needs ABTRAIN_DATA_DIR, the folder of the CIFAR-10 binaries" >&2; exit 2; }
