@@ -2,14 +2,14 @@
 # Trains the rows of bench/rivals.list that bench/rivals.tsv lacks, and adds a line there for each run that ends. Can be
 # stopped at any time: the run that was on its way goes on from its last checkpoint.
 #   bench/rivals.sh --data-dir CIFAR10 [--build FOLDER] [--runs FOLDER] [--only REGEX] [--list FILE] [--table FILE]
-#                   [--training-images] [--views]
+#                   [--device cuda] [--training-images] [--views]
 # --training-images: a last column, train_top1, accuracy on the first 10,000 images of training, as they are.
 # --views: a last column, views_top1, the test images over six views each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list table=bench/rivals.tsv data=${ABTRAIN_DATA_DIR:-}
-training_images='' views=
+training_images='' views='' device=
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     --only) only=$2 ;;
     --list) list=$2 ;;
     --table) table=$2 ;;
+    --device) device="--device $2" ;;
     *) echo "rivals.sh: unknown argument $1" >&2; exit 2 ;;
   esac
   shift 2
@@ -78,7 +79,7 @@ train_top1_of() {
 }
 
 while IFS='|' read -r row config seeds flags <&3; do
-  row=${row// /} config=${config// /} flags=$(echo "$flags" | xargs)
+  row=${row// /} config=${config// /} flags=$(echo "$flags $device" | xargs)
   case "$row" in ''|'#'*) continue ;; esac
   for seed in $seeds; do
     echo "$row $config" | grep -qE "$only" || continue
@@ -88,9 +89,11 @@ while IFS='|' read -r row config seeds flags <&3; do
     mkdir -p "$(dirname "$folder")"
     threads='--threads 1'
     case "$flags" in *--threads*) threads='' ;; esac
+    nodes='--ranks-per-node 2'
+    case "$flags" in *--ranks-per-node*) nodes='' ;; esac
     # shellcheck disable=SC2086
     command time -a -o "$folder.seconds" -f '%U %S' "$program" train --config "apps/configs/$config.toml" --data-dir "$data" --seed "$seed" \
-      $threads --ranks-per-node 2 --save-every 100 --keep-checkpoints 1 $views $flags --out "$folder" --resume auto \
+      $threads $nodes --save-every 100 --keep-checkpoints 1 $views $flags --out "$folder" --resume auto \
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")

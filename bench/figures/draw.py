@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Draws the figures of the README files: method.svg, accuracy.svg, size.svg and spectrum.svg, from the tables beside
-this file, ../rivals.tsv and ../epochs20.tsv.
+this file, ../convergence.tsv and ../epochs20.tsv.
 
     bench/figures/draw.py            writes them beside this file
     bench/figures/draw.py FOLDER     writes them to FOLDER; the tests compare these with the ones in the repository
@@ -248,16 +248,13 @@ def mean(runs, value):
     return sum(map(value, runs)) / len(runs)
 
 
-# Rows of rivals.tsv that have a name in the picture, which is that of the first that was trained, as in README.md's table; the
-# others are settings that were tried on the way.
-NAMED = [("dense", "dense, 32 bits", "w"), ("dense_bf16", "dense, 16 bits", "w"), ("late_cut", "late cut", "a"),
-         ("late_cut_local_nodes", "late cut by nodes", "a"), ("late_cut_acpsgd", "late cut by ACP-SGD", "a"),
-         ("late_cut_local", "late cut by local averaging", "a"),
-         ("ab", "AB-training", "b"), ("powersgd", "PowerSGD", "muted"), ("acpsgd_r32 acpsgd_r16", "ACP-SGD", "muted"),
-         ("local", "local averaging", "muted"), ("local_nodes", "averaging between nodes", "muted"), ("daso", "DASO", "muted"),
-         ("diloco_half_lr diloco", "DiLoCo", "muted"), ("scalecom_10 scalecom", "ScaleCom", "muted"), ("mstopk_3 mstopk", "MSTopK", "muted"),
-         ("hitopk_5 hitopk", "HiTopKComm", "muted"), ("artopk_5 artopk", "AR-Topk", "muted"), ("narrow", "narrower", "muted")]
-HIDDEN = ("dense_bf16_e",)  # shorter runs, for the map of networks
+# Rows of convergence.tsv that have a place in the picture.
+NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "late_cut": ("late cut", "a"),
+         "late_cut_5": ("late cut", "a"), "late_cut_8": ("late cut", "a"), "late_cut_16": ("late cut", "a"), "ab": ("AB-training", "b"),
+         "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "dion": ("Dion", "muted"), "local": ("local averaging", "muted"),
+         "local_nodes": ("averaging between nodes", "muted"), "daso": ("DASO", "muted"), "diloco": ("DiLoCo", "muted"),
+         "scalecom": ("ScaleCom", "muted"), "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"),
+         "artopk": ("AR-Topk", "muted"), "narrow": ("narrower", "muted"), "short": ("shorter", "muted")}
 
 
 def place_labels(labels, points, frame):
@@ -281,44 +278,46 @@ def place_labels(labels, points, frame):
 
 
 def accuracy():
-    """Each setting a point, the mean of its seeds: what it reached, and what a rank sent between nodes for it. Those below the frame
-    lie on its edge, with their number."""
-    rows = [row for row in table("../rivals") if not row["row"].startswith(HIDDEN)]
-    svg = Svg(960, 490, "Measured on CIFAR-10, two nodes of two ranks, four epochs: accuracy against bytes sent between nodes, for "
-              "dense data parallel, late cut, AB-training and rivals")
-    panels = [("vgg16_cifar_dense", "VGG16 at half width", (0.3, 25), [0.5, 1, 2, 5, 10, 20], (74, 82)),
-              ("resnet20_dense", "ResNet-20", (0.02, 2), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], (68, 80))]
-    for i, (config, title, (least, most), ticks, tops) in enumerate(panels):
+    """Each row a point, the mean of its seeds: what it reached, against what a rank sent between nodes for it and against the model
+    that it leaves. Those below the frame lie on its edge, with their number."""
+    svg = Svg(960, 490, "Measured on CIFAR-10, two nodes of two ranks, twelve epochs: accuracy against bytes sent between nodes and "
+              "against the size of the model, for dense data parallel, late cut, AB-training and rivals")
+    runs = {name: of_row for name, of_row in runs_of(table("../convergence"), "conv6_cifar").items() if name in NAMED}
+    top1 = {name: mean(runs[name], lambda run: float(run["top1"])) for name in runs}
+    sent = {name: mean(runs[name], lambda run: float(run["inter_node_bytes"])) / 1e9 for name in runs}
+    left = {name: mean(runs[name], lambda run: int(run["parameters_final"])) / 1e6 for name in runs}
+    cut, dense, low, high = "late_cut", "dense", 89, 94
+    smaller = {name: left[dense] / left[name] for name in runs}
+    panels = [("Bytes", f"late cut: {100 * (1 - sent[cut] / sent[dense]):.0f} % fewer bytes, {top1[dense] - top1[cut]:.1f} points lower",
+               sent, (0.1, 6), [0.1, 0.2, 0.5, 1, 2, 5], "sent between nodes, per rank over the whole run, GB",
+               [name for name in runs if not name.startswith("late_cut_")]),
+              ("Size", f"{smaller['late_cut_5']:.0f} : 1 by a late cut is {top1[dense] - top1['late_cut_5']:.1f} points lower, "
+               f"{smaller['narrow']:.0f} : 1 by a narrower net {top1[dense] - top1['narrow']:.1f}",
+               left, (0.08, 2.4), [0.1, 0.2, 0.5, 1, 2], "weights of the model that is left, million",
+               [dense, "narrow", *(name for name in runs if name.startswith("late_cut"))])]
+    for i, (title, words, value, span, ticks, label, names) in enumerate(panels):
         x, y, width, height = 62 + 480 * i, 96, 390, 332
         svg.text(x - 36, 28, title, "text", size=16, font_weight=600)
-        place = log_axes(svg, x, y, width, height, (least, most), tops, ticks, range(tops[0], tops[1] + 1, 2),
-                         "sent between nodes, per rank over the whole run, GB", "top-1, %")
-        runs = runs_of(rows, config)
-        means = {name: (mean(runs[name], lambda run: float(run["inter_node_bytes"])) / 1e9,
-                        mean(runs[name], lambda run: float(run["top1"]))) for name in runs}
-        frontier = sorted(point for point in means.values()
-                          if not any(other[0] <= point[0] and other[1] >= point[1] and other != point for other in means.values()))
-        line = []
-        for (gigabytes, top1), after in zip(frontier, [*frontier[1:], (most, 0)]):
-            line += [place(sent, max(top1, tops[0])) for sent in (gigabytes, after[0])]
-        svg.path(line, "line", 1.5)
-        first = [(next((name for name in names.split() if name in runs), None), *label) for names, *label in NAMED]
-        named = {name: label for name, *label in first if name}
-        at = {name: place(gigabytes, max(top1, tops[0])) for name, (gigabytes, top1) in means.items()}
-        words = lambda name: named[name][0] + (f", {means[name][1]:.1f}" if means[name][1] < tops[0] else "")
-        labels = [(*at[name], words(name), named[name][1]) for name in named]
+        svg.text(x - 36, 50, words, "muted", size=13)
+        place = log_axes(svg, x, y, width, height, span, (low, high), ticks, range(low, high + 1), label, "top-1, %")
+        best, line = 0, []
+        for name in sorted(names, key=lambda name: (value[name], -top1[name])):  # the best of those that are no larger
+            if top1[name] > best:
+                line += [place(value[name], max(best, low)), place(value[name], max(top1[name], low))]
+                best = top1[name]
+        svg.path([*line, place(span[1], best)], "line", 1.5)
+        at = {name: place(value[name], max(top1[name], low)) for name in names}
+        ratio = lambda name: f", {smaller[name]:.0f} : 1" if i and name.startswith(cut) else ""
+        labels = [(*at[name], NAMED[name][0] + ratio(name) + (f", {top1[name]:.1f}" if top1[name] < low else ""), NAMED[name][1])
+                  for name in names]
         placed = list(place_labels(labels, at.values(), (x, y - 10, x + width + 20, y + height)))
         for (label_x, label_y, _, colour), (*_, lead) in zip(sorted(labels, key=lambda l: (l[1], l[0])), placed):
             if lead:
                 svg.line(label_x, label_y, *lead, colour, 0.7)
-        for name in sorted(at, key=lambda name: name in named):
-            svg.circle(*at[name], 5 if name in named else 2.5, named[name][1] if name in named else "line")
+        for name in names:
+            svg.circle(*at[name], 5, NAMED[name][1])
         for label_x, label_y, words, colour, anchor, _ in placed:
             svg.label(label_x, label_y, words, colour, anchor, 12)
-        dense, cut = means["dense"], means["late_cut"]
-        smaller = mean(runs["late_cut"], lambda run: int(run["parameters_full"]) / int(run["parameters_final"]))
-        svg.text(x - 36, 50, f"late cut: {100 * (1 - cut[0] / dense[0]):.0f} % fewer bytes, {smaller:.1f} times smaller, "
-                 f"{dense[1] - cut[1]:.1f} points lower", "muted", size=13)
     return svg
 
 

@@ -102,8 +102,9 @@ class Conv6Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
-        del self.norm1.weight, self.norm2.weight
-        self.norm1.weight = self.norm2.weight = None  # stays at one
+        for norm in (self.norm1, self.norm2):  # their scale stays at one
+            del norm.weight
+            norm.register_buffer("weight", torch.ones(channels), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = nn.functional.gelu(self.norm1(nn.functional.max_pool2d(self.conv1(x), 2)))
