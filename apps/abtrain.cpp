@@ -118,28 +118,33 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
                            ->check(CLI::Range(1e-6, 1.0))
                            ->type_name("NUM")
                            ->group("Plan");
-  parser
-      ->add_option("--factors-from", options.factors_from,
-                   "take the ranks r of a trained run: its folder or summary.json")
-      ->excludes(ratio)
-      ->type_name("PATH")
-      ->transform(ab::expand_home)
-      ->group("Plan");
-  parser
-      ->add_option("--decisions-from", options.decisions_from,
-                   "take what a trained run decided on the way (methods daso and artopk): its folder")
-      ->type_name("PATH")
-      ->transform(ab::expand_home)
-      ->group("Plan");
+  CLI::Option* factors = parser
+                             ->add_option("--factors-from", options.factors_from,
+                                          "take the ranks r of a trained run: its folder or summary.json")
+                             ->excludes(ratio)
+                             ->type_name("PATH")
+                             ->transform(ab::expand_home)
+                             ->group("Plan");
+  CLI::Option* decisions =
+      parser
+          ->add_option("--decisions-from", options.decisions_from,
+                       "take what a trained run decided on the way (methods daso and artopk): its folder")
+          ->type_name("PATH")
+          ->transform(ab::expand_home)
+          ->group("Plan");
   number("--step-ms", options.step_milliseconds, 1e9, "computing of one step; of --factors-from's run when not given");
-  parser->add_option("--out", plan.out, "also write the plan as JSON")
-      ->type_name("FILE")
-      ->transform(ab::expand_home)
+  CLI::Option* out = parser->add_option("--out", plan.out, "also write the plan as JSON")
+                         ->type_name("FILE")
+                         ->transform(ab::expand_home)
+                         ->group("Plan");
+  parser->add_flag("--compare", plan.compare, "plan by every method, as a table; with --step-ms")
+      ->excludes(ratio)
+      ->excludes(factors)
+      ->excludes(decisions)
+      ->excludes(out)
       ->group("Plan");
-  return {parser, [parser, &config_file, &plan] {
-            return ab::run_plan(
-                ab::resolve_train_config(given_settings(parser, left_out), config_file, ab::ConfigUse::plan), plan);
-          }};
+  return {parser,
+          [parser, &config_file, &plan] { return ab::run_plan(given_settings(parser, left_out), config_file, plan); }};
 }
 
 Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {

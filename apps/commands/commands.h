@@ -64,11 +64,12 @@ int run_compare(const CompareConfig& config);
 /// The flags of abtrain plan beside the settings of a run.
 struct PlanCommand {
   PlanOptions options;
-  std::string out;  ///< JSON file; empty: none
+  std::string out;       ///< JSON file; empty: none
+  bool compare = false;  ///< all methods instead of one
 };
 
-/// abtrain plan: prints what a run will send, hold and wait for.
-int run_plan(const TrainConfig& config, const PlanCommand& command);
+/// abtrain plan: prints what a run will send, hold and wait for. `flags` and `config_file` as for resolve_train_config().
+int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file, const PlanCommand& command);
 
 /// The command line of abtrain reproduce.
 struct ReproduceCommand {

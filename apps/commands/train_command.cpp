@@ -30,9 +30,11 @@ namespace ab {
 namespace {
 
 void print_result(const TrainConfig& config, const Summary& s) {
-  say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} in {}, {:.0f} images/s\n", s.model, s.dataset,
-      s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1, counted(s.steps, "step"),
-      human_seconds(s.train_seconds), s.images_per_second);
+  say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} in {}, {:.0f} images/s, {} ms a step\n",
+      s.model, s.dataset, s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1,
+      counted(s.steps, "step"), human_seconds(s.train_seconds), s.images_per_second,
+      fmt::format("{:.3g}", 1000.0 * static_cast<double>(config.batch_size * config.accumulate * s.world_size) /
+                                s.images_per_second));
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   if (config.val_views) say(stdout, "top-1 {:.2f} % over six views of each image\n", 100 * s.views_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",

@@ -263,6 +263,14 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
 
 }  // namespace
 
+double RunPlan::exposed_seconds() const {
+  double seconds = 0;
+  for (const auto& [phase, of_phase] : time) seconds += of_phase.exposed();
+  return seconds;
+}
+
+double RunPlan::run_seconds() const { return step_seconds * static_cast<double>(summary.steps) + exposed_seconds(); }
+
 DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   DataShape shape = find_dataset(config.dataset).shape;
   if (config.train_samples > 0) shape.train = std::min(shape.train, config.train_samples);

@@ -62,6 +62,10 @@ struct RunPlan {
   LinkModel links;
   double step_seconds = 0;  ///< 0: unknown
   std::map<std::string, PhaseTime> time;
+
+  /// Of the whole run: what communication delays it, and with it all that it takes.
+  double exposed_seconds() const;
+  double run_seconds() const;
 };
 
 /// The data set as training would cut it. `classes` 0: as many as it has.

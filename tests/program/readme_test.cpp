@@ -208,6 +208,7 @@ TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
   const fs::path build = fs::path(test::program()).parent_path().parent_path();
   for (const auto& [page, command] :
        {Table{"README.md", "bench/rivals_table.py --readme"}, Table{"bench/RESULTS.md", "bench/rivals_table.py"},
+        Table{"bench/RESULTS.md", "bench/rivals_table.py --convergence"},
         Table{"bench/RESULTS.md", "bench/network_map.py --network 0.1,4ms --build"},
         Table{"bench/RESULTS.md", "bench/published.py --build"}}) {
     const std::string text = text_of(kSource / page);

@@ -3,11 +3,15 @@
 // A plan of a run against the run: every byte figure of plan_run() equals, as a double, what train() counts.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "ablowrank/split.h"
 #include "apps/methods/ab.h"
-#include "apps/plan/plan.h"
+#include "apps/plan/method_choice.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
@@ -385,6 +389,94 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --steps 1000000000000", 2, "cannot be planned");
   expect_failure("plan --out " + path("none/plan.json"), 2, "there is no folder");
   expect_failure("plan --method ab --factors-from " + path("none"), 3, "none");
+}
+
+/// Cells of the lines of a file in bench/.
+std::vector<std::vector<std::string>> cells_of(const std::string& file, char between) {
+  std::ifstream in(std::string(AB_SOURCE_DIR) + "/bench/" + file);
+  std::vector<std::vector<std::string>> lines;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream text(line);
+    lines.emplace_back();
+    for (std::string cell; std::getline(text, cell, between);) lines.back().push_back(cell);
+  }
+  return lines;
+}
+
+/// "--local.node-size 0" as a setting; less how gradients travel, and the rate, which is of a net.
+std::set<FlagValue> settings_of(const std::string& flags) {
+  std::istringstream words(flags);
+  std::set<FlagValue> settings;
+  for (std::string word, value; words >> word;) {
+    std::string key = word.substr(word.starts_with("--no-") ? 5 : 2);
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (word.starts_with("--no-")) value = "false";
+    else words >> value;
+    if (key != "comm_dtype" && key != "lr") settings.emplace(key, value);
+  }
+  return settings;
+}
+
+TEST(MethodChoice, AccuracyIsThatOfTheComparison) {
+  std::map<std::string, std::map<std::string, double>> top1;  // by row and seed
+  for (const auto& line : cells_of("convergence.tsv", '\t'))
+    if (line.size() > 3 && line[1] == "conv6_cifar") top1[line[0]][line[2]] = std::stod(line[3]);
+  std::map<std::string, std::string> flags;
+  for (const auto& line : cells_of("convergence.list", '|'))
+    if (line.size() == 4 && line[1] == " conv6_cifar ") flags[line[0].substr(0, line[0].find(' '))] = line[3];
+  for (const MeasuredMethod& method : measured_methods()) {
+    SCOPED_TRACE(method.row);
+    ASSERT_EQ(top1[method.row].size(), 3u);
+    double below = 0;
+    for (const auto& [seed, accuracy] : top1[method.row]) below += (top1["dense"].at(seed) - accuracy) / 3;
+    EXPECT_NEAR(method.points_below, below, 0.0051);
+    std::set<FlagValue> own(method.flags.begin(), method.flags.end());
+    std::erase_if(own, [](const FlagValue& flag) { return flag.first == "comm_dtype" || flag.second == "dense"; });
+    EXPECT_EQ(own, settings_of(flags.at(method.row)));
+  }
+}
+
+TEST(MethodChoice, EveryMethodIsPlannedInItsBestBucket) {
+  const std::vector<FlagValue> flags{{"model", "resnet20"},
+                                     {"dataset", "cifar10"},
+                                     {"steps", "400"},
+                                     {"ranks", "4"},
+                                     {"network", "latency=1ms,bandwidth=1Gbps"}};
+  const std::vector<MethodPlan> plans = plan_all_methods(flags, "", {.step_milliseconds = 20});
+  std::set<std::string> methods_seen;
+  double before = 0;
+  for (const MethodPlan& plan : plans) {
+    SCOPED_TRACE(plan.method->row);
+    EXPECT_EQ(plan.refused, "");
+    methods_seen.insert(plan.best.plan.summary.method);
+    std::vector<FlagValue> own = flags;
+    own.insert(own.end(), plan.method->flags.begin(), plan.method->flags.end());
+    const RunPlan by_default = plan_run(resolve_train_config(own, "", ConfigUse::plan), {.step_milliseconds = 20});
+    EXPECT_LE(plan.best.plan.exposed_seconds(), by_default.exposed_seconds());
+    EXPECT_EQ(plan.best.plan.summary.inter_node_bytes_per_rank_total,
+              by_default.summary.inter_node_bytes_per_rank_total);
+    if (plan.best.plan.summary.method == "dense") continue;  // comes first
+    EXPECT_GE(plan.best.plan.run_seconds(), before);
+    before = plan.best.plan.run_seconds();
+  }
+  EXPECT_EQ(methods_seen.size(), methods().size());
+  EXPECT_EQ(plans.size(), measured_methods().size());
+}
+
+TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
+  const std::string command = "plan --compare --dataset cifar10 --steps 400 --ranks 4 --ranks-per-node 1 --step-ms 20 ";
+  const auto fast = run(command + "--network bandwidth=100Gbps");
+  const auto slow = run(command + "--network bandwidth=0.1Gbps");
+  EXPECT_TRUE(contains(fast.out, "Take dense")) << fast.out;
+  EXPECT_TRUE(contains(slow.out, " is done soonest, in ")) << slow.out;
+  const auto adamw = run(command + "--optimizer adamw");
+  EXPECT_TRUE(contains(adamw.out, "dion was left out: ")) << adamw.out;
+  expect_failure("plan --compare --dataset cifar10", 2, "give --step-ms");
+  expect_failure("plan --compare --step-ms 1 --dataset cifar10 --ranks 60000 --batch-size 128", 2, "--ranks");
+  const auto dense =
+      run("plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --step-ms 20 --bucket-mb 100 --steps 400");
+  EXPECT_TRUE(contains(dense.out, "--bucket-mb 1 would expose ")) << dense.out;
+  expect_failure("plan --compare --step-ms 3 --out x.json", 2, "--out");
 }
 
 }  // namespace
