@@ -14,6 +14,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,9 +55,71 @@ struct Command {
   std::function<int()> run;
 };
 
+/// Settings that --help shows.
+class HelpScope {
+ public:
+  HelpScope(int argc, char** argv) {
+    const std::vector<std::string> words(argv, argv + argc);
+    all_ = std::ranges::find(words, "--help-all") != words.end();
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const bool apart = words[i] == "--method" && i + 1 < words.size();
+      const std::string name = apart ? words[i + 1] : words[i].starts_with("--method=") ? words[i].substr(9) : "";
+      const auto& known = ab::method_settings();
+      if (std::ranges::any_of(known, [&](const auto& method) { return name == method.name; }))
+        ab::choose_method(config_.emplace(), name);
+    }
+  }
+  bool has(const std::string& key) const {
+    static const std::set<std::string> most_used{"model",
+                                                 "dataset",
+                                                 "data_dir",
+                                                 "weights",
+                                                 "augment",
+                                                 "ranks",
+                                                 "ranks_per_node",
+                                                 "device",
+                                                 "threads",
+                                                 "comm_dtype",
+                                                 "bucket_mb",
+                                                 "network",
+                                                 "epochs",
+                                                 "steps",
+                                                 "accumulate",
+                                                 "batch_size",
+                                                 "seed",
+                                                 "precision",
+                                                 "out",
+                                                 "overwrite",
+                                                 "resume",
+                                                 "save_every",
+                                                 "eval_every",
+                                                 "log_every",
+                                                 "optimizer",
+                                                 "lr",
+                                                 "momentum",
+                                                 "weight_decay",
+                                                 "schedule",
+                                                 "warmup_epochs",
+                                                 "label_smoothing",
+                                                 "max_grad_norm",
+                                                 "method",
+                                                 "preset"};
+    const ab::Setting& setting = *ab::find_setting(key);
+    const bool of_a_method = !setting.table().empty() || (setting.beside && setting.beside->key == "method");
+    return all_ || most_used.contains(key) || (of_a_method && config_ && ab::concerns(setting, *config_));
+  }
+
+ private:
+  bool all_ = false;
+  std::optional<ab::TrainConfig> config_;  // of --method
+};
+
 /// Flags of a configuration come from the table of settings, as text: one place judges values from flags and
 /// files. `left_out`: settings that have no meaning here.
-void add_settings(CLI::App* parser, const std::vector<std::string>& left_out = {}) {
+void add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<std::string>& left_out = {}) {
+  parser->set_help_flag(
+      "-h,--help,--help-all",
+      "print this help; with --method NAME the settings of that method too, by --help-all all settings");
   for (const ab::FlagHelp& line : ab::train_flag_help()) {
     if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
     CLI::Option* option = nullptr;
@@ -67,7 +131,7 @@ void add_settings(CLI::App* parser, const std::vector<std::string>& left_out = {
     } else {
       option = parser->add_option(line.flag, line.text)->type_name(line.value);
     }
-    option->group(line.section);
+    option->group(scope.has(line.key) ? line.section : "");  // those of no group are hidden
   }
 }
 
@@ -88,20 +152,20 @@ std::vector<ab::FlagValue> given_settings(const CLI::App* parser, const std::vec
   return given;
 }
 
-Command add_train(CLI::App& app, std::string& config_file) {
+Command add_train(CLI::App& app, const HelpScope& scope, std::string& config_file) {
   CLI::App* parser = app.add_subcommand("train", "train a model and write a run folder");
   add_config_file(parser, config_file);
-  add_settings(parser);
+  add_settings(parser, scope);
   return {parser, [parser, &config_file] {
             return ab::run_train(ab::resolve_train_config(given_settings(parser), config_file));
           }};
 }
 
-Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan) {
+Command add_plan(CLI::App& app, const HelpScope& scope, std::string& config_file, ab::PlanCommand& plan) {
   static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step"};
   CLI::App* parser = app.add_subcommand("plan", "bytes, memory and waiting of a run, before it is trained");
   add_config_file(parser, config_file);
-  add_settings(parser, left_out);
+  add_settings(parser, scope, left_out);
   const auto number = [&](const char* flag, double& value, double high, const char* text) {
     parser->add_option(flag, value, text)->check(CLI::Range(0.0, high))->type_name("NUM")->group("Plan");
   };
@@ -147,7 +211,7 @@ Command add_plan(CLI::App& app, std::string& config_file, ab::PlanCommand& plan)
           [parser, &config_file, &plan] { return ab::run_plan(given_settings(parser, left_out), config_file, plan); }};
 }
 
-Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
+Command add_reproduce(CLI::App& app, const HelpScope& scope, ab::ReproduceCommand& command) {
   static const std::vector<std::string> left_out{"out", "overwrite", "resume", "resume_step", "method", "preset"};
   CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
@@ -176,7 +240,7 @@ Command add_reproduce(CLI::App& app, ab::ReproduceCommand& command) {
       ->type_name("FOLDER")
       ->transform(ab::expand_home);
   parser->add_flag("--overwrite", command.overwrite, "train again what the folder already holds");
-  add_settings(parser, left_out);
+  add_settings(parser, scope, left_out);
   return {parser, [parser, &command] {
             command.adjustments.flags = given_settings(parser, left_out);
             return ab::run_reproduce(command);
@@ -336,9 +400,14 @@ int dispatch(int argc, char** argv) {
   ab::CompareConfig compare;
   ab::PlanCommand plan;
   ab::ReproduceCommand reproduce;
-  const std::vector<Command> commands{
-      add_train(app, config_file), add_plan(app, config_file, plan), add_reproduce(app, reproduce), add_eval(app, eval),
-      add_export(app, exported),   add_inspect(app, inspected),      add_compare(app, compare)};
+  const HelpScope scope(argc, argv);
+  const std::vector<Command> commands{add_train(app, scope, config_file),
+                                      add_plan(app, scope, config_file, plan),
+                                      add_reproduce(app, scope, reproduce),
+                                      add_eval(app, eval),
+                                      add_export(app, exported),
+                                      add_inspect(app, inspected),
+                                      add_compare(app, compare)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
   for (const Command& command : commands)

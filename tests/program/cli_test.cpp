@@ -34,11 +34,26 @@ TEST_F(CliTest, HelpAndVersion) {
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command : {"train", "plan", "eval", "export", "inspect", "compare", "Exit codes"})
     EXPECT_TRUE(contains(help.out, command));
-  const Outcome train = run("train --help");
-  EXPECT_EQ(train.exit_code, 0);
-  for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(train.out, line.flag));
+  const Outcome all = run("train --help-all");
+  EXPECT_EQ(all.exit_code, 0);
+  for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(all.out, line.flag));
   for (const char* command : {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help"})
     EXPECT_EQ(run(command).exit_code, 0);
+}
+
+TEST_F(CliTest, HelpShowsWhatPeopleUseAndTheMethodThatIsNamed) {
+  for (const char* command : {"train", "plan", "reproduce"}) {
+    const std::string few = run(fmt::format("{} --help", command)).out;
+    EXPECT_TRUE(contains(few, "--batch-size") && contains(few, "--help-all")) << few;
+    EXPECT_FALSE(contains(few, "--random-erasing") || contains(few, "--powersgd.rank") || contains(few, "--execution"))
+        << few;
+  }
+  const std::string late_cut = run("train --method late-cut --help").out;
+  for (const char* flag : {"--late-cut.keep", "--powersgd.rank", "--execution", "--batch-size"})
+    EXPECT_TRUE(contains(late_cut, flag)) << late_cut;
+  EXPECT_FALSE(contains(late_cut, "--acpsgd.rank")) << late_cut;
+  EXPECT_TRUE(contains(run("train --help --method=acpsgd").out, "--acpsgd.rank"));
+  EXPECT_EQ(run("train --method none --help").exit_code, 0);
 }
 
 TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
