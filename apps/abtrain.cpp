@@ -105,7 +105,10 @@ class HelpScope {
                                                  "method",
                                                  "preset"};
     const ab::Setting& setting = *ab::find_setting(key);
-    const bool of_a_method = !setting.table().empty() || (setting.beside && setting.beside->key == "method");
+    const auto& beside = setting.beside;
+    const bool of_a_method =
+        !setting.table().empty() || (beside && beside->key == "method" && config_ &&
+                                     std::ranges::find(beside->words, config_->method) != beside->words.end());
     return all_ || most_used.contains(key) || (of_a_method && config_ && ab::concerns(setting, *config_));
   }
 
@@ -119,7 +122,7 @@ class HelpScope {
 void add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<std::string>& left_out = {}) {
   parser->set_help_flag(
       "-h,--help,--help-all",
-      "print this help; with --method NAME the settings of that method too, by --help-all all settings");
+      "print the settings that people use most; with --method NAME those of that method too, and by --help-all all");
   for (const ab::FlagHelp& line : ab::train_flag_help()) {
     if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
     CLI::Option* option = nullptr;
@@ -201,7 +204,7 @@ Command add_plan(CLI::App& app, const HelpScope& scope, std::string& config_file
                          ->type_name("FILE")
                          ->transform(ab::expand_home)
                          ->group("Plan");
-  parser->add_flag("--compare", plan.compare, "plan by every method, as a table; with --step-ms")
+  parser->add_flag("--compare", plan.compare, "plan by every method and print a table; needs --step-ms")
       ->excludes(ratio)
       ->excludes(factors)
       ->excludes(decisions)

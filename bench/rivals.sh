@@ -79,7 +79,8 @@ train_top1_of() {
 }
 
 while IFS='|' read -r row config seeds flags <&3; do
-  row=${row// /} config=${config// /} flags=$(echo "$flags $device" | xargs)
+  row=${row// /} config=${config// /} flags=$(echo "$flags" | xargs)
+  case "$flags" in *--device*) ;; *) flags=${flags:+$flags }$device flags=${flags% } ;; esac
   case "$row" in ''|'#'*) continue ;; esac
   for seed in $seeds; do
     echo "$row $config" | grep -qE "$only" || continue

@@ -22,7 +22,7 @@ CONVERGING = "conv6_cifar"
 # Of README.md: the words, and the row.
 METHODS = [("dense, 32 bits", "dense"), ("dense, 16 bits", "dense_bf16"), ("PowerSGD, r = n/4", "powersgd"),
            ("local averaging between nodes", "local_nodes"), ("local averaging", "local"), ("ACP-SGD, r = 32", "acpsgd"),
-           ("**late cut**", "late_cut"), ("**late cut**, to a fifth", "late_cut_5"), ("**late cut**, to an eighth", "late_cut_8"),
+           ("**late cut**", "late_cut"), ("**late cut**, to a sixth", "late_cut_5"), ("**late cut**, to a tenth", "late_cut_8"),
            ("a net of half the width", "narrow"), ("**AB-training**, 32 bits", "ab")]
 # In RESULTS.md these come first, the others by their names.
 FIRST = """dense dense_bf16 late_cut late_cut_ratio50 late_cut_channel late_cut_acpsgd late_cut_local late_cut_local_nodes ab powersgd

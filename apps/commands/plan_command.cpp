@@ -4,21 +4,34 @@
 #include "apps/report/plan_report.h"
 #include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/say.h"
 
 namespace ab {
+namespace {
+
+void warn_of_idle_network(const TrainConfig& config, const RunPlan& plan) {
+  if (!config.network.empty() && config.ranks_per_node == 0 && plan.summary.world_size > 1)
+    say(stderr,
+        "warning: --network is between nodes, and this plan has one; say how many ranks a node has with "
+        "--ranks-per-node\n");
+}
+
+}  // namespace
 
 int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file, const PlanCommand& command) {
   if (command.compare) {
-    print_text(choice_text(plan_all_methods(flags, config_file, command.options)));
+    const std::vector<MethodPlan> plans = plan_all_methods(flags, config_file, command.options);
+    warn_of_idle_network(plans.front().best.config, plans.front().best.plan);
+    print_text(choice_text(plans));
     return 0;
   }
   const TrainConfig config = resolve_train_config(flags, config_file, ConfigUse::plan);
   const std::string out = command.out.empty() ? "" : out_file(command.out, kPlanFile, {command.options.factors_from});
   const RunPlan plan = plan_run(config, command.options);
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
+  warn_of_idle_network(config, plan);
   print_text(plan_text(plan));
-  if (command.options.step_milliseconds > 0)
-    print_text(bucket_note(plan, plan_in_best_bucket(config, command.options)));
+  if (plan.step_seconds > 0) print_text(bucket_note(plan, plan_in_best_bucket(config, command.options)));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -69,6 +70,16 @@ void warn_of_idle_network(const TrainConfig& config, Comm& world) {
         "--ranks-per-node\n");
 }
 
+/// A job that was killed goes on from nothing where nothing was saved.
+void warn_of_lost_steps(const TrainConfig& config) {
+  std::error_code ignored;
+  if (config.resume == "auto" && std::filesystem::exists(in_folder(config.out, kConfigFile), ignored) &&
+      start_of(config) == Start::anew)
+    say(stderr,
+        "warning: the run in {} ended before its first checkpoint and begins anew; --save-every saves on the way\n",
+        config.out);
+}
+
 /// Weights are decomposed by OpenBLAS, on the host.
 void warn_of_old_kernels(const TrainConfig& config) {
   const cpu::OpenBlasKernels kernels = cpu::openblas_kernels();
@@ -124,6 +135,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   warn_of_unlike_processors(config, world);
   if (speaks) progress.emplace();
   if (speaks) warn_of_idle_network(config, world);
+  if (speaks) warn_of_lost_steps(config);
   if (speaks) warn_of_old_kernels(config);
   if (speaks) warn_of_short_epochs(config, data, world);
   TrainListener listener;

@@ -2,9 +2,10 @@
 #include "apps/plan/method_choice.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
 #include <tuple>
 
+#include "apps/settings/setting.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -23,15 +24,51 @@ Flags dion() {
 }
 
 /// Settings that say how ranks communicate, which every method of the comparison brings itself.
-bool is_of_a_method(const FlagValue& flag) {
-  return flag.first.find('.') != std::string::npos || flag.first == "method" || flag.first == "preset" ||
-         flag.first == "comm_dtype" || flag.first == "bucket_mb" || flag.first == "dense_steps";
+bool is_of_a_method(const Setting& setting) {
+  const std::string& key = setting.key;
+  return !setting.table().empty() || (setting.beside && setting.beside->key == "method") || key == "method" ||
+         key == "preset" || key == "comm_dtype" || key == "bucket_mb";
 }
 
 bool is_dense(const MethodPlan& plan) { return plan.method->flags.front().second == kBaseline; }
 
-constexpr double kBuckets[] = {1, 2, 4, 8, 16, 32};  ///< MiB
-constexpr double kWorthSaying = 0.98;                ///< of what the default exposes
+/// Whether the tables of its method say what flags alone would.
+bool is_as_measured(const TrainConfig& config, const Flags& flags) {
+  const TrainConfig plain = resolve_config_text(flags, "", "", ConfigUse::plan);
+  return config.preset == plain.preset && std::ranges::all_of(train_settings(), [&](const Setting& setting) {
+           return setting.table().empty() || !concerns(setting, plain) || setting.get(config) == setting.get(plain);
+         });
+}
+
+constexpr double kFirstBucket = 1.0 / 16, kLastBucket = 64;  ///< MiB
+constexpr double kWorthChanging = 0.98;                      ///< of what the default exposes
+
+/// One of the methods, in its best bucket.
+MethodPlan plan_method(const MeasuredMethod& method, const Flags& given, const std::string& config_file,
+                       const PlanOptions& options) {
+  MethodPlan result{.method = &method, .flags = method.flags};
+  const auto resolve = [&] {
+    Flags all = given;
+    for (const FlagValue& flag : result.flags) {
+      std::erase_if(all, [&](const FlagValue& other) { return other.first == flag.first; });
+      all.push_back(flag);
+    }
+    return resolve_train_config(all, config_file, ConfigUse::plan);
+  };
+  const auto is_given = [&](const char* key) {
+    return std::ranges::any_of(given, [&](const FlagValue& flag) { return flag.first == key; });
+  };
+  if (resolve().device == "cpu" && !is_given("allreduce")) result.flags.emplace_back("allreduce", "auto");
+  const std::int64_t steps = plan_run(resolve(), options).summary.steps;
+  for (const auto& [key, share] : method.shares)
+    result.flags.emplace_back(key, std::to_string(std::max(1LL, std::llround(share * static_cast<double>(steps)))));
+  result.as_measured = is_as_measured(resolve(), result.flags);
+  result.best = plan_in_best_bucket(resolve(), options);
+  const TrainConfig& best = result.best.config;
+  for (const std::string& key : {std::string("bucket_mb"), best.method + ".bucket_mb"})
+    if (best.bucket_mb > 0 && find_setting(key)) result.flags.emplace_back(key, fmt::format("{}", best.bucket_mb));
+  return result;
+}
 
 }  // namespace
 
@@ -47,7 +84,11 @@ const std::vector<MeasuredMethod>& measured_methods() {
       {"late_cut", "late-cut", by_method("late-cut"), 0.51},
       {"mstopk", "mstopk", by_method("mstopk"), 0.92},
       {"hitopk", "hitopk", by_method("hitopk"), 0.95},
-      {"ab", "ab", by_method("ab"), 1.35},
+      {.row = "ab",  // in 32 bits
+       .name = "ab",
+       .flags = by_method("ab"),
+       .points_below = 1.35,
+       .shares = {{"ab.first_split", 140.0 / 576}, {"ab.cycle_steps", 40.0 / 576}, {"ab.full_rank_steps", 8.0 / 576}}},
       {"scalecom", "scalecom", by_method("scalecom"), 2.53},
       {"artopk", "artopk", by_method("artopk"), 2.57},
       {"dion", "dion", dion(), 2.69},
@@ -57,39 +98,44 @@ const std::vector<MeasuredMethod>& measured_methods() {
 }
 
 BucketPlan plan_in_best_bucket(TrainConfig config, const PlanOptions& options) {
+  const Setting* own = find_setting(config.method + ".bucket_mb");
   config.bucket_mb = 0;
-  BucketPlan best{0, plan_run(config, options)};
-  for (const double bucket : kBuckets) {
+  const BucketPlan by_default{config, plan_run(config, options)};
+  BucketPlan best = by_default;
+  for (double bucket = kFirstBucket; bucket <= kLastBucket; bucket *= 2) {
     config.bucket_mb = bucket;
+    if (own) assign(*own, config, bucket, own->flag());
     RunPlan plan = plan_run(config, options);
-    if (plan.exposed_seconds() < kWorthSaying * best.plan.exposed_seconds()) best = {bucket, std::move(plan)};
+    if (plan.exposed_seconds() < best.plan.exposed_seconds()) best = {config, std::move(plan)};
   }
-  return best;
+  const bool is_better = best.plan.exposed_seconds() < kWorthChanging * by_default.plan.exposed_seconds();
+  return is_better ? best : by_default;
 }
 
 std::vector<MethodPlan> plan_all_methods(const std::vector<FlagValue>& flags, const std::string& config_file,
                                          const PlanOptions& options) {
-  AB_CHECK(options.step_milliseconds > 0,
-           "--compare weighs communication against computing: give --step-ms, what one step computes for; train prints "
-           "it at its end");
+  AB_CHECK(
+      options.step_milliseconds > 0,
+      "--compare weighs communication against computing: give --step-ms, what one step computes for; train --ranks 1 "
+      "--steps 300, with the model, batch, precision and device that are meant, prints it as 'ms a step'");
+  for (const FlagValue& flag : flags) {
+    const Setting* setting = find_setting(flag.first);
+    AB_CHECK(!setting || !is_of_a_method(*setting),
+             "--compare plans every method with settings of its own; leave {} away", setting->flag());
+  }
   std::vector<MethodPlan> plans;
   for (const MeasuredMethod& method : measured_methods()) {
-    std::vector<FlagValue> own;
-    std::ranges::remove_copy_if(flags, std::back_inserter(own), is_of_a_method);
-    for (const FlagValue& flag : method.flags) {
-      std::erase_if(own, [&](const FlagValue& given) { return given.first == flag.first; });
-      own.push_back(flag);
-    }
-    plans.push_back({.method = &method});
     try {
-      plans.back().best = plan_in_best_bucket(resolve_train_config(own, config_file, ConfigUse::plan), options);
+      plans.push_back(plan_method(method, flags, config_file, options));
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::config || is_dense(plans.back())) throw;
-      plans.back().refused = error.what();
+      if (error.kind() != ErrorKind::config || method.flags.front().second == kBaseline) throw;
+      plans.push_back({.method = &method, .can_train = false, .flags = method.flags});
     }
+    AB_CHECK(!plans.back().can_train || plans.back().best.plan.summary.world_size > 1,
+             "--compare is about ranks that communicate, and this run has one; give --ranks");
   }
   std::ranges::stable_sort(plans, {}, [](const MethodPlan& plan) {
-    return std::make_tuple(!plan.refused.empty(), !is_dense(plan), is_dense(plan) ? 0 : plan.best.plan.run_seconds());
+    return std::make_tuple(!plan.can_train, !is_dense(plan), is_dense(plan) ? 0 : plan.best.plan.run_seconds());
   });
   return plans;
 }

@@ -11,6 +11,7 @@
 
 #include "apps/methods/method.h"
 #include "apps/report/terminal.h"
+#include "apps/settings/setting.h"
 #include "engine/sync/compressed_gradients.h"
 
 namespace ab {
@@ -157,10 +158,11 @@ std::string memory_table(const RunPlan& plan) {
   return fmt::format("\n{}", table.str());
 }
 
+std::string words_of(const Link& link) {
+  return fmt::format("{:g} GB/s and {:g} µs", link.bandwidth / 1e9, link.latency * 1e6);
+}
+
 std::string notes(const RunPlan& plan) {
-  const auto link = [](const Link& l) {
-    return fmt::format("{:g} GB/s and {:g} µs", l.bandwidth / 1e9, l.latency * 1e6);
-  };
   std::string text = fmt::format(
       "payload: buffers of collectives; wire: what a rank sends for them on a ring, mean over ranks; in "
       "node, across:\n"
@@ -169,7 +171,7 @@ std::string notes(const RunPlan& plan) {
       "{} for a node, {} for a rank inside it (--network).\n",
       plan.all_reduce == AllReduce::library ? "all collectives by NCCL, taken for rings"
                                             : fmt::format("all-reduces by --allreduce {}", name_of(plan.all_reduce)),
-      link(plan.links.inter_node), link(plan.links.intra_node));
+      words_of(plan.links.inter_node), words_of(plan.links.intra_node));
   if (plan.step_seconds > 0)
     text +=
         "exposed: what of it delays the run: buckets leave during backward, 2/3 of what a batch computes, once full.\n";
@@ -221,52 +223,76 @@ std::string plan_text(const RunPlan& plan) {
 }
 
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
-  constexpr double kLess = 0.9;
-  if (best.plan.exposed_seconds() >= kLess * plan.exposed_seconds()) return "";
-  return fmt::format("\n--bucket-mb {:g} would expose {} in place of {}.\n", best.bucket_mb,
-                     duration(best.plan.exposed_seconds()), duration(plan.exposed_seconds()));
+  constexpr double kWorthSaying = 0.01;  // of the run
+  const double exposed = plan.exposed_seconds(), less = best.plan.exposed_seconds(), bucket = best.config.bucket_mb;
+  if (exposed - less < kWorthSaying * plan.run_seconds()) return "";
+  return fmt::format("\n{} would expose {} in place of {}.\n",
+                     bucket > 0 ? fmt::format("--bucket-mb {:g}", bucket) : "The default --bucket-mb", duration(less),
+                     duration(exposed));
 }
 
+namespace {
+
+/// "--method acpsgd --comm-dtype bf16 --acpsgd.rank 32 --bucket-mb 16"
+std::string command_of(const MethodPlan& row) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : row.flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string choice_title(const BucketPlan& first) {
+  const RunPlan& plan = first.plan;
+  const TrainConfig& config = first.config;
+  return fmt::format("{} on {}: {}, {} a node, batch {} each, {} on {}; {} of {}\n{} between nodes, {} inside{}\n\n",
+                     plan.summary.model, plan.summary.dataset, counted(plan.summary.world_size, "rank"),
+                     config.ranks_per_node > 0 ? config.ranks_per_node : plan.summary.world_size, plan.batch_size,
+                     config.precision, config.device, counted(plan.summary.steps, "step"), duration(plan.step_seconds),
+                     words_of(plan.links.inter_node), words_of(plan.links.intra_node),
+                     config.network.empty() ? ": assumed, give --network" : "");
+}
+
+}  // namespace
+
 std::string choice_text(const std::vector<MethodPlan>& plans) {
-  constexpr double kNear = 0.5, kSooner = 0.97;  // points of top-1; of the time of dense training
-  const RunPlan& first = plans.front().best.plan;
-  std::string text = fmt::format("{} on {}: {}, batch {} each; {} of {}\n\n", first.summary.model,
-                                 first.summary.dataset, counted(first.summary.world_size, "rank"), first.batch_size,
-                                 counted(first.summary.steps, "step"), duration(first.step_seconds));
+  constexpr double kNear = 0.5, kLess = 0.97;  // points of top-1; of the time of dense training
   TextTable table({"--method", "bucket", "run", "exposed", "of run", "across", "memory", "model", "below dense"});
-  std::string refused;
+  std::string left_out;
   const MethodPlan *dense = nullptr, *soonest = nullptr;
+  const auto seconds = [](const MethodPlan* row) { return row->best.plan.run_seconds(); };
   for (const MethodPlan& row : plans) {
-    const RunPlan& plan = row.best.plan;
-    if (!row.refused.empty()) {
-      refused += fmt::format("{} was left out: {}\n", row.method->name, row.refused);
+    if (!row.can_train) {
+      left_out +=
+          fmt::format("{0} cannot train so; abtrain plan --method {0} says why.\n", row.method->flags[0].second);
       continue;
     }
+    const RunPlan& plan = row.best.plan;
     std::int64_t memory = 0;
     for (const PhaseMemory& phase : plan.memory) memory = std::max(memory, phase.use.total());
-    const double ratio = plan.summary.compression_ratio, run = plan.run_seconds();
-    table.add({row.method->name, row.best.bucket_mb > 0 ? fmt::format("{:g}", row.best.bucket_mb) : "", duration(run),
-               duration(plan.exposed_seconds()), percent(plan.exposed_seconds() / run, 0),
+    const double ratio = plan.summary.compression_ratio, bucket = row.best.config.bucket_mb;
+    const double below = std::max(0.0, std::round(10 * row.method->points_below) / 10);
+    table.add({row.method->name, bucket > 0 ? fmt::format("{:.2g}", bucket) : "", duration(plan.run_seconds()),
+               duration(plan.exposed_seconds()), percent(plan.exposed_seconds() / plan.run_seconds(), 0),
                human_bytes(plan.summary.inter_node_bytes_per_rank_total), human_bytes(static_cast<double>(memory)),
                std::isfinite(ratio) ? fmt::format("{:.1f} : 1", ratio) : "by training",
-               fmt::format("{:.1f}", std::max(0.0, row.method->points_below))});
-    if (row.method->flags.front().second == kBaseline && (!dense || run < dense->best.plan.run_seconds())) dense = &row;
-    if (row.method->points_below <= kNear && (!soonest || run < soonest->best.plan.run_seconds())) soonest = &row;
+               row.as_measured ? fmt::format("{:.1f}", below) : "–"});
+    // Dense training in 16 bits, but where it is slower.
+    if (row.method->flags[0].second == kBaseline && (!dense || seconds(&row) * kLess < seconds(dense))) dense = &row;
+    if (row.as_measured && below <= kNear && (!soonest || seconds(&row) < seconds(soonest))) soonest = &row;
   }
-  text += table.str() + "\n" + refused;
-  const double share = soonest->best.plan.run_seconds() / dense->best.plan.run_seconds();
-  text +=
-      share < kSooner
-          ? fmt::format(
-                "Take {}: of those within half a point of dense training it is done soonest, in {:.0f} % less time than {}.\n",
-                soonest->method->name, 100 * (1 - share), dense->method->name)
-          : fmt::format("Take {}: no method within half a point of dense training is done 3 % sooner.\n",
-                        dense->method->name);
-  return text +
+  const double share = soonest ? seconds(soonest) / seconds(dense) : 1;
+  const std::string choice =
+      share < kLess ? fmt::format(
+                          "Of all within half a point of dense training this takes the least time, {:.0f} % less than "
+                          "dense:\n  {}\n",
+                          100 * (1 - share), command_of(*soonest))
+                    : fmt::format("Nothing within half a point of dense training saves 3 % of its time:\n  {}\n",
+                                  command_of(*dense));
+  return choice_title(plans.front().best) + table.str() + "\n" + left_out + choice +
          "\n--method: with --comm-dtype bf16 where nothing is said. bucket: the best --bucket-mb where it is not the default.\n"
-         "run: computing of all steps, and what communication delays it (exposed). Not counted: what methods compute\n"
-         "beside a step, and what thin factors save. below dense: points of top-1 of conv6_cifar on CIFAR-10 after\n"
-         "twelve epochs; other nets differ.\n";
+         "run: computing of all steps, and what communication delays it (exposed). Not counted: validations, decoding,\n"
+         "what methods compute beside a step, and what thin factors save. across: bytes that a rank sends between nodes.\n"
+         "memory: of a rank at its peak; libraries take more. below dense: points of top-1 that conv6_cifar lost on\n"
+         "CIFAR-10 in twelve epochs: an order of methods, not the loss of another net (–: with other settings than there).\n";
 }
 
 std::string plan_json(const RunPlan& plan) {
