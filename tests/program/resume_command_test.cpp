@@ -180,7 +180,10 @@ TEST_F(ResumeCommandTest, WhatAKilledRunLeftHalfWrittenGoesWithTheNextStart) {
     std::ofstream(path("part/") + name) << "half";
   for (const char* name : {"mine.tmp", "model.safetensors.tmp", "model.safetensors.1.tmp", "x.json.1.0.tmp"})
     std::ofstream(path("part/") + name) << "of somebody";
-  ASSERT_EQ(run(train("--resume auto --out " + path("part"))).exit_code, 0);
+  const test::Outcome again = run(train("--resume auto --out " + path("part")));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(test::contains(again.err, "ended before its first checkpoint and begins anew; --save-every"))
+      << again.err;
   std::vector<std::string> stay;
   for (const auto& entry : fs::directory_iterator(path("part")))
     if (entry.path().extension() == ".tmp") stay.push_back(entry.path().filename());
