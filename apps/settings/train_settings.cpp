@@ -233,7 +233,7 @@ void declare_run(std::vector<Setting>& all) {
 void declare_optimizer(std::vector<Setting>& all) {
   auto s = section(all, "Optimizer and schedule");
   s.name("optimizer", &T::optimizer, {"sgd", "adamw", "lars"}, "update rule");
-  s.number("lr", &T::lr, 0, 1000, "peak learning rate");
+  s.number("lr", &T::lr, 0, 1000, "peak learning rate, whatever the number of ranks and images");
   s.number("momentum", &T::momentum, 0, 1, "momentum of sgd and lars").beside = {"optimizer", {"sgd", "lars"}};
   s.value("nesterov", &T::nesterov, "Nesterov's momentum, for sgd").beside = {"optimizer", {"sgd"}};
   s.number("weight_decay", &T::weight_decay, 0, 100, "coupled for sgd and lars, decoupled for adamw");

@@ -69,8 +69,8 @@ struct Unit {
   double factor;
 };
 constexpr Unit kSeconds[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-constexpr Unit kBytesPerSecond[] = {{"kbps", 1e3 / 8}, {"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8},
-                                    {"kB/s", 1e3},     {"MB/s", 1e6},     {"GB/s", 1e9}};
+constexpr Unit kBytesPerSecond[] = {{"kbps", 1e3 / 8},   {"Mbps", 1e6 / 8}, {"Gbps", 1e9 / 8}, {"Mbit/s", 1e6 / 8},
+                                    {"Gbit/s", 1e9 / 8}, {"kB/s", 1e3},     {"MB/s", 1e6},     {"GB/s", 1e9}};
 
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");

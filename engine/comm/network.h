@@ -41,7 +41,7 @@ struct LinkModel {
 //   latency=50us,bandwidth=100Gbps,node-latency=2us,node-bandwidth=300GB/s
 //   latency=1ms,bandwidth=25Gbps; from 500: bandwidth=1Gbps     another one after 500 updates
 // Latencies are one way, in ns, us, ms or s. Bandwidths are those of a node's network card, in each direction, or of a
-// rank inside its node: in kbps, Mbps or Gbps (bits), or in kB/s, MB/s or GB/s (bytes), all decimal.
+// rank inside its node: in kbps, Mbps, Gbps, Mbit/s or Gbit/s (bits), or in kB/s, MB/s or GB/s (bytes), all decimal.
 
 struct NetworkShape {
   struct From {

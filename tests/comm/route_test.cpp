@@ -385,7 +385,7 @@ TEST(VirtualTraffic, EverythingIsOverSomeDay) {
 
 TEST(NetworkWords, AreReadWithTheirUnits) {
   const NetworkShape shape = parse_network(
-      "latency=4ms, bandwidth=20Gbps, node-latency = 2 us, node-bandwidth=300GB/s; from 500: bandwidth=1Mbps");
+      "latency=4ms, bandwidth=20 Gbit/s, node-latency = 2 us, node-bandwidth=300GB/s; from 500: bandwidth=1Mbps");
   ASSERT_EQ(shape.parts.size(), 2u);
   EXPECT_EQ(shape.at(499), (LinkModel{{4e-3, 2.5e9}, {2e-6, 3e11}}));
   EXPECT_EQ(shape.at(500), (LinkModel{{4e-3, 1.25e5}, {2e-6, 3e11}}));

@@ -60,6 +60,19 @@ class ImageRunTest : public test::ProgramTest {
   std::string image_;
 };
 
+TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
+  for (const char* recipe : {"resnet50_imagenet", "vit_b16_imagenet"}) {
+    const std::string config = fmt::format("--config {}/apps/configs/{}.toml ", AB_SOURCE_DIR, recipe);
+    EXPECT_TRUE(test::contains(run("plan " + config + "--device cuda").out, " epochs of "));
+    const test::Outcome outcome =
+        run("train " + config +
+            fmt::format("--data-dir {} --out {} --ranks 2 --ranks-per-node 1 --batch-size 2 --steps 2 "
+                        "--warmup-epochs 0 --width 0.25 --image-size 32 --precision bf16",
+                        path("images"), path(recipe)));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+}
+
 TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   for (const char* name : {"train/cat/e.webp", "train/dog/f", "train/dog/g/h.jpg", "val/cat/e.bmp"})
     write(name, image_);
