@@ -97,7 +97,8 @@ const std::vector<MeasuredMethod>& measured_methods() {
   return all;
 }
 
-BucketPlan plan_in_best_bucket(TrainConfig config, const PlanOptions& options) {
+BucketPlan plan_in_best_bucket(TrainConfig config, PlanOptions options) {
+  options.beside_dense = false;
   const Setting* own = find_setting(config.method + ".bucket_mb");
   config.bucket_mb = 0;
   const BucketPlan by_default{config, plan_run(config, options)};

@@ -26,7 +26,7 @@ struct BucketPlan {
 };
 /// By the --bucket-mb, a power of two from 1/16 to 64 or the default, that delays the run least; a method with a bucket of
 /// its own has the same one there.
-BucketPlan plan_in_best_bucket(TrainConfig config, const PlanOptions& options);
+BucketPlan plan_in_best_bucket(TrainConfig config, PlanOptions options);
 
 struct MethodPlan {
   const MeasuredMethod* method = nullptr;

@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string factors_from{};    ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of factors_from, if given
+  bool beside_dense = true;      ///< also plan dense training, which takes as long once more
 };
 
 /// Traffic of a phase: means over ranks, in bytes.

@@ -67,7 +67,7 @@ TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
     const test::Outcome outcome =
         run("train " + config +
             fmt::format("--data-dir {} --out {} --ranks 2 --ranks-per-node 1 --batch-size 2 --steps 2 "
-                        "--warmup-epochs 0 --width 0.25 --image-size 32 --precision bf16",
+                        "--warmup-epochs 0 --lr 0.001 --width 0.25 --image-size 32 --precision bf16",
                         path("images"), path(recipe)));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   }
