@@ -31,7 +31,9 @@ int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
   warn_of_idle_network(config, plan);
   print_text(plan_text(plan));
-  if (plan.step_seconds > 0) print_text(bucket_note(plan, plan_in_best_bucket(config, command.options)));
+  // A dozen plans more, so for readers alone who have not chosen.
+  if (plan.step_seconds > 0 && config.bucket_mb == 0 && out.empty())
+    print_text(bucket_note(plan, plan_in_best_bucket(config, command.options)));
   return 0;
 }
 

@@ -485,7 +485,7 @@ TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
   expect_failure("plan --compare --step-ms 1 --dataset cifar10 --ranks 60000 --batch-size 128", 2, "--ranks");
   expect_failure("plan --compare --step-ms 3 --out x.json", 2, "--out");
   const auto dense =
-      run("plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --step-ms 20 --bucket-mb 100 --steps 400 "
+      run("plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --step-ms 20 --steps 400 "
           "--network bandwidth=1Gbps");
   EXPECT_TRUE(contains(dense.out, " would expose ")) << dense.out;
 }
