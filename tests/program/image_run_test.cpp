@@ -66,7 +66,7 @@ TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
     EXPECT_TRUE(test::contains(run("plan " + config + "--device cuda").out, " epochs of "));
     const test::Outcome outcome =
         run("train " + config +
-            fmt::format("--data-dir {} --out {} --ranks 2 --ranks-per-node 1 --batch-size 2 --steps 20 --eval-every 0 "
+            fmt::format("--data-dir {} --out {} --ranks 2 --ranks-per-node 1 --batch-size 2 --steps 40 --eval-every 0 "
                         "--warmup-epochs 0 --lr 0.001 --width 0.25 --image-size 32 --precision bf16",
                         path("images"), path(recipe)));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
