@@ -15,8 +15,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/commands/commands.h"
@@ -70,46 +70,18 @@ class HelpScope {
     }
   }
   bool has(const std::string& key) const {
-    static const std::set<std::string> most_used{"model",
-                                                 "dataset",
-                                                 "data_dir",
-                                                 "weights",
-                                                 "augment",
-                                                 "ranks",
-                                                 "ranks_per_node",
-                                                 "device",
-                                                 "threads",
-                                                 "comm_dtype",
-                                                 "bucket_mb",
-                                                 "network",
-                                                 "epochs",
-                                                 "steps",
-                                                 "accumulate",
-                                                 "batch_size",
-                                                 "seed",
-                                                 "precision",
-                                                 "out",
-                                                 "overwrite",
-                                                 "resume",
-                                                 "save_every",
-                                                 "eval_every",
-                                                 "log_every",
-                                                 "optimizer",
-                                                 "lr",
-                                                 "momentum",
-                                                 "weight_decay",
-                                                 "schedule",
-                                                 "warmup_epochs",
-                                                 "label_smoothing",
-                                                 "max_grad_norm",
-                                                 "method",
-                                                 "preset"};
+    static constexpr std::string_view most_used =
+        " model dataset data_dir weights augment ranks ranks_per_node device threads "
+        "comm_dtype bucket_mb network epochs steps accumulate batch_size seed precision out "
+        "overwrite resume save_every eval_every log_every optimizer lr momentum weight_decay "
+        "schedule warmup_epochs label_smoothing max_grad_norm method preset ";
     const ab::Setting& setting = *ab::find_setting(key);
     const auto& beside = setting.beside;
     const bool of_a_method =
         !setting.table().empty() || (beside && beside->key == "method" && config_ &&
                                      std::ranges::find(beside->words, config_->method) != beside->words.end());
-    return all_ || most_used.contains(key) || (of_a_method && config_ && ab::concerns(setting, *config_));
+    return all_ || most_used.find(" " + key + " ") != std::string_view::npos ||
+           (of_a_method && config_ && ab::concerns(setting, *config_));
   }
 
  private:

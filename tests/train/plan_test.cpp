@@ -477,7 +477,7 @@ TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
   const auto adamw = run(command + "--optimizer adamw");
   EXPECT_TRUE(contains(adamw.out, "dion cannot train so; abtrain plan --method dion says why")) << adamw.out;
   write_file_atomically(path("own.toml"), "[powersgd]\nmin_rate = 3.0\n");
-  EXPECT_TRUE(contains(run(command + "--config " + path("own.toml")).out, "–")) << "accuracy of other settings";
+  EXPECT_TRUE(contains(run(command + "--config " + path("own.toml")).out, " –\n")) << "accuracy of other settings";
   expect_failure("plan --compare --dataset cifar10", 2, "give --step-ms");
   expect_failure("plan --compare --dataset cifar10 --step-ms 1", 2, "give --ranks");
   expect_failure("plan --compare --step-ms 1 --ranks 2 --method ab", 2, "leave --method away");
