@@ -15,7 +15,7 @@ namespace ab {
 /// How layers are built: one seed and one device for a whole model.
 struct Build {
   std::uint64_t seed = 0;
-  Device device;
+  Device device{};
   bool draw = true;  ///< false: what would be drawn holds whatever was in memory, for those who fill it themselves
 };
 

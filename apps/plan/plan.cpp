@@ -295,6 +295,11 @@ NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options
   return needed;
 }
 
+RehearsedRun rehearse_most(const TrainConfig& config, const PlanOptions& options) {
+  const AskedRun run = asked_run(config, options);
+  return extreme_of(rehearse_all(run.runs.most, config, run.data, run.world_size), true);
+}
+
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const Method& method = find_method(config.method);
   const AskedRun run = asked_run(config, options);

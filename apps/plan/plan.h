@@ -80,6 +80,9 @@ struct NeededMemory {
 /// Of the run that plan_run() takes; throws Error(config) where that does.
 NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options);
 
+/// The run that plan_run() replays: of all that training may make of it, the one that sends most.
+RehearsedRun rehearse_most(const TrainConfig& config, const PlanOptions& options);
+
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
 /// training decides.
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options);

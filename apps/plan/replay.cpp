@@ -7,9 +7,7 @@
 #include <set>
 
 namespace ab {
-namespace {
 
-/// How many groups of its split send through the cards of a group of this rank, by the label of the group.
 std::map<std::string, int> groups_at_once(const RehearsedRank& rank) {
   std::map<std::string, int> at_once;
   for (const Partition& partition : rank.partitions) {
@@ -31,6 +29,8 @@ std::map<std::string, int> groups_at_once(const RehearsedRank& rank) {
   return at_once;
 }
 
+namespace {
+
 /// A rank's run once more.
 class Replay {
  public:
@@ -40,9 +40,11 @@ class Replay {
   }
 
   std::map<std::string, PhaseTime> run() {
-    for (const auto& [key, entry] : rank_.ledger.entries())
-      times_[key.phase].communication +=
-          links_of(key.group).seconds(key.collective, key.route, entry.calls, entry.payload_bytes);
+    for (const RehearsedPart& part : rank_.parts)
+      for (const CommEvent& event : part.events)
+        if (event.starts)
+          times_[event.phase].communication +=
+              static_cast<double>(part.times) * links_of(event.group).seconds(event.what, event.route, 1, event.bytes);
     if (step_seconds_ == 0) return times_;
     for (const auto& [part, times] : rank_.order) go_through(rank_.parts[part], times);
     for (auto& [phase, time] : times_) time.hidden = std::max(0.0, time.communication - delays_[phase]);

@@ -25,6 +25,9 @@ struct PhaseTime {
   double exposed() const { return communication - hidden; }
 };
 
+/// How many groups of its split send through the cards of a group of this rank, by the label of the group.
+std::map<std::string, int> groups_at_once(const RehearsedRank& rank);
+
 /// By phase; `step_seconds` 0: unknown, nothing is taken as hidden.
 std::map<std::string, PhaseTime> replay(const RehearsedRun& run, const LinkModel& links, double step_seconds);
 

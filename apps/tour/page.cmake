@@ -1,0 +1,51 @@
+# The teaching page shows the code that made it and README's table: CMake puts both into page.html.
+
+# Text as HTML shows it.
+function(ab_as_html text out)
+  string(REPLACE "&" "&amp;" text "${text}")
+  string(REPLACE "<" "&lt;" text "${text}")
+  string(REPLACE ">" "&gt;" text "${text}")
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+# The function of `file` whose line begins with `begins`, to the brace that closes it.
+function(ab_excerpt file begins out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${file})
+  file(READ ${PROJECT_SOURCE_DIR}/${file} text)
+  string(FIND "${text}" "\n${begins}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "apps/tour/page.html quotes '${begins}' of ${file}, which has no such line")
+  endif()
+  string(SUBSTRING "${text}" ${at} -1 text)
+  string(FIND "${text}" "\n}\n" end)
+  math(EXPR end "${end} + 1")  # the line break before it, and the brace
+  string(SUBSTRING "${text}" 1 ${end} text)
+  ab_as_html("${text}" text)
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+# The first table of README with numbers of all methods, as HTML.
+function(ab_convergence_table out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/README.md lines REGEX "^\\| .* \\| .* \\|$" ENCODING UTF-8)
+  set(table "<table>")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^\\||\\|$" "" line "${line}")
+    string(REGEX REPLACE "\\*\\*([^*]*)\\*\\*" "<b>\\1</b>" line "${line}")
+    string(REPLACE "|" "<td>" line "${line}")
+    string(APPEND table "<tr><td>${line}</tr>")
+  endforeach()
+  set(${out} "${table}</table>" PARENT_SCOPE)
+endfunction()
+
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tour/page.html)
+file(READ tour/page.html AB_TOUR_PAGE)
+string(REGEX MATCHALL "<!--code [^>]*-->" places "${AB_TOUR_PAGE}")
+foreach(place IN LISTS places)
+  string(REGEX MATCH "<!--code ([^|]*)\\|(.*)-->" unused "${place}")
+  ab_excerpt("${CMAKE_MATCH_1}" "${CMAKE_MATCH_2}" code)
+  string(REPLACE "${place}" "${code}" AB_TOUR_PAGE "${AB_TOUR_PAGE}")
+endforeach()
+ab_convergence_table(table)
+string(REPLACE "<!--convergence-->" "${table}" AB_TOUR_PAGE "${AB_TOUR_PAGE}")
+configure_file(tour/page_template.cpp.in page_template.cpp @ONLY)
