@@ -31,10 +31,10 @@ h2 { margin: 2.4rem 0 .8rem; font-size: 1.15rem; letter-spacing: -.01em; } h3 { 
 header p { margin: .3rem 0 1.6rem; max-width: 46rem; color: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); gap: 1rem; }
 article, figure, .wide { min-width: 0; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
-article { padding: 1rem 1.2rem 1.1rem; border-top: 3px solid currentColor; }
+article { display: flex; flex-direction: column; padding: 1rem 1.2rem 1.1rem; border-top: 3px solid currentColor; }
 article > * { color: var(--ink); }
 .what { margin: .1rem 0 0; color: var(--soft); font-size: .85rem; }
-.big { margin: .55rem 0 .5rem; font-size: 1.9rem; line-height: 1.2; font-weight: 650; letter-spacing: -.02em; }
+.big { margin: auto 0 .5rem; padding-top: .55rem; font-size: 1.9rem; line-height: 1.2; font-weight: 650; letter-spacing: -.02em; }
 .big small { margin-left: .45rem; font-size: .85rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
 dl { display: grid; grid-template-columns: 1fr auto; gap: .2rem .8rem; margin: 0; font-size: .875rem; }
 dt { color: var(--soft); } dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
@@ -45,7 +45,6 @@ figcaption p { margin: .25rem 0 .6rem; font-size: .84rem; font-weight: 400; line
 svg { display: block; width: 100%; height: auto; margin-top: auto; overflow: visible; }
 .none { color: var(--soft); }
 .legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: 0 0 .6rem; font-size: .84rem; line-height: 1.4; }
-.legend span { min-width: 0; }
 .legend i { display: inline-block; margin-right: .45em; vertical-align: middle; }
 .lines i, .points .front { width: 1.2em; border-top: 3px solid currentColor; } .lines i.dashed { border-top-style: dashed; }
 .points .front { border-top: 2px dotted var(--soft); }

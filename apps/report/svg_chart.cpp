@@ -70,7 +70,7 @@ using LegendEntry = std::pair<std::string, std::string>;
 std::string legend_of(const char* drawn, const std::vector<LegendEntry>& entries) {
   std::string text = fmt::format("<div class=\"legend {}\">", drawn);
   for (const auto& [key, label] : entries)
-    text += fmt::format("<span><i class=\"{}\"></i>{}</span>", key, escape_html(label));
+    text += fmt::format("<span><i class=\"{}\"></i>{}</span>", key, escape_html(shorten(label, 32)));
   return text + "</div>";
 }
 
@@ -149,34 +149,41 @@ std::string draw_curve(const Curve& curve, const LineChart& chart, const Scale& 
   return svg;
 }
 
-/// The row of each mark's word, the first the highest, or -1 where the same word stands there already. A word begins at its
-/// line and lies above the lines to the left of it, so no line crosses it.
-std::vector<int> mark_rows(const std::vector<Mark>& marks, const Scale& x) {
+/// Where the word of a mark stands.
+struct MarkWord {
+  int row = 0;         ///< 0 is the highest
+  bool shown = false;  ///< not where the mark before has the same word at the same place
+};
+
+/// A word begins at its line and lies above the lines to the right of it, so no line crosses it.
+std::vector<MarkWord> mark_words(const std::vector<Mark>& marks, const Scale& x) {
   constexpr double kCharacter = 9.5;
-  std::vector<int> rows(marks.size(), -1);
+  std::vector<MarkWord> words;
   std::vector<double> ends;  // of the words in each row
   for (std::size_t i = 0; i < marks.size(); ++i) {
-    const double begin = x(marks[i].x);
-    const bool repeated = i > 0 && marks[i - 1].text == marks[i].text && begin - x(marks[i - 1].x) < 2;
-    if (repeated) continue;
-    const auto row = std::ranges::find_if(ends, [&](double end) { return end <= begin; });
-    rows[i] = static_cast<int>(row - ends.begin());
-    const double end = begin + kCharacter * (text_width(marks[i].text) + 1);
+    const double begin = x(marks[i].x), end = begin + kCharacter * (text_width(marks[i].text) + 1);
+    if (i > 0 && marks[i - 1].text == marks[i].text && begin - x(marks[i - 1].x) < 2) {
+      words.push_back({words.back().row, false});
+      continue;
+    }
+    const auto row = std::ranges::find_if(ends, [&](double taken) { return taken <= begin; });
+    words.push_back({static_cast<int>(row - ends.begin()), true});
     if (row == ends.end()) ends.push_back(end);
     else *row = end;
   }
-  return rows;
+  return words;
 }
 
-std::string draw_marks(const std::vector<Mark>& marks, const std::vector<int>& rows, const Scale& x, double bottom) {
+std::string draw_marks(const std::vector<Mark>& marks, const std::vector<MarkWord>& words, const Scale& x,
+                       double bottom) {
   std::string svg;
   for (std::size_t i = 0; i < marks.size(); ++i) {
-    const double at = x(marks[i].x), top = kMarkRow * std::max(0, rows[i]) + 2;
+    const double at = x(marks[i].x), top = kMarkRow * words[i].row + 2;
     svg += fmt::format(
         "<g class=\"mark {}\"><title>{}</title><rect class=\"hit\" x=\"{:.1f}\" y=\"{}\" width=\"8\" height=\"{}\"/>"
         "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
         colour_class(marks[i].colour), escape_html(marks[i].hover), at - 4, top, bottom - top, at, at, top, bottom);
-    if (rows[i] >= 0)
+    if (words[i].shown)
       svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>", at + 4, top + 11, escape_html(marks[i].text));
     svg += "</g>";
   }
@@ -237,12 +244,12 @@ std::string draw(const LineChart& chart) {
   const Scale x{x_low, x_high, kLeft, kWidth - kRight};
   std::vector<Mark> marks = chart.marks;
   std::ranges::stable_sort(marks, {}, &Mark::x);
-  const std::vector<int> rows = mark_rows(marks, x);
-  const double top = kTop + kMarkRow * (marks.empty() ? 0 : std::ranges::max(rows) + 1);
+  const std::vector<MarkWord> words = mark_words(marks, x);
+  const double top = kTop + kMarkRow * (words.empty() ? 0 : std::ranges::max(words, {}, &MarkWord::row).row + 1);
   const double bottom = top + kHeight - kTop - kBottom;
   const Scale y{chart.y_from_zero ? y_low : y_low - margin, y_high + margin, bottom, top};
 
-  std::string svg = x_axis(x, top, bottom, chart.x) + y_axis(y, chart.y) + draw_marks(marks, rows, x, bottom);
+  std::string svg = x_axis(x, top, bottom, chart.x) + y_axis(y, chart.y) + draw_marks(marks, words, x, bottom);
   for (const bool grey : {true, false})
     for (const Curve& curve : chart.curves)
       if ((curve.colour == kGrey) == grey) svg += draw_curve(curve, chart, x, y);
