@@ -261,19 +261,18 @@ std::string course_charts(const std::vector<Run>& runs) {
                 false,
                 curves_of(runs, true, [&](const Run& run) { return over_steps(run.epochs, &EpochMetrics::val_top1); }),
                 marks});
-  return html +
-         draw(LineChart{"Bytes sent by rank 0",
-                        "A curve adds up what rank 0 has sent since the start; where it is flat, nothing is sent.",
-                        {"step"},
-                        {"sent since the start", NumberStyle::bytes},
-                        true,
-                        curves_of(runs, false,
-                                  [&](const Run& run) {
-                                    std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
-                                    points.insert(points.begin(), {0, 0});
-                                    return points;
-                                  }),
-                        marks});
+  return html + draw(LineChart{"Bytes sent by rank 0",
+                               "A curve adds up what rank 0 has sent since the start; a flat stretch sends nothing.",
+                               {"step"},
+                               {"sent since the start", NumberStyle::bytes},
+                               true,
+                               curves_of(runs, false,
+                                         [&](const Run& run) {
+                                           std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
+                                           points.insert(points.begin(), {0, 0});
+                                           return points;
+                                         }),
+                               marks});
 }
 
 std::string accuracy_by_bytes(const std::vector<Run>& runs) {

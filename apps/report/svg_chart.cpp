@@ -95,11 +95,11 @@ Unit unit_of(double high, NumberStyle style) {
 }
 
 /// Calls draw_tick(position, text), and returns the label with its unit.
-template <class DrawTick> std::string axis(const Scale& scale, const Axis& axis, int count, DrawTick&& draw_tick) {
-  const Unit unit = unit_of(std::max(std::abs(scale.low), std::abs(scale.high)), axis.style);
+template <class DrawTick> std::string axis(const Scale& scale, const Axis& of, int count, DrawTick&& draw_tick) {
+  const Unit unit = unit_of(std::max(std::abs(scale.low), std::abs(scale.high)), of.style);
   for (const double tick : axis_ticks(scale.low / unit.size, scale.high / unit.size, count))
-    draw_tick(scale(tick * unit.size), fmt::format("{:.4g}", tick));
-  return escape_html(axis.label + (*unit.name ? ", " : "") + unit.name);
+    draw_tick(scale(tick * unit.size), fmt::format("{:.6g}", tick));
+  return escape_html(of.label + (*unit.name ? ", " : "") + unit.name);
 }
 
 std::string x_axis(const Scale& x, double top, double bottom, const Axis& of) {
