@@ -24,8 +24,11 @@ class _Browser:
 
     def __enter__(self):
         self.profile = tempfile.TemporaryDirectory()
-        # Chromium reads commands from descriptor 3 and writes to 4; both ends here lie above them.
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for pipe in (os.pipe(), os.pipe()) for end in pipe]
+        # Chromium reads commands from descriptor 3 and writes to 4; the ends lie above them, out of bash's way.
+        pipes = os.pipe() + os.pipe()
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in pipes]
+        for end in pipes:
+            os.close(end)
         command = ["timeout", "-s", "KILL", str(LIMIT_S), "chromium", "--headless", "--no-sandbox", "--disable-gpu",
                    "--remote-debugging-pipe", "--hide-scrollbars", f"--user-data-dir={self.profile.name}", "about:blank"]
         self.process = subprocess.Popen(["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[3]}', "bash", *command],
@@ -40,9 +43,7 @@ class _Browser:
 
     def __exit__(self, *_):
         try:
-            if self.process.poll() is None:
-                self.session = None
-                self.call("Browser.close")
+            self.commands.close(), self.replies.close()  # Chromium ends without them
             self.process.wait()
         finally:
             self.profile.cleanup()

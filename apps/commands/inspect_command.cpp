@@ -96,25 +96,25 @@ std::vector<double> singular_values(const StoredLayer& layer) {
   }
 }
 
-/// Nearly every layer's name ends in .weight; leaving that out leaves room for the rest.
-std::string short_name(const std::string& name) {
-  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
-}
-
 std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×")); }
 
-std::string spectrum_text(std::vector<double> sigma) {
+/// Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
+std::string spectrum_bars(const std::vector<double>& sigma) {
   if (sigma.empty()) return "not finite";
-  const double largest = sigma.front();
-  // Sampled over the whole spectrum, so that bars of two layers are comparable and the tail shows.
   std::vector<double> sampled;
   const std::size_t bars = std::min<std::size_t>(kSpectrumBars, sigma.size());
   for (std::size_t i = 0; i < bars; ++i) sampled.push_back(sigma[bars < 2 ? 0 : i * (sigma.size() - 1) / (bars - 1)]);
-  std::string text = spark_bars(sampled);
-  for (int i = text_width(text); i < kSpectrumBars; ++i) text += ' ';
-  text += fmt::format("  {:.3g}", largest);
-  for (std::size_t i = 1; i < std::min<std::size_t>(3, sigma.size()); ++i) text += fmt::format(" {:.3g}", sigma[i]);
-  return text;
+  return spark_bars(sampled);
+}
+
+/// "13 of 64": the fewest singular values that hold 99 % of the sum of all their squares.
+std::string directions_held(const std::vector<double>& sigma) {
+  if (sigma.empty()) return "-";
+  double all = 0, held = 0;
+  for (const double s : sigma) all += s * s;
+  std::size_t count = 0;
+  while (count < sigma.size() && held < 0.99 * all) held += sigma[count] * sigma[count], ++count;
+  return fmt::format("{} of {}", count, sigma.size());
 }
 
 }  // namespace
@@ -138,15 +138,16 @@ std::string inspect_text(const std::string& file, int width) {
   text += '\n';
 
   const int name_width = std::clamp(width - 76, 20, 48);
-  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values, all and leading"}, {1, 5, 6});
+  TextTable table({"layer", "shape", "r", "params", "share", "", "singular values", "99 % of Σσ² in"}, {1, 5, 6});
   for (const StoredLayer& layer : layers) {
     const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
     const std::int64_t n = std::min(layer.of.rows(), layer.of.columns());
+    const std::vector<double> sigma = singular_values(layer);
     table.add({shorten(without_controls(short_name(layer.name)), name_width), shape_text(layer.of.shape),
                layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
                human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
-               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5),
-               spectrum_text(singular_values(layer))});
+               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5), spectrum_bars(sigma),
+               directions_held(sigma)});
   }
   text += table.str();
   text += fmt::format(

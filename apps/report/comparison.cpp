@@ -9,6 +9,7 @@
 
 #include "apps/report/frontier.h"
 #include "apps/report/terminal.h"
+#include "apps/settings/setting.h"
 
 namespace ab {
 namespace {
@@ -90,7 +91,9 @@ std::vector<std::string> phases_of(const std::vector<Run>& runs) {
   return met;
 }
 
-std::string sent_in(const Run& run) { return std::string(run.config ? name_of(run.config->comm_dtype) : "-"); }
+std::string sent_in(const Run& run) {
+  return run.config ? std::get<std::string>(find_setting("comm_dtype")->get(*run.config)) : "-";
+}
 
 std::string compare_text(const std::vector<Run>& runs, int width) {
   const Run* baseline = dense_baseline(runs);

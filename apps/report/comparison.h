@@ -17,7 +17,7 @@ const Run* dense_baseline(const std::vector<Run>& runs);
 double wire_saving(const Run& run, const Run* baseline);
 /// The phases in which any of the runs sent something, in the order in which training meets them.
 std::vector<std::string> phases_of(const std::vector<Run>& runs);
-/// The type that gradients travel in; "-" where nobody knows.
+/// The word of --comm-dtype, in which gradients travel; "-" where nobody knows.
 std::string sent_in(const Run& run);
 /// The table, at most `width` columns where that is possible.
 std::string compare_text(const std::vector<Run>& runs, int width);

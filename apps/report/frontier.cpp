@@ -57,11 +57,6 @@ double computing_seconds(const Run& run) {
   return run.summary.train_seconds - exposed_seconds(run.summary);
 }
 
-std::string cost_text(double value, const Cost& cost) {
-  if (cost.is_bytes) return human_bytes(value);
-  return cost.of == costs().back().of ? human_count(value) : human_seconds(value);
-}
-
 }  // namespace
 
 std::string setup_of(const Run& run) {
@@ -71,11 +66,13 @@ std::string setup_of(const Run& run) {
 
 const std::vector<Cost>& costs() {
   static const std::vector<Cost> all{
-      {"sent per rank", true, [](const Run& run) { return run.summary.sent_bytes_per_rank_total; }},
-      {"sent to other nodes", true, [](const Run& run) { return run.summary.inter_node_sent_bytes_per_rank_total; }},
-      {"time", false, [](const Run& run) { return run.summary.train_seconds; }},
-      {"computing", false, computing_seconds},
-      {"parameters", false, [](const Run& run) { return static_cast<double>(run.summary.parameters_final); }}};
+      {"sent per rank", NumberStyle::bytes, [](const Run& run) { return run.summary.sent_bytes_per_rank_total; }},
+      {"sent to other nodes", NumberStyle::bytes,
+       [](const Run& run) { return run.summary.inter_node_sent_bytes_per_rank_total; }},
+      {"time", NumberStyle::seconds, [](const Run& run) { return run.summary.train_seconds; }},
+      {"computing", NumberStyle::seconds, computing_seconds},
+      {"parameters", NumberStyle::plain,
+       [](const Run& run) { return static_cast<double>(run.summary.parameters_final); }}};
   return all;
 }
 
@@ -143,7 +140,7 @@ std::string frontier_text(const std::vector<Run>& runs) {
     for (const RunGroup& group : contest.groups) {
       std::vector<std::string> cells{shorten(group.label, 30), std::to_string(group.runs.size()), percent(group.top1),
                                      percent(group.lowest_top1), percent(group.highest_top1)};
-      for (const Cost* cost : measured) cells.push_back(cost_text(cost_of(group, *cost), *cost));
+      for (const Cost* cost : measured) cells.push_back(number_text(cost_of(group, *cost), cost->style));
       const RunGroup* dominator = dominator_of(group, contest.groups, measured);
       cells.push_back(dominator ? shorten(dominator->label, 30) : "-");
       table.add(std::move(cells));
@@ -155,12 +152,21 @@ std::string frontier_text(const std::vector<Run>& runs) {
 
 std::string frontier_charts(const std::vector<Run>& runs) {
   std::string html;
-  for (const Contest& contest : contests_of(runs)) {
+  const std::vector<Contest> contests = contests_of(runs);
+  for (const Contest& contest : contests) {
     if (contest.groups.size() < 2) continue;
+    const std::string where = contests.size() > 1 ? ": " + contest.setup : "";
+    const bool has_seeds =
+        std::ranges::any_of(contest.groups, [](const RunGroup& group) { return group.runs.size() > 1; });
     for (const Cost* cost : contest.costs()) {
+      const char* bytes = cost->style == NumberStyle::bytes ? "bytes " : "";
       FrontierChart chart{
-          fmt::format("Accuracy against {}: {}", cost->name, contest.setup), cost->name,           "top-1",
-          cost->is_bytes ? NumberStyle::bytes : NumberStyle::plain,          NumberStyle::percent, {}};
+          fmt::format("Accuracy against {}{}{}", bytes, cost->name, where),
+          fmt::format("The Pareto front joins the runs that no other dominates, by more accuracy at less cost{}.",
+                      has_seeds ? "; a vertical line spans seeds" : ""),
+          {cost->name, cost->style},
+          {"top-1", NumberStyle::percent},
+          {}};
       for (const RunGroup& group : contest.groups)
         chart.points.push_back({group.label, cost_of(group, *cost), group.top1, group.lowest_top1, group.highest_top1,
                                 colour_of(group, runs), dominator_of(group, contest.groups, {cost}) != nullptr});

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/report/svg_chart.h"
 #include "apps/train/run_folder.h"
 
 namespace ab {
@@ -21,7 +22,7 @@ struct RunGroup {
 /// The cost of a run, less being better.
 struct Cost {
   const char* name;
-  bool is_bytes;
+  NumberStyle style;
   double (*of)(const Run& run);  ///< NaN where it was not measured
 };
 /// Bytes sent, of those across nodes, time, computing (the time that was not waited), parameters of the final model.

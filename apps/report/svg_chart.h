@@ -1,38 +1,55 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Charts as inline SVG, for pages that need nothing but themselves. Colours are CSS variables --c0 … --c7 of
-// the page, so that light and dark follow the reader's setting; curve number i takes colour i mod 8 and, past
-// the eighth, dashes. Points carry a <title>, which browsers show when the pointer rests on them.
+// Charts as inline SVG, for pages that need nothing but themselves: a title, a sentence that says how to read it, axes with
+// their units. Colours are CSS variables --c0 … --c7 of the page, so that light and dark follow the reader's setting; curve
+// number i takes colour i mod 8 and, past the eighth, dashes. Points carry a <title>, which browsers show when the pointer
+// rests on them.
 
 #include <string>
 #include <vector>
 
 namespace ab {
 
-/// How numbers on an axis and in hover titles are written.
-enum class NumberStyle { plain, percent, bytes };
+/// How a number is written in hover titles, and its axis scaled: 0.5 as "50 %" and 50 on an axis in %.
+enum class NumberStyle { plain, percent, bytes, seconds };
 
 std::string number_text(double value, NumberStyle style);
 /// Safe inside HTML text and attributes.
 std::string escape_html(const std::string& text);
 
+struct Axis {
+  Axis(std::string text, NumberStyle numbers = NumberStyle::plain) : label(std::move(text)), style(numbers) {}
+  std::string label;  ///< the unit comes after it, where the style has one
+  NumberStyle style;
+};
+
 struct Point {
   double x = 0, y = 0;
 };
 
+constexpr int kGrey = -1;
+
 struct Curve {
   std::string label;
   std::vector<Point> points;  ///< by ascending x; points that are not finite are left out
+  int colour = 0;             ///< kGrey: behind the others, named on hover and not in the legend
+  bool marked = false;        ///< a dot at every point
+};
+
+/// A vertical line with a word above it.
+struct Mark {
+  double x = 0;
   int colour = 0;
-  bool marked = false;  ///< a dot at every point
+  std::string text, hover;
 };
 
 struct LineChart {
-  std::string title, x_label, y_label;
-  NumberStyle x_style = NumberStyle::plain, y_style = NumberStyle::plain;
+  std::string title, how;
+  Axis x, y;
   bool y_from_zero = false;
   std::vector<Curve> curves;
+  std::vector<Mark> marks;
 };
 /// A <figure> with axes, grid, legend and curves; says so when there is nothing to draw.
 std::string draw(const LineChart& chart);
@@ -45,11 +62,11 @@ struct FrontierPoint {
   bool dominated = false;
 };
 struct FrontierChart {
-  std::string title, x_label, y_label;
-  NumberStyle x_style = NumberStyle::plain, y_style = NumberStyle::plain;
+  std::string title, how;
+  Axis x, y;
   std::vector<FrontierPoint> points;  ///< all finite
 };
-/// With a line along the points that nobody dominates: as high as can be had for so much.
+/// With the Pareto front, a line along the points that nobody dominates: as high as can be had for so much.
 std::string draw(const FrontierChart& chart);
 
 struct StackedBar {
@@ -57,8 +74,8 @@ struct StackedBar {
   std::vector<double> parts;  ///< one for each entry of BarChart::parts
 };
 struct BarChart {
-  std::string title, x_label;
-  NumberStyle style = NumberStyle::plain;
+  std::string title, how;
+  Axis x;
   std::vector<std::string> parts;
   std::vector<StackedBar> bars;
 };
@@ -76,7 +93,8 @@ struct BandRow {
   std::vector<Band> bands;
 };
 struct BandChart {
-  std::string title, x_label;
+  std::string title, how;
+  Axis x;
   double x_end = 0;
   std::vector<BandRow> rows;
 };

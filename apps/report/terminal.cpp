@@ -106,6 +106,10 @@ std::string shorten(std::string_view text, int width) {
   return fmt::format("{}…{}", beginning(text, front), end);
 }
 
+std::string short_name(const std::string& weight) {
+  return weight.ends_with(".weight") ? weight.substr(0, weight.size() - 7) : weight;
+}
+
 std::string without_controls(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -24,6 +24,9 @@ std::string_view beginning(std::string_view text, int width);
 /// Shortens to `width` columns, with … for what is left out in the middle.
 std::string shorten(std::string_view text, int width);
 
+/// Nearly every weight's name ends in .weight; leaving that out leaves room for the rest.
+std::string short_name(const std::string& weight);
+
 /// Text of a file from elsewhere, with a blank for each character that a terminal would obey.
 std::string without_controls(std::string_view text);
 

@@ -229,7 +229,7 @@ TEST_F(CliTest, ARunCanBeWatchedEvaluatedInspectedComparedAndRepeated) {
   EXPECT_TRUE(contains(compare.out, "dense"));
   EXPECT_TRUE(contains(compare.out, "saved"));
   EXPECT_TRUE(contains(compare.out, "sent in"));
-  EXPECT_TRUE(contains(compare.out, "float32"));
+  EXPECT_TRUE(contains(compare.out, "fp32"));
   EXPECT_TRUE(contains(read_file(path("report.html"), ErrorKind::data), "</html>"));
 }
 

@@ -127,14 +127,15 @@ TEST_F(ReportTest, TableShowsPercentAndBytes) {
 TEST_F(ReportTest, WhatIsSavedSaysInWhichTypes) {
   std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5))};
   const auto has = [&](const std::string& part) { return contains(report_html(runs), part); };
-  EXPECT_TRUE(has("<dt>saved against dense</dt>")) << "nobody knows the types";
+  EXPECT_TRUE(has("<dt>against dense</dt>")) << "nobody knows the types";
   for (ab::Run& run : runs) run.config.emplace();
   runs[1].config->comm_dtype = DType::bfloat16;
-  EXPECT_TRUE(has("<dt>sent per rank, in bfloat16</dt><dd>400 kB</dd><dt>saved against dense, in float32</dt>"));
-  EXPECT_TRUE(has("<th>sent in<th>wire per rank"));
-  EXPECT_TRUE(has("<td>bfloat16<td>400 kB<td>60.0 %"));
+  EXPECT_TRUE(has("<dt>sent per rank in bf16</dt><dd>400 kB</dd><dt>against dense in fp32</dt><dd>60.0 % saved</dd>"));
+  EXPECT_TRUE(has("<th>sent in<th>sent per rank"));
+  EXPECT_TRUE(has("<td>bf16<td>400 kB<td>60.0 %"));
   runs[1].summary.wire_bytes_per_rank_total = 2.7032e6;
   EXPECT_TRUE(has("<td>2.7 × as much"));
+  EXPECT_TRUE(has("<dd>2.7 × as much</dd>"));
   EXPECT_TRUE(contains(compare_text(runs, 100), "  2.70 × as much  "));
 }
 
@@ -158,9 +159,10 @@ TEST_F(ReportTest, PageIsCompleteAndLoadsNothing) {
   runs[1].label = "<script>alert(1)</script>";
   const std::string html = report_html(runs);
   EXPECT_TRUE(html.starts_with("<!doctype html>"));
-  for (const char* part : {"Training loss", "Accuracy on the validation images", "Bytes sent by rank 0", "by phase",
-                           "Rank r of every layer", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100",
-                           "60.0 %", "prefers-color-scheme: dark", "</html>"})
+  for (const char* part :
+       {"Training loss", "Accuracy on the validation images", "Bytes sent by rank 0", "Bytes by phase",
+        "Rank r of every layer", ">8 of 16<", "layer1.0.conv1.weight (144×16): r = 8 from step 25 to 100", "60.0 %",
+        "prefers-color-scheme: dark", "</html>"})
     EXPECT_TRUE(contains(html, part)) << part;
   for (const char* outside : {"http:", "https:", "<script", "<link", "src=", "@import", "url(", "nan", "inf,"})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
@@ -230,14 +232,14 @@ TEST_F(ReportTest, WhatAnotherIsBetterThanEverywhereIsDominated) {
   const std::string text = frontier_text(runs), charts = frontier_charts(runs);
   EXPECT_TRUE(contains(text, "dominated by")) << text;
   EXPECT_EQ(frontier_text({runs[0]}) + frontier_charts({runs[0]}), "");
-  for (const char* part : {"Accuracy against sent per rank", "Accuracy against parameters", "class=\"point dominated\"",
-                           "local_0: 80 % (80 % to 80 %) for 2.00 MB"})
+  for (const char* part : {"Accuracy against bytes sent per rank", "Accuracy against parameters",
+                           "class=\"point dominated\"", "local_0: 80 % (80 % to 80 %) for 2.00 MB"})
     EXPECT_TRUE(contains(charts, part)) << part;
   EXPECT_EQ(charts.find("nan"), std::string::npos);
 }
 
 TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
-  LineChart chart{"t", "x", "y", NumberStyle::plain, NumberStyle::plain, false, {}};
+  LineChart chart{"t", "how", {"x"}, {"y"}, false, {}, {}};
   EXPECT_TRUE(contains(draw(chart), "Nothing was recorded"));
   chart.curves = {{"a", {{1, std::nan("")}, {2, INFINITY}}, 0, false}};
   EXPECT_TRUE(contains(draw(chart), "Nothing was recorded"));
@@ -247,7 +249,52 @@ TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
   chart.curves[0].points.clear();
   for (int i = 0; i < 100000; ++i) chart.curves[0].points.push_back({double(i), std::sin(i * 0.001)});
   EXPECT_LT(draw(chart).size(), 60000u);
-  EXPECT_TRUE(contains(draw(BarChart{"t", "x", NumberStyle::bytes, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
+  EXPECT_TRUE(
+      contains(draw(BarChart{"t", "how", {"x", NumberStyle::bytes}, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
+}
+
+TEST_F(ReportTest, ChartsMarkTheFirstSplitOfARun) {
+  std::vector<ab::Run> runs{read_run(make_run("dense", "dense", 1e6)), read_run(make_run("ab", "ab", 4e5)),
+                            read_run(make_run("again", "ab", 4e5))};
+  const auto count = [&](const std::string& part) {
+    const std::string html = report_html(runs);
+    int n = 0;
+    for (std::size_t at = html.find(part); at != std::string::npos; at = html.find(part, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("<g class=\"mark k1\"><title>ab: split after step 25</title>"), 4) << "loss, accuracy, bytes, both";
+  EXPECT_EQ(count(">split</text>"), 4) << "two lines at one place have one word";
+  runs[1].splits.push_back(runs[1].splits[0]);
+  runs[1].splits[1].step = 50;
+  EXPECT_EQ(count("<title>ab: split after step 25, the first of 2 splits</title>"), 4);
+  EXPECT_EQ(count("r = 8 from step 25 to 100"), 2) << "one band for each run, since the second split chose the same r";
+  runs[1].splits[1].layers[0].r = 9;
+  EXPECT_EQ(count("r = 8 from step 25 to 50"), 1);
+  runs[2].splits[0].sensitivity[0] = {0.9, 0.1, {0, 1}, {0, 1}};
+  EXPECT_EQ(count("<title>again: cut after step 25</title>"), 4);
+}
+
+TEST_F(ReportTest, GreyCurvesAreNamedOnHoverAlone) {
+  const std::vector<Point> points{{0, 0}, {1, 1}};
+  const std::string svg =
+      draw(LineChart{"t", "how", {"x"}, {"y"}, false, {{"first", points}, {"rest", points, kGrey}}, {}});
+  EXPECT_TRUE(contains(svg, "</i>first</span>"));
+  EXPECT_FALSE(contains(svg, "</i>rest</span>"));
+  EXPECT_LT(svg.find("<title>rest</title>"), svg.find("<title>first</title>")) << "behind the others";
+}
+
+TEST_F(ReportTest, AxesHaveUnits) {
+  const auto has = [](NumberStyle style, double high, const std::string& tick, const std::string& label) {
+    const std::string svg = draw(LineChart{"t", "how", {"x", style}, {"y"}, false, {{"c", {{0, 0}, {high, 1}}}}, {}});
+    return contains(svg, ">" + tick + "</text>") && contains(svg, ">" + label + "</text>");
+  };
+  EXPECT_TRUE(has(NumberStyle::bytes, 2e7, "20", "x, MB"));
+  EXPECT_TRUE(has(NumberStyle::percent, 0.5, "50", "x, %"));
+  EXPECT_TRUE(has(NumberStyle::seconds, 200, "200", "x, s"));
+  EXPECT_TRUE(has(NumberStyle::seconds, 7200, "120", "x, min"));
+  EXPECT_TRUE(has(NumberStyle::seconds, 36000, "10", "x, h"));
+  EXPECT_TRUE(has(NumberStyle::plain, 9000, "8000", "x"));
+  EXPECT_TRUE(has(NumberStyle::plain, 30000, "30", "x, thousands"));
 }
 
 TEST_F(ReportTest, AxesHaveRoundTicks) {
@@ -324,8 +371,8 @@ TEST_F(ReportTest, InspectShowsFactorsAndSpectra) {
                             {"broken.weight", Tensor::from(std::vector<float>{NAN, 0, 0, 1}, {2, 2})},
                             {"dense.bias", Tensor::zeros({3})}}});
   const std::string text = inspect_text(file, 120);
-  for (const char* part : {"model tiny", "dense", "3×2", "full", "4 2", "thin ", "4×3", "1/3", "10 0 0", "2×2×2×2",
-                           "1/2", "7 0", "not finite", "dense.bias"})
+  for (const char* part : {"model tiny", "dense", "3×2", "full", "2 of 2", "thin ", "4×3", "1/3", "1 of 3", "2×2×2×2",
+                           "1/2", "1 of 2", "not finite", "dense.bias"})
     EXPECT_EQ(std::string(part) != "dense.bias", bool(contains(text, part))) << part << "\n" << text;
   EXPECT_TRUE(contains(text, "3 in vectors and statistics"));
 }
