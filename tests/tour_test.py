@@ -27,6 +27,13 @@ def move(control, value):
                e.dispatchEvent(new Event("input")); }})()"""
 
 
+def check_published(page):
+    """The page of the repository is this one; its numbers may differ with the processor."""
+    published = pathlib.Path(__file__).parent.parent / "bench/figures/lowrank_tour.html"
+    frame = [re.sub(r'(id="data" type="application/json">)[^\n]*', r"\1", file.read_text()) for file in (page, published)]
+    expect(frame[0] == frame[1], f"{published.name} shows other code or words; make it anew: lowrank_tour --html {published}")
+
+
 def check_looks(page):
     for width in (400, 1600):
         for dark in (False, True):
@@ -130,6 +137,7 @@ def main():
         for file in (page, again):
             subprocess.run([tour, "--html", file], check=True, stdout=subprocess.DEVNULL)
         expect(page.read_bytes() == again.read_bytes(), "two runs make two pages")
+        check_published(page)
         check_numpy(page)
         check_looks(page)
         check_controls(page)
