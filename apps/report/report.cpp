@@ -38,7 +38,7 @@ article > * { color: var(--ink); }
 .big small { margin-left: .45rem; font-size: .85rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
 dl { display: grid; grid-template-columns: 1fr auto; gap: .2rem .8rem; margin: 0; font-size: .875rem; }
 dt { color: var(--soft); } dd { margin: 0; text-align: right; font-variant-numeric: tabular-nums; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 25rem), 1fr)); gap: 1rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); gap: 1rem; }
 figure { display: flex; flex-direction: column; margin: 0; padding: 1rem 1.1rem .5rem; }
 figcaption { font-weight: 600; line-height: 1.35; }
 figcaption p { margin: .25rem 0 .6rem; font-size: .84rem; font-weight: 400; line-height: 1.45; color: var(--soft); }
@@ -52,7 +52,7 @@ svg { display: block; width: 100%; height: auto; margin-top: auto; overflow: vis
 .points .front { height: 0; border-radius: 0; background: none; } .bars i.dashed { opacity: .55; }
 .grid { stroke: var(--line); stroke-width: 1; }
 text { font-size: 13.5px; font-variant-numeric: tabular-nums; fill: var(--soft); } .axis { fill: var(--ink); }
-@media (max-width: 30rem) { text { font-size: 15px; } }
+@media (max-width: 30rem), (min-width: 44rem) and (max-width: 62rem) { text { font-size: 15px; } }
 .curve { fill: none; stroke: currentColor; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 .curve.dashed { stroke-dasharray: 6 4; } .curve.grey { stroke-width: 1.25; } .curve.grey:hover { stroke: var(--ink); }
 .mark line { stroke: currentColor; stroke-width: 1.25; stroke-dasharray: 4 3; }

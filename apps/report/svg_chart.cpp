@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kWidth = 480, kHeight = 300;
 constexpr double kLeft = 60, kRight = 20, kTop = 12, kBottom = 48;
-constexpr double kMarkRow = 17;  // height of a word above the curves
+constexpr double kMarkRow = 19;  // height of a word above the curves
 constexpr int kColours = 8;
 constexpr std::size_t kMaxPoints = 400;  // more than a pixel holds
 constexpr std::size_t kMaxHovers = 80;
@@ -184,7 +184,7 @@ std::string draw_marks(const std::vector<Mark>& marks, const std::vector<MarkWor
         "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
         colour_class(marks[i].colour), escape_html(marks[i].hover), at - 4, top, bottom - top, at, at, top, bottom);
     if (words[i].shown)
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>", at + 4, top + 11, escape_html(marks[i].text));
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\">{}</text>", at + 4, top + 13, escape_html(marks[i].text));
     svg += "</g>";
   }
   return svg;

@@ -7,6 +7,7 @@
 // rests on them.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ab {
