@@ -40,6 +40,7 @@ class Replay {
   }
 
   std::map<std::string, PhaseTime> run() {
+    for (const auto& [phase, sent] : rank_.ledger.by_phase()) times_[phase] = {};
     for (const RehearsedPart& part : rank_.parts)
       for (const CommEvent& event : part.events)
         if (event.starts)
