@@ -2,8 +2,12 @@
 #include "data/crop.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #include "data/draws.h"
 #include "engine/core/check.h"
@@ -114,7 +118,51 @@ namespace {
 constexpr int kWeightBits = 22;  // 32, less 8 of the pixels and 2 of headroom
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
+// Weights are positive and add up to 1 but for their rounding, so that a sum is that of a byte.
+std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(sum >> kWeightBits); }
+
+// Vectors of GCC and Clang: bytes, and as many sums.
+constexpr int kLanes = 8;
+using Bytes [[gnu::vector_size(kLanes)]] = std::uint8_t;
+using Words [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
+using Sums [[gnu::vector_size(4 * kLanes)]] = std::int32_t;
+
+/// GCC 12 does not find the instruction for it.
+void widen(const Bytes& bytes, Sums& sums) {
+#ifdef __AVX2__
+  sums = reinterpret_cast<Sums>(_mm256_cvtepu8_epi32(_mm_set_epi64x(0, reinterpret_cast<long long>(bytes))));
+#else
+  sums = __builtin_convertvector(__builtin_convertvector(bytes, Words), Sums);
+#endif
+}
+
+Bytes rounded(const Sums& sums) {
+  return __builtin_convertvector(__builtin_convertvector(sums >> kWeightBits, Words), Bytes);
+}
+
+/// Pixels of as many rows, each with a byte of the next pixel.
+constexpr int kRows = kLanes / 4;
+using Pixels [[gnu::vector_size(4 * kRows)]] = std::uint32_t;
+
+/// One output pixel of each row, from `count` source pixels. The last pixel of an image has no next one.
+template <bool at_end>
+Bytes scale_pixels(const std::array<const std::uint8_t*, kRows>& rows, int first, int count, const std::int32_t* weight,
+                   const std::uint8_t* last) {
+  Sums sums = Sums{} + kHalf;
+  for (int k = 0; k < count; ++k) {
+    Pixels pixels;
+    for (int y = 0; y < kRows; ++y) {
+      const std::uint8_t* pixel = rows[static_cast<std::size_t>(y)] + 3 * (first + k);
+      std::uint32_t packed = 0;
+      std::memcpy(&packed, pixel, at_end && pixel == last ? 3 : 4);
+      pixels[y] = packed;
+    }
+    Sums values;
+    widen(reinterpret_cast<Bytes>(pixels), values);
+    sums += values * weight[k];
+  }
+  return rounded(sums);
+}
 
 }  // namespace
 
@@ -139,43 +187,54 @@ void Resizer::plan(int source_size, int full_size, int first, int count, Axis& a
   }
 }
 
-/// Rows [first_row, first_row + rows) of the box, scaled horizontally.
+/// Rows [first_row, first_row + rows) of the box, scaled horizontally, some at a time; the last of them perhaps twice.
 void Resizer::scale_rows(const ImageView& source, const Box& from, int first_row, int rows) {
-  scaled_rows_.resize(rows, static_cast<int>(across_.windows.size()));
-  for (int y = 0; y < rows; ++y) {
-    const std::uint8_t* in = source.row(from.top + first_row + y) + 3 * from.left;
-    std::uint8_t* out = scaled_rows_.row(y);
+  const std::size_t row_bytes = 3 * across_.windows.size();
+  scaled_rows_.resize(static_cast<std::size_t>(rows) * row_bytes);
+  const std::uint8_t* const last = source.pixels + source.bytes() - 3;
+  for (int y = 0; y < rows; y += kRows) {
+    std::array<const std::uint8_t*, kRows> in;
+    std::array<std::uint8_t*, kRows> out;
+    for (int i = 0; i < kRows; ++i) {
+      const int row = std::min(y + i, rows - 1);
+      in[static_cast<std::size_t>(i)] = source.row(from.top + first_row + row) + 3 * from.left;
+      out[static_cast<std::size_t>(i)] = scaled_rows_.data() + static_cast<std::size_t>(row) * row_bytes;
+    }
+    const auto scale =
+        from.top + first_row + std::min(y + kRows, rows) == source.height ? scale_pixels<true> : scale_pixels<false>;
     for (const Window& w : across_.windows) {
-      const std::uint8_t* pixel = in + 3 * w.first;
-      const std::int32_t* weight = across_.values.data() + w.weights;
-      std::int32_t r = kHalf, g = kHalf, b = kHalf;
-      for (int k = 0; k < w.count; ++k, pixel += 3) {
-        r += pixel[0] * weight[k];
-        g += pixel[1] * weight[k];
-        b += pixel[2] * weight[k];
-      }
-      *out++ = to_byte(r);
-      *out++ = to_byte(g);
-      *out++ = to_byte(b);
+      const Bytes pixels = scale(in, w.first, w.count, across_.values.data() + w.weights, last);
+      for (int i = 0; i < kRows; ++i)
+        for (int c = 0; c < 3; ++c) *out[static_cast<std::size_t>(i)]++ = pixels[4 * i + c];
     }
   }
 }
 
 void Resizer::scale_columns(int first_row, Image& out) const {
-  const std::size_t row_bytes = out.view().row_bytes();
-  std::vector<std::int32_t> sums(row_bytes);
+  const auto row_bytes = static_cast<int>(out.view().row_bytes());
   for (int y = 0; y < out.height; ++y) {
     const Window& w = down_.windows[static_cast<std::size_t>(y)];
-    std::fill(sums.begin(), sums.end(), kHalf);
-    for (int k = 0; k < w.count; ++k) {
-      const std::uint8_t* in = scaled_rows_.view().row(w.first - first_row + k);
-      const std::int32_t weight = down_.values[w.weights + static_cast<std::size_t>(k)];
-#pragma omp simd
-      for (std::size_t i = 0; i < row_bytes; ++i) sums[i] += in[i] * weight;
-    }
+    const std::int32_t* weight = down_.values.data() + w.weights;
+    const std::uint8_t* in = scaled_rows_.data() + (w.first - first_row) * static_cast<std::ptrdiff_t>(row_bytes);
     std::uint8_t* row = out.row(y);
-#pragma omp simd
-    for (std::size_t i = 0; i < row_bytes; ++i) row[i] = to_byte(sums[i]);
+    int i = 0;
+    for (; i + kLanes <= row_bytes; i += kLanes) {
+      Sums sums = Sums{} + kHalf;
+      for (int k = 0; k < w.count; ++k) {
+        Bytes bytes;
+        std::memcpy(&bytes, in + k * row_bytes + i, sizeof bytes);
+        Sums values;
+        widen(bytes, values);
+        sums += values * weight[k];
+      }
+      const Bytes bytes = rounded(sums);
+      std::memcpy(row + i, &bytes, sizeof bytes);
+    }
+    for (; i < row_bytes; ++i) {
+      std::int32_t sum = kHalf;
+      for (int k = 0; k < w.count; ++k) sum += in[k * row_bytes + i] * weight[k];
+      row[i] = to_byte(sum);
+    }
   }
 }
 

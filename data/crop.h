@@ -46,7 +46,7 @@ class Resizer {
   void scale_columns(int first_row, Image& out) const;
 
   Axis across_, down_;
-  Image scaled_rows_;
+  std::vector<std::uint8_t> scaled_rows_;
 };
 
 /// out[y, x] = image[y + dy, x' + dx],   x' = flip ? width-1-x : x;   out is as large as the image.

@@ -32,6 +32,13 @@ void ImageSet::check() const {
                 image_bytes(), bytes, pixels.size(), labels.size());
 }
 
+ImageView ImageSet::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
+  const ImageView whole{image(i).data(), height, width};
+  if (!part) return whole;
+  cut_out(whole, part(height, width), buffer);
+  return buffer.view();
+}
+
 std::vector<std::uint64_t> ImageSet::contents() const { return {hash64(pixels.data(), pixels.size())}; }
 
 namespace {
@@ -45,8 +52,8 @@ class Part final : public Dataset {
   }
 
   int label(std::int64_t i) const override { return whole_->label(images_[static_cast<std::size_t>(i)]); }
-  ImageView read(std::int64_t i, Image& buffer) const override {
-    return whole_->read(images_[static_cast<std::size_t>(i)], buffer);
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
+    return whole_->read(images_[static_cast<std::size_t>(i)], buffer, part);
   }
   bool reads_files() const override { return whole_->reads_files(); }
   void check() const override { whole_->check(); }

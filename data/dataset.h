@@ -39,9 +39,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   std::vector<std::string> warnings;
 
   virtual int label(std::int64_t i) const = 0;
-  /// The pixels of image i as they are stored, of any size: in memory of the set, or decoded into `buffer`.
-  /// Many threads may read at once. Throws Error(data) that names the file.
-  virtual ImageView read(std::int64_t i, Image& buffer) const = 0;
+  /// The pixels of image i as they are stored, of any size, or the part of them that is wanted: in memory of the set, or decoded
+  /// into `buffer`. Many threads may read at once. Throws Error(data) that names the file.
+  virtual ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const = 0;
   /// Whether images are read from files while a run goes on, which may be damaged or gone by then.
   virtual bool reads_files() const { return false; }
   /// Throws Error(data) when the set contradicts itself.
@@ -65,7 +65,7 @@ class ImageSet : public Dataset {
     return {pixels.data() + i * image_bytes(), static_cast<std::size_t>(image_bytes())};
   }
   int label(std::int64_t i) const override { return labels[static_cast<std::size_t>(i)]; }
-  ImageView read(std::int64_t i, Image&) const override { return {image(i).data(), height, width}; }
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
   void check() const override;
   std::vector<std::uint64_t> contents() const override;
 };

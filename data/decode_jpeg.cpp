@@ -3,8 +3,11 @@
 // JPEG by libjpeg-turbo, with its defaults (exact integer transform, smooth chroma upsampling), as Pillow
 // uses it. The library reports fatal errors through a function that must not return, and C code lies in
 // between, so the way back is a longjmp: nothing with a destructor may come to life after its setjmp.
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstring>
+#include <iterator>
 
 #include <jerror.h>
 #include <jpeglib.h>
@@ -83,20 +86,33 @@ class JpegDecoder {
     jpeg_read_header(&codec_, TRUE);
     return true;
   }
-  /// `rgb` holds height() · width() pixels; `cmyk_row`, of 4 · width() bytes, is needed for four components.
-  bool read_pixels(std::uint8_t* rgb, std::uint8_t* cmyk_row) {
+  /// `rgb` holds the pixels of `part`; `row` a whole row of up to four components.
+  bool read_pixels(const Box& part, std::uint8_t* rgb, std::uint8_t* row) {
     if (setjmp(error_.give_up)) return false;
     codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&codec_);
-    const std::size_t row_bytes = 3 * static_cast<std::size_t>(codec_.output_width);
-    while (codec_.output_scanline < codec_.output_height) {
-      std::uint8_t* out = rgb + codec_.output_scanline * row_bytes;
-      JSAMPROW row = four_components() ? cmyk_row : out;
+    // Smooth chroma looks beyond the part; what is read begins and ends with whole blocks.
+    const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE;
+    const int first_row = std::max(0, part.top - kChromaReach) / rows_of_blocks * rows_of_blocks;
+    const int left = std::max(0, part.left - kChromaReach);
+    auto first_column = static_cast<JDIMENSION>(left);
+    auto columns = static_cast<JDIMENSION>(std::min(width(), part.left + part.width + kChromaReach) - left);
+    jpeg_crop_scanline(&codec_, &first_column, &columns);
+    if (first_row > 0) jpeg_skip_scanlines(&codec_, static_cast<JDIMENSION>(first_row));
+    const std::size_t components = four_components() ? 4 : 3;
+    const std::uint8_t* wanted = row + components * (static_cast<std::size_t>(part.left) - first_column);
+    const int end = part.top + part.height;
+    const std::size_t out_bytes = 3 * static_cast<std::size_t>(part.width);
+    for (int y = first_row; y < end; ++y) {
       jpeg_read_scanlines(&codec_, &row, 1);
-      if (four_components()) cmyk_to_rgb(cmyk_row, width(), out);
+      if (y < part.top) continue;
+      std::uint8_t* out = rgb + static_cast<std::size_t>(y - part.top) * out_bytes;
+      if (four_components()) cmyk_to_rgb(wanted, part.width, out);
+      else std::memcpy(out, wanted, out_bytes);
     }
-    // Reads to the end of the image, so that a cut in a last scan, which no row above needed, is seen too.
-    jpeg_finish_decompress(&codec_);
+    // To the end of the image, so that a cut in a last scan, which no row above needed, is seen too.
+    if (end == height()) jpeg_finish_decompress(&codec_);
+    else look_for_end();
     return true;
   }
 
@@ -112,6 +128,17 @@ class JpegDecoder {
   const char* message() const { return error_.message; }
 
  private:
+  static constexpr int kChromaReach = 2;
+
+  /// A file that was cut off has no marker of its end. Coded data never look like one.
+  void look_for_end() {
+    if (jpeg_input_complete(&codec_) || codec_.unread_marker == JPEG_EOI) return;
+    const std::uint8_t *at = codec_.src->next_input_byte, *const end = at + codec_.src->bytes_in_buffer;
+    constexpr std::uint8_t kEnd[] = {0xFF, JPEG_EOI};
+    if (std::search(at, end, std::begin(kEnd), std::end(kEnd)) == end)
+      ERREXIT(reinterpret_cast<j_common_ptr>(&codec_), JWRN_JPEG_EOF);
+  }
+
   std::span<const std::uint8_t> file_;
   ErrorState error_{};
   jpeg_progress_mgr progress_{};
@@ -120,7 +147,7 @@ class JpegDecoder {
 
 }  // namespace
 
-void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out) {
+void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
   JpegDecoder decoder(file);
   const auto check = [&](bool good) {
     AB_CHECK_KIND(data, good, "{}: the JPEG is truncated or damaged ({}); fetch the file again", name,
@@ -131,9 +158,10 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   AB_CHECK_KIND(data, decoder.long_enough(),
                 "{}: the JPEG is truncated or damaged ({} bytes for {} x {} pixels); fetch the file again", name,
                 file.size(), decoder.width(), decoder.height());
-  out.resize(decoder.height(), decoder.width());
-  std::vector<std::uint8_t> cmyk_row(decoder.four_components() ? 4 * static_cast<std::size_t>(out.width) : 0);
-  check(decoder.read_pixels(out.pixels.data(), cmyk_row.data()));
+  const Box box = part ? part(decoder.height(), decoder.width()) : Box{0, 0, decoder.height(), decoder.width()};
+  out.resize(box.height, box.width);
+  std::vector<std::uint8_t> row(4 * static_cast<std::size_t>(decoder.width()));
+  check(decoder.read_pixels(box, out.pixels.data(), row.data()));
 }
 
 }  // namespace ab

@@ -3,8 +3,10 @@
 //
 // One picture as bytes: RGB, row after row, [height, width, 3].
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace ab {
@@ -25,6 +27,9 @@ struct ImageView {
   const std::uint8_t* row(int y) const { return pixels + static_cast<std::size_t>(y) * row_bytes(); }
 };
 
+/// Of an image of that size the part that is wanted, within it. Empty: all of it.
+using ChoosePart = std::function<Box(int height, int width)>;
+
 /// An image with its memory, which resize() keeps for the next image.
 struct Image {
   int height = 0, width = 0;
@@ -39,5 +44,12 @@ struct Image {
   ImageView view() const { return {pixels.data(), height, width}; }
   std::uint8_t* row(int y) { return pixels.data() + static_cast<std::size_t>(y) * view().row_bytes(); }
 };
+
+/// The pixels of `part` as an image of their own.
+inline void cut_out(const ImageView& image, const Box& part, Image& out) {
+  out.resize(part.height, part.width);
+  for (int y = 0; y < part.height; ++y)
+    std::copy_n(image.row(part.top + y) + 3 * part.left, out.view().row_bytes(), out.row(y));
+}
 
 }  // namespace ab

@@ -159,9 +159,9 @@ std::string ImageFolder::path(std::int64_t i) const {
                      file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]));
 }
 
-ImageView ImageFolder::read(std::int64_t i, Image& buffer) const {
+ImageView ImageFolder::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
   const std::string file = path(i);
-  decode_image(read_bytes(file), printable(file), buffer);
+  decode_image(read_bytes(file), printable(file), buffer, part);
   return buffer.view();
 }
 

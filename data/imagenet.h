@@ -24,7 +24,7 @@ class ImageFolder : public Dataset {
   const std::vector<std::string>& class_names() const { return class_names_; }
   std::string path(std::int64_t i) const;
   int label(std::int64_t i) const override { return labels_[static_cast<std::size_t>(i)]; }
-  ImageView read(std::int64_t i, Image& buffer) const override;
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
   bool reads_files() const override { return true; }
   std::uint64_t fingerprint() const override;
   std::vector<std::uint64_t> contents() const override;

@@ -244,12 +244,14 @@ Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   return batch;
 }
 
-/// The image of that number, or with skip_damaged the first after it that can be read, and its number.
+/// What is seen of the image of that number, or with skip_damaged of the first after it that can be read, and its number.
 std::pair<std::int64_t, ImageView> Loader::Impl::read_image(std::int64_t sample, Workbench& workbench) const {
   constexpr int kMostInARow = 100;  // more is no damaged image, but a disk that is gone
   for (int tries = 0;; ++tries, sample = (sample + 1) % set.count) {
     try {
-      return {sample, set.read(sample, workbench.decoded)};
+      ChoosePart part;
+      if (options.training) part = workbench.transform.part_seen(options.augmentation, {options.seed, epoch, sample});
+      return {sample, set.read(sample, workbench.decoded, part)};
     } catch (const Error& error) {
       const bool may_skip = options.training && options.skip_damaged && error.kind() == ErrorKind::data;
       if (!may_skip || tries == kMostInARow || cancel) throw;

@@ -34,11 +34,17 @@ void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
   shift(scratch_.view(), moved_by, frame_);
 }
 
+ChoosePart ImageTransform::part_seen(const Augmentation& augmentation, const SampleKey& key) const {
+  if (cropping_ != Cropping::resized || !augmentation.crop_and_flip || augmentation.shift > 0) return {};
+  return [key](int height, int width) { return draw_resized_crop(key.seed, key.epoch, key.sample, height, width).box; };
+}
+
 void ImageTransform::frame_randomly(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
   if (augmentation.shift > 0) return frame(image, draw_shift(key.seed, key.epoch, key.sample, augmentation.shift));
   if (cropping_ == Cropping::resized) {
-    const ResizedCrop crop = draw_resized_crop(key.seed, key.epoch, key.sample, image.height, image.width);
-    resized_crop(image, crop, height_, width_, resizer_, frame_);
+    // The image is the box; whether it is mirrored has nothing to do with its size.
+    const bool flip = draw_resized_crop(key.seed, key.epoch, key.sample, image.height, image.width).flip;
+    resized_crop(image, {{0, 0, image.height, image.width}, flip}, height_, width_, resizer_, frame_);
     return;
   }
   shift(image, draw_padded_crop(key.seed, key.epoch, key.sample), as_stored(image) ? frame_ : scratch_);

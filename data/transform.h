@@ -41,9 +41,12 @@ class ImageTransform {
   /// Results are of height · width; mean, stddev and the way of cropping are those of `set`.
   ImageTransform(const Dataset& set, int height, int width);
 
+  /// The part of an image that a step of training sees, where that is less than all of it.
+  ChoosePart part_seen(const Augmentation& augmentation, const SampleKey& key) const;
+
   /// Evaluation: without anything random, moved by `view`. `out`: [height, width, 3].
   void prepare(const ImageView& image, float* out, const Shift& view = {});
-  /// Training: a pure function of image, augmentation and key.
+  /// Training: a pure function of image, augmentation and key. Of an image of which a part is seen, `image` is that part.
   void prepare(const ImageView& image, const Augmentation& augmentation, const SampleKey& key, float* out);
 
   /// The same up to normalising, which is left to a device: bytes, and in training what was drawn for the rest.

@@ -27,7 +27,9 @@ class UnseenImages final : public Dataset {
     classes = static_cast<int>(shape.classes);
   }
   int label(std::int64_t i) const override { return static_cast<int>(i % classes); }
-  ImageView read(std::int64_t, Image&) const override { throw Bug("bug in abtrain: a rehearsal read an image"); }
+  ImageView read(std::int64_t, Image&, const ChoosePart&) const override {
+    throw Bug("bug in abtrain: a rehearsal read an image");
+  }
   std::uint64_t fingerprint() const override { return 0; }
 };
 

@@ -23,6 +23,7 @@
 #include "data/decode.h"
 #include "data/loader.h"
 #include "data/sampler.h"
+#include "engine/core/random.h"
 #include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
 #include "tests/golden/images.h"
@@ -37,8 +38,12 @@ using test::message_of;
 
 enum class Scans { one, progressive, one_a_colour };
 
-/// A JPEG of slopes and stripes, another picture for each `shade`.
-Bytes make_jpeg(int height, int width, int shade, Scans scans = Scans::one) {
+/// How the library is to write a file, after its defaults.
+using Written = std::function<void(jpeg_compress_struct& codec)>;
+
+/// A JPEG of slopes and stripes, another picture for each `shade`; of one, three or four components.
+Bytes make_jpeg(int height, int width, int shade, Scans scans = Scans::one, int components = 3,
+                const Written& written = {}) {
   jpeg_compress_struct codec{};
   jpeg_error_mgr errors{};
   codec.err = jpeg_std_error(&errors);
@@ -48,14 +53,15 @@ Bytes make_jpeg(int height, int width, int shade, Scans scans = Scans::one) {
   jpeg_mem_dest(&codec, &memory, &size);
   codec.image_height = static_cast<JDIMENSION>(height);
   codec.image_width = static_cast<JDIMENSION>(width);
-  codec.input_components = 3;
-  codec.in_color_space = JCS_RGB;
+  codec.input_components = components;
+  codec.in_color_space = components == 1 ? JCS_GRAYSCALE : components == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&codec);
   if (scans == Scans::progressive) jpeg_simple_progression(&codec);
   const jpeg_scan_info of_colours[] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}};
   if (scans == Scans::one_a_colour) codec.scan_info = of_colours, codec.num_scans = 3;
+  if (written) written(codec);
   jpeg_start_compress(&codec, TRUE);
-  Bytes row(3 * static_cast<std::size_t>(width));
+  Bytes row(static_cast<std::size_t>(components * width));
   for (int y = 0; y < height; ++y) {
     for (std::size_t i = 0; i < row.size(); ++i)
       row[i] =
@@ -83,6 +89,14 @@ Bytes read_file(const fs::path& file) {
 std::string decode_error(const Bytes& file) {
   Image out;
   return message_of(ErrorKind::data, [&] { decode_image(file, "some/file", out); });
+}
+
+/// Luma has `across` × `down` samples for one of chroma.
+Written sampled(int across, int down) {
+  return [=](jpeg_compress_struct& codec) {
+    codec.comp_info[0].h_samp_factor = across;
+    codec.comp_info[0].v_samp_factor = down;
+  };
 }
 
 // ---- PNG, piece by piece ----
@@ -134,6 +148,83 @@ TEST(Decode, EqualsPillow) {
     // Versions of libjpeg-turbo may round the upsampling of chroma differently.
     golden::expect_same_image(out, c.tensor("y"), name.find("420") == std::string::npos ? 0 : 2);
   }
+}
+
+/// Files of every kind, in sizes with and without whole blocks.
+std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
+  std::vector<std::pair<std::string, Bytes>> files;
+  const std::pair<int, int> sizes[] = {{1, 1}, {2, 3}, {17, 33}, {16, 16}, {100, 67}, {97, 160}};
+  for (const auto& [height, width] : sizes) {
+    const std::string size = fmt::format(", {} x {}", height, width);
+    const auto add = [&](const std::string& kind, int components, Scans scans, const Written& written) {
+      files.emplace_back(kind + size, make_jpeg(height, width, 10, scans, components, written));
+    };
+    for (const Scans scans : {Scans::one, Scans::progressive})
+      for (const auto& [across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {1, 4}, {4, 2}})
+        add(fmt::format("{} x {} of luma{}", across, down, scans == Scans::one ? "" : ", progressive"), 3, scans,
+            sampled(across, down));
+    add("grey", 1, Scans::one, {});
+    add("grey by blocks of two", 1, Scans::one, sampled(2, 2));
+    add("CMYK", 4, Scans::one, {});
+    add("a scan for each colour", 3, Scans::one_a_colour, {});
+    add("restarts", 3, Scans::one, [](auto& codec) { codec.restart_interval = 3; });
+    add("arithmetic", 3, Scans::one, [](auto& codec) { codec.arith_code = TRUE; });
+  }
+  const TensorFile fixtures = golden::read_fixtures("images.safetensors");
+  for (const std::string& name : golden::cases_of(fixtures, "decode")) {
+    const std::vector<double> values = golden::Case(fixtures, name).tensor("file").to_doubles();
+    files.emplace_back(name, Bytes(values.begin(), values.end()));
+  }
+  return files;
+}
+
+/// Boxes in an image: all of it, its corners, single pixels, and any.
+std::vector<Box> boxes_in(int height, int width) {
+  std::vector<Box> boxes{{0, 0, height, width}, {0, 0, 1, 1}, {height - 1, width - 1, 1, 1}, {height - 1, 0, 1, width}};
+  const Philox random{5, 0};
+  for (std::uint64_t i = 0; boxes.size() < 20; i += 4) {
+    const int h = 1 + static_cast<int>(random.below(i, static_cast<std::uint64_t>(height)));
+    const int w = 1 + static_cast<int>(random.below(i + 1, static_cast<std::uint64_t>(width)));
+    boxes.push_back({static_cast<int>(random.below(i + 2, static_cast<std::uint64_t>(height - h + 1))),
+                     static_cast<int>(random.below(i + 3, static_cast<std::uint64_t>(width - w + 1))), h, w});
+  }
+  return boxes;
+}
+
+TEST(Decode, APartIsThatOfTheWhole) {
+  for (const auto& [name, file] : files_of_all_kinds()) {
+    Image whole, expected, part;
+    decode_image(file, name, whole);
+    for (const Box& box : boxes_in(whole.height, whole.width)) {
+      cut_out(whole.view(), box, expected);
+      decode_image(file, name, part, [&](int height, int width) {
+        EXPECT_EQ(std::pair(height, width), std::pair(whole.height, whole.width));
+        return box;
+      });
+      ASSERT_EQ(std::pair(part.height, part.width), std::pair(box.height, box.width)) << name;
+      ASSERT_EQ(part.pixels, expected.pixels)
+          << name << ": " << box.height << " x " << box.width << " from " << box.top << ", " << box.left;
+    }
+  }
+}
+
+TEST(Decode, APartOfATruncatedFileIsRefusedAndDamageBeyondItIsNot) {
+  const ChoosePart top = [](int, int width) { return Box{0, 0, 8, width}; };
+  Image out;
+  for (const bool progressive : {false, true}) {
+    const Bytes whole = make_jpeg(120, 50, 20, progressive ? Scans::progressive : Scans::one);
+    for (std::size_t size = 0; size < whole.size(); size += 7)
+      EXPECT_TRUE(message_of(ErrorKind::data,
+                             [&] {
+                               decode_image({whole.data(), size}, "some/file", out, top);
+                             })
+                      .starts_with("some/file: "))
+          << size;
+  }
+  Bytes damaged = make_jpeg(120, 50, 20);
+  for (std::size_t i = damaged.size() - 200; i < damaged.size() - 100; ++i) damaged[i] = 0x55;
+  EXPECT_FALSE(decode_error(damaged).empty());
+  decode_image(damaged, "damaged at its end", out, top);
 }
 
 TEST(Decode, RefusesTruncatedFilesWhereverTheyAreCut) {
@@ -266,6 +357,11 @@ TEST(RealImageNet, DecodesAsPillowDoes) {
       EXPECT_LT(deviation, 0.02);
       largest = std::max(largest, deviation);
     }
+    Image seen, expected;
+    const Box box = draw_resized_crop(0, 0, decoded, image.height, image.width).box;
+    decode_image(bytes, field[0], seen, [&](int, int) { return box; });
+    cut_out(image.view(), box, expected);
+    EXPECT_EQ(seen.pixels, expected.pixels);
     ++decoded;
   }
   EXPECT_GT(decoded, 0);

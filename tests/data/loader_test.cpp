@@ -467,9 +467,9 @@ TEST(Loader, RethrowsWhatFailedInItsThread) {
 class SlowSet : public ImageSet {
  public:
   SlowSet(ImageSet set, std::chrono::milliseconds delay) : ImageSet(std::move(set)), delay_(delay) {}
-  ImageView read(std::int64_t i, Image& buffer) const override {
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
     std::this_thread::sleep_for(delay_);
-    return ImageSet::read(i, buffer);
+    return ImageSet::read(i, buffer, part);
   }
 
  private:
@@ -558,10 +558,10 @@ TEST(Loader, StallNamesTheThread) {
 class StuckSet : public ImageSet {
  public:
   StuckSet(ImageSet set, std::shared_future<void> end) : ImageSet(std::move(set)), end_(std::move(end)) {}
-  ImageView read(std::int64_t i, Image& buffer) const override {
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
     is_read_ = true;
     end_.wait_for(std::chrono::seconds(20));
-    return ImageSet::read(i, buffer);
+    return ImageSet::read(i, buffer, part);
   }
 
   bool is_read() const { return is_read_; }

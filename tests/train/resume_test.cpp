@@ -285,9 +285,9 @@ TEST(Stop, InTheLastStepsAndTheLastValidation) {
 class DamagedSet : public ImageSet {
  public:
   explicit DamagedSet(ImageSet set) : ImageSet(std::move(set)) {}
-  ImageView read(std::int64_t i, Image& buffer) const override {
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
     AB_CHECK_KIND(data, i != count / 2, "image {} is damaged", i);
-    return ImageSet::read(i, buffer);
+    return ImageSet::read(i, buffer, part);
   }
 };
 
