@@ -60,7 +60,9 @@ class HelpScope {
  public:
   HelpScope(int argc, char** argv) {
     const std::vector<std::string> words(argv, argv + argc);
-    all_ = std::ranges::find(words, "--help-all") != words.end();
+    all_ = std::ranges::any_of(words, [](const std::string& word) {
+      return word == "--help-all" || word == "--man" || word.starts_with("--completion");
+    });
     for (std::size_t i = 0; i < words.size(); ++i) {
       const bool apart = words[i] == "--method" && i + 1 < words.size();
       const std::string name = apart ? words[i + 1] : words[i].starts_with("--method=") ? words[i].substr(9) : "";
@@ -369,7 +371,12 @@ int dispatch(int argc, char** argv) {
       ab::terminal_width()));
   app.formatter(std::make_shared<HelpFormatter>());
 
-  std::string config_file, inspected;
+  std::string config_file, inspected, shell;
+  bool man = false;
+  app.add_option("--completion", shell,
+                 "print a script that completes commands and flags in a shell: bash, zsh or fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app.add_flag("--man", man, "print the manual page, for man -l");
   ab::EvalConfig eval;
   ab::ExportConfig exported;
   ab::CompareConfig compare;
@@ -391,6 +398,10 @@ int dispatch(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
+  }
+  if (man || !shell.empty()) {
+    ab::print_text(man ? ab::man_page(app) : ab::completion_script(app, shell));
+    return 0;
   }
   for (const Command& command : commands) {
     if (!command.parser->parsed()) continue;

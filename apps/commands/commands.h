@@ -12,6 +12,10 @@
 #include "apps/plan/plan.h"
 #include "apps/settings/config.h"
 
+namespace CLI {
+class App;
+}
+
 namespace ab {
 
 /// abtrain train: trains as configured and writes config.toml, metrics.jsonl, summary.json and
@@ -86,6 +90,13 @@ struct ReproduceCommand {
 /// OUT/ab (runs that are there already are kept, unfinished ones go on at their checkpoint), or only plans
 /// it; prints what the paper published beside it, and writes that to OUT/reproduce.md.
 int run_reproduce(const ReproduceCommand& command);
+
+// The command line as shells and manuals know it; `app` shows all settings in its help.
+
+/// abtrain --completion: a script for bash, zsh or fish.
+std::string completion_script(const CLI::App& app, const std::string& shell);
+/// abtrain --man: the manual page, in roff.
+std::string man_page(const CLI::App& app);
 
 // The words and the exit code of a failure.
 
