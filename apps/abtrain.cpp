@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "apps/commands/commands.h"
+#include "apps/paper/experiments.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/config.h"
 #include "apps/settings/earlier_names.h"
@@ -69,8 +70,12 @@ class HelpScope {
       const auto& known = ab::method_settings();
       if (std::ranges::any_of(known, [&](const auto& method) { return name == method.name; }))
         ab::choose_method(config_.emplace(), name);
+      if (i > 1 && words[1] == "reproduce" && ab::paper_configs().contains(words[i]))
+        config_ = start_ = ab::experiment_config(ab::find_experiment(words[i]));
     }
   }
+  /// Whose values are the defaults; null: those of the program.
+  const ab::TrainConfig* start() const { return start_ ? &*start_ : nullptr; }
   bool has(const std::string& key) const {
     static constexpr std::string_view most_used =
         " model dataset data_dir weights augment ranks ranks_per_node device threads "
@@ -88,7 +93,8 @@ class HelpScope {
 
  private:
   bool all_ = false;
-  std::optional<ab::TrainConfig> config_;  // of --method
+  std::optional<ab::TrainConfig> config_;  // of --method, or of an experiment
+  std::optional<ab::TrainConfig> start_;   // of an experiment
 };
 
 /// Flags of a configuration come from the table of settings, as text: one place judges values from flags and
@@ -97,7 +103,7 @@ void add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<st
   parser->set_help_flag(
       "-h,--help,--help-all",
       "print the settings that people use most; with --method NAME those of that method too, and by --help-all all");
-  for (const ab::FlagHelp& line : ab::train_flag_help()) {
+  for (const ab::FlagHelp& line : ab::train_flag_help(scope.start())) {
     if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
     CLI::Option* option = nullptr;
     if (line.value.empty()) {
@@ -194,6 +200,7 @@ Command add_reproduce(CLI::App& app, const HelpScope& scope, ab::ReproduceComman
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
   parser->add_flag("--list", command.list, "list the experiments");
   parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
+  parser->add_flag("--verbose", command.verbose, "of all: every experiment at every rank fraction");
   parser
       ->add_option("--scale", command.adjustments.scale,
                    "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")

@@ -20,7 +20,8 @@ namespace ab {
 
 /// abtrain train: trains as configured and writes config.toml, metrics.jsonl, summary.json and
 /// model.safetensors to config.out.
-int run_train(const TrainConfig& config);
+/// `has_twin`: another run of as many steps follows; once steps have been timed, a line says how long both will take.
+int run_train(const TrainConfig& config, bool has_twin = false);
 
 struct EvalConfig {
   std::string model_file;       ///< model.safetensors, or the run folder that holds it
@@ -80,6 +81,7 @@ struct ReproduceCommand {
   std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
   bool list = false;
   bool dry_run = false;    ///< plan only
+  bool verbose = false;    ///< of all: tables too
   std::string out;         ///< folder; runs/reproduce/NAME when not given and something is trained
   bool overwrite = false;  ///< train anew what the folder has already
   Adjustments adjustments;
