@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "apps/commands/commands.h"
+#include "apps/paper/experiments.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/config.h"
 #include "apps/settings/earlier_names.h"
@@ -60,15 +61,21 @@ class HelpScope {
  public:
   HelpScope(int argc, char** argv) {
     const std::vector<std::string> words(argv, argv + argc);
-    all_ = std::ranges::find(words, "--help-all") != words.end();
+    all_ = std::ranges::any_of(words, [](const std::string& word) {
+      return word == "--help-all" || word == "--man" || word.starts_with("--completion");
+    });
     for (std::size_t i = 0; i < words.size(); ++i) {
       const bool apart = words[i] == "--method" && i + 1 < words.size();
       const std::string name = apart ? words[i + 1] : words[i].starts_with("--method=") ? words[i].substr(9) : "";
       const auto& known = ab::method_settings();
       if (std::ranges::any_of(known, [&](const auto& method) { return name == method.name; }))
         ab::choose_method(config_.emplace(), name);
+      if (i > 1 && words[1] == "reproduce" && ab::paper_configs().contains(words[i]))
+        config_ = start_ = ab::experiment_config(ab::find_experiment(words[i]));
     }
   }
+  /// Whose values are the defaults; null: those of the program.
+  const ab::TrainConfig* start() const { return start_ ? &*start_ : nullptr; }
   bool has(const std::string& key) const {
     static constexpr std::string_view most_used =
         " model dataset data_dir weights augment ranks ranks_per_node device threads "
@@ -86,7 +93,8 @@ class HelpScope {
 
  private:
   bool all_ = false;
-  std::optional<ab::TrainConfig> config_;  // of --method
+  std::optional<ab::TrainConfig> config_;  // of --method, or of an experiment
+  std::optional<ab::TrainConfig> start_;   // of an experiment
 };
 
 /// Flags of a configuration come from the table of settings, as text: one place judges values from flags and
@@ -95,7 +103,7 @@ void add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<st
   parser->set_help_flag(
       "-h,--help,--help-all",
       "print the settings that people use most; with --method NAME those of that method too, and by --help-all all");
-  for (const ab::FlagHelp& line : ab::train_flag_help()) {
+  for (const ab::FlagHelp& line : ab::train_flag_help(scope.start())) {
     if (std::find(left_out.begin(), left_out.end(), line.key) != left_out.end()) continue;
     CLI::Option* option = nullptr;
     if (line.value.empty()) {
@@ -192,6 +200,7 @@ Command add_reproduce(CLI::App& app, const HelpScope& scope, ab::ReproduceComman
   parser->add_option("EXPERIMENT", command.experiment, "its name, or all; without it they are listed");
   parser->add_flag("--list", command.list, "list the experiments");
   parser->add_flag("--dry-run", command.dry_run, "only plan what would be sent; needs no data");
+  parser->add_flag("--verbose", command.verbose, "of all: every experiment at every rank fraction");
   parser
       ->add_option("--scale", command.adjustments.scale,
                    "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
@@ -369,7 +378,12 @@ int dispatch(int argc, char** argv) {
       ab::terminal_width()));
   app.formatter(std::make_shared<HelpFormatter>());
 
-  std::string config_file, inspected;
+  std::string config_file, inspected, shell;
+  bool man = false;
+  app.add_option("--completion", shell,
+                 "print a script that completes commands and flags in a shell: bash, zsh or fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app.add_flag("--man", man, "print the manual page, for man -l");
   ab::EvalConfig eval;
   ab::ExportConfig exported;
   ab::CompareConfig compare;
@@ -391,6 +405,10 @@ int dispatch(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
+  }
+  if (man || !shell.empty()) {
+    ab::print_text(man ? ab::man_page(app) : ab::completion_script(app, shell));
+    return 0;
   }
   for (const Command& command : commands) {
     if (!command.parser->parsed()) continue;

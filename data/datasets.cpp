@@ -45,7 +45,7 @@ const std::vector<DatasetEntry>& datasets() {
   static const std::vector<DatasetEntry> all{
       {"cifar10", {50000, 10000, 10, 32}, cifar10, true, "ABTRAIN_DATA_DIR"},
       {"cifar100", {50000, 10000, 100, 32}, cifar100},
-      {"imagenet", {1281167, 50000, 1000, 224}, load_imagenet},
+      {"imagenet", {1281167, 50000, 1000, 224}, load_imagenet, true, nullptr, true},
       {"synthetic", {50000, 10000, 10, 32}, synthetic, false},
   };
   return all;

@@ -23,6 +23,7 @@ struct DatasetEntry {
   TrainAndTest (*load)(const std::string& folder, std::int64_t train_images, std::int64_t test_images);
   bool needs_folder = true;        ///< of its files; else the folder is a cache, and may be empty
   const char* variable = nullptr;  ///< of the environment, that names the folder when nothing else does
+  bool decodes = false;            ///< each image is a file that a core decodes when it is needed
 };
 
 const std::vector<DatasetEntry>& datasets();

@@ -29,6 +29,11 @@ env -i PATH=/usr/bin:/bin "$tree/bin/abtrain" --version
 ln -s "$tree/bin/abtrain" "$scratch/link"
 env -i PATH=/usr/bin:/bin "$scratch/link" --version
 
+test -s "$tree/share/man/man1/abtrain.1"
+for file in bash-completion/completions/abtrain zsh/site-functions/_abtrain fish/vendor_completions.d/abtrain.fish; do
+  grep -q -e late-cut "$tree/share/$file"
+done
+
 program=$tree/libexec/abtrain/abtrain
 [[ -x $program ]] || program=$tree/bin/abtrain
 ldd "$program" > "$scratch/ldd.out"

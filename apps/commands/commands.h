@@ -12,11 +12,16 @@
 #include "apps/plan/plan.h"
 #include "apps/settings/config.h"
 
+namespace CLI {
+class App;
+}
+
 namespace ab {
 
 /// abtrain train: trains as configured and writes config.toml, metrics.jsonl, summary.json and
 /// model.safetensors to config.out.
-int run_train(const TrainConfig& config);
+/// `has_twin`: another run of as many steps follows; once steps have been timed, a line says how long both will take.
+int run_train(const TrainConfig& config, bool has_twin = false);
 
 struct EvalConfig {
   std::string model_file;       ///< model.safetensors, or the run folder that holds it
@@ -76,6 +81,7 @@ struct ReproduceCommand {
   std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
   bool list = false;
   bool dry_run = false;    ///< plan only
+  bool verbose = false;    ///< of all: tables too
   std::string out;         ///< folder; runs/reproduce/NAME when not given and something is trained
   bool overwrite = false;  ///< train anew what the folder has already
   Adjustments adjustments;
@@ -86,6 +92,13 @@ struct ReproduceCommand {
 /// OUT/ab (runs that are there already are kept, unfinished ones go on at their checkpoint), or only plans
 /// it; prints what the paper published beside it, and writes that to OUT/reproduce.md.
 int run_reproduce(const ReproduceCommand& command);
+
+// The command line as shells and manuals know it; `app` shows all settings in its help.
+
+/// abtrain --completion: a script for bash, zsh or fish.
+std::string completion_script(const CLI::App& app, const std::string& shell);
+/// abtrain --man: the manual page, in roff.
+std::string man_page(const CLI::App& app);
 
 // The words and the exit code of a failure.
 

@@ -26,12 +26,13 @@ int list_experiments() {
   return 0;
 }
 
-void publish(const std::string& report, const std::string& folder) {
+/// Prints `shown`, and writes `report` to the folder.
+void publish(const std::string& report, const std::string& folder, const std::string& shown) {
   std::error_code problem;
   if (!folder.empty()) std::filesystem::create_directories(folder, problem);
   AB_CHECK(!problem, "--out {} cannot be created: {}", folder, problem.message());
   if (!folder.empty()) write_file_atomically(out_file(in_folder(folder, kReportFile), kPaperTable), report);
-  print_text(report);
+  print_text(shown);
 }
 
 /// A table that cannot be written is refused before anything is planned or trained.
@@ -49,7 +50,7 @@ int train_method(TrainConfig config, const char* method, const std::string& fold
   config.overwrite = overwrite;
   if (!overwrite) config.resume = "auto";
   say(stdout, "\n{}\n", config.out);
-  return run_train(config);
+  return run_train(config, method == std::string(kBaseline));
 }
 
 }  // namespace
@@ -59,9 +60,12 @@ int run_reproduce(const ReproduceCommand& command) {
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
     check_table_of(command.out);
-    publish(paper_traffic_report(command.adjustments, command.ranks), command.out);
+    const PaperTraffic traffic = plan_paper_traffic(command.adjustments, command.ranks);
+    publish(traffic.report, command.out,
+            command.verbose ? traffic.report : traffic.result + "--verbose shows each experiment.\n");
     return 0;
   }
+  AB_CHECK(!command.verbose, "--verbose is of reproduce all alone");
   Reproduction result;
   result.experiment = &find_experiment(command.experiment);
   const TrainConfig config =
@@ -85,7 +89,8 @@ int run_reproduce(const ReproduceCommand& command) {
     say_text(stdout, "\n");
   }
   result.planned = plan_experiment(config, ranks);
-  publish(reproduce_report(result), folder);
+  const std::string report = reproduce_report(result);
+  publish(report, folder, report);
   return 0;
 }
 

@@ -125,7 +125,7 @@ std::int64_t bytes_for(const TrainConfig& config) {
 }
 
 /// One rank of a run that check_run() allows; rank 0 speaks. Returns the exit code, the same on all ranks.
-int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data) {
+int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data, bool has_twin) {
   const bool speaks = world.rank() == 0;
   std::optional<Progress> progress;
   wait_for_all(world);
@@ -133,7 +133,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   wait_for_all(world);
   if (speaks) say_processor(config);
   warn_of_unlike_processors(config, world);
-  if (speaks) progress.emplace();
+  if (speaks) progress.emplace(has_twin);
   if (speaks) warn_of_idle_network(config, world);
   if (speaks) warn_of_lost_steps(config);
   if (speaks) warn_of_old_kernels(config);
@@ -154,7 +154,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data)
   return result && result->stopped ? kStoppedExitCode : 0;
 }
 
-int train_on_threads(const TrainConfig& config, const CommOptions& options) {
+int train_on_threads(const TrainConfig& config, const CommOptions& options, bool has_twin) {
   check_ranks(config, config.ranks, false);
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
@@ -169,7 +169,7 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options) {
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
-    const int code = train_rank(config, world, data);
+    const int code = train_rank(config, world, data, has_twin);
     if (world.rank() == 0) exit_code = code;
   });
   return exit_code;
@@ -195,7 +195,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
       check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
     }
     const BoundedHostMemory bounded(bytes_for(config));
-    return train_rank(config, *world, data);
+    return train_rank(config, *world, data, false);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
     const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
@@ -206,7 +206,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
 
 }  // namespace
 
-int run_train(const TrainConfig& config) {
+int run_train(const TrainConfig& config, bool has_twin) {
   const Transport transport = choose_transport(config, find_launcher());
   choose_graph_use(config);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);
@@ -217,7 +217,7 @@ int run_train(const TrainConfig& config) {
                             .wiring = run_wiring(config),
                             .deterministic = config.deterministic};
   if (transport != Transport::threads) return train_as_process(config, transport, options);
-  const int exit_code = train_on_threads(config, options);
+  const int exit_code = train_on_threads(config, options, has_twin);
   end_if_interrupted();
   return exit_code;
 }

@@ -4,6 +4,7 @@
 #   libexec/abtrain/    what the launchers start
 #   lib/                the library for find_package(abtrain)
 #   lib/abtrain/        the shared libraries that all of these need
+#   share/              the manual page, completions for bash, zsh and fish
 #   share/abtrain/      configurations, bench/gpu_check.sh, licences of all that comes along
 #
 # The target `package` makes an archive of it, abtrain.tar.xz in the build folder, which unpacks to a folder abtrain.
@@ -45,6 +46,25 @@ function(ab_install_programs)
       ab_configure_launcher(${name} ${programs} ${PROJECT_BINARY_DIR}/launchers/${name})
       install(PROGRAMS ${PROJECT_BINARY_DIR}/launchers/${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
     endif()
+  endforeach()
+endfunction()
+
+# What the program of the build writes about itself. One for another processor cannot be started here.
+function(ab_install_help target)
+  foreach(words "man;${CMAKE_INSTALL_MANDIR}/man1;abtrain.1"
+                "completion=bash;${CMAKE_INSTALL_DATADIR}/bash-completion/completions;abtrain"
+                "completion=zsh;${CMAKE_INSTALL_DATADIR}/zsh/site-functions;_abtrain"
+                "completion=fish;${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d;abtrain.fish")
+    list(POP_FRONT words flag folder name)
+    set(file ${PROJECT_BINARY_DIR}/help/${name})
+    install(CODE "
+      file(MAKE_DIRECTORY \"${PROJECT_BINARY_DIR}/help\")
+      execute_process(COMMAND \"$<TARGET_FILE:${target}>\" --${flag} OUTPUT_FILE \"${file}\" RESULT_VARIABLE result ERROR_QUIET)
+      if(result EQUAL 0)
+        file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${folder}\" TYPE FILE FILES \"${file}\")
+      else()
+        message(STATUS \"The program cannot be started here: the installed tree goes without ${folder}/${name}\")
+      endif()")
   endforeach()
 endfunction()
 

@@ -150,26 +150,60 @@ std::vector<std::string> common_labels(const std::vector<Row>& rows, std::size_t
   return labels;
 }
 
-/// Means over the experiments that the published figure speaks of.
-std::string means_table(const std::vector<Row>& rows, const std::vector<TrainConfig>& configs) {
-  const std::vector<std::string> labels = common_labels(rows, configs.size());
-  std::vector<std::string> headings{"saved, mean over the ImageNet runs"};
-  headings.insert(headings.end(), labels.begin(), labels.end());
-  headings.push_back(fmt::format("r/n for {}", percent(kPublishedTraffic)));
-  TextTable table(headings);
+/// Over the experiments that the published figure speaks of, by one way to count.
+struct MeanTraffic {
+  const TrafficDefinition* definition;
+  std::vector<double> saved;  ///< at each label
+  RankFractionSearch found;   ///< for the published figure
+};
+
+std::vector<MeanTraffic> mean_traffic(const std::vector<Row>& rows, const std::vector<std::string>& labels,
+                                      const std::vector<TrainConfig>& configs) {
+  std::vector<MeanTraffic> means;
   for (const TrafficDefinition& definition : kTrafficDefinitions) {
-    std::vector<std::string> cells{definition.name};
+    MeanTraffic& mean =
+        means.emplace_back(MeanTraffic{&definition, {}, find_rank_fraction(configs, definition, kPublishedTraffic)});
     for (const std::string& label : labels) {
       double sum = 0;
       for (const Row& row : rows)
         if (row.experiment->has_traffic && row.planned.source.label == label)
           sum += row.planned.figures.*definition.saved;
-      cells.push_back(percent(sum / static_cast<double>(configs.size())));
+      mean.saved.push_back(sum / static_cast<double>(configs.size()));
     }
-    cells.push_back(found_cell(find_rank_fraction(configs, definition, kPublishedTraffic)));
+  }
+  return means;
+}
+
+std::string means_table(const std::vector<MeanTraffic>& means, const std::vector<std::string>& labels) {
+  std::vector<std::string> headings{"saved, mean over the ImageNet runs"};
+  headings.insert(headings.end(), labels.begin(), labels.end());
+  headings.push_back(fmt::format("r/n for {}", percent(kPublishedTraffic)));
+  TextTable table(headings);
+  for (const MeanTraffic& mean : means) {
+    std::vector<std::string> cells{mean.definition->name};
+    for (const double saved : mean.saved) cells.push_back(percent(saved));
+    cells.push_back(found_cell(mean.found));
     table.add(std::move(cells));
   }
   return table.markdown();
+}
+
+/// Three sentences; the first one goes where plans have no ranks r in common.
+std::string result_of(const std::vector<MeanTraffic>& means, const std::vector<std::string>& labels) {
+  const MeanTraffic& run = means[0];
+  std::string text;
+  if (!labels.empty())
+    text =
+        fmt::format("As planned, AB-training saves {} of all bytes at r/n {}{}, in the mean over the ImageNet runs.\n",
+                    percent(run.saved.back()), labels.back(),
+                    labels.size() > 1 ? fmt::format(" and {} at {}", percent(run.saved.front()), labels.front()) : "");
+  std::vector<std::string> fitting;
+  for (const MeanTraffic& mean : means)
+    if (mean.found.fraction)
+      fitting.push_back(fmt::format("{}, at r/n = {:.3f}", mean.definition->name, *mean.found.fraction));
+  return text + fmt::format("With r = 1 that is {}; the paper published {}.\n{} of {} ways to count reach that{}{}.\n",
+                            percent(run.found.at_lowest_rank), percent(kPublishedTraffic), fitting.size(), means.size(),
+                            fitting.empty() ? "" : ": ", fmt::join(fitting, "; "));
 }
 
 constexpr const char* kTrafficNotes =
@@ -240,7 +274,7 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
 
 bool is_paper_traffic_report(const std::string& text) { return text.starts_with(kTitle); }
 
-std::string paper_traffic_report(const Adjustments& adjustments, const RankChoice& choice) {
+PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice) {
   std::vector<Row> rows;
   std::vector<TrainConfig> all, imagenet;
   for (const Experiment& experiment : experiments()) {
@@ -251,8 +285,11 @@ std::string paper_traffic_report(const Adjustments& adjustments, const RankChoic
   for (std::size_t i = 0; i < all.size(); ++i)
     for (PlannedTraffic& planned : plan_experiment(all[i], choice))
       rows.push_back({&experiments()[i], std::move(planned)});
-  return kTitle + fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
-         fmt::format("\n{}\n{}", rows_table(rows), means_table(rows, imagenet));
+  const std::vector<std::string> labels = common_labels(rows, imagenet.size());
+  const std::vector<MeanTraffic> means = mean_traffic(rows, labels, imagenet);
+  const std::string result = result_of(means, labels);
+  return {result, kTitle + result + "\n" + fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
+                      fmt::format("\n{}\n{}", rows_table(rows), means_table(means, labels))};
 }
 
 }  // namespace ab

@@ -83,9 +83,13 @@ struct RankFractionSearch {
 RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, const TrafficDefinition& definition,
                                       double target);
 
-/// The table of all experiments in Markdown: what plans say at each source of ranks,
-/// their mean over the ImageNet runs, and the rank fraction that would give the published one.
-std::string paper_traffic_report(const Adjustments& adjustments, const RankChoice& choice);
+/// All experiments in Markdown.
+struct PaperTraffic {
+  std::string result;  ///< three sentences
+  std::string report;  ///< and tables: what plans say at each source of ranks, their mean over the ImageNet runs, and
+                       ///< the rank fraction that would give the published one
+};
+PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice);
 /// Whether a text is such a report.
 bool is_paper_traffic_report(const std::string& text);
 

@@ -327,6 +327,8 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.all_reduce = wiring.all_reduce;
   plan.links = wiring.network.assumed_at(0);
   plan.step_seconds = step_seconds(config, options, run.trained);
+  if (plan.step_seconds > 0 && find_dataset(config.dataset).decodes)
+    plan.decoded_per_second = static_cast<double>(config.batch_size * config.accumulate) / plan.step_seconds;
   if (options.beside_dense) {
     plan.dense_float32 = dense_run(config, data, world_size, DType::float32, plan.links, plan.step_seconds);
     plan.dense_bfloat16 = dense_run(config, data, world_size, DType::bfloat16, plan.links, plan.step_seconds);

@@ -61,7 +61,8 @@ struct RunPlan {
   std::vector<PhaseMemory> memory;
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
-  double step_seconds = 0;  ///< 0: unknown
+  double step_seconds = 0;        ///< 0: unknown
+  double decoded_per_second = 0;  ///< images of a rank that its cores decode while it computes; 0: none, or unknown
   std::map<std::string, PhaseTime> time;
 
   /// Of the whole run: what communication delays it, and with it all that it takes.

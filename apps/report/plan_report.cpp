@@ -158,6 +158,18 @@ std::string memory_table(const RunPlan& plan) {
   return fmt::format("\n{}", table.str());
 }
 
+/// So that cores, which decode and augment images, keep up with the steps: bench/RESULTS.md has the rate.
+std::string loading(const RunPlan& plan) {
+  constexpr double kImagesPerCore = 500;
+  if (plan.decoded_per_second == 0) return "";
+  const double cores = plan.decoded_per_second / kImagesPerCore;
+  const int ranks =
+      std::min(plan.ranks_per_node > 0 ? plan.ranks_per_node : plan.summary.world_size, plan.summary.world_size);
+  return fmt::format(
+      "\nloading: {:.0f} images/s take {:.0f} cores a rank and {:.0f} a node, at {:.0f} images/s a core\n",
+      plan.decoded_per_second, std::ceil(cores), std::ceil(cores * ranks), kImagesPerCore);
+}
+
 std::string words_of(const Link& link) {
   return fmt::format("{:g} GB/s and {:g} µs", link.bandwidth / 1e9, link.latency * 1e6);
 }
@@ -219,7 +231,7 @@ Json memory_json(const PhaseMemory& row) {
 
 std::string plan_text(const RunPlan& plan) {
   return title(plan) + traffic_table(plan) + never_begins(plan) + bounds(plan) + dense_table(plan) +
-         memory_table(plan) + notes(plan);
+         memory_table(plan) + loading(plan) + notes(plan);
 }
 
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
@@ -287,7 +299,7 @@ std::string choice_text(const std::vector<MethodPlan>& plans) {
                           100 * (1 - share), command_of(*soonest))
                     : fmt::format("Nothing within half a point of dense training saves 3 % of its time:\n  {}\n",
                                   command_of(*dense));
-  return choice_title(plans.front().best) + table.str() + "\n" + left_out + choice +
+  return choice_title(plans.front().best) + table.str() + "\n" + left_out + choice + loading(plans.front().best.plan) +
          "\n--method: with --comm-dtype bf16 where nothing is said. bucket: the best --bucket-mb where it is not the default.\n"
          "run: computing of all steps, and what communication delays it (exposed). Not counted: validations, decoding,\n"
          "what methods compute beside a step, and what thin factors save. across: bytes that a rank sends between nodes.\n"

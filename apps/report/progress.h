@@ -15,7 +15,8 @@ namespace ab {
 
 class Progress {
  public:
-  Progress();
+  /// `has_twin`: another run of as many steps follows, and a line says early how long both will take.
+  explicit Progress(bool has_twin = false);
   ~Progress() { draw(""); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -27,10 +28,14 @@ class Progress {
 
  private:
   void draw(const std::string& text);
+  void estimate(const StepMetrics& metrics, std::int64_t total_steps);
 
   bool terminal_;
   int drawn_ = 0;                // columns of the line as it is on the terminal
   std::int64_t first_step_ = 0;  // where training began when the clock did
+  bool estimates_;               // both runs, when enough steps have been timed
+  std::int64_t timed_from_ = 0;  // the first step that told its time
+  std::chrono::steady_clock::time_point timed_since_;
   std::chrono::steady_clock::time_point start_, last_line_;
 };
 

@@ -50,6 +50,7 @@ struct FlagHelp {
   std::string section;  ///< heading in --help
   std::string value;    ///< "INT", "NUM", "WORD", "TEXT", "LIST"; empty for a switch
 };
-std::vector<FlagHelp> train_flag_help();
+/// `start`: whose values stand as defaults; null: those of the program and of its methods.
+std::vector<FlagHelp> train_flag_help(const TrainConfig* start = nullptr);
 
 }  // namespace ab

@@ -39,13 +39,19 @@ std::vector<Start> all_starts() {
   return starts;
 }
 
+/// "default 4", or nothing where nothing is set.
+std::vector<std::string> default_in(const Setting& setting, const TrainConfig& start) {
+  const std::string value = shown(setting, start);
+  if (value.empty() || (setting.unset_at_zero && value == "0")) return {};
+  return {"default " + value};
+}
+
 /// "default 4", then "late-cut 0.25", "torch-hook 1": other values that runs start from, by method or preset.
 std::vector<std::string> defaults_of(const Setting& setting) {
   static const std::vector<Start> starts = all_starts();
   if (setting.unset_at_zero || setting.brings_defaults) return {};
-  std::vector<std::string> notes;
   const std::string ours = shown(setting, {});
-  if (!ours.empty()) notes.push_back("default " + ours);
+  std::vector<std::string> notes = default_in(setting, {});
   std::map<const MethodSettings*, std::string> of_method;
   for (const Start& start : starts) {
     const std::string value = shown(setting, start.config);
@@ -101,13 +107,13 @@ std::string to_toml(const TrainConfig& config) {
   return text;
 }
 
-std::vector<FlagHelp> train_flag_help() {
+std::vector<FlagHelp> train_flag_help(const TrainConfig* start) {
   std::vector<FlagHelp> lines;
   for (const Setting& setting : train_settings()) {
     FlagHelp line{setting.key, setting.flag(), setting.help, setting.section, setting.kind()};
     std::vector<std::string> notes;
     if (!setting.range().empty()) notes.push_back(setting.range());
-    for (const std::string& note : defaults_of(setting)) notes.push_back(note);
+    for (const std::string& note : start ? default_in(setting, *start) : defaults_of(setting)) notes.push_back(note);
     if (!notes.empty()) line.text += fmt::format(" ({})", fmt::join(notes, "; "));
     lines.push_back(std::move(line));
   }

@@ -58,6 +58,66 @@ TEST_F(CliTest, HelpShowsWhatPeopleUseAndTheMethodThatIsNamed) {
   EXPECT_EQ(run("train --method none --help").exit_code, 0);
 }
 
+TEST_F(CliTest, ShellsCompleteCommandsFlagsAndWords) {
+  const std::string script = path("completion");
+  write_file_atomically(script, run("--completion bash").out);
+  const auto completed = [&](const std::string& line) {
+    return run_command(fmt::format(
+        "bash -c 'source {}; COMP_WORDS=({}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _abtrain; echo ${{COMPREPLY[@]}}'",
+        script, line));
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"abtrain pl", "plan"},
+      {"abtrain train --meth", "--method"},
+      {"abtrain train --no-ab", ""},
+      {"abtrain train --ab.no-cut", "--ab.no-cut-at-warmup"},
+      {"abtrain plan --method late", "late-cut"},
+      {"abtrain plan --method = late", "late-cut"},
+      {"abtrain train --method powersgd --preset \"\"", "default paper torch-hook"},
+      {"abtrain train --method = late-cut --preset =", "default nodes"},
+      {"abtrain reproduce vgg", "vgg16_cifar10"},
+      {"abtrain eval --precision tf", "tf32"},
+      {"abtrain export --names t", "torchvision timm"},
+      {"abtrain compare --o", "--out"},
+      {"abtrain inspect \"\"", ""},
+      {"abtrain train --lr \"\"", ""},
+  };
+  for (const auto& [line, words] : cases) {
+    const Outcome outcome = completed(line);
+    EXPECT_EQ(outcome.out, fmt::format("{}\n", words)) << line;
+    EXPECT_EQ(outcome.err, "") << line;
+  }
+  for (const char* shell : {"zsh", "fish"}) {
+    const Outcome other = run(fmt::format("--completion {}", shell));
+    for (const FlagHelp& line : train_flag_help())
+      EXPECT_TRUE(contains(other.out, line.flag.substr(2))) << shell << " " << line.flag;
+  }
+  expect_failure("--completion tcsh", 2, "--completion");
+}
+
+TEST_F(CliTest, TheManualPageHasEverySettingAndNothingThatRoffMisreads) {
+  const Outcome page = run("--man");
+  EXPECT_EQ(page.exit_code, 0);
+  EXPECT_TRUE(page.out.starts_with(".TH ABTRAIN 1")) << page.out.substr(0, 100);
+  for (const FlagHelp& line : train_flag_help()) {
+    std::string flag;
+    for (const char c : line.flag) flag += c == '-' ? "\\-" : std::string(1, c);
+    EXPECT_TRUE(contains(page.out, "\\fB" + flag)) << line.flag;
+  }
+  std::istringstream lines(page.out);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string request = line.substr(0, 4);
+    const bool known =
+        request == ".TH " || request == ".SH " || request == ".SS " || request == ".TP" || request == ".PP";
+    EXPECT_EQ(line.starts_with('.') || line.starts_with('\''), known) << line;
+  }
+  write_file_atomically(path("abtrain.1"), page.out);
+  const Outcome drawn = run_command(fmt::format(
+      "! command -v groff || groff -k -man -Tutf8 -P-cbou -ww {} | grep -c 'EXIT STATUS'", path("abtrain.1")));
+  EXPECT_EQ(drawn.exit_code, 0);
+  EXPECT_EQ(drawn.err, "");
+}
+
 TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("", 2, "there is no command; give train, plan, reproduce, eval, export, inspect or compare");
   expect_failure("trian", 2, "there is no command 'trian'; did you mean train?");

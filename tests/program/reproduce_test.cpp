@@ -198,12 +198,25 @@ TEST_F(CliReproduceTest, ListsAndPlans) {
   EXPECT_EQ(row(one.out, "saved, whole run, all bytes").at(1), "70.31 %");
   EXPECT_EQ(row(run("reproduce vgg16_cifar10 --dry-run --ratio 0.1").out, "compression").at(1), "44.14 : 1");
 
-  const auto all = run("reproduce all --dry-run --out " + path("all"));
-  EXPECT_EQ(all.exit_code, 0) << all.err;
-  for (const Released& released : kReleased) EXPECT_EQ(row(all.out, released.name).size(), 10u) << released.name;
+  const auto brief = run("reproduce all --dry-run --out " + path("all"));
+  EXPECT_EQ(brief.exit_code, 0) << brief.err;
+  EXPECT_TRUE(contains(brief.out, "saves 47.82 % of all bytes at r/n 1/2 and 58.20 % at 1/16")) << brief.out;
+  EXPECT_TRUE(contains(brief.out, "1 of 6 ways to count reach that: low-rank steps alone, all bytes")) << brief.out;
+  EXPECT_FALSE(contains(brief.out, "resnet50_4k")) << brief.out;
+  const std::string all = read_file(path("all/reproduce.md"), ErrorKind::data);
+  for (const Released& released : kReleased) EXPECT_EQ(row(all, released.name).size(), 10u) << released.name;
   for (const TrafficDefinition& definition : kTrafficDefinitions)
-    EXPECT_EQ(row(all.out, definition.name).size(), 6u) << definition.name;
-  EXPECT_EQ(read_file(path("all/reproduce.md"), ErrorKind::data), all.out);
+    EXPECT_EQ(row(all, definition.name).size(), 6u) << definition.name;
+  const auto verbose = run("reproduce all --dry-run --verbose --ratio 0.25 --out " + path("all"));
+  EXPECT_EQ(verbose.out, read_file(path("all/reproduce.md"), ErrorKind::data));
+  expect_failure("reproduce resnet50_4k --dry-run --verbose", 2, "--verbose");
+}
+
+TEST_F(CliReproduceTest, HelpHasTheValuesOfTheExperiment) {
+  const std::string help = run("reproduce vgg16_cifar10 --help").out;
+  for (const char* value : {"default vgg16)", "default 15000)", "default 0.003)", "--ab.cycle-steps"})
+    EXPECT_TRUE(contains(help, value)) << value;
+  EXPECT_FALSE(contains(run("reproduce --help").out, "15000"));
 }
 
 TEST_F(CliReproduceTest, WrongUseIsExitTwo) {
@@ -240,6 +253,8 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   const Summary ab_run = read_run(path("small/ab")).summary;
   EXPECT_EQ(ab_run.method, "ab");
   EXPECT_EQ(ab_run.steps, 30);
+
+  EXPECT_TRUE(contains(first.err, "left for both runs, at ")) << first.err;
 
   const auto again = run(command);
   ASSERT_EQ(again.exit_code, 0) << again.err;

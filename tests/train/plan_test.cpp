@@ -488,6 +488,16 @@ TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
       run("plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --step-ms 20 --steps 400 "
           "--network bandwidth=1Gbps");
   EXPECT_TRUE(contains(dense.out, " would expose ")) << dense.out;
+  EXPECT_FALSE(contains(dense.out, "loading: ")) << "nothing is decoded";
+}
+
+TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
+  const std::string plan =
+      "plan --dataset imagenet --model resnet18 --batch-size 50 --accumulate 2 --steps 20 --ranks 8 --ranks-per-node 4 "
+      "--step-ms 80";
+  const std::string line = "\nloading: 1250 images/s take 3 cores a rank and 10 a node, at 500 images/s a core\n";
+  EXPECT_TRUE(contains(run(plan).out, line)) << run(plan).out;
+  EXPECT_TRUE(contains(run(plan + " --compare").out, line)) << run(plan + " --compare").out;
 }
 
 }  // namespace
