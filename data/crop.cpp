@@ -97,9 +97,7 @@ ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64
 
 void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, int width, Resizer& resizer,
                   Image& out) {
-  resizer.resize(image, crop.box, height, width, out);
-  if (!crop.flip) return;
-  for (int y = 0; y < height; ++y) mirror(out.row(y), width);
+  resizer.resize(image, crop.box, height, width, {0, 0, height, width}, out, crop.flip);
 }
 
 void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out) {
@@ -238,12 +236,14 @@ void Resizer::scale_columns(int first_row, Image& out) const {
   }
 }
 
-void Resizer::resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out) {
+void Resizer::resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out,
+                     bool mirrored) {
   AB_ASSERT(from.height > 0 && from.width > 0 && part.height > 0 && part.width > 0);
   AB_ASSERT(from.top >= 0 && from.top + from.height <= source.height);
   AB_ASSERT(from.left >= 0 && from.left + from.width <= source.width);
   AB_ASSERT(part.top >= 0 && part.top + part.height <= height && part.left >= 0 && part.left + part.width <= width);
   plan(from.width, width, part.left, part.width, across_);
+  if (mirrored) std::ranges::reverse(across_.windows);
   plan(from.height, height, part.top, part.height, down_);
   const int first_row = down_.windows.front().first;
   const Window& last = down_.windows.back();

@@ -25,8 +25,9 @@ namespace ab {
 /// Scales images; keeps its buffers for the next one, so one thread at a time.
 class Resizer {
  public:
-  /// Scales the box `from` of `source` to height · width and keeps the window `part` of the result.
-  void resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out);
+  /// Scales the box `from` of `source` to height · width and keeps the window `part` of the result, perhaps mirrored.
+  void resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out,
+              bool mirrored = false);
   void resize(const ImageView& source, const Box& from, int height, int width, Image& out) {
     resize(source, from, height, width, {0, 0, height, width}, out);
   }

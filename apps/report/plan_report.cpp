@@ -160,7 +160,7 @@ std::string memory_table(const RunPlan& plan) {
 
 /// So that cores, which decode and augment images, keep up with the steps: bench/RESULTS.md has the rate.
 std::string loading(const RunPlan& plan) {
-  constexpr double kImagesPerCore = 500;
+  constexpr double kImagesPerCore = 800;
   if (plan.decoded_per_second == 0) return "";
   const double cores = plan.decoded_per_second / kImagesPerCore;
   const int ranks =

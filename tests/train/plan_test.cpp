@@ -495,7 +495,7 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
   const std::string plan =
       "plan --dataset imagenet --model resnet18 --batch-size 50 --accumulate 2 --steps 20 --ranks 8 --ranks-per-node 4 "
       "--step-ms 80";
-  const std::string line = "\nloading: 1250 images/s take 3 cores a rank and 10 a node, at 500 images/s a core\n";
+  const std::string line = "\nloading: 1250 images/s take 2 cores a rank and 7 a node, at 800 images/s a core\n";
   EXPECT_TRUE(contains(run(plan).out, line)) << run(plan).out;
   EXPECT_TRUE(contains(run(plan + " --compare").out, line)) << run(plan + " --compare").out;
 }
