@@ -441,12 +441,10 @@ TEST(MethodChoice, EveryMethodIsPlannedInItsBestBucket) {
                                      {"steps", "400"},        {"ranks", "4"},
                                      {"ranks_per_node", "1"}, {"network", "latency=1ms,bandwidth=1Gbps"}};
   const std::vector<MethodPlan> plans = plan_all_methods(flags, "", {.step_milliseconds = 20});
-  std::set<std::string> methods_seen;
   double before = 0;
   for (const MethodPlan& plan : plans) {
     SCOPED_TRACE(plan.method->row);
     EXPECT_TRUE(plan.can_train && plan.as_measured);
-    methods_seen.insert(plan.best.plan.summary.method);
     std::vector<FlagValue> own = flags;
     own.insert(own.end(), plan.flags.begin(), plan.flags.end());
     const RunPlan again = plan_run(resolve_train_config(own, "", ConfigUse::plan), {.step_milliseconds = 20});
@@ -461,7 +459,6 @@ TEST(MethodChoice, EveryMethodIsPlannedInItsBestBucket) {
     EXPECT_GE(plan.best.plan.run_seconds(), before);
     before = plan.best.plan.run_seconds();
   }
-  EXPECT_EQ(methods_seen.size(), methods().size());
   EXPECT_EQ(plans.size(), measured_methods().size());
 }
 
