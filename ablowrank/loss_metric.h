@@ -4,7 +4,8 @@
 // The cost to the loss of leaving a direction out of a weight, seen in data. A weight W2 [O × K] (O and K: its rows and
 // columns, layers/weight.h) makes y = W2·x [+ b] at every position; g = dL/dy there. With
 //   C = E[(y − ȳ)(y − ȳ)ᵀ]          over positions
-//   G = E[Σ g gᵀ] + damping          over samples, Σ over positions: the Gauss–Newton curvature of the loss in y
+//   G = E[Σ g gᵀ] + damping          over samples, Σ over positions: the empirical Fisher matrix of y, in place of the
+//                                    Gauss–Newton curvature of the loss in y
 // replacing y by ȳ + P(y − ȳ) raises the loss by ½ tr(G (I − P) C (I − P)ᵀ) to second order, where y and g at the positions of
 // an image are taken to know nothing of each other. They do, and it rises by 1 to 55 times as much (channel factors), by a factor
 // that differs more between weights than within one (bench/cut_loss_bench.cpp). The P of rank r that raises it least comes from

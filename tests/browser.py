@@ -186,10 +186,10 @@ _FAULTS = r"""(() => {
 })()"""
 
 
-def page_faults(path, width, dark=False, screenshot=None):
-    """Sentences on what is wrong with a page: an error on its console, something loaded from outside, a page wider than its
+def page_faults(path, width, dark=False, screenshot=None, before=""):
+    """Sentences on what is wrong with a page, once the statements `before` have run in it: an error on its console, something loaded from outside, a page wider than its
     window, text of a drawing on other text or outside the drawing, text whose contrast is less than 4.5."""
-    findings = open_page(path, width, dark, _FAULTS, screenshot)
+    findings = open_page(path, width, dark, before + _FAULTS, screenshot)
     return findings["errors"] + findings["value"]
 
 

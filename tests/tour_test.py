@@ -24,7 +24,11 @@ def expect(holds, words):
 def move(control, value):
     """Script that moves a control as a reader does."""
     return f"""(() => {{ const e = document.getElementById("{control}"); e.value = {json.dumps(value)};
-               e.dispatchEvent(new Event("input")); }})()"""
+               e.dispatchEvent(new Event("input")); }})();"""
+
+
+# The page after a guess, on the slowest network.
+MOVED = move("guess", "40") + 'document.getElementById("guessed").click();' + move("bandwidth", 0) + move("latency", 12)
 
 
 def check_published(page):
@@ -37,8 +41,9 @@ def check_published(page):
 def check_looks(page):
     for width in (400, 1600):
         for dark in (False, True):
-            faults = browser.page_faults(page, width, dark)
-            expect(not faults, f"at {width} pixels, {'dark' if dark else 'light'}: {'; '.join(faults[:5])}")
+            for moved in ("", MOVED):
+                faults = browser.page_faults(page, width, dark, before=moved)
+                expect(not faults, f"at {width} pixels, {'dark' if dark else 'light'}: {'; '.join(faults[:5])}")
 
 
 def check_controls(page):
@@ -57,24 +62,28 @@ def check_controls(page):
         {move("time", 0)}; seen.begin = text("time-facts") + text("time-says");
         {move("time", 1000)}; seen.end = text("time-facts") + text("time-says");
         {move("bandwidth", 0)}; seen.slow = text("who-says");
+        {move("model", "vit_b_16")}; seen.model = text("who-wins"); {move("model", "resnet50")}; seen.other = text("who-wins");
         {move("bandwidth", 20)}; {move("compute", 12)}; {move("latency", 0)}; seen.fast = text("who-says");
         return seen;
-    }})()""")["value"]
+    }})()""")
+    expect(seen["errors"] == [], f"its console says {seen['errors']}")
+    seen = seen["value"]
     expect(seen["draws"] == [], f"nothing is drawn in {seen['draws']}")
     expect(seen["veiled"] and seen["lifted"] and re.search(r"\d+.*\d+", seen["verdict"]), "the guess is not answered")
     expect(seen["few"][0] != seen["all"][0] and seen["few"][1] != seen["all"][1], "r moves neither figures nor filters")
     expect("warmup" in seen["begin"] and "end" in seen["end"], f"the time bar says '{seen['begin']}', '{seen['end']}'")
     expect("least time" in seen["slow"], f"a slow network: '{seen['slow']}'")
+    expect(seen["model"] != seen["other"], "two models take the same time")
     expect("Dense training" in seen["fast"], f"a fast one: '{seen['fast']}'")
 
 
 def check_times(page, abtrain, folder):
-    """What delays a run by the page's script and by the program, on three networks."""
+    """The delay of runs by the page's script and by the program, on three networks."""
     networks = {"latency=2us,bandwidth=100Gbps": 20, "latency=50us,bandwidth=10Gbps": 40, "latency=1ms,bandwidth=2Gbps": 200}
     for network, step_ms in networks.items():
         latency, bandwidth = re.fullmatch(r"latency=(\w+),bandwidth=(\d+)Gbps", network).groups()
         seconds = float(re.match(r"\d+", latency)[0]) * {"us": 1e-6, "ms": 1e-3}[latency[-2:]]
-        rows = browser.open_page(page, 1000, script=f"""D.plans.resnet50.map(m => [m.flags, exposed(m,
+        rows = browser.open_page(page, 1000, script=f"""Object.values(D.plans).flat().map(m => [m.flags, exposed(m,
             {{latency: {seconds}, bandwidth: {float(bandwidth) * 1e9 / 8}}}, {step_ms / 1e3})])""")["value"]
         for flags, exposed in rows:
             out = folder / "plan.json"
@@ -119,9 +128,11 @@ def check_numpy(page):
 
     names["mean_over_group"] = lambda gradient: gradient
     dw, (u, v) = drawn.normal(size=(12, 9)), (names["split"](w, r, False)[0], names["split"](w, r, True)[1])
-    a, b = names["low_rank_step"](*names["split"](w, r, True), dw, 0.1, True)[0], names["low_rank_step"](*names["split"](w, r, False), dw, 0.1, False)[1]
+    a = names["low_rank_step"](*names["split"](w, r, True), dw, 0.1, True)[0]
+    b = names["low_rank_step"](*names["split"](w, r, False), dw, 0.1, False)[1]
     start = names["split"](w, r, True)[0] @ v
     expect(np.allclose(a @ v, start - 0.1 * dw @ v.T @ v), "a step of A is not the projected gradient")
+    expect(np.allclose(u @ b, start - 0.1 * u @ u.T @ dw), "a step of B is not the projected gradient")
     joined = names["rejoin"](u, v, a, b)
     expect(np.allclose(u.T @ joined @ v.T, (u.T @ a + b @ v.T) / 2), "rejoin() does not take the mean of the corners")
     expect(np.linalg.matrix_rank(joined) == 2 * r, "rejoin() is not of rank 2r")

@@ -166,10 +166,9 @@ std::vector<MarkWord> mark_words(const std::vector<Mark>& marks, const Scale& x)
       words.push_back({words.back().row, false});
       continue;
     }
-    const auto row = std::ranges::find_if(ends, [&](double taken) { return taken <= begin; });
-    words.push_back({static_cast<int>(row - ends.begin()), true});
-    if (row == ends.end()) ends.push_back(end);
-    else *row = end;
+    while (!ends.empty() && ends.back() <= begin) ends.pop_back();  // below a word that goes on there is no room
+    words.push_back({static_cast<int>(ends.size()), true});
+    ends.push_back(end);
   }
   return words;
 }

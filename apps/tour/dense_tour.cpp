@@ -29,15 +29,19 @@ std::pair<Tensor, double> power_step(const Tensor& g, const Tensor& q) {
   return {next, sum_of_squares(next) / sum_of_squares(g)};
 }
 
-/// The gradient of `step`, a second one after it.
+/// Carries Q from step to step until kStep, and looks at that gradient.
 void watch_gradient(const Tensor& gradient, std::int64_t step, std::uint64_t seed, Tensor& q, OneGradient& told) {
+  if (step > OneGradient::kStep) return;
   const Tensor g = in_float64(gradient);
-  if (step == OneGradient::kStep - 1) {
+  if (step == 0) {
     q = Tensor({kPixels, OneGradient::kRank}, DType::float32);
     fill_normal(q, 0, 1, {seed, stream_of("tour.q")});
-    q = power_step(g, in_float64(q)).first;
+    q = in_float64(q);
   }
-  if (step != OneGradient::kStep) return;
+  if (step < OneGradient::kStep) {
+    q = power_step(g, q).first;
+    return;
+  }
   const Tensor random({kPixels, OneGradient::kRank}, DType::float32);
   fill_normal(random, 0, 1, {seed, stream_of("tour.random")});
   told.from_random_q = power_step(g, in_float64(random)).second;
@@ -51,7 +55,7 @@ void watch_gradient(const Tensor& gradient, std::int64_t step, std::uint64_t see
   told.best /= all;
 }
 
-/// What W computes, and what the loss feels of it, in 20 batches of all processes.
+/// The outputs of W and their gradients, in 20 batches of all processes.
 LossMetric observe(Network& model, const Pictures& train, std::int64_t step) {
   const CutObservers observers({&model.weight()});
   for (int i = 0; i < 20 * kProcesses; ++i) {

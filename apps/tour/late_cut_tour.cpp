@@ -94,7 +94,7 @@ void train_late_cut(Tour& tour, Comm& world) {
     if (!cut) continue;
     guide.say(fmt::format("\nCut at step {}: 99.5 % of the squares of s lie in {} directions{}.", state.step,
                           directions_held(decompose(w, nullptr, SvdMethod::direct).sigma.to_doubles()),
-                          flags.r > 0 ? "" : fmt::format(", as much of what the loss feels in {}", weight.r())));
+                          flags.r > 0 ? "" : fmt::format("; the cut by the loss keeps {}", weight.r())));
     guide.show(fmt::format("P W, r = {}, new bias", weight.r()), "cut");
     if (world.rank() == 0) tell_cut(tour, guide, w, bias);
   }

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   app.add_option("--html", flags.html, "writes a page of both methods, which needs nothing but itself");
   try {
     app.parse(argc, argv);
+    AB_CHECK(flags.html.empty() || app.count("--method") == 0, "--html takes both methods: leave --method away");
     AB_CHECK(flags.warmup % kNoteSteps == 0, "--warmup {} is not a multiple of {}", flags.warmup, kNoteSteps);
     take(flags);
   } catch (const CLI::ParseError& error) {

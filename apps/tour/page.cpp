@@ -2,8 +2,10 @@
 //
 // The page is page.html with the data of a run, as JSON, in it.
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
+
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -21,6 +23,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFilters = 12;
+constexpr double kStepsOfRun = 28080;  // of 90 epochs of ImageNet, 64 images on each of 64 GPUs
 constexpr const char* kMethodsShown[] = {"dense", "dense_bf16", "powersgd", "acpsgd", "local", "late_cut", "ab"};
 
 /// Five significant digits, so that equal runs make equal pages whatever a last bit does.
@@ -41,8 +44,7 @@ json of_score(const Score& score) { return {number(score.loss), number(score.top
 json of_story(const Story& story) {
   json list = json::array();
   for (const Moment& moment : story)
-    list.push_back({{"words", moment.words},
-                    {"step", moment.step},
+    list.push_back({{"step", moment.step},
                     {"process", moment.process},
                     {"phase", moment.phase},
                     {"sigma", numbers(moment.sigma)},
@@ -124,6 +126,7 @@ json of_rank(const RehearsedRank& rank) {
     for (const CommEvent& event : part.events) {
       const double sweeps = event.what == Collective::all_reduce ? 2 : 1, p = event.route.ranks;
       const auto shared = at_once.find(event.group);
+      AB_ASSERT(event.route.algorithm == AllReduce::library);  // whose time is that of a ring
       const std::size_t collective =
           place_of(collectives, {sweeps * (p - 1) * static_cast<double>(segments(event.route, event.bytes)),
                                  event.route.nodes > 1 ? 1 : 0, event.route.nodes < event.route.ranks ? 1 : 0,
@@ -156,7 +159,8 @@ json of_plans() {
       flags.insert(flags.end(), method.flags.begin(), method.flags.end());
       if (const std::string own = std::string(method.flags.front().second) + ".bucket_mb"; find_setting(own))
         flags.emplace_back(own, "8");
-      for (const auto& [key, share] : method.shares) flags.push_back({key, std::to_string(std::lround(share * 28080))});
+      for (const auto& [key, share] : method.shares)
+        flags.push_back({key, std::to_string(std::lround(share * kStepsOfRun))});
       const RehearsedRun run = rehearse_most(resolve_train_config(flags, "", ConfigUse::plan), {});
       json classes = json::array();
       for (const RehearsedClass& ranks : run.classes) classes.push_back(of_rank(ranks.rank));
@@ -180,8 +184,10 @@ json of_plans() {
 std::string page(const Tour& tour) {
   const Flags& flags = tour.flags;
   const json data{{"warmup", flags.warmup},
+                  {"low_rank_steps", kLowRankSteps},
+                  {"rebound_steps", kReboundSteps},
                   {"steps", flags.steps()},
-                  {"seed", flags.seed},
+                  {"loss_chooses", flags.r == 0},
                   {"r", flags.kept()},
                   {"cut_r", tour.cut_r},
                   {"gradient",

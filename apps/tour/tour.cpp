@@ -81,11 +81,10 @@ void Guide::say_columns() const {
                   fmt::format("first {}", tour_.flags.kept()), "rank", "loss", "dense"));
 }
 
-Moment Guide::moment(const std::string& words, const std::string& phase) const {
+Moment Guide::moment(const std::string& phase) const {
   auto& network = const_cast<Network&>(model);
   const Tensor w = network.weight().formed().value();
-  return {.words = words,
-          .step = static_cast<int>(state.step),
+  return {.step = static_cast<int>(state.step),
           .process = world_.rank(),
           .phase = phase,
           .sigma = decompose(w, nullptr, SvdMethod::direct).sigma.to_doubles(),
@@ -96,7 +95,7 @@ Moment Guide::moment(const std::string& words, const std::string& phase) const {
 void Guide::show(const std::string& words, const std::string& phase, int process) {
   world_.ledger().set_phase("shown");
   if (world_.rank() == process) {
-    const Moment now = moment(words, phase);
+    const Moment now = moment(phase);
     double all = 0, first = 0;
     int rank = 0;
     for (std::size_t i = 0; i < now.sigma.size(); ++i) {
@@ -118,7 +117,7 @@ void Guide::note(const std::string& phase, bool apart) {
   if (state.step % kNoteSteps != 0) return;
   world_.ledger().set_phase("shown");
   for (const int process : {0, kProcesses / 2}) {
-    if (world_.rank() == process && (process == 0 || apart)) story_.push_back(moment("", phase));
+    if (world_.rank() == process && (process == 0 || apart)) story_.push_back(moment(phase));
     world_.barrier();
   }
 }

@@ -65,15 +65,14 @@ Score score(Network& model, const Pictures& test);
 
 /// W at one moment, on one process.
 struct Moment {
-  std::string words{};
   int step = 0, process = 0;
   std::string phase{};
   std::vector<double> sigma{};  ///< [256], descending
   Score score{};
-  double sent_bytes = 0;  ///< by process 0 until then
+  double sent_bytes = 0;  ///< by this process until then
 };
 
-/// One gradient of W, and what PowerSGD makes of it.
+/// One gradient of W, and the share of it that PowerSGD sends.
 struct OneGradient {
   static constexpr int kStep = 100, kRank = 8;
   std::vector<double> sigma{};                         ///< [256]
@@ -129,14 +128,14 @@ class Guide {
   void note(const std::string& phase, bool apart);
 
  private:
-  Moment moment(const std::string& words, const std::string& phase) const;
+  Moment moment(const std::string& phase) const;
 
   Tour& tour_;
   Comm& world_;
   Story& story_;
 };
 
-/// What process 0 has sent, by phase.
+/// Prints the bytes that process 0 has sent, by phase.
 void show_traffic(Comm& world);
 
 void train_dense(Tour& tour, Comm& world);
