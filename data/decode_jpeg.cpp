@@ -91,13 +91,8 @@ class JpegDecoder {
     if (setjmp(error_.give_up)) return false;
     codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&codec_);
-    // Smooth chroma looks beyond the part; what is read begins and ends with whole blocks.
-    const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE;
-    const int first_row = std::max(0, part.top - kChromaReach) / rows_of_blocks * rows_of_blocks;
-    const int left = std::max(0, part.left - kChromaReach);
-    auto first_column = static_cast<JDIMENSION>(left);
-    auto columns = static_cast<JDIMENSION>(std::min(width(), part.left + part.width + kChromaReach) - left);
-    jpeg_crop_scanline(&codec_, &first_column, &columns);
+    const int first_row = first_row_for(part);
+    const auto first_column = static_cast<std::size_t>(crop_columns(part));
     if (first_row > 0) jpeg_skip_scanlines(&codec_, static_cast<JDIMENSION>(first_row));
     const std::size_t components = four_components() ? 4 : 3;
     const std::uint8_t* wanted = row + components * (static_cast<std::size_t>(part.left) - first_column);
@@ -128,7 +123,24 @@ class JpegDecoder {
   const char* message() const { return error_.message; }
 
  private:
+  // Smooth chroma looks beyond a part, and what is read begins and ends with whole blocks. Of a progressive file all is read
+  // until the part ends: where scans are missing, the library smooths each block by those around it.
   static constexpr int kChromaReach = 2;
+
+  int first_row_for(const Box& part) const {
+    if (codec_.progressive_mode) return 0;
+    const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE;
+    return std::max(0, part.top - kChromaReach) / rows_of_blocks * rows_of_blocks;
+  }
+  /// From here on rows hold the columns of `part`, and some around them; returns the first.
+  int crop_columns(const Box& part) {
+    if (codec_.progressive_mode) return 0;
+    const int left = std::max(0, part.left - kChromaReach);
+    auto first = static_cast<JDIMENSION>(left);
+    auto columns = static_cast<JDIMENSION>(std::min(width(), part.left + part.width + kChromaReach) - left);
+    jpeg_crop_scanline(&codec_, &first, &columns);
+    return static_cast<int>(first);
+  }
 
   /// A file that was cut off has no marker of its end. Coded data never look like one.
   void look_for_end() {

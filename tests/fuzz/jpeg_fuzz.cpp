@@ -1,17 +1,45 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes are either an image as large as it says or one Error(data).
+// Any bytes are either an image as large as it says or one Error(data); and a part of an image is that of the whole.
+#include <numeric>
+
 #include "data/decode.h"
 #include "engine/core/check.h"
 
+namespace {
+
+/// Anywhere in the image, as the bytes have it.
+ab::Box box_of(const std::uint8_t* bytes, std::size_t count, int height, int width) {
+  unsigned drawn =
+      std::accumulate(bytes, bytes + count, 2166136261u, [](unsigned h, unsigned b) { return (h ^ b) * 16777619u; });
+  const auto below = [&](int n) {
+    drawn = drawn * 1664525u + 1013904223u;
+    return static_cast<int>((drawn >> 8) % static_cast<unsigned>(n));
+  };
+  const int h = 1 + below(height), w = 1 + below(width);
+  return {below(height - h + 1), below(width - w + 1), h, w};
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+  ab::Image image, part, expected;
+  const auto choose = [&](int height, int width) { return box_of(bytes, count, height, width); };
   try {
-    ab::Image image;
+    ab::decode_image({bytes, count}, "fuzz.jpg", part, choose);
+    AB_ASSERT(part.pixels.size() == part.view().bytes());
+  } catch (const ab::Error& error) {
+    AB_ASSERT(error.kind() == ab::ErrorKind::data);
+  }
+  try {
     ab::decode_image({bytes, count}, "fuzz.jpg", image);
     ab::check_image_size(image.height, image.width, "fuzz.jpg");
     AB_ASSERT(image.pixels.size() == image.view().bytes());
   } catch (const ab::Error& error) {
     AB_ASSERT(error.kind() == ab::ErrorKind::data);
+    return 0;
   }
+  ab::cut_out(image.view(), choose(image.height, image.width), expected);
+  AB_ASSERT(part.pixels == expected.pixels);
   return 0;
 }
