@@ -4,6 +4,7 @@
 abtrain plan, and its NumPy computes what its words say.   tour_test.py LOWRANK_TOUR ABTRAIN"""
 
 import html
+import importlib.util
 import json
 import pathlib
 import re
@@ -140,7 +141,7 @@ def check_numpy(page):
 
 def main():
     tour, abtrain = sys.argv[1:3]
-    if not browser.is_there():
+    if not browser.is_there() or not importlib.util.find_spec("numpy"):
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
