@@ -171,7 +171,6 @@ json of_plans() {
                          {"flags", words},
                          {"below", method.points_below},
                          {"steps", summary_of(run).steps},
-                         {"across", summary_of(run).inter_node_bytes_per_rank_total},
                          {"classes", classes}});
     }
     models[model] = methods;
