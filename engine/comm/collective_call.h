@@ -23,7 +23,7 @@ struct CollectiveCall {
   std::string str() const;  ///< "all_reduce(mean) of 100 float32"
 
   /// Collective, type and operation in one number below kKinds, for transports that tell calls apart by a number.
-  static constexpr int kKinds = 5 * kDTypeCount * 3;
+  static constexpr int kKinds = 6 * kDTypeCount * 3;
   int kind() const {
     return (static_cast<int>(what) * kDTypeCount + static_cast<int>(dtype)) * 3 + static_cast<int>(op);
   }

@@ -144,6 +144,18 @@ Request Comm::all_gather_v_async(const Tensor& in, const Tensor& out, const std:
   return waiting(do_all_gather_v(reaches(in) ? in : in.to(Device{}), parts, counts), parts, out);
 }
 
+Request Comm::all_to_all_async(const Tensor& in, const Tensor& out) {
+  check_tensor(Collective::all_to_all, in);
+  check_tensor(Collective::all_to_all, out);
+  check_same_device(Collective::all_to_all, in, out);
+  AB_CHECK(in.dtype() == out.dtype() && in.numel() == out.numel() && in.numel() % size_ == 0,
+           "all_to_all over {} ranks: {} elements of {} do not go into {} of {} in equal parts", size_, in.numel(),
+           name_of(in.dtype()), out.numel(), name_of(out.dtype()));
+  count(Collective::all_to_all, in.bytes());
+  const Tensor parts = reaches(in) ? out : Tensor(out.shape(), out.dtype());
+  return waiting(do_all_to_all(reaches(in) ? in : in.to(Device{}), parts), parts, out);
+}
+
 bool Comm::reaches(const Tensor& tensor) const {
   return tensor.device().kind == DeviceKind::cpu || takes_device_tensors();
 }
@@ -213,6 +225,10 @@ class SelfComm final : public Comm {
     return {};
   }
   Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& /*counts*/) override {
+    copy_unless_same(in, out);
+    return {};
+  }
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override {
     copy_unless_same(in, out);
     return {};
   }

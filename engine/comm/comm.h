@@ -81,6 +81,10 @@ class Comm {
     all_gather_v_async(in, out, counts).wait();
   }
 
+  /// Part j of `in` goes to rank j; `out` receives the parts of all ranks for this one, in rank order. Both hold size() equal
+  /// parts and share no memory.
+  void all_to_all(const Tensor& in, const Tensor& out) { all_to_all_async(in, out).wait(); }
+
   /// The same, started without waiting for peers, so that computation may go on meanwhile.
   Request broadcast_async(const Tensor& tensor, int root);
   Request all_reduce_async(const Tensor& tensor, ReduceOp op);
@@ -89,6 +93,7 @@ class Comm {
   Request reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op);
   Request all_gather_async(const Tensor& in, const Tensor& out);
   Request all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
+  Request all_to_all_async(const Tensor& in, const Tensor& out);
 
   /// Whether this transport works on device memory itself.
   virtual bool takes_device_tensors() const { return false; }
@@ -130,6 +135,7 @@ class Comm {
   virtual Request do_all_reduce(const Tensor& tensor, ReduceOp op) = 0;
   virtual Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
   virtual Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) = 0;
+  virtual Request do_all_to_all(const Tensor& in, const Tensor& out) = 0;
 
   /// The members of this group by their rank in the world.
   const std::vector<int>& world_ranks() const { return world_ranks_; }

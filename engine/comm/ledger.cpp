@@ -35,7 +35,8 @@ double wire_factor(Collective collective, int ranks) {
     case Collective::all_reduce: return 2 * (p - 1) / p;
     case Collective::broadcast:
     case Collective::reduce_scatter:
-    case Collective::all_gather: return (p - 1) / p;
+    case Collective::all_gather:
+    case Collective::all_to_all: return (p - 1) / p;
   }
   return 0;
 }
@@ -144,7 +145,7 @@ void Ledger::from_text(const std::string& text) {
     int collective = -1, algorithm = -1;
     fields >> collective >> key.group >> key.phase >> route.ranks >> route.crossing_links >> tally.calls >>
         tally.payload_bytes;
-    AB_CHECK_KIND(checkpoint, fields && collective >= 0 && collective <= static_cast<int>(Collective::all_gather),
+    AB_CHECK_KIND(checkpoint, fields && collective >= 0 && collective <= static_cast<int>(Collective::all_to_all),
                   "the checkpoint's traffic ledger cannot be read: '{}'", line);
     key.collective = static_cast<Collective>(collective);
     if (fields >> algorithm >> route.nodes >> route.inter_parts >> route.intra_parts) {

@@ -54,6 +54,7 @@ class MpiComm final : public Comm {
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
   Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
   Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
 
  private:
   using Operation = std::shared_ptr<MpiOperation>;
@@ -208,6 +209,14 @@ Request MpiComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std:
   if (mine.raw() != in.raw()) mine.copy_from(in);
   return later(start({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()},
                      {.full = out, .counts = counts}));
+}
+
+Request MpiComm::do_all_to_all(const Tensor& in, const Tensor& out) {
+  const std::int64_t part = in.numel() / size(), begin = rank() * part;
+  const auto own = [&](const Tensor& tensor) { return tensor.view(Shape{tensor.numel()}).slice(begin, begin + part); };
+  own(out).copy_from(own(in));
+  return later(
+      start({.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()}, {.full = in, .out = out}));
 }
 
 /// Node of each rank of the world: ranks that can share memory are on one node, named by its lowest rank.

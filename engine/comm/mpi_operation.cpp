@@ -35,7 +35,8 @@ MpiOperation::MpiOperation(const Group& group, std::int64_t sequence, const Coll
   const auto in_bytes = [size](ElementRange range) {
     return Piece{static_cast<std::size_t>(range.begin * size), static_cast<std::size_t>(range.size() * size)};
   };
-  if (call.what == Collective::all_gather || call.what == Collective::reduce_scatter) {
+  if (call.what == Collective::all_gather || call.what == Collective::reduce_scatter ||
+      call.what == Collective::all_to_all) {
     // Parts lie where the caller has them; a segment takes a piece of each.
     const std::int64_t most = std::max<std::int64_t>(1, segment_bytes(route) / size / rounds_.parts);
     std::vector<ElementRange> parts;
@@ -101,9 +102,10 @@ void MpiOperation::start_round() {
   for (const Transfer& receive : round().receives) bytes += piece_of(receive.first, receive.last).bytes;
   if (!round().operands.empty()) received_.resize(bytes);
   std::byte* next = received_.data();
+  std::byte* const into = call_.what == Collective::all_to_all ? static_cast<std::byte*>(buffers_.out.raw()) : full();
   for (const auto& [from, first, last] : round().receives) {
     const Piece piece = piece_of(first, last);
-    receive(from, round().operands.empty() ? full() + piece.begin : next, piece.bytes);
+    receive(from, round().operands.empty() ? into + piece.begin : next, piece.bytes);
     next += round().operands.empty() ? 0 : piece.bytes;
   }
   for (const auto& [to, first, last] : round().sends) send(to, piece_of(first, last));
@@ -181,7 +183,7 @@ void MpiOperation::receive(int from, std::byte* data, std::size_t bytes) {
             "MPI_Irecv");
 }
 
-/// Neighbours in the buffer, save in gathers and reduce-scatters, where a transfer is of one part.
+/// Neighbours in the buffer, save in gathers, reduce-scatters and all-to-alls, where a transfer is of one part.
 MpiOperation::Piece MpiOperation::piece_of(int first_part, int last_part) const {
   const std::vector<Piece>& parts = segments_[segment_];
   const Piece &first = parts[static_cast<std::size_t>(first_part)],

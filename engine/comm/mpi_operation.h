@@ -32,8 +32,8 @@ void check_mpi(int code, const char* what);
 class MpiOperation {
  public:
   struct Buffers {
-    Tensor full = {};  ///< all parts: the tensor, the input of a reduce-scatter, the output of a gather
-    Tensor out = {};   ///< reduce-scatter only: receives this rank's part
+    Tensor full = {};  ///< all parts: the tensor, the output of a gather, else the input
+    Tensor out = {};   ///< reduce-scatter: receives this rank's part; all-to-all: the parts of the others for it
     std::vector<std::int64_t> counts = {};  ///< elements per part; empty: equal shares
   };
   /// The ranks that take part; `layout` and `world_ranks` outlive the operation.

@@ -97,6 +97,7 @@ class NcclComm final : public Comm {
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
   Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
   Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
 
  private:
   template <class Issue>
@@ -195,6 +196,22 @@ Request NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std
       if (count > 0)
         AB_NCCL(ncclBroadcast(from, part, count, type, static_cast<int>(r), communicator_, world_->stream()));
       part += count * size_of(in.dtype());
+    }
+    return ncclGroupEnd();
+  });
+}
+
+Request NcclComm::do_all_to_all(const Tensor& in, const Tensor& out) {
+  const CollectiveCall call{.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()};
+  return start(call, in, out, [&](const void* from, void* to) {
+    const auto count = static_cast<std::size_t>(in.numel() / size());
+    AB_NCCL(ncclGroupStart());
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::size_t at = static_cast<std::size_t>(peer) * count * size_of(in.dtype());
+      AB_NCCL(ncclSend(static_cast<const std::byte*>(from) + at, count, nccl_type(in.dtype()), peer, communicator_,
+                       world_->stream()));
+      AB_NCCL(ncclRecv(static_cast<std::byte*>(to) + at, count, nccl_type(in.dtype()), peer, communicator_,
+                       world_->stream()));
     }
     return ncclGroupEnd();
   });

@@ -81,5 +81,9 @@ Request RehearsalComm::do_all_gather_v(const Tensor& in, const Tensor& out, cons
   }
   return start(Collective::all_gather, out.bytes());
 }
+Request RehearsalComm::do_all_to_all(const Tensor& in, const Tensor& out) {
+  if (in.device().kind == DeviceKind::cpu) out.copy_from(in);
+  return start(Collective::all_to_all, in.bytes());
+}
 
 }  // namespace ab

@@ -52,6 +52,7 @@ class RehearsalComm : public Comm {
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
   Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
   Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
 
  private:
   RehearsalComm(int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger,

@@ -34,6 +34,7 @@ const char* name_of(Collective collective) {
     case Collective::all_reduce: return "all_reduce";
     case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::all_gather: return "all_gather";
+    case Collective::all_to_all: return "all_to_all";
   }
   return "?";
 }
@@ -68,7 +69,8 @@ Route route_of(Collective what, AllReduce algorithm, const Layout& layout) {
   AB_ASSERT(algorithm != AllReduce::automatic);
   const std::int64_t p = layout.ranks(), m = layout.nodes(), n = p / m;
   Route route{algorithm, layout.ranks(), layout.nodes(), layout.crossing_links};
-  const bool reduces_all = what == Collective::all_reduce, library = algorithm == AllReduce::library;
+  const bool reduces_all = what == Collective::all_reduce;
+  const bool library = algorithm == AllReduce::library && what != Collective::all_to_all;
   if ((!reduces_all && !library) || (algorithm == AllReduce::two_level && !has_two_levels(layout)))
     route.algorithm = AllReduce::direct;
   if (what == Collective::barrier || p == 1) return route;
@@ -150,6 +152,14 @@ MessageRounds direct(Collective what, int ranks, int rank, int root) {
   std::vector<int> everyone(static_cast<std::size_t>(ranks));
   std::iota(everyone.begin(), everyone.end(), 0);
   MessageRounds all{.parts = ranks};
+  if (what == Collective::all_to_all) {
+    Round& swap = all.rounds.emplace_back();
+    for (const int peer : others(everyone, rank)) {
+      swap.sends.push_back({peer, peer, peer + 1});
+      swap.receives.push_back({peer, peer, peer + 1});
+    }
+    return all;
+  }
   if (what == Collective::all_reduce || what == Collective::reduce_scatter) {
     all.rounds.push_back(reduce_scatter(everyone, rank, part_with_own_number));
     all.rounds.back().completes_sum = true;

@@ -8,7 +8,7 @@
 //   tree        2 p (p-1)            in 2 ceil(log2 p) rounds: whole buffers up a binomial tree to the first rank, and down
 //   two-level   2 p (n-1) m + 2 p (m-1)   in 4 rounds, with n ranks on every node: parts of a node's sum inside the
 //                                    nodes, of the whole across them, and the way back
-// The other collectives are one half of the direct exchange, or (broadcast) as much. Between nodes, direct sends
+// The other collectives are one half of the direct exchange, or (broadcast) as much; all_to_all with NCCL too. Between nodes, direct sends
 // n (p-n)/(p-1) times what a ring does, two-level least of all.
 // Direct adds all operands in rank order and rounds once, two-level in the order of ranks inside a node and of nodes,
 // rounding each node's sum. Ring and tree round at every hop.
@@ -20,7 +20,7 @@
 
 namespace ab {
 
-enum class Collective : std::uint8_t { barrier, broadcast, all_reduce, reduce_scatter, all_gather };
+enum class Collective : std::uint8_t { barrier, broadcast, all_reduce, reduce_scatter, all_gather, all_to_all };
 const char* name_of(Collective collective);
 
 enum class AllReduce : std::uint8_t {
@@ -70,7 +70,8 @@ std::int64_t segments(const Route& route, std::int64_t bytes);
 // The messages of a collective, as one of its ranks sends and receives them: in each round all sends and receives at
 // once, and the next when they are done. The rounds of all ranks send what route_of() counts.
 
-/// Parts [first, last) of the buffer, in their places there, to or from a member of the group.
+/// Parts [first, last) of the buffer, in their places there, to or from a member of the group. An all-to-all has two buffers:
+/// sends are of its input, receives of its output.
 struct Transfer {
   int peer;
   int first, last;

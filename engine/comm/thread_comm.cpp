@@ -109,6 +109,7 @@ class ThreadComm final : public Comm {
   Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
   Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
   Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -309,6 +310,18 @@ Request ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out, const s
       if (part.raw() != slot.tensors[r].raw()) part.copy_from(slot.tensors[r]);
       begin += counts[r];
     }
+  });
+}
+
+Request ThreadComm::do_all_to_all(const Tensor& in, const Tensor& out) {
+  const auto sequence = post({.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()}, in);
+  return later(sequence, [this, out](const Slot& slot) {
+    const std::int64_t part = out.numel() / size();
+    const auto part_of = [part](const Tensor& tensor, std::int64_t r) {
+      return tensor.view(Shape{tensor.numel()}).slice(r * part, (r + 1) * part);
+    };
+    for (int r = 0; r < size(); ++r)
+      part_of(out, r).copy_from(part_of(slot.tensors[static_cast<std::size_t>(r)], rank()));
   });
 }
 

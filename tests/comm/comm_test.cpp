@@ -361,6 +361,24 @@ TEST_P(CommTest, AllGatherTakesPartsOfDifferentSizeEvenNone) {
   });
 }
 
+TEST_P(CommTest, AllToAllTransposesParts) {
+  run([](Comm& comm) {
+    const int p = comm.size();
+    for (const std::int64_t part : {std::int64_t{0}, std::int64_t{1}, std::int64_t{77}, std::int64_t{3} << 20}) {
+      const Tensor in(Shape{p * part}, DType::uint8), out(Shape{p * part}, DType::uint8);
+      const auto byte = [](int from, int to, std::int64_t i) { return static_cast<std::uint8_t>(i + 16 * from + to); };
+      for (int to = 0; to < p; ++to)
+        for (std::int64_t i = 0; i < part; ++i) in.data<std::uint8_t>()[to * part + i] = byte(comm.rank(), to, i);
+      comm.all_to_all(in, out);
+      std::int64_t wrong = 0;
+      for (int from = 0; from < p; ++from)
+        for (std::int64_t i = 0; i < part; ++i)
+          wrong += out.data<std::uint8_t>()[from * part + i] != byte(from, comm.rank(), i);
+      EXPECT_EQ(wrong, 0) << part;
+    }
+  });
+}
+
 TEST_P(CommTest, LargeBuffersTravelInPieces) {
   run([](Comm& comm) {
     const std::int64_t n = (std::int64_t{5} << 20) + 3;  // 20 MiB: more than MPI operations have in flight
@@ -406,19 +424,21 @@ TEST_P(CommTest, EveryCollectiveMayBeInFlight) {
   run([](Comm& comm) {
     const int p = comm.size(), last = p - 1;
     struct Round {
-      Tensor sent, gathered, parts, mine, summed;
+      Tensor sent, gathered, parts, mine, swapped, summed;
     };
     std::vector<Round> rounds;
     std::vector<Request> requests;
     for (int k = 0; k < 5; ++k) {
       if (k == comm.rank()) std::this_thread::sleep_for(2ms);
       rounds.push_back({numbered<bfloat16>(100 + k, comm.rank()), Tensor(Shape{p}, DType::int64),
-                        numbered<float>(3 * p, comm.rank() + k), Tensor(Shape{3}), numbered<float>(7, comm.rank())});
+                        numbered<float>(3 * p, comm.rank() + k), Tensor(Shape{3}), Tensor(Shape{3 * p}),
+                        numbered<float>(7, comm.rank())});
       const Round& round = rounds.back();
       requests.push_back(comm.broadcast_async(round.sent, last));
       requests.push_back(
           comm.all_gather_async(Tensor::from(std::vector<std::int64_t>{comm.rank() + k}, Shape{1}), round.gathered));
       requests.push_back(comm.reduce_scatter_async(round.parts, round.mine, ReduceOp::sum));
+      requests.push_back(comm.all_to_all_async(round.parts, round.swapped));
       requests.push_back(comm.all_reduce_async(round.summed, ReduceOp::max));
     }
     for (Request& request : requests) request.wait();
@@ -428,6 +448,9 @@ TEST_P(CommTest, EveryCollectiveMayBeInFlight) {
       expect_all<std::int64_t>(round.gathered, [k](std::int64_t i) { return static_cast<double>(i + k); });
       expect_all<float>(round.mine, [&](std::int64_t i) {
         return p * static_cast<double>((3 * comm.rank() + i) % 50 + 10 * k) + 10 * sum_of_ranks(p);
+      });
+      expect_all<float>(round.swapped, [&](std::int64_t i) {
+        return static_cast<double>((3 * comm.rank() + i % 3) % 50 + 10 * (i / 3 + k));
       });
       expect_all<float>(round.summed, [last](std::int64_t i) { return static_cast<double>(i + 10 * last); });
     }
@@ -546,6 +569,11 @@ TEST_P(DeviceCommTest, WholeNumbersEqualThoseInHostMemory) {
         return part;
       });
     }
+    expect_same_on_device(comm, numbered<std::int64_t>(p * 33, rank), [&](const Tensor& t) {
+      const Tensor swapped(t.shape(), t.dtype(), t.device());
+      comm.all_to_all(t, swapped);
+      return swapped;
+    });
     expect_same_on_device(comm, numbered<std::int64_t>(7, rank), [&](const Tensor& t) {
       const Tensor all(Shape{7 * p}, t.dtype(), t.device());
       comm.all_gather(t, all);
@@ -608,6 +636,9 @@ TEST_P(CommTest, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
     EXPECT_THROW(comm.broadcast(floats, comm.size()), Error);
     EXPECT_THROW(comm.all_gather(floats, Tensor(Shape{4 * comm.size() + 1})), Error);
     EXPECT_THROW(comm.reduce_scatter(Tensor(Shape{4 * comm.size() + 1}), floats, ReduceOp::sum), Error);
+    EXPECT_THROW(comm.all_to_all(floats, bytes), Error);
+    if (comm.size() > 1)
+      EXPECT_THROW(comm.all_to_all(Tensor(Shape{comm.size() + 1}), Tensor(Shape{comm.size() + 1})), Error);
     EXPECT_THROW(comm.split([](int) { return -1; }, "none"), Error);
     EXPECT_EQ(comm.ledger().total().calls, 0);
     comm.barrier();

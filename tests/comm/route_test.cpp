@@ -134,7 +134,8 @@ TEST(Route, EveryAlgorithmGivesAllRanksTheSumAndSendsWhatItSays) {
 
 TEST(Route, TheOtherCollectivesSendWhatTheySay) {
   for (const Layout& layout : layouts())
-    for (const Collective what : {Collective::broadcast, Collective::all_gather, Collective::reduce_scatter}) {
+    for (const Collective what :
+         {Collective::broadcast, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
       const CollectiveCall call{
           .what = what, .dtype = DType::float32, .elements = 2 * layout.ranks(), .root = layout.ranks() / 2};
       std::vector<Tensor> buffers = rough_buffers(layout.ranks(), call.elements, DType::float32);
@@ -364,7 +365,7 @@ TEST(VirtualTraffic, EverythingIsOverSomeDay) {
   VirtualTraffic traffic(consecutive_nodes(6, 2));
   NetworkTime now = 0;
   for (const Collective what : {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
-                                Collective::reduce_scatter, Collective::barrier})
+                                Collective::reduce_scatter, Collective::all_to_all, Collective::barrier})
     for (const std::vector<int>& ranks : {std::vector{0, 1, 2, 3, 4, 5}, {1, 4, 5}, {3}}) {
       std::vector<int> nodes;
       for (const int rank : ranks) nodes.push_back(rank / 2);

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,7 @@ struct ncclComm {
   std::string path;  // that its files begin with, on all ranks
   int rank = 0, size = 1;
   int collectives = 0, splits = 0;
+  std::map<int, int> sent{}, received{};  // messages, by peer
   std::atomic<bool> settled = false, aborted = false;
 };
 
@@ -190,6 +192,10 @@ ncclResult_t meet(ncclComm* comm, cudaStream_t stream, const void* mine, std::si
   });
 }
 
+std::string message_of(const ncclComm* comm, int from, int to, int number) {
+  return comm->path + "message" + std::to_string(from) + "to" + std::to_string(to) + "." + std::to_string(number);
+}
+
 }  // namespace
 
 extern "C" {
@@ -314,6 +320,29 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncc
   return meet(comm, stream, in, part * static_cast<std::size_t>(comm->size), [=](const std::vector<Bytes>& all) {
     const Bytes result = reduce(all, type, op);
     write_to(out, result.data() + part * static_cast<std::size_t>(comm->rank), part);
+  });
+}
+
+ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return issue(comm, stream, [=] {
+    const Bytes bytes = read_from(in, count * size_of(type));
+    const std::string file = message_of(comm, comm->rank, peer, comm->sent[peer]++);
+    std::ofstream(file + ".part", std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::filesystem::rename(file + ".part", file);
+  });
+}
+
+ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return issue(comm, stream, [=] {
+    const std::string file = message_of(comm, peer, comm->rank, comm->received[peer]++);
+    for (; !std::filesystem::exists(file); std::this_thread::sleep_for(kPoll))
+      if (comm->aborted) return;
+    Bytes bytes(count * size_of(type));
+    std::ifstream(file, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::filesystem::remove(file);
+    write_to(out, bytes.data(), bytes.size());
   });
 }
 
