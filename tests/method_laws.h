@@ -70,6 +70,7 @@ inline const std::vector<MethodLaws>& method_laws() {
        .small = "ratio = 0.1\ndense_steps = 3",
        .phases = {"warmup", "compressed"},
        .lossless = "ratio = 1\ndense_steps = 0"},
+      {.method = "int8", .small = "block = 16\nbucket_mb = 0.02", .phases = {"full"}},
       {.method = "ab",
        .small = "first_split = 2\ncycle_steps = 5\nfull_rank_steps = 2\nlr_rebound_steps = 1",
        .phases = {"warmup", "split", "low-rank", "sync", "rebound"},

@@ -68,6 +68,10 @@ class WatchedComm final : public Comm {
     ask_();
     return inner_.all_gather_v_async(in, out, counts);
   }
+  Request do_all_to_all(const Tensor& in, const Tensor& out) override {
+    ask_();
+    return inner_.all_to_all_async(in, out);
+  }
 
   Comm& inner_;
   std::unique_ptr<Comm> owned_;

@@ -18,7 +18,8 @@
   METHOD(scalecom)         \
   METHOD(mstopk)           \
   METHOD(hitopk)           \
-  METHOD(artopk)
+  METHOD(artopk)           \
+  METHOD(int8)
 
 namespace ab {
 

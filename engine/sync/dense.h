@@ -19,7 +19,10 @@ class DenseStrategy final : public ReplicaStrategy {
   std::string phase() const override { return kPhase; }
   void set_gradient_exchange(bool on) override { gradients_.set_exchange(on); }
   bool exchanges_in_backward() const override { return gradients_.leave_in_backward(); }
+  void start(TrainState& state) override { gradients_.set_step(state.step); }
   void finish_grads(TrainState& /*state*/) override { gradients_.finish(); }
+  void after_step(TrainState& state) override { gradients_.set_step(state.step); }
+  void load(const StateDict& /*saved*/, TrainState& state) override { gradients_.set_step(state.step); }
 
  private:
   GradientBuckets gradients_;

@@ -47,16 +47,17 @@ GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, 
     : GradientBuckets(whole_gradients(params), comm, op, wire) {}
 
 GradientBuckets::GradientBuckets(std::vector<BucketItem> items, Comm& comm, ReduceOp op, const GradientWire& wire)
-    : comm_(comm), op_(op) {
+    : comm_(comm), op_(op), int8_(wire.int8) {
   AB_CHECK(wire.dtype == DType::float32 || wire.dtype == DType::bfloat16 || wire.dtype == DType::float16,
            "gradients travel as float32, bfloat16 or float16, not {}", name_of(wire.dtype));
+  AB_CHECK(!int8_ || (wire.dtype == DType::float32 && op == ReduceOp::mean), "8 bits carry means of float32");
   std::ranges::reverse(items);
   std::vector<std::int64_t> bytes;
   for (const BucketItem& item : items) {
     const Tensor& value = item.param->value.value();
     AB_CHECK(value.dtype() == DType::float32, "gradient buckets: {} is {}, not float32", item.param->name,
              name_of(value.dtype()));
-    bytes.push_back(value.numel() * static_cast<std::int64_t>(size_of(wire.dtype)));
+    bytes.push_back(value.numel() * (int8_ ? 1 : static_cast<std::int64_t>(size_of(wire.dtype))));
   }
   std::size_t begin = 0;
   for (const std::size_t end : bucket_ends(bytes, wire.bucket_bytes)) {
@@ -89,6 +90,11 @@ void GradientBuckets::add_bucket(std::vector<BucketItem> items, DType wire) {
   }
   bucket.result = Tensor(Shape{elements}, DType::float32, items.front().param->value.value().device());
   bucket.sent = wire == DType::float32 ? bucket.result : Tensor(Shape{elements}, wire, bucket.result.device());
+  if (int8_) {
+    bucket.int8 = std::make_unique<Int8Mean>(elements, *int8_, comm_, bucket.result.device());
+    bucket.counters_before = counters_;
+    counters_ += bucket.int8->counters();
+  }
   sort_by_places(items);
   std::int64_t begin = 0;
   for (BucketItem& item : items) {
@@ -131,6 +137,8 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
 void GradientBuckets::start_full_buckets() {
   for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
     if (comm_.size() == 1) comm_.count_all_reduce_alone(buckets_[next_].bytes);
+    else if (Bucket& bucket = buckets_[next_]; bucket.int8)
+      bucket.int8->start(bucket.result, static_cast<std::uint64_t>(step_) * counters_ + bucket.counters_before);
     else buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
 }
 
@@ -139,7 +147,10 @@ void GradientBuckets::finish() {
     for (Entry& entry : bucket.entries)
       if (!entry.packed) pack(bucket, entry);
   start_full_buckets();
+  if (int8_ && comm_.size() > 1)
+    for (Bucket& bucket : buckets_) bucket.int8->add_up();
   for (Bucket& bucket : buckets_) {
+    if (int8_ && comm_.size() > 1) bucket.int8->finish(bucket.result);
     bucket.request.wait();
     cast_into(bucket.result, bucket.sent);
     bucket.packed = 0;

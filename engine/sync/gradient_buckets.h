@@ -10,7 +10,8 @@
 // makes of them go through the buckets all the same.
 //
 // Gradients are float32; on the wire they may have 16 bits. Then each rank's are rounded once, the sum is taken in float32
-// and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity.
+// and rounded once (comm.h). float16 ends at 65,504: gradients beyond it arrive as infinity. In 8 bits only the first of two
+// exchanges leaves during backward (int8_mean.h).
 //
 //   GradientBuckets buckets(params, comm, ReduceOp::mean);
 //   backward(loss);      // starts all-reduces on the way
@@ -18,11 +19,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
+#include "engine/sync/int8_mean.h"
 
 namespace ab {
 
@@ -34,7 +37,8 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
 /// How gradients travel.
 struct GradientWire {
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
-  DType dtype = DType::float32;  ///< or bfloat16, float16
+  DType dtype = DType::float32;    ///< or bfloat16, float16
+  std::optional<Int8Wire> int8{};  ///< in 8 bits; `dtype` is float32 then
   bool operator==(const GradientWire&) const = default;
 };
 
@@ -70,6 +74,9 @@ class GradientBuckets {
   /// before backward.
   void take_hooks();
 
+  /// Updates done before the next backward, which rounding to 8 bits depends on.
+  void set_step(std::int64_t step) { step_ = step; }
+
   /// Call once after each backward that exchanges. On return every parameter holds the reduced gradient; one that received
   /// none on this rank counted as zeros. Among ranks the gradients are views of the buckets: they hold until the next
   /// backward.
@@ -96,6 +103,8 @@ class GradientBuckets {
     std::int64_t bytes = 0;
     std::size_t packed = 0;
     Request request;
+    std::unique_ptr<Int8Mean> int8;     // in place of an all-reduce
+    std::uint64_t counters_before = 0;  // of rounding, in a step
   };
 
   void add_bucket(std::vector<BucketItem> items, DType wire);
@@ -109,6 +118,9 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   bool exchange_ = true;
   std::size_t next_ = 0;  // the first bucket that has not been started
+  std::optional<Int8Wire> int8_;
+  std::int64_t step_ = 0;
+  std::uint64_t counters_ = 0;  // of rounding, in a step
 };
 
 }  // namespace ab

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+//
+// Data-parallel training whose gradients travel in 8 bits (engine/sync/int8_mean.h).
+#include "apps/methods/method.h"
+#include "engine/sync/dense.h"
+
+namespace ab {
+namespace {
+
+constexpr const char* kName = "int8";
+
+struct Int8Options {
+  int block = Int8Wire{}.block;
+  bool operator==(const Int8Options&) const = default;
+};
+
+void declare(std::vector<Setting>& settings) {
+  auto s =
+      method_section<Int8Options>(settings, kName, "All-reduce in 8 bits, whatever --comm-dtype says (method int8)");
+  s.number("block", &Int8Options::block, 8, 65536, "gradient elements that share a scale, a multiple of 8");
+}
+
+void check(const TrainConfig& config, Layer&, int) {
+  AB_CHECK_KIND(config, config.of<Int8Options>().block % Int8Layout::kDraws == 0,
+                "--int8.block is a multiple of {}, not {}", Int8Layout::kDraws, config.of<Int8Options>().block);
+}
+
+std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world, const LrSchedule&) {
+  const GradientWire wire{.bucket_bytes = gradient_wire(config).bucket_bytes,
+                          .int8 = Int8Wire{.block = config.of<Int8Options>().block, .seed = config.seed}};
+  return std::make_unique<DenseStrategy>(std::move(replica), world, wire);
+}
+
+}  // namespace
+
+Method int8_method() { return {.name = kName, .declare = declare, .check = check, .average = average}; }
+
+}  // namespace ab
