@@ -17,6 +17,15 @@ struct TileGrid {
 
   AB_HD std::int64_t height() const { return rows == 1 ? 1 : kTileSide; }  ///< rows of a tile
   AB_HD std::int64_t tile_size() const { return height() * kTileSide; }    ///< 4096, or 64 of a vector
+  /// What a tile has of the tensor.
+  AB_HD std::int64_t rows_of(std::int64_t tile) const {
+    const std::int64_t left = rows - tile / across() * height();
+    return left < height() ? left : height();
+  }
+  AB_HD std::int64_t columns_of(std::int64_t tile) const {
+    const std::int64_t left = columns - tile % across() * kTileSide;
+    return left < kTileSide ? left : kTileSide;
+  }
   AB_HD std::int64_t across() const { return (columns + kTileSide - 1) / kTileSide; }
   std::int64_t tiles() const { return (rows + height() - 1) / height() * across(); }
   std::int64_t elements() const { return tiles() * tile_size(); }  ///< zeros included
