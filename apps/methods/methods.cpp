@@ -11,6 +11,7 @@
   METHOD(late_cut)         \
   METHOD(local)            \
   METHOD(diloco)           \
+  METHOD(sparseloco)       \
   METHOD(daso)             \
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
