@@ -15,6 +15,7 @@
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
   METHOD(dion)             \
+  METHOD(demo)             \
   METHOD(scalecom)         \
   METHOD(mstopk)           \
   METHOD(hitopk)           \
