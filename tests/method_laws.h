@@ -57,6 +57,7 @@ inline const std::vector<MethodLaws>& method_laws() {
        .phases = {"warmup", "compressed"},
        .lossless = "dense_steps = 1000000"},
       {.method = "dion", .small = "rank = 0.25", .phases = {"compressed"}},
+      {.method = "demo", .small = "topk = 5", .phases = {"compressed"}},
       {.method = "mstopk",
        .small = "density = 0.1\ndense_steps = 3",
        .phases = {"warmup", "compressed"},

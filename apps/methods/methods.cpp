@@ -16,6 +16,7 @@
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
   METHOD(dion)             \
+  METHOD(demo)             \
   METHOD(scalecom)         \
   METHOD(mstopk)           \
   METHOD(hitopk)           \

@@ -13,10 +13,17 @@ void to_tiles(const TileGrid& grid, const Tensor& x, const Tensor& tiles) {
   for_each_row(x.device(), grid.tiles(), grid.tile_size(), kernels::ToTile{grid, x.data<float>(), tiles.data<float>()});
 }
 
-void from_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x) {
+namespace {
+
+template <bool kSubtract> void read_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x) {
   AB_ASSERT(x.numel() == grid.rows * grid.columns && tiles.numel() == grid.elements());
   for_each_row(x.device(), grid.tiles(), grid.tile_size(),
-               kernels::FromTile{grid, tiles.data<float>(), x.data<float>()});
+               kernels::FromTile<kSubtract>{grid, tiles.data<float>(), x.data<float>()});
 }
+
+}  // namespace
+
+void from_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x) { read_tiles<false>(grid, tiles, x); }
+void subtract_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x) { read_tiles<true>(grid, tiles, x); }
 
 }  // namespace ab

@@ -15,8 +15,9 @@ inline constexpr std::int64_t kTileSide = 64;
 struct TileGrid {
   std::int64_t rows = 1, columns = 0;  ///< of the matrix; a vector has one row
 
-  AB_HD std::int64_t height() const { return rows == 1 ? 1 : kTileSide; }  ///< rows of a tile
-  AB_HD std::int64_t tile_size() const { return height() * kTileSide; }    ///< 4096, or 64 of a vector
+  AB_HD bool is_vector() const { return rows == 1; }
+  AB_HD std::int64_t height() const { return is_vector() ? 1 : kTileSide; }  ///< rows of a tile
+  AB_HD std::int64_t tile_size() const { return height() * kTileSide; }      ///< 4096, or 64 of a vector
   /// What a tile has of the tensor.
   AB_HD std::int64_t rows_of(std::int64_t tile) const {
     const std::int64_t left = rows - tile / across() * height();
@@ -42,6 +43,8 @@ TileGrid tile_grid(const Shape& shape);
 /// x: the tensor, tiles: [elements()], both float32.
 void to_tiles(const TileGrid& grid, const Tensor& x, const Tensor& tiles);
 void from_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x);
+/// x −= what is in the tiles
+void subtract_tiles(const TileGrid& grid, const Tensor& tiles, const Tensor& x);
 
 namespace kernels {
 
@@ -58,14 +61,15 @@ struct ToTile {
   }
 };
 
-struct FromTile {
+template <bool kSubtract> struct FromTile {
   TileGrid grid;
   const float* tiles;
   float* x;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t tile) const {
     for (std::int64_t i = team.lane(); i < grid.tile_size(); i += team.size()) {
       const std::int64_t to = grid.place(tile, i);
-      if (to >= 0) x[to] = tiles[tile * grid.tile_size() + i];
+      const float v = tiles[tile * grid.tile_size() + i];
+      if (to >= 0) x[to] = kSubtract ? x[to] - v : v;
     }
   }
 };
