@@ -12,14 +12,12 @@ void declare(std::vector<Setting>& settings) {
   auto s = method_section<SparseLocoOptions>(settings, SparseLocoStrategy::kName, "SparseLoCo (method sparseloco)");
   s.number("inner_steps", &SparseLocoOptions::inner_steps, 1, 1e9,
            "H: steps that every rank trains its own replica before it sends what it has learned");
-  s.number(
-      "k", &SparseLocoOptions::k, 1, kTileSide * kTileSide,
-      "elements that a rank sends of each tile of 64 x 64 elements, and of each run of 64 of a vector (at most all)");
+  s.number("topk", &SparseLocoOptions::topk, 1, kTileSide * kTileSide,
+           "elements that a rank sends of each tile of 64 x 64 elements, and of each run of 64 of a vector, or all");
   s.number("bits", &SparseLocoOptions::bits, 2, 32,
            "bits of a value that is sent: 2, by a codebook for each tensor, or 32");
   s.number("beta", &SparseLocoOptions::beta, 0, 1, "share of what was not sent that is added in the next round");
-  s.number("outer_lr", &SparseLocoOptions::outer_lr, 0, 100, "learning rate of the mean of what ranks send").above_low =
-      true;
+  s.number("outer_lr", &SparseLocoOptions::outer_lr, 0, 100, "learning rate of the outer steps").above_low = true;
 }
 
 void check(const TrainConfig& config, Layer&, int) {

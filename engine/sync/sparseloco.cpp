@@ -12,7 +12,7 @@ SparseLocoStrategy::SparseLocoStrategy(Replica model, Comm& world, const SparseL
     if (param->trainable()) params_.push_back(param->value.value());
   AB_CHECK(!params_.empty(), "SparseLoCo: the model has nothing to train");
   for (const Tensor& param : params_) {
-    codes_.push_back({.topk = {tile_grid(param.shape()), options_.k}, .bits = options_.bits});
+    codes_.push_back({.topk = {tile_grid(param.shape()), options_.topk}, .bits = options_.bits});
     codes_.back().floats = payload_bytes_;  // all floats first, which need multiples of 4
     payload_bytes_ += codes_.back().float_bytes();
   }

@@ -25,7 +25,7 @@ namespace ab {
 
 struct SparseLocoOptions {
   std::int64_t inner_steps = 20;  ///< H
-  std::int64_t k = 64;            ///< of 4096
+  std::int64_t topk = 64;         ///< k of 4096
   int bits = 2;                   ///< of a value: 2, or 32: as it is
   double beta = 0.95;             ///< β
   double outer_lr = 1;            ///< α

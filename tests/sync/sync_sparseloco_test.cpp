@@ -131,8 +131,9 @@ TEST(TileCodes, TwoBitsKeepWhatHasTwoValuesOrOne) {
     const Tensor x = Tensor::from(std::vector<float>(210, constant), shape);
     EXPECT_EQ(decoded(codes, encoded(codes, x), shape), x.to_doubles()) << constant;
   }
-  const Tensor x = normal(shape, "signs");
-  for (float& v : x.span<float>()) v = v < 0.4f ? -0.1f : 0.1f;
+  const Tensor x =
+      normal(shape, "signs");  // so near each other that a slot of the second tile that is empty must not count
+  for (float& v : x.span<float>()) v = v < 0 ? 1.0f : 1.1f;
   EXPECT_EQ(decoded(codes, encoded(codes, x), shape), x.to_doubles());
 }
 
@@ -196,7 +197,7 @@ void expect_near(const std::vector<double>& a, const std::vector<double>& b, dou
 
 TEST(SparseLoco, EverythingInFullIsLocalAveraging) {
   on_ranks(3, [](Comm& world) {
-    ExchangeSteps own = sparseloco(world, {.inner_steps = 3, .k = 4096, .bits = 32});
+    ExchangeSteps own = sparseloco(world, {.inner_steps = 3, .topk = 4096, .bits = 32});
     ExchangeSteps local(world, kOddModel, [](Replica replica, Comm& comm) {
       return std::make_unique<LocalStrategy>(std::move(replica), comm, LocalOptions{.average_every = 3},
                                              LrSchedule{.total_steps = 100});
@@ -218,7 +219,7 @@ TEST(SparseLoco, EverythingInFullIsLocalAveraging) {
 TEST(SparseLoco, WhatIsNotSentStays) {
   for (const int bits : {2, 32})
     on_ranks(1, [&](Comm& world) {
-      ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .k = 7, .bits = bits, .beta = 0.5});
+      ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .topk = 7, .bits = bits, .beta = 0.5});
       for (int step = 0; step < 4; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         const std::vector<double> e = steps.saved("sparseloco.residual"), before = steps.values();
@@ -233,7 +234,7 @@ TEST(SparseLoco, WhatIsNotSentStays) {
 TEST(SparseLoco, EverythingIsSentInTheLongRun) {
   on_ranks(2, [](Comm& world) {
     constexpr int kRounds = 600;
-    ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .k = 400, .bits = 2, .beta = 1});
+    ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .topk = 400, .bits = 2, .beta = 1});
     const std::vector<Tensor> gradients = steps.draw();
     for (int step = 0; step < kRounds; ++step) steps.step(gradients);
     const std::vector<double> mean = test::mean_over(world, flat(gradients)), moved = steps.values();
@@ -243,7 +244,7 @@ TEST(SparseLoco, EverythingIsSentInTheLongRun) {
 
 TEST(SparseLoco, SendsTheBytesThatItsShapesSay) {
   on_ranks(3, [](Comm& world) {
-    ExchangeSteps steps = sparseloco(world, {.inner_steps = 2, .k = 64});
+    ExchangeSteps steps = sparseloco(world, {.inner_steps = 2, .topk = 64});
     for (int step = 0; step < 5; ++step) steps.step(steps.draw());
     steps.strategy().finish(steps.state());
     // Codebooks; tiles of 5×64, 5×64 and 5×19; 6 tiles, of which the smallest is 3×3; 10×64 and 10×3; 10 codes.
@@ -258,7 +259,7 @@ TEST(SparseLoco, SendsTheBytesThatItsShapesSay) {
 
 TEST(SparseLoco, ARankThatIsNotFiniteSendsZerosAndGoesOnWithTheOthers) {
   on_ranks(2, [](Comm& world) {
-    ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .k = 7, .bits = 32});
+    ExchangeSteps steps = sparseloco(world, {.inner_steps = 1, .topk = 7, .bits = 32});
     steps.step(steps.draw());
     const std::vector<double> e = steps.saved("sparseloco.residual"), before = steps.values();
     if (world.rank() == 1) steps.spoil();

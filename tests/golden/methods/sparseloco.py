@@ -23,7 +23,7 @@ def main():
     shared = {name: list(ranks[0].w[name]) for name in SHAPES}
     residual = {name: [[0.0] * size(name) for _ in ranks] for name in SHAPES}
     record = Record(
-        "sparseloco", RANKS, f"inner_steps = {H}\nk = {K}\nbeta = {BETA}\nouter_lr = {RATE_OUTER}\n"
+        "sparseloco", RANKS, f"inner_steps = {H}\ntopk = {K}\nbeta = {BETA}\nouter_lr = {RATE_OUTER}\n"
     )
     for step in range(STEPS):
         for r in ranks:
