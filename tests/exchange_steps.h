@@ -5,9 +5,11 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 
 #include "engine/comm/launcher.h"
 #include "engine/core/threads.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
 #include "engine/sync/replica_strategy.h"
 #include "engine/sync/sync_strategy.h"
@@ -78,6 +80,15 @@ class ExchangeSteps {
   std::vector<double> gradient(std::size_t i) const { return list_[i]->value.grad().to_doubles(); }
   /// Where it lies.
   const void* gradient_place(std::size_t i) const { return list_[i]->value.grad().raw(); }
+  /// All parameters of this rank.
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (const Param* p : list_)
+      for (const double v : p->value.value().to_doubles()) all.push_back(v);
+    return all;
+  }
+  /// Makes a parameter infinite.
+  void spoil() { fill(list_.front()->value.value(), std::numeric_limits<double>::infinity()); }
   /// What it keeps for a checkpoint.
   StateDict saved() const {
     StateDict state;

@@ -11,10 +11,12 @@
   METHOD(late_cut)         \
   METHOD(local)            \
   METHOD(diloco)           \
+  METHOD(sparseloco)       \
   METHOD(daso)             \
   METHOD(powersgd)         \
   METHOD(acpsgd)           \
   METHOD(dion)             \
+  METHOD(demo)             \
   METHOD(scalecom)         \
   METHOD(mstopk)           \
   METHOD(hitopk)           \

@@ -57,6 +57,12 @@ void divide_in_place(const Tensor& t, const Tensor& divisor) {
   });
 }
 
+void sign_in_place(const Tensor& t) {
+  dispatch_float(t.dtype(), "sign_in_place", [&]<class T>() {
+    map(t.device(), t.numel(), t.data<T>(), kernels::Sign<compute_t<T>>{}, t.data<T>());
+  });
+}
+
 Tensor squared(const Tensor& t) {
   Tensor y(t.shape(), t.dtype(), t.device());
   dispatch_float(t.dtype(), "squared", [&]<class T>() {

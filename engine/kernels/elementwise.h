@@ -20,6 +20,8 @@ void scale_in_place(const Tensor& t, double factor);
 void scale_in_place(const Tensor& t, const Tensor& factor);
 /// t /= divisor, [1] float32, on the device of t.
 void divide_in_place(const Tensor& t, const Tensor& divisor);
+/// t_i becomes −1, 0 or 1, as its sign is; NaN where it is not finite.
+void sign_in_place(const Tensor& t);
 /// y_i = t_i², fresh.
 Tensor squared(const Tensor& t);
 /// Every element becomes `value`.

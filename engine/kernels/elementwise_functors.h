@@ -33,6 +33,10 @@ template <class C> struct DivideBy {
   AB_HD C operator()(C t) const { return t / static_cast<C>(*divisor); }
 };
 
+template <class C> struct Sign {
+  AB_HD C operator()(C t) const { return static_cast<C>((t > 0) - (t < 0)) + t * 0; }
+};
+
 template <class C> struct Square {
   AB_HD C operator()(C x) const { return x * x; }
 };

@@ -151,14 +151,8 @@ std::map<std::string, std::int64_t> DasoStrategy::decision() const {
 
 void DasoStrategy::begin_evaluation(TrainState&) {
   if (agree_) return;
-  for (const Tensor& tensor : replica().tensors()) aside_.push_back(tensor.clone());
+  set_aside();
   all_reduce_flat(world(), replica().tensors(), ReduceOp::mean);
-}
-
-void DasoStrategy::end_evaluation(TrainState&) {
-  const std::vector<Tensor> tensors = replica().tensors();
-  for (std::size_t i = 0; i < aside_.size(); ++i) tensors[i].copy_from(aside_[i]);
-  aside_.clear();
 }
 
 void DasoStrategy::finish(TrainState&) {

@@ -48,7 +48,6 @@ class DasoStrategy final : public ReplicaStrategy {
   void on_epoch_end(TrainState& state, double mean_loss) override;
   std::map<std::string, std::int64_t> decision() const override;
   void begin_evaluation(TrainState& state) override;
-  void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
   bool replicas_agree() const override { return agree_; }
   /// Collective: what is in flight arrives first, which changes no result.
@@ -89,7 +88,6 @@ class DasoStrategy final : public ReplicaStrategy {
   std::int64_t q_ = 0;     // the next exchange of the epoch
   bool agree_ = true;
   mutable std::optional<Flight> flight_;
-  std::vector<Tensor> aside_;  // this rank's own replica while the average is evaluated
 };
 
 }  // namespace ab

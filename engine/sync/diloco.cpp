@@ -147,15 +147,9 @@ void DilocoStrategy::show_global() {
 }
 
 void DilocoStrategy::begin_evaluation(TrainState&) {
-  for (const Tensor& tensor : replica().tensors()) aside_.push_back(tensor.clone());
+  set_aside();
   show_global();
   average_buffers();
-}
-
-void DilocoStrategy::end_evaluation(TrainState&) {
-  const std::vector<Tensor> tensors = replica().tensors();
-  for (std::size_t i = 0; i < aside_.size(); ++i) tensors[i].copy_from(aside_[i]);
-  aside_.clear();
 }
 
 void DilocoStrategy::finish(TrainState& state) {

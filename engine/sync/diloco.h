@@ -64,7 +64,6 @@ class DilocoStrategy final : public ReplicaStrategy {
   std::int64_t step_kind(std::int64_t step) const override;
   void pass(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
-  void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
   bool replicas_agree() const override { return agree_; }
   /// Collective: what is in flight arrives first, which changes no result.
@@ -88,7 +87,6 @@ class DilocoStrategy final : public ReplicaStrategy {
   std::unique_ptr<Comm> outer_;  // apart from the world's, whose collectives go on while a Δ is in flight
   std::vector<Fragment> fragments_;
   bool agree_ = true;
-  std::vector<Tensor> aside_;  // this rank's own replica during a validation
 };
 
 }  // namespace ab

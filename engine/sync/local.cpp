@@ -67,14 +67,8 @@ void LocalStrategy::pass(TrainState& state) {
 
 void LocalStrategy::begin_evaluation(TrainState&) {
   if (agree_) return;
-  for (const Tensor& tensor : replica().tensors()) aside_.push_back(tensor.clone());
+  set_aside();
   average();
-}
-
-void LocalStrategy::end_evaluation(TrainState&) {
-  const std::vector<Tensor> tensors = replica().tensors();
-  for (std::size_t i = 0; i < aside_.size(); ++i) tensors[i].copy_from(aside_[i]);
-  aside_.clear();
 }
 
 void LocalStrategy::finish(TrainState&) {

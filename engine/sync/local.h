@@ -61,7 +61,6 @@ class LocalStrategy final : public ReplicaStrategy {
   std::int64_t step_kind(std::int64_t step) const override { return step + 1 == round_end_; }
   void pass(TrainState& state) override;
   void begin_evaluation(TrainState& state) override;
-  void end_evaluation(TrainState& state) override;
   void finish(TrainState& state) override;
   bool replicas_agree() const override { return agree_; }
   void save(StateDict& state) const override;
@@ -80,7 +79,6 @@ class LocalStrategy final : public ReplicaStrategy {
   std::optional<GradientBuckets> gradients_;  // of the node; none where every rank is alone
   std::int64_t round_end_ = 0;
   bool agree_ = true;
-  std::vector<Tensor> aside_;  // this rank's own replica while the average is evaluated
 };
 
 }  // namespace ab

@@ -30,6 +30,16 @@ ReplicaStrategy::ReplicaStrategy(Replica replica, Comm& world, SyncBn scope, con
 
 void ReplicaStrategy::average_buffers() { all_reduce_flat(world_, replica_.buffers, ReduceOp::mean); }
 
+void ReplicaStrategy::set_aside() {
+  for (const Tensor& tensor : replica_.tensors()) aside_.push_back(tensor.clone());
+}
+
+void ReplicaStrategy::end_evaluation(TrainState&) {
+  const std::vector<Tensor> tensors = replica_.tensors();
+  for (std::size_t i = 0; i < aside_.size(); ++i) tensors[i].copy_from(aside_[i]);
+  aside_.clear();
+}
+
 namespace {
 
 /// The ranks whose hashes are not those of rank 0, and the first of the hashes that differs.

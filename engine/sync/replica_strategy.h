@@ -34,6 +34,7 @@ struct Replica {
 class ReplicaStrategy : public SyncStrategy {
  public:
   void begin_evaluation(TrainState& /*state*/) override { average_buffers(); }
+  void end_evaluation(TrainState& state) final;
   void finish(TrainState& /*state*/) override { average_buffers(); }
 
  protected:
@@ -44,10 +45,13 @@ class ReplicaStrategy : public SyncStrategy {
   Comm& world() const { return world_; }
   const Replica& replica() const { return replica_; }
   void average_buffers();
+  /// Keeps this rank's own replica until end_evaluation(), while another model is looked at.
+  void set_aside();
 
  private:
   Comm& world_;
   Replica replica_;
+  std::vector<Tensor> aside_;
   BatchNormSync batch_norms_;
 };
 

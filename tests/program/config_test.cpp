@@ -294,20 +294,26 @@ TEST_F(ConfigTest, ImagesToValidateOnComeFromOnePlace) {
                        "--val-from-train 5000 of 2000 training images leaves none to train on"));
 }
 
-TEST_F(ConfigTest, DionBringsWhatOrthonormalUpdatesNeed) {
-  const TrainConfig config = from_toml("method = \"dion\"\n");
-  EXPECT_EQ(config.momentum, 0);
-  EXPECT_EQ(config.lr, 0.02);
+TEST_F(ConfigTest, MethodsThatMakeUpdatesBringWhatTheyNeed) {
   const auto refused_with = [](std::vector<FlagValue> flags) {
     return message_of(ErrorKind::config, [&] {
       const TrainConfig given = resolve_train_config(flags, "");
       check_run(given, find_method(given.method), 2);
     });
   };
-  for (const FlagValue& flag :
-       std::vector<FlagValue>{{"momentum", "0.9"}, {"optimizer", "adamw"}, {"nesterov", "true"}})
-    EXPECT_TRUE(contains(refused_with({{"method", "dion"}, {"steps", "5"}, flag}), "--optimizer sgd --momentum 0"));
-  EXPECT_TRUE(contains(refused_with({{"method", "dion"}, {"steps", "5"}, {"max_grad_norm", "1"}}), "--max-grad-norm"));
+  for (const auto& [method, lr] : {std::pair{"dion", 0.02}, {"demo", 1e-3}}) {
+    const TrainConfig config = from_toml(fmt::format("method = \"{}\"\n", method));
+    EXPECT_EQ(config.momentum, 0);
+    EXPECT_EQ(config.lr, lr);
+    for (const FlagValue& flag :
+         std::vector<FlagValue>{{"momentum", "0.9"}, {"optimizer", "adamw"}, {"nesterov", "true"}})
+      EXPECT_TRUE(contains(refused_with({{"method", method}, {"steps", "5"}, flag}), "--optimizer sgd --momentum 0"));
+    EXPECT_TRUE(
+        contains(refused_with({{"method", method}, {"steps", "5"}, {"max_grad_norm", "1"}}), "--max-grad-norm"));
+  }
+  const TrainConfig gradients = resolve_train_config(
+      {{"method", "demo"}, {"demo.sign", "false"}, {"momentum", "0.9"}, {"max_grad_norm", "1"}, {"steps", "5"}}, "");
+  EXPECT_NO_THROW(check_run(gradients, find_method("demo"), 2)) << "without signs it makes gradients";
 }
 
 TEST_F(ConfigTest, SettingsThatDoNotFitTogetherAreRefused) {
