@@ -10,7 +10,7 @@ namespace {
 
 /// Every element of an update is as large as the rate.
 void bring_defaults(TrainConfig& config) {
-  config.lr = 1e-3;
+  config.lr = 3e-3;
   config.momentum = 0;
   config.weight_decay = 0;
 }

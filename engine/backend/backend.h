@@ -19,7 +19,8 @@ struct GemmSpec {
 };
 
 /// Where the equal matrices of a batched product lie in their tensor: matrix (i, j) begins at element
-/// offset + i · outer_stride + j · inner_stride, and its rows are row_stride elements apart.
+/// offset + i · outer_stride + j · inner_stride, and its rows are row_stride elements apart. Factors may all be one matrix, by
+/// strides of 0.
 struct MatrixGrid {
   std::int64_t offset = 0, row_stride = 0, outer_stride = 0, inner_stride = 0;
 };

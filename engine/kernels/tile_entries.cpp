@@ -3,12 +3,11 @@
 
 namespace ab {
 
-void select_of_tiles(const TileEntries& layout, const TileGroup& group, const Tensor& tiles, const FiniteCheck& marked,
-                     const Tensor& payload) {
+void select_of_tiles(const TileEntries& layout, const TileGroup& group, const Tensor& tiles, const Tensor& payload) {
   AB_ASSERT(payload.numel() == layout.bytes());
   dispatch_float(layout.wire, "select_of_tiles", [&]<class Wire>() {
     for_each_row(tiles.device(), group.tiles, group.size,
-                 kernels::SelectOfTile<Wire>{tiles.data<float>() + group.first_element, marked.failed().data<double>(),
+                 kernels::SelectOfTile<Wire>{tiles.data<float>() + group.first_element,
                                              static_cast<Wire*>(payload.raw()) + group.first_entry,
                                              layout.places(payload, group), group.size, group.k});
   });

@@ -33,10 +33,9 @@ struct TileEntries {
   }
 };
 
-/// The payload receives the largest elements of every tile by magnitude with their places, of equal ones the first; all values NaN
-/// if `marked` has found something that is not finite.
-void select_of_tiles(const TileEntries& layout, const TileGroup& group, const Tensor& tiles, const FiniteCheck& marked,
-                     const Tensor& payload);
+/// The payload receives the largest elements of every tile by magnitude with their places, of equal ones the first. What is not
+/// finite is larger than all else.
+void select_of_tiles(const TileEntries& layout, const TileGroup& group, const Tensor& tiles, const Tensor& payload);
 /// Every element becomes the mean of the values that ranks have sent for it, added in rank order, or zero where none has.
 /// payloads: one of each rank. counts: scratch of the size of `tiles`
 void mean_of_senders(const TileEntries& layout, const TileGroup& group, const Tensor& payloads, const Tensor& tiles,
@@ -47,7 +46,6 @@ namespace kernels {
 /// One tile by a team.
 template <class Wire> struct SelectOfTile {
   const float* tiles;
-  const double* marked;
   Wire* values;
   std::uint16_t* places;
   std::int64_t size, k;
@@ -55,7 +53,7 @@ template <class Wire> struct SelectOfTile {
     const TileRows rows{tiles + tile * size, kTileSide, static_cast<int>(size / kTileSide), kTileSide};
     take_largest(team, rows, static_cast<int>(k), [&](int j, int at, float v) {
       places[tile * k + j] = static_cast<std::uint16_t>(at);
-      values[tile * k + j] = v + static_cast<float>(*marked);
+      values[tile * k + j] = v;
     });
   }
 };

@@ -9,11 +9,10 @@ namespace ab {
 
 DemoStrategy::DemoStrategy(Replica replica, Comm& world, const DemoOptions& options, const LrSchedule& schedule,
                            const CompressionStart& start)
-    : CompressedGradients(std::move(replica), world, start),
-      options_(options),
-      schedule_(schedule),
-      dct_(device()),
-      own_(device()) {}
+    : CompressedGradients(std::move(replica), world, start), options_(options), schedule_(schedule), dct_(device()) {
+  AB_CHECK(options_.topk >= 1 && options_.topk <= kTileSide * kTileSide,
+           "DeMo sends 1 to {} coefficients of a tile, got {}", kTileSide * kTileSide, options_.topk);
+}
 
 std::vector<Param*> DemoStrategy::begin(std::int64_t) {
   gradients_ = std::make_unique<FlatGradients>(trained_params(), /*with_residual=*/true);
@@ -50,11 +49,9 @@ void DemoStrategy::exchange(std::int64_t step) {
   g.gather();  // G + δ
   scale_in_place(g.work(), rate);
   axpy(options_.decay - rate, g.residual(), g.work());  // μ·δ + η·G
-  own_.reset();
-  own_.add(g.work());
   for (const Layer& layer : layers_) to_tiles(layer.grid, layer.work, layer.tiles);
   dct_.forward(tiles_, groups_[0].tiles, scratch_);
-  for (const TileGroup& group : groups_) select_of_tiles(entries_, group, tiles_, own_, payload_);
+  for (const TileGroup& group : groups_) select_of_tiles(entries_, group, tiles_, payload_);
   world().all_gather(payload_, payloads_);
   restore(payload_);
   for (const Layer& layer : layers_) subtract_tiles(layer.grid, layer.tiles, layer.work);

@@ -11,6 +11,7 @@
 // tensor does not fill is padded with zeros: coefficients are those of the padded tile, and what they say of the padding is lost.
 // Without signs Ĝ is a gradient, for any optimizer, and η stays out of δ. Where all coefficients travel then, δ is zero after
 // every step and Ĝ the mean gradient, whatever μ is: data-parallel training to rounding.
+// An infinity fills all coefficients of its tile, of which some are sent, so every rank sees it.
 
 #include "engine/backend/tile_dct.h"
 #include "engine/kernels/tile_entries.h"
@@ -59,7 +60,6 @@ class DemoStrategy final : public CompressedGradients {
   Tensor tiles_, scratch_;  // [rows, 64]
   Tensor payload_, payloads_;
   TileDct dct_;
-  FiniteCheck own_;
 };
 
 }  // namespace ab

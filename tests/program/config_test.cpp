@@ -301,7 +301,7 @@ TEST_F(ConfigTest, MethodsThatMakeUpdatesBringWhatTheyNeed) {
       check_run(given, find_method(given.method), 2);
     });
   };
-  for (const auto& [method, lr] : {std::pair{"dion", 0.02}, {"demo", 1e-3}}) {
+  for (const auto& [method, lr] : {std::pair{"dion", 0.02}, {"demo", 3e-3}}) {
     const TrainConfig config = from_toml(fmt::format("method = \"{}\"\n", method));
     EXPECT_EQ(config.momentum, 0);
     EXPECT_EQ(config.lr, lr);

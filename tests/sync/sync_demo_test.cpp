@@ -184,17 +184,14 @@ TEST(Demo, LanesShareATile) {
   constexpr std::int64_t k = 5, ranks = 2;
   const TileGroup group{.tiles = grid.tiles(), .size = 4096, .k = k};
   const TileEntries layout{.entries = group.entries()};
-  const Tensor payloads = Tensor::zeros({ranks * layout.bytes()}, DType::uint8), none({1}, DType::float64);
-  none.set_zero();
+  const Tensor payloads = Tensor::zeros({ranks * layout.bytes()}, DType::uint8);
   std::vector<double> sum(static_cast<std::size_t>(tiles.numel())), count = sum;
   for (int rank = 0; rank < ranks; ++rank) {
     const Tensor payload = payloads.slice(rank * layout.bytes(), (rank + 1) * layout.bytes());
     if (rank == 1) tiles.data<float>()[70] = 9;  // which rank 0 has not sent
     auto* const values = static_cast<float*>(payload.raw());
     auto* const places = layout.places(payload, group);
-    run_rows_in_threads(
-        4, group.tiles,
-        kernels::SelectOfTile<float>{tiles.data<float>(), none.data<double>(), values, places, 4096, k});
+    run_rows_in_threads(4, group.tiles, kernels::SelectOfTile<float>{tiles.data<float>(), values, places, 4096, k});
     for (std::int64_t i = 0; i < layout.entries; ++i) {
       const auto at = static_cast<std::size_t>(i / k * 4096 + places[i]);
       EXPECT_EQ(values[i], tiles.data<float>()[at]);

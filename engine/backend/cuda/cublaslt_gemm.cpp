@@ -32,9 +32,9 @@ CublasLtMatrixLayout row_major(const GemmKey& key, std::int64_t rows, std::int64
   CublasLtMatrixLayout layout(raw);
   if (key.batch > 1) {
     const auto count = static_cast<std::int32_t>(key.batch);
-    const std::int64_t stride = strides.batch > 0 ? strides.batch : rows * columns;
     AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+    AB_CUDA(cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &strides.batch,
+                                             sizeof strides.batch));
   }
   return layout;
 }

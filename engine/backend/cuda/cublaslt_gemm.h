@@ -14,7 +14,7 @@
 
 namespace ab::cuda {
 
-/// How far apart the rows of a matrix are, and the matrices of a batch, in elements. 0: as close as they can be.
+/// How far apart the rows of a matrix are (0: as close as they can be), and the matrices of a batch (0: all are one), in elements.
 struct GemmStrides {
   std::int64_t row = 0, batch = 0;
   bool operator==(const GemmStrides&) const = default;
