@@ -48,7 +48,7 @@ BatchFeed::BatchFeed(const Dataset& set, const LoaderOptions& options, Device de
     loader_.emplace(set, options_for(device, options));
     return;
   }
-  const std::int64_t ready = std::min<std::int64_t>(options.prefetch + options.threads, batches_per_epoch());
+  const std::int64_t ready = std::min<std::int64_t>(options.prefetch + 1, batches_per_epoch());
   for (std::int64_t i = 0; i < ready; ++i)
     at_hand_.emplace_back(Shape{options.batch_size, image_[0], image_[1], image_[2]}, DType::float32, device);
 }

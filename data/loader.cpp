@@ -26,7 +26,6 @@ namespace ab {
 namespace {
 
 constexpr const char* kThreadName = "abtrain-loader";  // at most 15 characters, as the system shows it
-constexpr int kMaxThreads = 32;                        // each holds a batch, 77 MB for 128 images of ImageNet
 constexpr std::chrono::seconds kFarewell{3};           // for an image under way when a loader ends
 
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
@@ -58,7 +57,6 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
         set_owner(data_set.weak_from_this().lock()),
         options(loader_options),
         sampler(checked_sampler(data_set, loader_options)),
-        thread_count(std::min(options.threads, kMaxThreads)),
         height(options.image_size > 0 ? options.image_size : set.height),
         width(options.image_size > 0 ? options.image_size : set.width) {}
 
@@ -74,19 +72,37 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   std::optional<Batch> next();
   void look_ahead(std::int64_t count, const std::function<bool()>& gives_up);
   bool has_ready() const;
+
+  /// A batch that threads share, image by image.
+  struct Job {
+    std::int64_t step;
+    Batch batch;
+    std::int64_t count = 0, given_out = 0;  // images
+    int workers = 0;
+    std::exception_ptr failure{};
+    std::int64_t failed_image = 0;  // the least of them, as those before it are given out earlier
+  };
+  using Jobs = std::map<std::int64_t, Job>;  // by step
+  /// Images [begin, end) of a job.
+  struct Share {
+    Job& job;
+    std::int64_t begin, end;
+  };
   void run(Workbench& workbench);
-  std::optional<std::int64_t> claim();
+  std::optional<Share> claim();
+  void leave(const Share& share, std::exception_ptr failure, std::int64_t failed_image);
+  Job begin(std::int64_t step) const;
   Batch prepare(std::int64_t step, Workbench& workbench) const;
+  void prepare_image(std::int64_t i, Workbench& workbench, Job& job) const;
   std::pair<std::int64_t, ImageView> read_image(std::int64_t sample, Workbench& workbench) const;
-  void prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
-                     Batch& batch) const;
+  void put_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench, Batch& batch) const;
   void mix(std::int64_t step, Batch& batch) const;
 
   const Dataset& set;
   const std::shared_ptr<const Dataset> set_owner;  // null: nobody says how long the set lives
   const LoaderOptions options;
   const Sampler sampler;
-  const int thread_count, height, width;
+  const int height, width;
 
   // About the pass: written while no thread runs.
   std::int64_t epoch = -1;
@@ -103,8 +119,9 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   int threads_running = 0;
   bool stalled = false;
   std::int64_t steps_claimed = 0, steps_taken = 0;
+  Jobs under_way;
   std::map<std::int64_t, Batch> ready;
-  // About the earliest step that failed. Steps are claimed in order, so those before it are ready or under way.
+  // About the earliest step that failed. Steps are begun in order, so those before it are ready or under way.
   std::exception_ptr failure;
   std::int64_t failed_step = 0;
 };
@@ -116,11 +133,11 @@ void Loader::Impl::start(std::int64_t new_epoch, std::int64_t first) {
   samples = sampler.samples(epoch);
   steps_claimed = steps_taken = first;
   ready.clear();
+  under_way.clear();
   failure = nullptr;
   cancel = stalled = false;
-  const std::int64_t batches = sampler.batches_per_epoch() - first;
-  const std::int64_t count = options.prefetch == 0 ? 0 : std::min<std::int64_t>(thread_count, batches);
-  for (std::int64_t i = 0; i < count; ++i) {
+  const int count = options.prefetch == 0 || first == sampler.batches_per_epoch() ? 0 : options.threads;
+  for (int i = 0; i < count; ++i) {
     try {
       threads.emplace_back(
           [self = shared_from_this(), workbench = make_workbench()]() mutable { self->run(workbench); });
@@ -174,7 +191,10 @@ void Loader::Impl::look_ahead(std::int64_t count, const std::function<bool()>& g
   const int slices = std::max(60, static_cast<int>(options.stall_timeout_seconds));
   const auto slice = std::chrono::duration<double>(options.stall_timeout_seconds / slices);
   std::unique_lock lock(mutex);
-  const auto failed = [&] { return failure && failed_step < end; };
+  // Not before the steps ahead of it are ready: an earlier image may fail yet.
+  const auto failed = [&] {
+    return failure && failed_step < end && (under_way.empty() || under_way.begin()->first > failed_step);
+  };
   const auto arrived = [&] {
     return failed() || std::distance(ready.begin(), ready.lower_bound(end)) >= end - steps_taken;
   };
@@ -197,51 +217,108 @@ void Loader::Impl::look_ahead(std::int64_t count, const std::function<bool()>& g
           set.name, kThreadName, options.stall_timeout_seconds, missing, sampler.batches_per_epoch(), epoch));
 }
 
-/// Waits until there is room for one more batch, and returns its step; nothing when there is no more to do.
-std::optional<std::int64_t> Loader::Impl::claim() {
+/// Some images of the earliest batch that has any left, or of one more once there is room for it; nothing when there is no more
+/// to do.
+std::optional<Loader::Impl::Share> Loader::Impl::claim() {
   std::unique_lock lock(mutex);
-  const auto finished = [&] { return cancel || failure || steps_claimed == sampler.batches_per_epoch(); };
-  changed.wait(lock, [&] { return finished() || steps_claimed - steps_taken < options.prefetch + thread_count; });
-  if (finished()) return std::nullopt;
-  return steps_claimed++;
+  const auto with_images = [&] {
+    return std::ranges::find_if(under_way, [](const auto& job) { return job.second.given_out < job.second.count; });
+  };
+  const auto begins_no_more = [&] { return failure || steps_claimed == sampler.batches_per_epoch(); };
+  const auto has_room = [&] { return steps_claimed - steps_taken <= options.prefetch; };
+  auto found = under_way.end();
+  changed.wait(lock, [&] {
+    found = with_images();
+    return cancel || found != under_way.end() || begins_no_more() || has_room();
+  });
+  if (cancel) return std::nullopt;
+  if (found == under_way.end()) {
+    if (begins_no_more()) return std::nullopt;
+    const std::int64_t step = steps_claimed++;
+    try {
+      found = under_way.emplace(step, begin(step)).first;
+    } catch (...) {
+      if (!failure || step < failed_step) failed_step = step, failure = std::current_exception();
+      changed.notify_all();
+      return std::nullopt;
+    }
+    changed.notify_all();
+  }
+  Job& job = found->second;
+  constexpr std::int64_t kShares = 4, kMostImages = 32;  // a thread that is held up holds up few images
+  const std::int64_t images = std::clamp(job.count / (kShares * options.threads), std::int64_t{1}, kMostImages);
+  const Share share{job, job.given_out, std::min(job.given_out + images, job.count)};
+  job.given_out = share.end;
+  ++job.workers;
+  return share;
+}
+
+/// Whoever is the last to leave a batch hands it over, or what failed in it.
+void Loader::Impl::leave(const Share& share, std::exception_ptr failed, std::int64_t failed_image) {
+  std::unique_lock lock(mutex);
+  Job& job = share.job;
+  if (failed && (!job.failure || failed_image < job.failed_image))
+    job.failure = failed, job.failed_image = failed_image;
+  if (job.failure) job.given_out = job.count;
+  const bool last = --job.workers == 0 && job.given_out == job.count;
+  if (!last || cancel) return;
+  if (!job.failure) {
+    lock.unlock();
+    if (options.training && options.mix.enabled()) mix(job.step, job.batch);
+    lock.lock();
+    ready.emplace(job.step, std::move(job.batch));
+  } else if (!failure || job.step < failed_step) {
+    failed_step = job.step, failure = job.failure;
+  }
+  under_way.erase(job.step);
+  lock.unlock();
+  changed.notify_all();
 }
 
 /// The body of a thread.
 void Loader::Impl::run(Workbench& workbench) {
-  while (const std::optional<std::int64_t> step = claim()) {
+  while (const std::optional<Share> share = claim()) {
+    std::exception_ptr failed;
+    std::int64_t i = share->begin;
     try {
-      Batch batch = prepare(*step, workbench);
-      std::lock_guard lock(mutex);
-      ready.emplace(*step, std::move(batch));
+      for (; i < share->end && !cancel; ++i) prepare_image(i, workbench, share->job);
     } catch (...) {
-      std::lock_guard lock(mutex);
-      if (!failure || *step < failed_step) failed_step = *step, failure = std::current_exception();
+      failed = std::current_exception();
     }
-    changed.notify_all();
+    leave(*share, failed, i);
   }
   const std::lock_guard lock(mutex);
   --threads_running;
   changed.notify_all();
 }
 
+Loader::Impl::Job Loader::Impl::begin(std::int64_t step) const {
+  const std::int64_t first = step * options.batch_size;
+  const std::int64_t n = std::min(options.batch_size, static_cast<std::int64_t>(samples.size()) - first);
+  const DType type = options.staged ? DType::uint8 : DType::float32;
+  Job job{.step = step, .batch = {Tensor({n, height, width, 3}, type), Tensor({n}, DType::int64)}, .count = n};
+  if (options.staged) job.batch.draws.resize(static_cast<std::size_t>(n));
+  return job;
+}
+
+/// A batch in one piece.
 Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
-  const auto begin = static_cast<std::size_t>(step * options.batch_size);
-  const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), samples.size() - begin);
-  const auto n = static_cast<std::int64_t>(count);
-  Batch batch{Tensor({n, height, width, 3}, options.staged ? DType::uint8 : DType::float32), Tensor({n}, DType::int64)};
-  if (options.staged) batch.draws.resize(count);
-  std::int64_t* labels = batch.labels.data<std::int64_t>();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (cancel) break;  // a slow batch must not delay the end of the program; no one will see it
-    const auto [sample, image] = read_image(samples[begin + i], workbench);
-    labels[i] = set.label(sample);
-    AB_CHECK_KIND(data, labels[i] < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample,
-                  labels[i], set.classes - 1);
-    prepare_image(image, sample, static_cast<std::int64_t>(i), workbench, batch);
-    ++images_prepared;
-  }
-  if (options.training && options.mix.enabled()) mix(step, batch);
-  return batch;
+  Job job = begin(step);
+  for (std::int64_t i = 0; i < job.count; ++i) prepare_image(i, workbench, job);
+  if (options.training && options.mix.enabled()) mix(step, job.batch);
+  return std::move(job.batch);
+}
+
+/// Image i of the batch.
+void Loader::Impl::prepare_image(std::int64_t i, Workbench& workbench, Job& job) const {
+  const auto place = static_cast<std::size_t>(job.step * options.batch_size + i);
+  const auto [sample, image] = read_image(samples[place], workbench);
+  const std::int64_t label = set.label(sample);
+  AB_CHECK_KIND(data, label < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample, label,
+                set.classes - 1);
+  job.batch.labels.data<std::int64_t>()[i] = label;
+  put_image(image, sample, i, workbench, job.batch);
+  ++images_prepared;
 }
 
 /// What is seen of the image of that number, or with skip_damaged of the first after it that can be read, and its number.
@@ -261,9 +338,8 @@ std::pair<std::int64_t, ImageView> Loader::Impl::read_image(std::int64_t sample,
   }
 }
 
-/// Image i of the batch.
-void Loader::Impl::prepare_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
-                                 Batch& batch) const {
+void Loader::Impl::put_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
+                             Batch& batch) const {
   const std::int64_t offset = i * 3 * height * width;
   const SampleKey key{options.seed, epoch, sample};
   ImageTransform& transform = workbench.transform;

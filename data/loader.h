@@ -45,8 +45,8 @@ struct LoaderOptions {
   Shift view{};  ///< evaluation only: how all images are moved
   /// Images stay bytes, for a device to finish (finish_images.h): BatchFeed asks for that.
   bool staged = false;
-  int prefetch = 2;  ///< batches waiting, beside the one that each thread works on; 0: prepared inside next()
-  int threads = 2;   ///< that prepare batches; at most 8 are used, since each holds a batch
+  int prefetch = 2;  ///< batches waiting, beside the one that is prepared; 0: prepared inside next()
+  int threads = 2;   ///< that share the images of a batch
   /// Training goes on without an image that cannot be read or decoded: a line on stderr names it, and the next one of the
   /// data set takes its place. Otherwise next() throws.
   bool skip_damaged = false;

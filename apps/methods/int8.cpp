@@ -17,7 +17,7 @@ struct Int8Options {
 void declare(std::vector<Setting>& settings) {
   auto s =
       method_section<Int8Options>(settings, kName, "All-reduce in 8 bits, whatever --comm-dtype says (method int8)");
-  s.number("block", &Int8Options::block, 8, 65536, "gradient elements that share a scale, a multiple of 8");
+  s.number("block", &Int8Options::block, 1, 65536, "gradient elements that share a scale, a multiple of 8");
 }
 
 void check(const TrainConfig& config, Layer&, int) {

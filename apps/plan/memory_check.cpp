@@ -13,7 +13,6 @@
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
-#include "engine/core/threads.h"
 
 namespace ab {
 namespace {
@@ -39,7 +38,7 @@ std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& im
 /// Of the batches that a rank's loader prepares ahead, in host memory.
 std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int world_size) {
   const std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
-  return (prefetched_batches(config, images, world_size) + compute_threads()) * config.batch_size * 3 * side * side * 4;
+  return (prefetched_batches(config, images, world_size) + 1) * config.batch_size * 3 * side * side * 4;
 }
 
 /// Why the run does not fit; empty where it does.

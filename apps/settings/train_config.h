@@ -93,6 +93,7 @@ struct TrainConfig {
   int ranks_per_node = 0;           ///< how the ledger tells inter-node from intra-node; 0: one node
   std::string device = "cpu";       ///< cpu | cuda | cuda:N (apps/settings/hardware.h)
   int threads = 0;                  ///< per rank; 0: cores / ranks
+  int loader_threads = 0;           ///< LoaderOptions::threads; 0: as many as `threads`
   std::string cuda_graph = "auto";  ///< auto | on | off: launch a step as one graph (apps/train/train_step.h)
   SyncBn sync_bn = SyncBn::off;     ///< who shares batch-norm statistics
   double bucket_mb = 0;             ///< gradients are reduced in buckets of this size; 0: gradient_wire() chooses

@@ -136,6 +136,9 @@ void declare_ranks(std::vector<Setting>& all) {
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: the cores that a rank has for itself").may_change =
       true;
+  s.number("loader_threads", &T::loader_threads, 0, 1024,
+           "threads per rank that read images and prepare batches; 0: as many as --threads")
+      .may_change = true;
 }
 
 void declare_communication(std::vector<Setting>& all) {

@@ -29,6 +29,10 @@ int prefetched_batches(const TrainConfig& config, const Dataset& set, int world_
   return std::max(LoaderOptions{}.prefetch, set.reads_files() ? ahead : 0);
 }
 
+int loader_threads(const TrainConfig& config) {
+  return config.loader_threads > 0 ? config.loader_threads : compute_threads();
+}
+
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set) {
   LoaderOptions options;
   options.batch_size = config.batch_size;
@@ -45,7 +49,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.mix = {config.mixup, config.cutmix};
   options.skip_damaged = config.skip_damaged;
   options.prefetch = prefetched_batches(config, set, world.size());
-  options.threads = compute_threads();
+  options.threads = loader_threads(config);
   options.stall_timeout_seconds = stall_timeout_seconds(config);
   return options;
 }

@@ -27,6 +27,8 @@ int prefetched_batches(const TrainConfig& config, const Dataset& set, int world_
 /// went wrong.
 double stall_timeout_seconds(const TrainConfig& config);
 
+/// Threads of a loader, which share its batches.
+int loader_threads(const TrainConfig& config);
 /// The share of this rank in `set`.
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set);
 

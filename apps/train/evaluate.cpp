@@ -93,7 +93,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   loading.world_size = world.size();
   loading.training = false;
   loading.image_size = static_cast<int>(options.image_size);
-  loading.threads = compute_threads();
+  loading.threads = options.loader_threads;
   loading.stall_timeout_seconds = options.stall_timeout_seconds;
   std::list<View> views = views_of(set, loading, device_of(model), activation_type(options.precision), options.views);
   for (View& view : views) view.feed.start_epoch(0);

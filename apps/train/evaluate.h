@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "engine/comm/comm.h"
 #include "engine/core/precision.h"
+#include "engine/core/threads.h"
 #include "layers/layer.h"
 
 namespace ab {
@@ -36,6 +37,7 @@ struct EvaluationOptions {
   bool views = false;
   StopAgreement* stop = nullptr;  ///< when the ranks agree on the way to stop, nothing comes back
   double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds;
+  int loader_threads = compute_threads();  ///< LoaderOptions::threads
 };
 
 /// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. Throws EvaluationError on all

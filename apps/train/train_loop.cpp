@@ -58,6 +58,7 @@ class Trainer {
       strategy_.start(state);
       record_.split(0, state.sensitivity);
     }
+    feed_.start_epoch(epoch_, batch_);
     for (;; ++epoch_, batch_ = 0, epoch_told_ = false) {
       clock_.lap();
       const bool trained = train_epoch(state);
@@ -74,6 +75,7 @@ class Trainer {
       record_.add_seconds(clock_.lap());
       const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
       if (!trained) end_by_missing_image(state);
+      else if (!last) feed_.start_epoch(epoch_ + 1);  // whose first batches are prepared during the validation
       if (!trained || (due && !validate(state, last))) {
         if (!last) save(state, config_.keep_checkpoints);
         result.stopped = true;
@@ -98,7 +100,6 @@ class Trainer {
 
   /// Trains on from batch_; false when all ranks agreed to stop.
   bool train_epoch(TrainState& state) {
-    feed_.start_epoch(epoch_, batch_);
     if (batch_ == 0) record_.start_epoch();
     bool begins = true;
     for (; state.step < total_steps_ && batch_ < feed_.batches_per_epoch(); begins = false) {
@@ -279,7 +280,8 @@ class Trainer {
                        .precision = learner_.precision,
                        .views = views,
                        .stop = stop,
-                       .stall_timeout_seconds = stall_timeout_seconds(config_)});
+                       .stall_timeout_seconds = stall_timeout_seconds(config_),
+                       .loader_threads = loader_threads(config_)});
     };
     const bool with_views = last && config_.val_views;
     std::optional<Evaluation> of_model, of_average, of_views;

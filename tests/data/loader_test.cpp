@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <future>
 #include <map>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -475,6 +477,69 @@ class SlowSet : public ImageSet {
  private:
   std::chrono::milliseconds delay_;
 };
+
+/// Reads that wait until two are under way; counts them.
+class PairedSet : public ImageSet {
+ public:
+  explicit PairedSet(ImageSet set) : ImageSet(std::move(set)) {}
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
+    std::unique_lock lock(mutex_);
+    ++reads_;
+    ++inside_;
+    paired_ = paired_ || inside_ == 2;
+    changed_.notify_all();
+    changed_.wait_for(lock, std::chrono::seconds(20), [&] { return paired_; });
+    --inside_;
+    return ImageSet::read(i, buffer, part);
+  }
+  bool paired() const { return paired_; }
+  int reads() const {
+    const std::lock_guard lock(mutex_);
+    return reads_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int inside_ = 0, reads_ = 0;
+  mutable bool paired_ = false;
+};
+
+TEST(Loader, ThreadsShareABatchAndHoldNoMoreOfThemWhenTheyAreMany) {
+  const PairedSet one_batch(random_set(8, 8)), set(random_set(80, 8));
+  Loader shared(one_batch, {.batch_size = 8, .threads = 2});
+  shared.start_epoch(0);
+  EXPECT_TRUE(shared.next().has_value());
+  EXPECT_TRUE(one_batch.paired());
+
+  Loader loader(set, {.batch_size = 8, .prefetch = 2, .threads = 16});
+  loader.start_epoch(0);
+  loader.look_ahead(2);
+  for (int taken = 0; taken <= 2; ++taken) {
+    while (set.reads() < 8 * (3 + taken)) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(set.reads(), 8 * (3 + taken)) << "two that wait, and one more";
+    EXPECT_TRUE(loader.next().has_value());
+  }
+}
+
+TEST(Loader, TheFirstImageThatFailsIsTheOneThatIsNamed) {
+  /// The earlier an image, the later it fails.
+  class BadSet : public ImageSet {
+   public:
+    explicit BadSet(ImageSet set) : ImageSet(std::move(set)) {}
+    ImageView read(std::int64_t i, Image&, const ChoosePart& = {}) const override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(std::max<std::int64_t>(0, 12 - i)));
+      throw Error(ErrorKind::data, fmt::format("image {} is bad", i));
+    }
+  };
+  const BadSet set(random_set(24, 8));
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Loader loader(set, {.batch_size = 12, .training = false, .prefetch = 2, .threads = 6});
+    loader.start_epoch(0);
+    EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.look_ahead(2); }), "image 0 is bad"));
+  }
+}
 
 TEST(Loader, SaysWhetherABatchIsReady) {
   const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
