@@ -21,8 +21,8 @@ void declare(std::vector<Setting>& settings) {
 }
 
 void check(const TrainConfig& config, Layer&, int) {
-  AB_CHECK_KIND(config, config.of<Int8Options>().block % Int8Layout::kDraws == 0,
-                "--int8.block is a multiple of {}, not {}", Int8Layout::kDraws, config.of<Int8Options>().block);
+  AB_CHECK(config.of<Int8Options>().block % Int8Layout::kDraws == 0, "--int8.block is a multiple of {}, not {}",
+           Int8Layout::kDraws, config.of<Int8Options>().block);
 }
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world, const LrSchedule&) {

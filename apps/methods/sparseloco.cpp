@@ -12,8 +12,9 @@ void declare(std::vector<Setting>& settings) {
   auto s = method_section<SparseLocoOptions>(settings, SparseLocoStrategy::kName, "SparseLoCo (method sparseloco)");
   s.number("inner_steps", &SparseLocoOptions::inner_steps, 1, 1e9,
            "H: steps that every rank trains its own replica before it sends what it has learned");
-  s.number("topk", &SparseLocoOptions::topk, 1, kTileSide * kTileSide,
-           "elements that a rank sends of each tile of 64 x 64 elements, and of each run of 64 of a vector, or all");
+  s.number(
+      "topk", &SparseLocoOptions::topk, 1, kTileSide * kTileSide,
+      "elements that a rank sends of every tile of 64×64 elements, and of 64 elements of a vector, or all that it has");
   s.number("bits", &SparseLocoOptions::bits, 2, 32,
            "bits of a value that is sent: 2, by a codebook for each tensor, or 32");
   s.number("beta", &SparseLocoOptions::beta, 0, 1, "share of what was not sent that is added in the next round");

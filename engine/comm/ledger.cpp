@@ -91,7 +91,10 @@ std::map<LedgerKey, LedgerEntry> Ledger::entries() const {
     const Route& route = key.route;
     const double ranks = route.ranks, payload = static_cast<double>(tally.payload_bytes);
     const double wire = wire_factor(key.collective, route.ranks) * payload;
-    const double inter_node = wire * route.crossing_links / ranks;
+    const bool on_ring = key.collective != Collective::all_to_all;
+    const std::int64_t crossing = on_ring ? route.crossing_links : route.inter_parts;
+    const std::int64_t links = on_ring ? route.ranks : std::max<std::int64_t>(1, route.inter_parts + route.intra_parts);
+    const double inter_node = wire * static_cast<double>(crossing) / static_cast<double>(links);
     const double part = payload / (ranks * ranks);  // of one rank's share of what all ranks send
     entries[key] = {tally.calls,
                     tally.payload_bytes,

@@ -12,6 +12,8 @@
 // The ring runs through the members in rank order and back to the first: p links. If c of them join ranks on
 // different nodes, then, as the mean over the ring,
 //   inter_node = wire · c/p         intra_node = wire · (p-c)/p
+// No ring serves an all-to-all, which has a part of its own for every rank: (p-1)/p · payload is sent straight there, and
+// between nodes counts as sent.
 // A group of one sends nothing.
 // Beside these figures, which compare methods whatever carries them, stand the bytes as sent: what the algorithm in use
 // (route.h) really puts on the wire, as the mean over the members of the group.

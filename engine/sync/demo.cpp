@@ -12,6 +12,7 @@ DemoStrategy::DemoStrategy(Replica replica, Comm& world, const DemoOptions& opti
     : CompressedGradients(std::move(replica), world, start), options_(options), schedule_(schedule), dct_(device()) {
   AB_CHECK(options_.topk >= 1 && options_.topk <= kTileSide * kTileSide,
            "DeMo sends 1 to {} coefficients of a tile, got {}", kTileSide * kTileSide, options_.topk);
+  AB_CHECK(!trained_params().empty(), "DeMo: the model has nothing to train");
 }
 
 std::vector<Param*> DemoStrategy::begin(std::int64_t) {

@@ -11,13 +11,14 @@
 // tensor does not fill is padded with zeros: coefficients are those of the padded tile, and what they say of the padding is lost.
 // Without signs Ĝ is a gradient, for any optimizer, and η stays out of δ. Where all coefficients travel then, δ is zero after
 // every step and Ĝ the mean gradient, whatever μ is: data-parallel training to rounding.
+// The authors' release also scales every rank's gradient down to norm 1 before it enters δ; here it enters as it is.
 // An infinity fills all coefficients of its tile, of which some are sent, so every rank sees it.
 
-#include "engine/backend/tile_dct.h"
 #include "engine/kernels/tile_entries.h"
 #include "engine/optim/schedule.h"
 #include "engine/sync/compressed_gradients.h"
 #include "engine/sync/flat.h"
+#include "engine/sync/tile_dct.h"
 
 namespace ab {
 

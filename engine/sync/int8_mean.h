@@ -1,9 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The mean of vectors over ranks with 8 bits on the wire (engine/kernels/int8.h), in two exchanges, as ZeRO++ has them (Wang et
-// al. 2023, arXiv 2306.10209): every rank sends part j of its vector to rank j, which adds up that part in float32,
-// and sends the mean to all. Both are rounded once, so with s of the ranks and s' of the mean
+// The mean of vectors over ranks with 8 bits on the wire (engine/kernels/int8.h), in two exchanges: every rank sends part j of its
+// vector to rank j, which adds up that part in float32, and sends the mean to all. The first is the all-to-all of ZeRO++
+// (Wang et al. 2023, arXiv 2306.10209) without its second hop between nodes. Both are rounded once, so with s of the ranks
+// and s' of the mean
 //   mean over ranks of ĝ is unbiased, and off by less than  mean over ranks of s + s'
 // All ranks have the same bits. n elements are n (1 + 4 / block) bytes in either exchange.
 

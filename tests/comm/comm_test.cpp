@@ -364,9 +364,11 @@ TEST_P(CommTest, AllGatherTakesPartsOfDifferentSizeEvenNone) {
 TEST_P(CommTest, AllToAllTransposesParts) {
   run([](Comm& comm) {
     const int p = comm.size();
-    for (const std::int64_t part : {std::int64_t{0}, std::int64_t{1}, std::int64_t{77}, std::int64_t{3} << 20}) {
+    for (const std::int64_t part : {std::int64_t{0}, std::int64_t{1}, std::int64_t{77}, (std::int64_t{5} << 20) + 3}) {
       const Tensor in(Shape{p * part}, DType::uint8), out(Shape{p * part}, DType::uint8);
-      const auto byte = [](int from, int to, std::int64_t i) { return static_cast<std::uint8_t>(i + 16 * from + to); };
+      const auto byte = [](int from, int to, std::int64_t i) {
+        return static_cast<std::uint8_t>(i % 251 + 16 * from + to);
+      };
       for (int to = 0; to < p; ++to)
         for (std::int64_t i = 0; i < part; ++i) in.data<std::uint8_t>()[to * part + i] = byte(comm.rank(), to, i);
       comm.all_to_all(in, out);
@@ -695,6 +697,10 @@ TEST(Ledger, SharesARingBetweenNodesByItsCrossingLinks) {
   EXPECT_EQ(groups.calls, 2);
   EXPECT_DOUBLE_EQ(groups.intra_node_wire_bytes, 300 + 200);
   EXPECT_DOUBLE_EQ(groups.inter_node_wire_bytes, 400);
+  // No ring: 5 of 6 parts of 100 bytes leave a rank, 4 of them for other nodes.
+  ledger.set_phase("straight");
+  ledger.count(Collective::all_to_all, "world", {0, 1, 2, 3, 4, 5}, 600);
+  EXPECT_EQ(ledger.total_of_phase("straight"), (LedgerEntry{1, 600, 100, 400, 100, 400}));
 }
 
 TEST(Ledger, CountsManyCollectivesAtOnceAsOneByOne) {

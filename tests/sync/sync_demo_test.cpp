@@ -109,7 +109,6 @@ TEST(Demo, WhatIsSentAndWhatStaysAreTheOldMomentumAndTheGradient) {
       ExchangeSteps steps(world, kShapes, demo({.topk = 5, .decay = 0.9, .sign = false}, wire));
       for (int step = 0; step < 4; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
-        const StateDict before = steps.saved();
         std::vector<std::vector<double>> old;
         for (const auto& [name, shape] : kShapes) old.push_back(steps.saved("demo." + name + ".residual"));
         steps.step(gradients);

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "engine/device/device.h"
 #include "engine/kernels/random.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/tile_dct.h"
+#include "engine/sync/tile_dct.h"
 
 #include <cmath>
 #include <numbers>
