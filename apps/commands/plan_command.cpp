@@ -25,12 +25,16 @@ int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file
     print_text(choice_text(plans));
     return 0;
   }
-  const TrainConfig config = resolve_train_config(flags, config_file, ConfigUse::plan);
+  const TrainConfig asked = resolve_train_config(flags, config_file, ConfigUse::plan);
+  const TrainConfig config = settle_bucket(asked, command.options);
   const std::string out = command.out.empty() ? "" : out_file(command.out, kPlanFile, {command.options.factors_from});
   const RunPlan plan = plan_run(config, command.options);
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
   warn_of_idle_network(config, plan);
   print_text(plan_text(plan));
+  if (asked.bucket_mb == kAutoBucket)
+    print_text(fmt::format("\n--bucket-mb auto takes {}{}.\n", flags_text(bucket_flags(config)),
+                           plan.step_seconds > 0 ? "" : ", for steps that compute as long as they communicate"));
   // A dozen plans more, so for readers alone who have not chosen.
   if (plan.step_seconds > 0 && config.bucket_mb == 0 && out.empty())
     print_text(bucket_note(plan, plan_in_best_bucket(config, command.options)));

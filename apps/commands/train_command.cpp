@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "apps/plan/memory_check.h"
+#include "apps/plan/method_choice.h"
+#include "apps/report/plan_report.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/hardware.h"
@@ -154,7 +156,22 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   return result && result->stopped ? kStoppedExitCode : 0;
 }
 
-int train_on_threads(const TrainConfig& config, const CommOptions& options, bool has_twin) {
+/// With a number for --bucket-mb auto.
+TrainConfig in_chosen_buckets(const TrainConfig& config, const Dataset& images, int world_size, bool speaks) {
+  constexpr double kHalf = 0.5;
+  TrainConfig settled = settle_config(config);
+  if (settled.bucket_mb != kAutoBucket) return settled;
+  try {
+    settled = settle_bucket(settled, {.world_size = world_size, .classes = images.classes, .unknown_ratio = kHalf});
+  } catch (const Error& problem) {
+    throw Error(problem.kind(),
+                fmt::format("--bucket-mb auto takes its number from a plan of the run: {}", problem.what()));
+  }
+  if (speaks) say(stdout, "--bucket-mb auto takes {}\n", flags_text(bucket_flags(settled)));
+  return settled;
+}
+
+int train_on_threads(TrainConfig config, const CommOptions& options, bool has_twin) {
   check_ranks(config, config.ranks, false);
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
@@ -163,6 +180,7 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options, bool
   const TrainAndTest data = load_data(config);
   if (start_of(config) != Start::finished) {
     tell_images(config, data);
+    config = in_chosen_buckets(config, *data.train, config.ranks, true);
     check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
   }
   const BoundedHostMemory bounded(bytes_for(config));
@@ -175,7 +193,7 @@ int train_on_threads(const TrainConfig& config, const CommOptions& options, bool
   return exit_code;
 }
 
-int train_as_process(const TrainConfig& config, Transport transport, const CommOptions& options) {
+int train_as_process(TrainConfig config, Transport transport, const CommOptions& options) {
   const std::unique_ptr<Comm> world = join_processes(config, transport, options);
   if (config.share_gpu && world->rank() == 0)
     say(stderr, "warning: ranks take turns on one GPU (--share-gpu): speed means nothing\n");
@@ -192,6 +210,7 @@ int train_as_process(const TrainConfig& config, Transport transport, const CommO
     const TrainAndTest data = load_data(config);
     if (start_of(config) != Start::finished) {
       if (world->rank() == 0) tell_images(config, data);
+      config = in_chosen_buckets(config, *data.train, world->size(), world->rank() == 0);
       check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
     }
     const BoundedHostMemory bounded(bytes_for(config));

@@ -70,8 +70,8 @@ NodeLayout node_layout(const TrainConfig& config, int world_size) {
 }
 
 GradientWire gradient_wire(const TrainConfig& config) {
-  const double chosen = config.device == "cpu" ? 4 : 25;  // on a GPU that of PyTorch: not timed
-  const double mb = config.bucket_mb > 0 ? config.bucket_mb : chosen;
+  const double by_default = config.device == "cpu" ? 4 : 25;  // on a GPU that of PyTorch: not timed
+  const double mb = config.bucket_mb > 0 ? config.bucket_mb : by_default;
   return {.bucket_bytes = std::llround(mb * 1048576.0), .dtype = config.comm_dtype};
 }
 

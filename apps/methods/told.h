@@ -18,6 +18,7 @@ namespace ab {
 /// Ranks r of factors in place of those that training chooses.
 struct AssumedR {
   double ratio = 0;                              ///< > 0: r = ratio · n
+  double unknown_ratio = 0;                      ///< the same where a plan would be refused without; 0: it is
   std::string run{};                             ///< a trained run to take them from; empty: none
   std::vector<std::vector<LayerRank>> splits{};  ///< those of that run, one after the other
   std::vector<LayerRank> final_r{};              ///< those that it ended with, where it tells them apart

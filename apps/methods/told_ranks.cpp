@@ -109,6 +109,7 @@ MayBecome told_ab(const TrainConfig& config, Layer& model, const RunFacts& facts
   if (facts.assumed.run.empty()) {
     RankPolicy policy = options.rank_policy;
     if (facts.assumed.ratio > 0) policy.ratio = facts.assumed.ratio;
+    if (policy.ratio == 0) policy.ratio = facts.assumed.unknown_ratio;
     AB_CHECK(policy.ratio > 0,
              "--ab.sigma-cutoff chooses r from the singular values of a trained model; give --ratio, or "
              "--factors-from with a run, to plan with");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "apps/methods/method.h"
 #include "apps/settings/setting.h"
 #include "engine/core/check.h"
 
@@ -64,9 +65,8 @@ MethodPlan plan_method(const MeasuredMethod& method, const Flags& given, const s
     result.flags.emplace_back(key, std::to_string(std::max(1LL, std::llround(share * static_cast<double>(steps)))));
   result.as_measured = is_as_measured(resolve(), result.flags);
   result.best = plan_in_best_bucket(resolve(), options);
-  const TrainConfig& best = result.best.config;
-  for (const std::string& key : {std::string("bucket_mb"), best.method + ".bucket_mb"})
-    if (best.bucket_mb > 0 && find_setting(key)) result.flags.emplace_back(key, fmt::format("{}", best.bucket_mb));
+  if (const TrainConfig& best = result.best.config; best.bucket_mb > 0)
+    for (FlagValue& flag : bucket_flags(best)) result.flags.push_back(std::move(flag));
   return result;
 }
 
@@ -99,18 +99,38 @@ const std::vector<MeasuredMethod>& measured_methods() {
 
 BucketPlan plan_in_best_bucket(TrainConfig config, PlanOptions options) {
   options.beside_dense = false;
-  const Setting* own = find_setting(config.method + ".bucket_mb");
   config.bucket_mb = 0;
-  const BucketPlan by_default{config, plan_run(config, options)};
+  std::vector<const Setting*> sizes = bucket_settings(config);
+  std::erase_if(sizes, [&](const Setting* size) { return size->get(config) != size->get({}); });
+  BucketPlan by_default{config, plan_run(config, options)};
+  const double delay = by_default.plan.exposed_seconds();
+  if (delay == 0) return by_default;
+  if (by_default.plan.step_seconds == 0) {  // all communication counts as exposed
+    options.step_milliseconds = 1000 * delay / static_cast<double>(by_default.plan.summary.steps);
+    by_default.plan = plan_run(config, options);
+  }
   BucketPlan best = by_default;
   for (double bucket = kFirstBucket; bucket <= kLastBucket; bucket *= 2) {
-    config.bucket_mb = bucket;
-    if (own) assign(*own, config, bucket, own->flag());
+    for (const Setting* size : sizes) size->set(config, bucket);
     RunPlan plan = plan_run(config, options);
     if (plan.exposed_seconds() < best.plan.exposed_seconds()) best = {config, std::move(plan)};
   }
   const bool is_better = best.plan.exposed_seconds() < kWorthChanging * by_default.plan.exposed_seconds();
   return is_better ? best : by_default;
+}
+
+TrainConfig settle_bucket(const TrainConfig& config, const PlanOptions& options) {
+  if (config.bucket_mb != kAutoBucket) return config;
+  TrainConfig settled = plan_in_best_bucket(config, options).config;
+  settled.bucket_mb = static_cast<double>(gradient_wire(settled).bucket_bytes) / 1048576;
+  return settled;
+}
+
+std::vector<FlagValue> bucket_flags(const TrainConfig& config) {
+  std::vector<FlagValue> flags;
+  for (const Setting* size : bucket_settings(config))
+    flags.emplace_back(size->key, fmt::format("{}", std::get<double>(size->get(config))));
+  return flags;
 }
 
 std::vector<MethodPlan> plan_all_methods(const std::vector<FlagValue>& flags, const std::string& config_file,

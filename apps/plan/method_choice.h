@@ -25,8 +25,13 @@ struct BucketPlan {
   RunPlan plan{};
 };
 /// By the --bucket-mb, a power of two from 1/16 to 64 or the default, that delays the run least; a method with a bucket of
-/// its own has the same one there.
+/// its own has the same one there, unless the configuration changes it. A step of unknown length computes as long as it
+/// communicates in the default buckets.
 BucketPlan plan_in_best_bucket(TrainConfig config, PlanOptions options);
+/// `config`, with the size of that bucket in MiB where --bucket-mb is auto. Ranks come to the same without a word.
+TrainConfig settle_bucket(const TrainConfig& config, const PlanOptions& options);
+/// The sizes of its buckets, to be given as flags.
+std::vector<FlagValue> bucket_flags(const TrainConfig& config);
 
 struct MethodPlan {
   const MeasuredMethod* method = nullptr;

@@ -44,7 +44,7 @@ TrainedRun read_trained_run(const std::string& path) {
 
 /// The ranks r that the method plans with.
 AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& trained) {
-  AssumedR assumed{.ratio = options.ratio, .run = options.factors_from};
+  AssumedR assumed{.ratio = options.ratio, .unknown_ratio = options.unknown_ratio, .run = options.factors_from};
   if (trained) assumed.splits = trained->splits, assumed.as_left = !trained->from_folder;
   if (trained && trained->from_folder) assumed.final_r = trained->summary.per_layer;
   return assumed;

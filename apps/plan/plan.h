@@ -17,6 +17,7 @@ struct PlanOptions {
   int world_size = 0;            ///< 0: the configuration's ranks
   std::int64_t classes = 0;      ///< 0: as the data set has
   double ratio = 0;              ///< > 0: r = ratio · n in place of what the method would choose
+  double unknown_ratio = 0;      ///< the same where it can choose in training alone; 0: refused
   std::string factors_from{};    ///< run folder or summary.json of a run whose ranks r are taken; empty: none
   std::string decisions_from{};  ///< run folder of a run whose method's decisions are taken; empty: none
   double step_milliseconds = 0;  ///< computing of one step; 0: from the run of factors_from, if given

@@ -236,21 +236,19 @@ std::string plan_text(const RunPlan& plan) {
 
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
   constexpr double kWorthSaying = 0.01;  // of the run
-  const double exposed = plan.exposed_seconds(), less = best.plan.exposed_seconds(), bucket = best.config.bucket_mb;
+  const double exposed = plan.exposed_seconds(), less = best.plan.exposed_seconds();
   if (exposed - less < kWorthSaying * plan.run_seconds()) return "";
-  return fmt::format("\n{} would expose {} in place of {}.\n",
-                     bucket > 0 ? fmt::format("--bucket-mb {:g}", bucket) : "The default --bucket-mb", duration(less),
+  return fmt::format("\n{} would expose {} in place of {}.\n", flags_text(bucket_flags(best.config)), duration(less),
                      duration(exposed));
 }
 
-namespace {
-
-/// "--method acpsgd --comm-dtype bf16 --acpsgd.rank 32 --bucket-mb 16"
-std::string command_of(const MethodPlan& row) {
+std::string flags_text(const std::vector<FlagValue>& flags) {
   std::vector<std::string> words;
-  for (const auto& [key, value] : row.flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
+  for (const auto& [key, value] : flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
   return fmt::format("{}", fmt::join(words, " "));
 }
+
+namespace {
 
 std::string choice_title(const BucketPlan& first) {
   const RunPlan& plan = first.plan;
@@ -296,9 +294,9 @@ std::string choice_text(const std::vector<MethodPlan>& plans) {
       share < kLess ? fmt::format(
                           "Of all within half a point of dense training this takes the least time, {:.0f} % less than "
                           "dense:\n  {}\n",
-                          100 * (1 - share), command_of(*soonest))
+                          100 * (1 - share), flags_text(soonest->flags))
                     : fmt::format("Nothing within half a point of dense training saves 3 % of its time:\n  {}\n",
-                                  command_of(*dense));
+                                  flags_text(dense->flags));
   return choice_title(plans.front().best) + table.str() + "\n" + left_out + choice + loading(plans.front().best.plan) +
          "\n--method: with --comm-dtype bf16 where nothing is said. bucket: the best --bucket-mb where it is not the default.\n"
          "run: computing of all steps, and what communication delays it (exposed). Not counted: validations, decoding,\n"

@@ -210,7 +210,7 @@ std::string chosen_precision(const TrainConfig& config) {
 void fill_in(TrainConfig& config) {
   if (config.epochs == 0 && config.steps == 0) config.epochs = 10;
   if (config.out.empty()) config.out = fmt::format("runs/{}_{}", config.model, config.method);
-  if (config.precision == kAutoPrecision) config.precision = chosen_precision(config);
+  if (config.precision == kAuto) config.precision = chosen_precision(config);
   config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
   config.weights = absolute_path(config.weights);
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");

@@ -110,8 +110,9 @@ std::string Setting::kind() const {
 std::string Setting::range() const {
   if (!words.empty()) return fmt::format("{} or {}", fmt::join(words.begin(), words.end() - 1, ", "), words.back());
   if (type != SettingType::integer && type != SettingType::real && type != SettingType::numbers) return "";
-  return above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
-                   : fmt::format("{} to {}", limit_text(low), limit_text(high));
+  const std::string bounds = above_low ? fmt::format("above {}, up to {}", limit_text(low), limit_text(high))
+                                       : fmt::format("{} to {}", limit_text(low), limit_text(high));
+  return at_auto ? fmt::format("{} or {}", bounds, kAuto) : bounds;
 }
 
 std::string Setting::allowed() const {
@@ -127,6 +128,7 @@ std::string Setting::allowed() const {
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {
+  if (setting.at_auto && text == kAuto) return text;
   switch (setting.type) {
     case SettingType::on_off:
       if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
@@ -147,6 +149,7 @@ Value value_from_text(const Setting& setting, const std::string& text, const std
 }
 
 void assign(const Setting& setting, TrainConfig& config, const Value& value, const std::string& where) {
+  if (setting.at_auto && value == Value(std::string(kAuto))) return setting.set(config, *setting.at_auto);
   Value stored = value;
   if (const auto* integer = std::get_if<std::int64_t>(&value); integer && setting.type == SettingType::real)
     stored = static_cast<double>(*integer);
@@ -171,6 +174,7 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
 }
 
 std::string toml_text(const Setting& setting, const TrainConfig& config) {
+  if (setting.at_auto && setting.get(config) == Value(*setting.at_auto)) return toml_string(kAuto);
   return std::visit(
       []<class V>(const V& value) -> std::string {
         if constexpr (std::is_same_v<V, std::string>) {
@@ -196,6 +200,12 @@ const Setting* find_setting(const std::string& key) {
   for (const Setting& setting : train_settings())
     if (setting.key == key) return &setting;
   return nullptr;
+}
+
+std::vector<const Setting*> bucket_settings(const TrainConfig& config) {
+  std::vector<const Setting*> settings{find_setting("bucket_mb")};
+  if (const Setting* own = find_setting(config.method + ".bucket_mb")) settings.push_back(own);
+  return settings;
 }
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {

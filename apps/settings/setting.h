@@ -36,6 +36,7 @@ struct Setting {
   std::function<void(TrainConfig&, const Value&)> set;  ///< of an allowed value: see assign()
 
   double low = 0, high = 0;        ///< of a number, or of each in a list
+  std::optional<double> at_auto;   ///< of a real number: how the word kAuto is stored; none: a word is refused
   bool above_low = false;          ///< low itself is not allowed
   bool unset_at_zero = false;      ///< zero means "not given" and is not saved
   bool flag_only = false;          ///< neither read from TOML nor saved
@@ -49,7 +50,7 @@ struct Setting {
   std::string flag() const;     ///< "--ab.cycle-steps"
   std::string table() const;    ///< of TOML: that of "ab.cycle_steps" is "ab"; empty at the top
   std::string kind() const;     ///< "INT", "NUM", "WORD", "TEXT", "LIST", "NUMS", or empty for a switch
-  std::string range() const;    ///< "1 to 65536", "sgd or adamw", or empty where anything goes
+  std::string range() const;    ///< "1 to 65536", "0 to 4 or auto", "sgd or adamw", or empty where anything goes
   std::string allowed() const;  ///< both, as part of a sentence: "an integer, 1 to 65536"
 };
 
@@ -65,6 +66,8 @@ std::string toml_text(const Setting& setting, const TrainConfig& config);
 const std::vector<Setting>& train_settings();
 /// The one with that key; null: there is none.
 const Setting* find_setting(const std::string& key);
+/// The sizes of its buckets: --bucket-mb, and where its method has its own, that.
+std::vector<const Setting*> bucket_settings(const TrainConfig& config);
 /// Whether the run uses it: a setting of all runs, of its method, or of those that this uses.
 bool concerns(const Setting& setting, const TrainConfig& config);
 

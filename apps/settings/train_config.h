@@ -25,8 +25,10 @@ namespace ab {
 inline constexpr const char* kBaseline = "dense";
 /// The preset of a method whose settings are ours.
 inline constexpr const char* kOurPreset = "default";
-/// --precision auto, which becomes bf16 or fp32 before a run is saved.
-inline constexpr const char* kAutoPrecision = "auto";
+/// The word of --precision and --bucket-mb for what a run chooses, and saves.
+inline constexpr const char* kAuto = "auto";
+/// --bucket-mb auto; as 0 until settle_bucket() (apps/plan/method_choice.h) has chosen.
+inline constexpr double kAutoBucket = -1;
 
 /// The options of all methods, each of a type of its own. A method that nobody asked about has its defaults, so that who
 /// holds these need not know which methods there are.

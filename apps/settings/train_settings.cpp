@@ -145,9 +145,13 @@ void declare_communication(std::vector<Setting>& all) {
   auto s = section(all, "Communication");
   s.choice("sync_bn", &T::sync_bn, {{"off", SyncBn::off}, {"group", SyncBn::group}, {"world", SyncBn::world}},
            "ranks that share batch-norm statistics in every step: none, those that share gradients, or all");
-  s.number("bucket_mb", &T::bucket_mb, 0, 1024,
-           "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs")
-      .may_change = true;  // runs that were begun before it could be 0 have 4
+  Setting& bucket = s.number(
+      "bucket_mb", &T::bucket_mb, 0, 1024,
+      "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs; auto: the size that delays "
+      "the run least by plan's model, with its --network and steps that compute as long as they communicate, or for "
+      "--step-ms in plan; config.toml keeps the number");
+  bucket.may_change = true;  // runs that were begun before it could be 0 have 4
+  bucket.at_auto = kAutoBucket;
   s.choice(
       "comm_dtype", &T::comm_dtype, {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}},
       "type of gradients, or of changes of parameters, on the wire. With "
@@ -194,7 +198,7 @@ void declare_run(std::vector<Setting>& all) {
   s.number("accumulate", &T::accumulate, 1, 65536, "micro-batches of --batch-size whose gradients make one update");
   s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
   std::vector<std::string> precisions = precision_names();
-  precisions.insert(precisions.begin(), kAutoPrecision);
+  precisions.insert(precisions.begin(), kAuto);
   s.name("precision", &T::precision, precisions,
          "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
          "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "apps/methods/method.h"
+#include "apps/settings/setting.h"
 #include "apps/train/stop_request.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
@@ -186,11 +187,14 @@ void check_ranks(const TrainConfig& config, int world_size, bool launched) {
 }
 
 TrainConfig settle_config(TrainConfig config) {
-  if (config.rank_multiple > 0) return config;
+  if (config.rank_multiple > 0 && config.bucket_mb != kAutoBucket) return config;
   std::error_code ignored;
-  const std::string saved = in_folder(config.out, kConfigFile);
-  const bool goes_on = !config.resume.empty() && fs::exists(saved, ignored);
-  config.rank_multiple = rank_multiple(goes_on ? resolve_train_config({}, saved) : config);
+  const std::string file = in_folder(config.out, kConfigFile);
+  const bool goes_on = !config.resume.empty() && fs::exists(file, ignored);
+  const TrainConfig begun = goes_on ? resolve_train_config({}, file) : config;
+  if (config.rank_multiple == 0) config.rank_multiple = rank_multiple(begun);
+  if (config.bucket_mb == kAutoBucket)
+    for (const Setting* bucket : bucket_settings(begun)) bucket->set(config, bucket->get(begun));
   return config;
 }
 

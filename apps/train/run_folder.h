@@ -49,7 +49,8 @@ Start start_of(const TrainConfig& config);
 /// threads, whose number is a setting, Error(checkpoint) for processes, which a launcher counts.
 void check_ranks(const TrainConfig& config, int world_size, bool launched);
 
-/// `config` with the multiple of ranks r that suits the device that a run begins on; a run that goes on keeps it.
+/// `config` with the multiple of ranks r that suits the device that a run begins on; a run that goes on keeps it, and for
+/// --bucket-mb auto its buckets.
 TrainConfig settle_config(TrainConfig config);
 
 /// Creates the folder, and nothing in it; a loss of power does not take it away again.

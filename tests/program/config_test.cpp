@@ -162,6 +162,15 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   EXPECT_EQ(to_toml(from_toml(to_toml(in_steps))), to_toml(in_steps));
 }
 
+TEST_F(ConfigTest, TheWordAutoStandsForASizeOfBucketsInFilesToo) {
+  const TrainConfig config = from_toml("bucket_mb = \"auto\"\n");
+  EXPECT_EQ(config.bucket_mb, kAutoBucket);
+  EXPECT_EQ(from_toml("", {{"bucket_mb", "auto"}}), config);
+  EXPECT_EQ(from_toml(to_toml(config)), config);
+  EXPECT_TRUE(contains(refused_toml("bucket_mb = \"small\"\n"), "bucket_mb cannot be 'small'; allowed is a number, 0"));
+  EXPECT_TRUE(contains(refused_toml("bucket_mb = -1.0\n"), "bucket_mb cannot be -1; allowed is a number, 0"));
+}
+
 TEST_F(ConfigTest, OverwriteIsNeverSaved) {
   TrainConfig config = resolve_train_config({{"overwrite", "true"}}, "");
   EXPECT_TRUE(config.overwrite);

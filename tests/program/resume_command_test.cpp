@@ -10,6 +10,7 @@
 #include "apps/train/stop_request.h"
 #include "engine/io/checkpoint_folder.h"
 #include "engine/io/safetensors.h"
+#include "engine/sync/acpsgd.h"
 #include "tests/program_test.h"
 
 namespace ab {
@@ -260,6 +261,49 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
   config.rank_multiple = 4;
   EXPECT_TRUE(test::contains(test::message_of(ErrorKind::config, [&] { start_of(settle_config(config)); }),
                              "--rank-multiple 4 (it was 8)"));
+}
+
+// The number of --bucket-mb auto is of the run, as the own buckets of its method are.
+TEST_F(ResumeCommandTest, ARunKeepsTheBucketsThatAutoTook) {
+  const std::string flags =
+      "--model mlp --width 0.25 --dataset cifar10 --batch-size 2 --steps 2500 --lr 1e-4 --log-every 1 --method acpsgd --ranks 2 "
+      "--ranks-per-node 1 --network latency=1us,bandwidth=10Gbps --bucket-mb auto ";
+  const std::string train = fmt::format("train --data-dir {} {}", small_cifar(), flags);
+  const test::Outcome planned = run("plan " + flags);
+  const test::Outcome stopped = run_and_signal(train, "part", "TERM");
+  ASSERT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.err;
+  const std::string line = stopped.out.substr(stopped.out.find("--bucket-mb auto takes"));
+  EXPECT_TRUE(test::contains(planned.out, line.substr(0, line.find('\n')))) << planned.out << stopped.out;
+  const std::string file = in_folder(path("part"), kConfigFile);
+  std::string saved = read_file(file, ErrorKind::data);
+  const auto replace = [&](std::string& text, const std::string& key, const std::string& value) {
+    const std::size_t at = text.find(fmt::format("\n{} = ", key)) + 1;
+    text.replace(at, text.find('\n', at) - at, fmt::format("{} = {}", key, value));
+  };
+  const TrainConfig begun = resolve_train_config({}, file);
+  EXPECT_TRUE(test::contains(line, fmt::format("--bucket-mb {0} --acpsgd.bucket-mb {0}\n", begun.bucket_mb))) << saved;
+  EXPECT_EQ(begun.of<AcpSgdOptions>().bucket_mb, begun.bucket_mb);
+
+  // As another release would have chosen.
+  replace(saved, "bucket_mb", "0.75");
+  saved.replace(saved.rfind("\nbucket_mb = "), std::string::npos, "\nbucket_mb = 0.5\n");
+  write_file_atomically(file, saved);
+  const TrainConfig named = resolve_train_config({{"resume", path("part")}, {"bucket_mb", "auto"}}, "");
+  EXPECT_EQ(settle_config(named).bucket_mb, 0.75);
+  const test::Outcome resumed = run(train + "--resume auto --out " + path("part"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(test::contains(resumed.out, "resuming at step")) << resumed.out;
+  EXPECT_EQ(read_file(file, ErrorKind::data), saved);
+}
+
+TEST_F(ResumeCommandTest, AutoBucketsNeedARunThatCanBePlanned) {
+  const std::string flags = "--ranks 2 --ranks-per-node 1 --bucket-mb auto ";
+  const test::Outcome open = run(tiny_train("open", flags + "--method ab --ab.first-split 1 --ab.ratio 0"));
+  EXPECT_EQ(open.exit_code, 0) << "ranks r are assumed: " << open.err;
+  expect_failure(
+      tiny_train("two", flags + "--network 'latency=1us; from 2: latency=2us'"), 2,
+      "--bucket-mb auto takes its number from a plan of the run: a plan takes one network, and --network has 2");
+  EXPECT_FALSE(fs::exists(path("two")));
 }
 
 /// Numbers of the checkpoints of a run, oldest first.

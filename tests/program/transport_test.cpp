@@ -144,6 +144,18 @@ TEST_F(TransportTest, TheRecordOfARunHasItsRanks) {
   expect_same_run("run", "again");
 }
 
+TEST_F(TransportTest, ProcessesTakeTheSameBucketsAsThreads) {
+  const std::string flags = "--steps 2 --network latency=1us --ranks-per-node 1 --bucket-mb auto ";
+  const test::Outcome threads = run(train("threads", flags + "--ranks 2", "dense"));
+  const test::Outcome processes = run(train("processes", flags, "dense"), launcher(2));
+  ASSERT_EQ(threads.exit_code + processes.exit_code, 0) << threads.err << processes.err;
+  const auto size = [&](const char* folder) {
+    return resolve_train_config({}, in_folder(path(folder), kConfigFile)).bucket_mb;
+  };
+  EXPECT_GT(size("threads"), 0);
+  EXPECT_EQ(size("processes"), size("threads"));
+}
+
 // As earlier releases did, which left the number of processes to the checkpoint.
 TEST_F(TransportTest, ARecordWithoutItsProcessesGoesOnByTheCheckpoint) {
   const std::string stopped_soon = fmt::format(

@@ -16,6 +16,7 @@
 #include "apps/train/run_folder.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
+#include "engine/sync/acpsgd.h"
 #include "tests/program_test.h"
 #include "tests/striped_images.h"
 
@@ -460,6 +461,80 @@ TEST(MethodChoice, EveryMethodIsPlannedInItsBestBucket) {
     before = plan.best.plan.run_seconds();
   }
   EXPECT_EQ(plans.size(), measured_methods().size());
+}
+
+/// Four ranks on nodes of their own.
+TrainConfig in_auto_buckets(const std::string& method, const std::string& ranks = "4") {
+  return resolve_train_config({{"model", "resnet20"},
+                               {"dataset", "cifar10"},
+                               {"steps", "100"},
+                               {"ranks", ranks},
+                               {"ranks_per_node", "1"},
+                               {"network", "latency=1ms,bandwidth=1Gbps"},
+                               {"method", method},
+                               {"bucket_mb", "auto"}},
+                              "", ConfigUse::plan);
+}
+
+TEST(BucketChoice, AutoIsTheSizeThatDelaysTheRunLeast) {
+  for (const char* method : {"dense", "acpsgd"})
+    for (const double step_milliseconds : {4.0, 200.0, 0.0}) {
+      SCOPED_TRACE(fmt::format("{}, {} ms a step", method, step_milliseconds));
+      PlanOptions options{.step_milliseconds = step_milliseconds};
+      TrainConfig config = in_auto_buckets(method);
+      const TrainConfig settled = settle_bucket(config, options);
+      const auto exposed = [&](double bucket, double own) {
+        config.bucket_mb = bucket, config.of<AcpSgdOptions>().bucket_mb = own;
+        return plan_run(config, options).exposed_seconds();
+      };
+      // Of a step of unknown length all communication is exposed, and it computes as long.
+      if (step_milliseconds == 0) options.step_milliseconds = 1000 * exposed(0, 25) / 100;
+      double best = 0, least = exposed(0, 25);
+      for (const double size : {1.0 / 16, 1.0 / 8, 1.0 / 4, 1.0 / 2, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0})
+        if (exposed(size, size) < least) best = size, least = exposed(size, size);
+      EXPECT_GT(best, 0) << "the default is no best size";
+      EXPECT_EQ(settled.bucket_mb, best);
+      EXPECT_EQ(settled.of<AcpSgdOptions>().bucket_mb, settled.method == "acpsgd" ? best : 25);
+    }
+}
+
+TEST(BucketChoice, WhatIsGivenStays) {
+  TrainConfig config = in_auto_buckets("acpsgd");
+  config.of<AcpSgdOptions>().bucket_mb = 3;
+  EXPECT_EQ(settle_bucket(config, {}).of<AcpSgdOptions>().bucket_mb, 3);
+  config.bucket_mb = 7;
+  EXPECT_EQ(settle_bucket(config, {}), config);
+  for (const auto& [device, by_default] : {std::pair{"cpu", 4.0}, {"cuda", 25.0}}) {
+    TrainConfig alone = in_auto_buckets("dense", "1");
+    alone.device = device;
+    EXPECT_EQ(settle_bucket(alone, {}).bucket_mb, by_default) << "nothing is sent";
+  }
+}
+
+TEST_F(CliPlanTest, SaysWhatBucketsAutoTakes) {
+  const std::string plan =
+      "plan --dataset cifar10 --ranks 4 --ranks-per-node 1 --network latency=1ms,bandwidth=1Gbps --steps 100 ";
+  const auto number = [&](const TrainConfig& config, double step_milliseconds) {
+    return settle_bucket(config, {.step_milliseconds = step_milliseconds}).bucket_mb;
+  };
+  const double blind = number(in_auto_buckets("dense"), 0), known = number(in_auto_buckets("acpsgd"), 4);
+  const auto unknown = run(plan + "--bucket-mb auto");
+  EXPECT_TRUE(
+      contains(unknown.out, fmt::format("\n--bucket-mb auto takes --bucket-mb {}, for steps that compute as long "
+                                        "as they communicate.\n",
+                                        blind)))
+      << unknown.out;
+  const std::string acpsgd = plan + "--method acpsgd --step-ms 4 ";
+  const auto chosen = run(acpsgd + "--bucket-mb auto"), by_default = run(acpsgd);
+  const std::string flags = fmt::format("--bucket-mb {0} --acpsgd.bucket-mb {0}", known);
+  EXPECT_TRUE(contains(chosen.out, "\n--bucket-mb auto takes " + flags + ".\n")) << chosen.out;
+  EXPECT_TRUE(contains(by_default.out, "\n" + flags + " would expose ")) << by_default.out;
+  const auto given = run(acpsgd + flags);
+  EXPECT_EQ(given.out, chosen.out.substr(0, given.out.size())) << "planned in those buckets";
+  expect_failure("plan --bucket-mb automatic", 2,
+                 "--bucket-mb cannot be 'automatic'; allowed is a number, 0 to 1024 or auto");
+  expect_failure("plan --bucket-mb -1", 2, "--bucket-mb cannot be -1; allowed is a number");
+  expect_failure("plan --acpsgd.bucket-mb auto --method acpsgd", 2, "--acpsgd.bucket-mb cannot be 'auto'");
 }
 
 TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
