@@ -144,8 +144,27 @@ std::vector<std::string> class_folders(const fs::path& folder, LeftOut& left_out
   return names;
 }
 
-std::vector<std::string> image_files(const fs::path& folder, LeftOut& left_out) {
-  std::vector<std::string> names;
+namespace {
+
+/// Of two with one name, as in an archive that was appended to, the later one counts.
+void sort_by_name(std::vector<ImageFile>& files) {
+  std::ranges::stable_sort(files, {}, &ImageFile::name);
+  const auto end = std::unique(files.rbegin(), files.rend(), [](const ImageFile& later, const ImageFile& earlier) {
+    return later.name == earlier.name;
+  });
+  files.erase(files.begin(), end.base());
+}
+
+/// A file that is no image.
+void add_other(const fs::path& name, const fs::path& shown, LeftOut& left_out) {
+  if (is_note(name)) return;
+  left_out.add(name.has_extension() ? LeftOutBecause::format : LeftOutBecause::no_extension, shown);
+}
+
+}  // namespace
+
+std::vector<ImageFile> image_files(const fs::path& folder, LeftOut& left_out) {
+  std::vector<ImageFile> files;
   for_each_entry(folder, [&](const fs::directory_entry& entry) {
     const fs::path name = entry.path().filename();
     if (has_image_extension(name)) {
@@ -154,15 +173,51 @@ std::vector<std::string> image_files(const fs::path& folder, LeftOut& left_out) 
       if (!regular && is_folder(entry)) return add_deeper(entry, left_out);
       AB_CHECK_KIND(data, regular, "imagenet: '{}' cannot be read ({}); repair the link, or move it elsewhere",
                     printable(entry.path()), error ? error.message() : "not a regular file");
-      names.push_back(name.string());
+      files.push_back({name.string()});
     } else if (is_folder(entry)) {
       add_deeper(entry, left_out);
-    } else if (!is_note(name)) {
-      left_out.add(name.has_extension() ? LeftOutBecause::format : LeftOutBecause::no_extension, name);
+    } else {
+      add_other(name, name, left_out);
     }
   });
-  std::sort(names.begin(), names.end());
-  return names;
+  sort_by_name(files);
+  return files;
+}
+
+std::map<std::string, std::vector<ImageFile>> image_files(const std::vector<TarMember>& members, LeftOut& left_out) {
+  struct Placed {
+    std::vector<std::string> folders;
+    ImageFile file;
+  };
+  std::vector<Placed> images;
+  for (const TarMember& member : members) {
+    const fs::path path = fs::path(member.name).lexically_normal().relative_path();
+    if (std::ranges::any_of(path, is_hidden)) continue;
+    if (!has_image_extension(path)) {
+      add_other(path.filename(), path, left_out);
+      continue;
+    }
+    Placed& image = images.emplace_back(Placed{{}, {path.filename().string(), member.offset, member.bytes}});
+    for (const fs::path& folder : path.parent_path()) image.folders.push_back(folder.string());
+  }
+  // The folders of classes lie in those that all images share.
+  std::vector<std::string> shared = images.empty() ? std::vector<std::string>{} : images.front().folders;
+  bool all_in_one = true;
+  for (const Placed& image : images) {
+    all_in_one = all_in_one && image.folders == images.front().folders;
+    shared.erase(std::ranges::mismatch(shared, image.folders).in1, shared.end());
+  }
+  if (all_in_one && !shared.empty()) shared.pop_back();
+  std::map<std::string, std::vector<ImageFile>> by_class;
+  for (Placed& image : images) {
+    const std::size_t left = image.folders.size() - shared.size();
+    const std::string name = left > 0 ? image.folders[shared.size()] : "";
+    if (left > 1)
+      left_out.add(LeftOutBecause::deeper, fs::path(name) / image.folders[shared.size() + 1] / image.file.name);
+    else by_class[name].push_back(std::move(image.file));
+  }
+  for (auto& [name, files] : by_class) sort_by_name(files);
+  return by_class;
 }
 
 }  // namespace ab

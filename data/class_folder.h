@@ -6,8 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "data/tar.h"
 
 namespace ab {
 
@@ -47,9 +50,19 @@ class LeftOut {
 /// The folders in `folder`, in order of their names' bytes; hidden ones are none. Throws Error(data) when it cannot be listed.
 std::vector<std::string> class_folders(const std::filesystem::path& folder, LeftOut& left_out);
 
+/// An image of a class: a file of that name, in an archive at that place.
+struct ImageFile {
+  std::string name;
+  std::int64_t offset = 0, bytes = 0;
+};
+
 /// The files in the folder of a class that are read, in order of their names' bytes. Hidden files, those of file managers
 /// and notes (.txt, .json …) are not counted as left out. Throws Error(data) when it cannot be listed, or when an image
 /// is a broken link.
-std::vector<std::string> image_files(const std::filesystem::path& folder, LeftOut& left_out);
+std::vector<ImageFile> image_files(const std::filesystem::path& folder, LeftOut& left_out);
+
+/// The same of an archive: by the folder that they lie in, wherever in the archive that is. Images in no folder have the
+/// class "".
+std::map<std::string, std::vector<ImageFile>> image_files(const std::vector<TarMember>& members, LeftOut& left_out);
 
 }  // namespace ab

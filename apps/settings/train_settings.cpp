@@ -26,7 +26,7 @@ void declare_data(std::vector<Setting>& all) {
   Setting& folder =
       s.value("data_dir", &T::data_dir,
               "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not given), of ImageNet's "
-              "train and val, or of the synthetic set's cache");
+              "train and val (folders or tar archives), or of the synthetic set's cache");
   folder.may_change = folder.never_empty = folder.is_path = true;
   s.number("train_samples", &T::train_samples, 0, 1e9,
            "train on N images only, the first or, for imagenet, some of every class; 0: all");

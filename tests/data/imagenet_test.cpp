@@ -418,7 +418,7 @@ class ImageNetTest : public testing::Test {
 };
 
 std::vector<std::string> files_of(const Dataset& set) {
-  const auto& folder = dynamic_cast<const ImageFolder&>(set);
+  const auto& folder = dynamic_cast<const ImageFiles&>(set);
   std::vector<std::string> files;
   for (std::int64_t i = 0; i < set.count; ++i) {
     const fs::path path = folder.path(i);
@@ -448,6 +448,58 @@ TEST_F(ImageNetTest, ListsClassesAndFilesByName) {
   const TrainAndTest few = load_imagenet(folder_.string(), 3, 2);
   EXPECT_EQ(files_of(*few.train), (std::vector<std::string>{"n01/B.jpeg 0", "n01/a.jpg 0", "n02/a.JPEG 1"}));
   EXPECT_EQ(files_of(*few.test), (std::vector<std::string>{"n01/x.JPEG 0", "n02/A.JPEG 1"}));
+}
+
+void run_shell(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
+
+TEST_F(ImageNetTest, IsTheSameSetFromFoldersArchivesAndAFlatVal) {
+  write_images();
+  const TrainAndTest folders = load_imagenet(folder_.string());
+  const auto expect_same = [&](const fs::path& where) {
+    const TrainAndTest other = load_imagenet(where.string());
+    EXPECT_EQ(other.fingerprint(), folders.fingerprint()) << where;
+    EXPECT_EQ(other.contents(), folders.contents()) << where;
+    for (const auto& [set, same] : {std::pair{other.train, folders.train}, std::pair{other.test, folders.test}})
+      for (std::int64_t i = 0; i < same->count; ++i) {
+        Image image, expected;
+        set->read(i, image), same->read(i, expected);
+        EXPECT_EQ(set->label(i), same->label(i));
+        EXPECT_EQ(image.pixels, expected.pixels);
+      }
+    const TrainAndTest few = load_imagenet(where.string(), 3, 2);
+    EXPECT_EQ(few.fingerprint(), load_imagenet(folder_.string(), 3, 2).fingerprint());
+  };
+  const auto make = [&](const fs::path& where, const std::string& commands) {
+    fs::create_directories(folder_ / where);
+    run_shell(fmt::format("cd '{}' && {}", (folder_ / where).string(), commands));
+    expect_same(folder_ / where);
+  };
+  make("archives", "tar -C .. -cf train.tar train && tar -C ../val -cf val.tar n02 n01");
+  make(
+      "official",
+      "for c in n02 n01; do (cd ../train/$c && tar -cf ../../official/$c.tar *); done && tar -cf ILSVRC2012_img_train.tar n0*.tar && "
+      "mkdir flat && cp ../val/*/* flat && tar -C flat -cf ILSVRC2012_img_val.tar x.JPEG y.JPEG A.JPEG && "
+      "printf 'ImageId,PredictionString\\nA,n02 1 2 3 4 \\ny,n02 1 2 3 4 n02 5 6 7 8\\nx,n01 1 2 3 4\\n' > LOC_val_solution.csv");
+  make(
+      "flat",
+      "cp -r ../train . && mkdir val && cp ../val/*/* val && printf 'A.JPEG n02\\ny.JPEG n02\\nx.JPEG n01\\n' > val.txt");
+}
+
+TEST_F(ImageNetTest, AFlatValNeedsAClassForEveryImage) {
+  write_images();
+  run_shell(fmt::format("cd '{}' && mv val/*/* val && rmdir val/n0*", folder_.string()));
+  EXPECT_TRUE(contains(load_error(), "val' has no class folders, but 3 in no folder of a class"));
+  const auto with_list = [&](const char* text) {
+    std::ofstream(folder_ / "val.txt") << text;
+    return load_error();
+  };
+  EXPECT_TRUE(contains(with_list("A.JPEG n02\nx.JPEG n01\n"), "has no line for 'y.JPEG'"));
+  EXPECT_TRUE(
+      contains(with_list("A.JPEG 2\nx.JPEG 1\ny.JPEG 2\n"),
+               "gives 'A.JPEG' the class 2, which is no folder of train; numbers are in one order in the devkit"));
+  EXPECT_TRUE(
+      contains(with_list("A.JPEG n02\nx.JPEG n03\ny.JPEG n02\n"), "val has the class 'n03', which train lacks"));
+  EXPECT_TRUE(contains(with_list("A.JPEG n02\nx.JPEG\n"), "line 2 of '"));
 }
 
 TEST_F(ImageNetTest, FingerprintTellsListsApart) {
@@ -621,7 +673,7 @@ TEST_F(ImageNetTest, TrainingCanGoOnWithoutADamagedImage) {
   LoaderOptions options{.batch_size = 1, .image_size = 16, .threads = 1};
   options.augmentation.crop_and_flip = false;
   const auto before = pass(options);
-  const std::string damaged = dynamic_cast<const ImageFolder&>(*whole.train).path(0);
+  const std::string damaged = dynamic_cast<const ImageFiles&>(*whole.train).path(0);
   fs::resize_file(damaged, 20);
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { pass(options); }), damaged));
   options.skip_damaged = true;
@@ -642,7 +694,7 @@ TEST_F(ImageNetTest, TrainingCanGoOnWithoutADamagedImage) {
 TEST_F(ImageNetTest, AFileThatIsThereAgainIsRead) {
   write_images();
   const TrainAndTest data = load_imagenet(folder_.string());
-  const fs::path file = dynamic_cast<const ImageFolder&>(*data.train).path(0), away = folder_ / "away";
+  const fs::path file = dynamic_cast<const ImageFiles&>(*data.train).path(0), away = folder_ / "away";
   fs::rename(file, away);
   std::thread disk([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(120));

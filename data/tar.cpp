@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+#include "data/tar.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "data/class_folder.h"
+#include "engine/core/check.h"
+
+namespace ab {
+namespace {
+
+constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kMostNameBytes = 1 << 16;
+using Header = std::array<unsigned char, kBlock>;
+
+/// Copies bytes of an archive; false where it ends before.
+using ReadAt = std::function<bool(std::int64_t offset, std::int64_t bytes, void* to)>;
+
+std::string_view field(const Header& header, std::size_t begin, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(header.data()) + begin, size);
+  return text.substr(0, text.find('\0'));
+}
+
+/// Octal digits among blanks, or, with the first bit set, a number in base 256; nothing if it is neither or does not fit.
+std::optional<std::int64_t> number(const Header& header, std::size_t begin, std::size_t size) {
+  if (header[begin] & 0x80) {
+    std::uint64_t value = header[begin] & 0x7f;
+    for (std::size_t i = begin + 1; i < begin + size; ++i) {
+      if (value >> 55) return std::nullopt;
+      value = value << 8 | header[i];
+    }
+    return static_cast<std::int64_t>(value);
+  }
+  std::string_view digits = field(header, begin, size);
+  while (digits.starts_with(' ')) digits.remove_prefix(1);
+  while (digits.ends_with(' ')) digits.remove_suffix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
+  if (error != std::errc{} || end != digits.data() + digits.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+bool has_its_checksum(const Header& header) {
+  constexpr std::size_t begin = 148, size = 8;
+  std::int64_t sum = std::int64_t{' '} * static_cast<std::int64_t>(size);
+  for (std::size_t i = 0; i < header.size(); ++i)
+    if (i < begin || i >= begin + size) sum += header[i];
+  return number(header, begin, size) == sum;
+}
+
+/// What a record of pax ("LENGTH KEY=VALUE\n") says of the file behind it.
+struct PaxValues {
+  std::optional<std::string> path{};
+  std::optional<std::int64_t> size{};
+};
+
+/// False when it is no list of records.
+bool read_pax(std::string_view text, PaxValues& values) {
+  while (!text.empty() && text.front() != '\0') {
+    std::size_t length = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+    const auto digits = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc{} || length <= digits + 2 || length > text.size() || *end != ' ' || text[length - 1] != '\n')
+      return false;
+    const std::string_view record = text.substr(digits + 1, length - digits - 2);
+    const std::size_t equals = record.find('=');
+    if (equals == std::string_view::npos) return false;
+    const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
+    if (key == "path") values.path = value;
+    if (key == "size") {
+      std::int64_t size = 0;
+      const auto parsed = std::from_chars(value.data(), value.data() + value.size(), size);
+      if (parsed.ec != std::errc{} || parsed.ptr != value.data() + value.size() || size < 0) return false;
+      values.size = size;
+    }
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+/// Goes through the headers of an archive.
+class Scan {
+ public:
+  Scan(ReadAt read, std::string where, std::vector<TarMember>& members)
+      : read_(std::move(read)), where_(std::move(where)), members_(members) {}
+
+  /// The archive in bytes [begin, end), whose files lie in `folder`.
+  void archive(std::int64_t begin, std::int64_t end, const std::string& folder) {
+    PaxValues ahead;
+    for (std::int64_t at = begin;;) {
+      Header header;
+      check(end - at >= kBlock && read_(at, kBlock, header.data()), at,
+            "it has no end: it was cut off, or not copied whole");
+      if (std::ranges::all_of(header, [](unsigned char byte) { return byte == 0; })) return;
+      check(has_its_checksum(header), at, "this is no header of a tar archive, or it is damaged");
+      const char type = static_cast<char>(header[156]);
+      const std::optional<std::int64_t> own_size = number(header, 124, 12);
+      const std::int64_t size = ahead.size.value_or(own_size.value_or(-1));
+      at += kBlock;
+      check(size >= 0 && size <= end - at, at - kBlock,
+            "a file is longer than what follows: the archive was cut off, or not copied whole");
+      if (type == 'x' || type == 'L') name_ahead(type, at, size, ahead);
+      else if (type != 'g' && type != 'K') {
+        if (type == '0' || type == '\0' || type == '7') file(ahead.path.value_or(name_in(header)), at, size, folder);
+        ahead = {};
+      }
+      at += (size + kBlock - 1) / kBlock * kBlock;
+    }
+  }
+
+ private:
+  static std::string name_in(const Header& header) {
+    const std::string name(field(header, 0, 100));
+    const bool has_prefix = field(header, 257, 5) == "ustar" && header[262] == '\0' && header[345] != '\0';
+    return has_prefix ? fmt::format("{}/{}", field(header, 345, 155), name) : name;
+  }
+
+  /// The name of the file that follows, too long for its own header.
+  void name_ahead(char type, std::int64_t at, std::int64_t size, PaxValues& ahead) {
+    std::string text(static_cast<std::size_t>(std::min(size, kMostNameBytes)), '\0');
+    check(size <= kMostNameBytes && read_(at, size, text.data()), at, "the name of a file is too long");
+    if (type == 'L') ahead.path = text.substr(0, text.find('\0'));
+    else check(read_pax(text, ahead), at, "a header of pax is damaged");
+  }
+
+  void file(const std::string& name, std::int64_t at, std::int64_t size, const std::string& folder) {
+    constexpr std::string_view extension = ".tar";
+    if (folder.empty() && name.ends_with(extension)) {
+      const std::size_t begin = name.rfind('/') + 1;
+      return archive(at, at + size, name.substr(begin, name.size() - begin - extension.size()));
+    }
+    members_.push_back({folder.empty() ? name : folder + '/' + name, at, size});
+  }
+
+  void check(bool good, std::int64_t at, const char* reason) const {
+    AB_CHECK_KIND(data, good, "imagenet: cannot read '{}' at byte {}: {}", where_, at, reason);
+  }
+
+  ReadAt read_;
+  std::string where_;
+  std::vector<TarMember>& members_;
+};
+
+}  // namespace
+
+std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, const std::string& where) {
+  const auto size = static_cast<std::int64_t>(archive.size());
+  std::vector<TarMember> members;
+  const ReadAt read = [&](std::int64_t offset, std::int64_t bytes, void* to) {
+    if (bytes > size - offset) return false;
+    std::memcpy(to, archive.data() + offset, static_cast<std::size_t>(bytes));
+    return true;
+  };
+  Scan(read, where, members).archive(0, size, "");
+  return members;
+}
+
+TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  struct stat status {};
+  const bool good = file_ >= 0 && ::fstat(file_, &status) == 0;
+  const int error = errno;
+  if (!good && file_ >= 0) ::close(file_);
+  AB_CHECK_KIND(data, good, "imagenet: cannot read '{}': {}", printable(path_), std::strerror(error));
+  size_ = status.st_size;
+  ::posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);  // what lies behind an image is not the next that is read
+}
+
+TarArchive::~TarArchive() { ::close(file_); }
+
+std::vector<TarMember> TarArchive::members() const {
+  // A header, with the two of a long name before it.
+  std::vector<std::uint8_t> window;
+  std::int64_t window_begin = 0;
+  constexpr std::int64_t kWindow = 4 * kBlock;
+  const ReadAt read_at = [&](std::int64_t offset, std::int64_t bytes, void* to) {
+    if (bytes > size_ - offset) return false;
+    const auto has = [&] { return offset >= window_begin && offset + bytes <= window_begin + std::ssize(window); };
+    if (!has()) window = read(offset, std::min(std::max(kWindow, bytes), size_ - offset), path_), window_begin = offset;
+    std::memcpy(to, window.data() + (offset - window_begin), static_cast<std::size_t>(bytes));
+    return true;
+  };
+  std::vector<TarMember> members;
+  Scan(read_at, printable(path_), members).archive(0, size_, "");
+  return members;
+}
+
+std::vector<std::uint8_t> TarArchive::read(std::int64_t offset, std::int64_t bytes, const std::string& what) const {
+  std::vector<std::uint8_t> result(static_cast<std::size_t>(bytes));
+  for (std::int64_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(file_, result.data() + done, static_cast<std::size_t>(bytes - done), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    AB_CHECK_KIND(data, got > 0, "imagenet: cannot read '{}': {}", printable(what),
+                  got < 0 ? std::strerror(errno) : "the archive became shorter");
+    done += got;
+  }
+  return result;
+}
+
+}  // namespace ab
