@@ -74,7 +74,7 @@ struct PlanCommand {
 };
 
 /// abtrain plan: prints what a run will send, hold and wait for. `flags` and `config_file` as for resolve_train_config().
-int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file, const PlanCommand& command);
+int run_plan(const std::vector<FlagValue>& flags, const std::string& config_file, PlanCommand command);
 
 /// The command line of abtrain reproduce.
 struct ReproduceCommand {

@@ -13,6 +13,9 @@
 
 namespace ab {
 
+/// --step-ms auto, which settle_step() makes a number.
+inline constexpr double kAutoStep = -1;
+
 struct PlanOptions {
   int world_size = 0;            ///< 0: the configuration's ranks
   std::int64_t classes = 0;      ///< 0: as the data set has
@@ -84,6 +87,10 @@ NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options
 
 /// The run that plan_run() replays: of all that training may make of it, the one that sends most.
 RehearsedRun rehearse_most(const TrainConfig& config, const PlanOptions& options);
+
+/// In place of kAutoStep the time of a step of the run that options name, or else of the operations of dense training on an
+/// H200. Returns a sentence about it; empty where nothing was to be settled. Throws Error(config) for another processor.
+std::string settle_step(const TrainConfig& config, PlanOptions& options);
 
 /// Throws Error(config) when the configuration does not fit together, or leaves ranks r open that only
 /// training decides.

@@ -148,8 +148,8 @@ void declare_communication(std::vector<Setting>& all) {
   Setting& bucket = s.number(
       "bucket_mb", &T::bucket_mb, 0, 1024,
       "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs; auto: the size that delays "
-      "the run least by plan's model, with its --network and steps that compute as long as they communicate, or for "
-      "--step-ms in plan; config.toml keeps the number");
+      "the run least by plan's model of --network, or of the links that it assumes; a step computes as long as it "
+      "communicates there, unless plan has --step-ms; config.toml keeps the number");
   bucket.may_change = true;  // runs that were begun before it could be 0 have 4
   bucket.at_auto = kAutoBucket;
   s.choice(

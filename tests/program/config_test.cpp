@@ -141,7 +141,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
     else if (setting.type == SettingType::numbers) assign(setting, config, std::vector<double>{0.25, 0.75}, where);
     else if (setting.type == SettingType::real) assign(setting, config, 0.1234567890123456, where);
-    else assign(setting, config, std::int64_t{7}, where);
+    else assign(setting, config, std::int64_t{8}, where);
   }
   config.lr = 0.2;
   config.betas = {0.25, 0.75}, config.rand_augment = {2, 7};

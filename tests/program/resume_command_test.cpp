@@ -266,7 +266,7 @@ TEST_F(ResumeCommandTest, AnotherDeviceDoesNotChangeWhatRanksAreRoundedTo) {
 // The number of --bucket-mb auto is of the run, as the own buckets of its method are.
 TEST_F(ResumeCommandTest, ARunKeepsTheBucketsThatAutoTook) {
   const std::string flags =
-      "--model mlp --width 0.25 --dataset cifar10 --batch-size 2 --steps 2500 --lr 1e-4 --log-every 1 --method acpsgd --ranks 2 "
+      "--model mlp --width 0.25 --dataset cifar10 --batch-size 2 --steps 1000 --lr 1e-4 --log-every 1 --method acpsgd --ranks 2 "
       "--ranks-per-node 1 --network latency=1us,bandwidth=10Gbps --bucket-mb auto ";
   const std::string train = fmt::format("train --data-dir {} {}", small_cifar(), flags);
   const test::Outcome planned = run("plan " + flags);

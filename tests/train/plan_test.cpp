@@ -537,6 +537,49 @@ TEST_F(CliPlanTest, SaysWhatBucketsAutoTakes) {
   expect_failure("plan --acpsgd.bucket-mb auto --method acpsgd", 2, "--acpsgd.bucket-mb cannot be 'auto'");
 }
 
+// Milliseconds of bench/RESULTS.md, "On an H200".
+TEST(StepTime, AutoIsThatOfAnH200WithinAFactorOfTwo) {
+  for (const auto& [model, measured] : {std::pair{"resnet50", 17.51}, {"vgg16_bn", 29.64}, {"vit_b_16", 34.84}})
+    for (const int accumulate : {1, 3}) {
+      TrainConfig config;
+      config.model = model, config.dataset = "imagenet", config.epochs = 90, config.warmup_epochs = 5;
+      config.device = "cuda", config.precision = "bf16", config.accumulate = accumulate;
+      PlanOptions options{.step_milliseconds = kAutoStep};
+      EXPECT_TRUE(contains(settle_step(config, options), "18 % (ResNet-50)"));
+      EXPECT_GT(options.step_milliseconds, accumulate * measured / 2) << model;
+      EXPECT_LT(options.step_milliseconds, accumulate * measured * 2) << model;
+    }
+}
+
+TEST_F(CliPlanTest, StepMsAutoIsOfARunOrOfAnH200) {
+  ASSERT_EQ(run(tiny_train("run", "--ranks 2 --method ab --ab.first-split 1 --ab.ratio 0.25")).exit_code, 0);
+  const double milliseconds = 1000 * 4 * 2 / read_run(path("run")).summary.images_per_second;
+  const auto of_run = run(fmt::format("plan --config {0}/config.toml --factors-from {0} --step-ms auto", path("run")));
+  EXPECT_TRUE(contains(of_run.out,
+                       fmt::format("\n--step-ms auto takes {:.3g} ms, as steps of {} took", milliseconds, path("run"))))
+      << of_run.out << of_run.err;
+  PlanOptions decided{.decisions_from = path("run"), .step_milliseconds = kAutoStep};
+  TrainConfig config = tiny_run("dense", 4);
+  config.batch_size = 4;
+  settle_step(config, decided);
+  EXPECT_DOUBLE_EQ(decided.step_milliseconds, milliseconds);
+
+  const std::string h200 =
+      "plan --model resnet18 --dataset imagenet --device cuda --precision bf16 --ranks 4 --steps 9 ";
+  PlanOptions options{.step_milliseconds = kAutoStep};
+  config = {};
+  config.model = "resnet18", config.dataset = "imagenet", config.device = "cuda", config.precision = "bf16";
+  const std::string sentence = settle_step(config, options);
+  const auto planned = run(h200 + "--step-ms auto"),
+             compared = run(h200 + "--ranks-per-node 1 --compare --step-ms auto");
+  EXPECT_TRUE(contains(planned.out, "\n" + sentence) && contains(planned.out, "exposed: ")) << planned.out;
+  EXPECT_TRUE(contains(compared.out, "\n" + sentence)) << compared.out;
+  EXPECT_TRUE(contains(compared.out, fmt::format("9 steps of {:.0f} ms", options.step_milliseconds))) << compared.out;
+  expect_failure("plan --step-ms auto", 2, "--step-ms auto knows an H200 in 16 bits alone");
+  expect_failure("plan --step-ms auto --device cuda", 2, "give the milliseconds, which train");
+  for (const char* wrong : {"-1", "soon"}) expect_failure(fmt::format("plan --step-ms {}", wrong), 2, "--step-ms");
+}
+
 TEST_F(CliPlanTest, AllMethodsAreComparedAndOneIsNamed) {
   const std::string shape = "plan --compare --dataset cifar10 --steps 400 --ranks 4 --step-ms 20 ";
   const std::string command = shape + "--ranks-per-node 1 ";
