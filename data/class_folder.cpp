@@ -40,18 +40,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool is_hidden(const fs::path& name) {
-  const std::string text = lower(name.string());
-  return text.starts_with('.') || is_one_of(kOfSystems, text);
-}
-
 std::string extension_of(const fs::path& file) { return lower(file.extension().string()); }
-
-bool has_image_extension(const fs::path& file) {
-  const std::string extension = extension_of(file);
-  return extension == ".jpeg" || extension == ".jpg" || extension == ".jpe" || extension == ".jfif" ||
-         extension == ".png";
-}
 
 bool is_note(const fs::path& file) { return is_one_of(kNotes, extension_of(file)); }
 
@@ -87,6 +76,17 @@ void add_deeper(const fs::directory_entry& inner, LeftOut& left_out) {
 }
 
 }  // namespace
+
+bool is_hidden(const fs::path& name) {
+  const std::string text = lower(name.string());
+  return text.starts_with('.') || is_one_of(kOfSystems, text);
+}
+
+bool has_image_extension(const fs::path& file) {
+  const std::string extension = extension_of(file);
+  return extension == ".jpeg" || extension == ".jpg" || extension == ".jpe" || extension == ".jfif" ||
+         extension == ".png";
+}
 
 std::string printable(const fs::path& path) {
   std::string text;

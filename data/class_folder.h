@@ -14,6 +14,11 @@
 
 namespace ab {
 
+/// Whether a file of that name is read as an image, by its extension.
+bool has_image_extension(const std::filesystem::path& file);
+/// Hidden, or left there by a system or an archiver.
+bool is_hidden(const std::filesystem::path& name);
+
 /// A path for a message: names of files may hold line breaks or bytes that are not text.
 std::string printable(const std::filesystem::path& path);
 
@@ -54,6 +59,7 @@ std::vector<std::string> class_folders(const std::filesystem::path& folder, Left
 struct ImageFile {
   std::string name;
   std::int64_t offset = 0, bytes = 0;
+  std::uint16_t archive = 0;  ///< its number
 };
 
 /// The files in the folder of a class that are read, in order of their names' bytes. Hidden files, those of file managers

@@ -2,19 +2,13 @@
 #include "data/imagenet.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "data/class_folder.h"
-#include "data/decode.h"
 #include "data/image_labels.h"
+#include "data/shards.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -24,37 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr int kSideSeen = 224;
 constexpr std::size_t kMaxClasses = std::size_t{std::numeric_limits<std::uint16_t>::max()} + 1;
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
-constexpr std::int64_t kSizesAsked = 1000;  // of files, to tell data sets of the same names apart
-
-std::vector<std::uint8_t> read_bytes(const std::string& path) {
-  const auto check = [&](bool good, const char* reason) {
-    AB_CHECK_KIND(data, good, "imagenet: cannot read '{}': {}", printable(path), reason);
-  };
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  check(!error, error.message().c_str());
-  check(size <= kMaxFileBytes, "it is too large to be an image of a data set");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  check(static_cast<bool>(in), std::strerror(errno));
-  std::vector<std::uint8_t> bytes(size);
-  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  check(in.gcount() == static_cast<std::streamsize>(size), errno ? std::strerror(errno) : "the file became shorter");
-  return bytes;
-}
-
-/// A network disk may fail for a moment: asks three times more, after 0.05, 0.2 and 0.8 seconds.
-template <class Read> std::vector<std::uint8_t> read_with_patience(const Read& read) {
-  for (std::chrono::milliseconds pause{50}; pause.count() < 1000; pause *= 4) {
-    try {
-      return read();
-    } catch (const Error&) {
-      std::this_thread::sleep_for(pause);
-    }
-  }
-  return read();
-}
 
 /// A part of the set as it is found: its images by class, and what is not read.
 struct FoundPart {
@@ -88,20 +51,25 @@ std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<Imag
   return files;
 }
 
-/// An archive of a part, if there is one.
-std::string archive_of(const fs::path& folder, const std::string& part) {
-  for (const std::string& name : {part + ".tar", "ILSVRC2012_img_" + part + ".tar"}) {
-    std::error_code ignored;
-    if (fs::exists(folder / name, ignored)) return (folder / name).string();
+/// The archives of a part: one, or shards by their names.
+std::vector<std::string> archives_of(const fs::path& folder, const std::string& part) {
+  std::vector<std::string> shards;
+  std::error_code error;
+  for (const std::string& name : {part + ".tar", "ILSVRC2012_img_" + part + ".tar"})
+    if (fs::exists(folder / name, error)) return {(folder / name).string()};
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const bool of_part = name.starts_with(part + "-") || name.find("-" + part + "-") != std::string::npos;
+    if (of_part && name.ends_with(".tar")) shards.push_back(entry->path().string());
   }
-  return "";
+  std::ranges::sort(shards);
+  return shards;
 }
 
 FoundPart find_part(const fs::path& folder, const std::string& part) {
   const fs::path root = folder / part;
   std::error_code ignored;
   FoundPart found{{root.string()}, {}, {}};
-  const std::string archive = archive_of(folder, part);
   if (fs::is_directory(root, ignored)) {
     for (const std::string& name : class_folders(root, found.left_out)) {
       LeftOut of_class;
@@ -110,12 +78,24 @@ FoundPart find_part(const fs::path& folder, const std::string& part) {
     }
     return found;
   }
-  AB_CHECK_KIND(data, !archive.empty(),
+  const std::vector<std::string> archives = archives_of(folder, part);
+  AB_CHECK_KIND(data, !archives.empty(),
                 "imagenet: there is no folder '{}'; give the folder that holds train and val, each with one folder of "
                 "images for each class, or as archives train.tar and val.tar",
                 printable(root));
-  found.place = {archive, std::make_shared<TarArchive>(archive)};
-  found.files = image_files(found.place.archive->members(), found.left_out);
+  AB_CHECK_KIND(data, archives.size() <= std::numeric_limits<std::uint16_t>::max(),
+                "imagenet: there are {} shards of {} in '{}'", archives.size(), part, printable(folder));
+  found.place.root = archives.front();
+  for (const std::string& archive : archives) found.place.archives.push_back(std::make_shared<TarArchive>(archive));
+  const std::vector<TarMember> members = found.place.archives.front()->members();
+  found.place.flat = are_of_shard(members);
+  found.files =
+      found.place.flat ? shard_images(found.place.archives, found.left_out) : image_files(members, found.left_out);
+  AB_CHECK_KIND(
+      data, found.place.flat || archives.size() == 1,
+      "imagenet: '{}' is one of {} archives of {} and no shard, which has a .cls for every image; give the part as one "
+      "archive",
+      printable(archives.front()), archives.size(), part);
   return found;
 }
 
@@ -125,13 +105,13 @@ void take_labels(FoundPart& val, const fs::path& folder, const std::vector<std::
   const ImageLabels labels = read_image_labels(folder);
   if (labels.empty()) return;
   std::vector<ImageFile> flat;
-  if (!val.place.archive) {
+  if (val.place.archives.empty()) {
     val.left_out = {};
     flat = image_files(fs::path(val.place.root), val.left_out);
     val.place.flat = true;
   }
   for (auto& [name, files] : val.files)
-    if (val.place.archive) std::ranges::move(files, std::back_inserter(flat));
+    if (!val.place.archives.empty()) std::ranges::move(files, std::back_inserter(flat));
   val.files = sort_into_classes(std::move(flat), labels, known, val.place.root);
 }
 
@@ -195,84 +175,6 @@ void check_val_classes(const std::vector<std::string>& tested, const std::vector
 }
 
 }  // namespace
-
-ImageFiles::ImageFiles(std::string set_name, ImagePlace place, std::vector<std::string> class_names,
-                       const std::vector<std::vector<ImageFile>>& files_of_class)
-    : place_(std::move(place)), class_names_(std::move(class_names)) {
-  name = std::move(set_name);
-  classes = static_cast<int>(class_names_.size());
-  for (std::size_t label = 0; label < files_of_class.size(); ++label)
-    for (const ImageFile& file : files_of_class[label]) {
-      name_begins_.push_back(static_cast<std::uint32_t>(file_names_.size()));
-      labels_.push_back(static_cast<std::uint16_t>(label));
-      file_names_ += file.name;
-      if (place_.archive) offsets_.push_back(file.offset), bytes_.push_back(file.bytes);
-    }
-  AB_CHECK_KIND(data, file_names_.size() <= std::numeric_limits<std::uint32_t>::max(),
-                "imagenet: '{}' holds more images than can be listed", printable(place_.root));
-  name_begins_.push_back(static_cast<std::uint32_t>(file_names_.size()));
-  count = static_cast<std::int64_t>(labels_.size());
-}
-
-void ImageFiles::thin_out(std::int64_t n) {
-  if (n <= 0 || n >= count) return;
-  std::string names;
-  std::vector<std::uint32_t> begins;
-  std::vector<std::uint16_t> labels;
-  std::vector<std::int64_t> offsets, bytes;
-  for (std::int64_t k = 0; k < n; ++k) {
-    const auto i = static_cast<std::size_t>(k * count / n);
-    begins.push_back(static_cast<std::uint32_t>(names.size()));
-    labels.push_back(labels_[i]);
-    if (place_.archive) offsets.push_back(offsets_[i]), bytes.push_back(bytes_[i]);
-    names.append(file_names_, name_begins_[i], name_begins_[i + 1] - name_begins_[i]);
-  }
-  begins.push_back(static_cast<std::uint32_t>(names.size()));
-  file_names_ = std::move(names);
-  name_begins_ = std::move(begins);
-  labels_ = std::move(labels);
-  offsets_ = std::move(offsets), bytes_ = std::move(bytes);
-  count = n;
-}
-
-std::string ImageFiles::path(std::int64_t i) const {
-  const auto k = static_cast<std::size_t>(i);
-  const std::string file = file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]);
-  return place_.flat ? fmt::format("{}/{}", place_.root, file)
-                     : fmt::format("{}/{}/{}", place_.root, class_names_[labels_[k]], file);
-}
-
-ImageView ImageFiles::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
-  const std::string file = path(i);
-  const auto bytes = [&] {
-    if (!place_.archive) return read_bytes(file);
-    const auto k = static_cast<std::size_t>(i);
-    AB_CHECK_KIND(data, static_cast<std::uintmax_t>(bytes_[k]) <= kMaxFileBytes,
-                  "imagenet: cannot read '{}': it is too large to be an image of a data set", printable(file));
-    return place_.archive->read(offsets_[k], bytes_[k], file);
-  };
-  decode_image(read_with_patience(bytes), printable(file), buffer, part);
-  return buffer.view();
-}
-
-std::int64_t ImageFiles::file_bytes(std::int64_t i) const {
-  if (place_.archive) return bytes_[static_cast<std::size_t>(i)];
-  std::error_code error;  // an image that is gone is reported when it is read
-  return static_cast<std::int64_t>(fs::file_size(path(i), error));
-}
-
-std::uint64_t ImageFiles::fingerprint() const {
-  std::string names = file_names_;
-  for (const std::string& name : class_names_) names += '/' + name;
-  return Dataset::fingerprint() ^ std::hash<std::string>{}(names);
-}
-
-std::vector<std::uint64_t> ImageFiles::contents() const {
-  std::vector<std::uint64_t> sizes;
-  const std::int64_t asked = std::min(count, kSizesAsked);
-  for (std::int64_t k = 0; k < asked; ++k) sizes.push_back(static_cast<std::uint64_t>(file_bytes(k * count / asked)));
-  return sizes;
-}
 
 TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, std::int64_t val_count) {
   FoundPart train_part = find_part(folder, "train"), val_part = find_part(folder, "val");

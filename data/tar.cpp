@@ -2,6 +2,7 @@
 #include "data/tar.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -152,6 +153,17 @@ class Scan {
   std::vector<TarMember>& members_;
 };
 
+/// Shards may be more than the files that a process is given at first.
+int open_to_read(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  rlimit limit{};
+  if (file >= 0 || errno != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+    return file;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
 }  // namespace
 
 std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, const std::string& where) {
@@ -166,7 +178,7 @@ std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, con
   return members;
 }
 
-TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(open_to_read(path_)) {
   struct stat status {};
   const bool good = file_ >= 0 && ::fstat(file_, &status) == 0;
   const int error = errno;

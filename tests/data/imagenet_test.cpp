@@ -485,6 +485,43 @@ TEST_F(ImageNetTest, IsTheSameSetFromFoldersArchivesAndAFlatVal) {
       "cp -r ../train . && mkdir val && cp ../val/*/* val && printf 'A.JPEG n02\\ny.JPEG n02\\nx.JPEG n01\\n' > val.txt");
 }
 
+TEST_F(ImageNetTest, ShardsOfAWebDatasetAreTheSameSetToo) {
+  for (const char* name : {"train/n01/p.JPEG", "train/n01/q.JPEG", "train/n02/r.JPEG", "val/n02/s.JPEG"})
+    write_file(folder_ / name, make_jpeg(30 + 3 * images_++, 50, 25));
+  const TrainAndTest folders = load_imagenet(folder_.string());
+  const fs::path where = folder_ / "shards";
+  const auto pack = [&](const std::string& first, const std::string& second) {
+    fs::remove_all(where);
+    fs::create_directories(where);
+    run_shell(fmt::format(
+        "cd '{}' && cp ../*/*/*.JPEG . && printf '{}\\n' | tee p.cls > q.cls && printf '{}' | tee r.cls > s.cls && "
+        "echo '{{}}' > p.json && tar -cf train-000.tar p.* r.* && tar -cf train-001.tar q.* && tar -cf data-val-0.tar s.*",
+        where.string(), first, second));
+  };
+  pack("n01", "n02");
+  const TrainAndTest shards = load_imagenet(where.string());
+  EXPECT_EQ(shards.fingerprint(), folders.fingerprint());
+  EXPECT_EQ(shards.contents(), folders.contents());
+  EXPECT_TRUE(shards.train->warnings.empty());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    Image image, expected;
+    shards.train->read(i, image), folders.train->read(i, expected);
+    EXPECT_EQ(image.pixels, expected.pixels);
+  }
+  pack("2", "10");
+  const TrainAndTest numbered = load_imagenet(where.string());
+  EXPECT_EQ(dynamic_cast<const ImageFiles&>(*numbered.train).class_names(),
+            (std::vector<std::string>{"00002", "00010"}));
+  EXPECT_TRUE(contains(dynamic_cast<const ImageFiles&>(*numbered.train).path(1), "train-001.tar/q.JPEG"));
+  const auto error = [&](const std::string& command) {
+    run_shell(fmt::format("cd '{}' && {}", where.string(), command));
+    return message_of(ErrorKind::data, [&] { load_imagenet(where.string()); });
+  };
+  EXPECT_TRUE(contains(error("tar -cf train-001.tar q.JPEG"),
+                       "'q.JPEG' in '" + (where / "train-001.tar").string() + "' has no .cls"));
+  EXPECT_TRUE(contains(error("tar -cf train-000.tar p.JPEG"), "is one of 2 archives of train and no shard"));
+}
+
 TEST_F(ImageNetTest, AFlatValNeedsAClassForEveryImage) {
   write_images();
   run_shell(fmt::format("cd '{}' && mv val/*/* val && rmdir val/n0*", folder_.string()));
