@@ -76,7 +76,7 @@ for run in whole stopped; do
     scancel --batch --signal=USR1 "$job"  # as --signal=B:USR1@300 does before the limit
     until_true waits "$job"
     [[ ! -e stopped/model.safetensors ]] || fail "the run ended before it was stopped"
-    scontrol update jobid="$job" starttime=now
+    scontrol update jobid="$job" starttime=now+2  # at once it may be refused as the one that was told to stop
   fi
   until_true gone "$job"
 done

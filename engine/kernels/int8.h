@@ -21,8 +21,8 @@ struct Int8Layout {
   Int8Layout(std::int64_t elements, int parts, int block);
   static constexpr int kDraws = 8;  ///< of 16 bits, from one counter of Philox
 
-  std::int64_t part_elements() const { return blocks * block; }
-  std::int64_t part_bytes() const { return blocks * (block + 4); }
+  AB_HD std::int64_t part_elements() const { return blocks * block; }
+  AB_HD std::int64_t part_bytes() const { return blocks * (block + 4); }
   std::int64_t counters() const { return parts * part_elements() / kDraws; }
 
   std::int64_t elements;

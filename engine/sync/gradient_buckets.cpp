@@ -90,7 +90,7 @@ void GradientBuckets::add_bucket(std::vector<BucketItem> items, DType wire) {
   }
   bucket.result = Tensor(Shape{elements}, DType::float32, items.front().param->value.value().device());
   bucket.sent = wire == DType::float32 ? bucket.result : Tensor(Shape{elements}, wire, bucket.result.device());
-  if (int8_) {
+  if (int8_ && comm_.size() > 1) {
     bucket.int8 = std::make_unique<Int8Mean>(elements, *int8_, comm_, bucket.result.device());
     bucket.counters_before = counters_;
     counters_ += bucket.int8->counters();
@@ -135,11 +135,13 @@ void GradientBuckets::pack(Bucket& bucket, Entry& entry) {
 }
 
 void GradientBuckets::start_full_buckets() {
-  for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_)
-    if (comm_.size() == 1) comm_.count_all_reduce_alone(buckets_[next_].bytes);
-    else if (Bucket& bucket = buckets_[next_]; bucket.int8)
+  for (; next_ < buckets_.size() && buckets_[next_].packed == buckets_[next_].entries.size(); ++next_) {
+    Bucket& bucket = buckets_[next_];
+    if (bucket.int8)
       bucket.int8->start(bucket.result, static_cast<std::uint64_t>(step_) * counters_ + bucket.counters_before);
-    else buckets_[next_].request = comm_.all_reduce_async(buckets_[next_].sent, op_);
+    else if (comm_.size() == 1) comm_.count_all_reduce_alone(bucket.bytes);
+    else bucket.request = comm_.all_reduce_async(bucket.sent, op_);
+  }
 }
 
 void GradientBuckets::finish() {
@@ -147,10 +149,10 @@ void GradientBuckets::finish() {
     for (Entry& entry : bucket.entries)
       if (!entry.packed) pack(bucket, entry);
   start_full_buckets();
-  if (int8_ && comm_.size() > 1)
-    for (Bucket& bucket : buckets_) bucket.int8->add_up();
+  for (Bucket& bucket : buckets_)
+    if (bucket.int8) bucket.int8->add_up();
   for (Bucket& bucket : buckets_) {
-    if (int8_ && comm_.size() > 1) bucket.int8->finish(bucket.result);
+    if (bucket.int8) bucket.int8->finish(bucket.result);
     bucket.request.wait();
     cast_into(bucket.result, bucket.sent);
     bucket.packed = 0;
