@@ -59,8 +59,11 @@ std::vector<std::string> archives_of(const fs::path& folder, const std::string& 
     if (fs::exists(folder / name, error)) return {(folder / name).string()};
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    const bool of_part = name.starts_with(part + "-") || name.find("-" + part + "-") != std::string::npos;
-    if (of_part && name.ends_with(".tar")) shards.push_back(entry->path().string());
+    const auto is_of = [&](const std::string& word) {
+      return name.starts_with(word + "-") || name.find("-" + word + "-") != std::string::npos;
+    };
+    const bool of_part = is_of(part) || (part == "val" && is_of("validation"));
+    if (of_part && name.ends_with(".tar") && !is_hidden(name)) shards.push_back(entry->path().string());
   }
   std::ranges::sort(shards);
   return shards;

@@ -262,14 +262,17 @@ void Loader::Impl::leave(const Share& share, std::exception_ptr failed, std::int
   if (job.failure) job.given_out = job.count;
   const bool last = --job.workers == 0 && job.given_out == job.count;
   if (!last || cancel) return;
-  if (!job.failure) {
+  if (!job.failure && options.training && options.mix.enabled()) {
     lock.unlock();
-    if (options.training && options.mix.enabled()) mix(job.step, job.batch);
+    try {
+      mix(job.step, job.batch);
+    } catch (...) {  // out of memory
+      job.failure = std::current_exception();
+    }
     lock.lock();
-    ready.emplace(job.step, std::move(job.batch));
-  } else if (!failure || job.step < failed_step) {
-    failed_step = job.step, failure = job.failure;
   }
+  if (!job.failure) ready.emplace(job.step, std::move(job.batch));
+  else if (!failure || job.step < failed_step) failed_step = job.step, failure = job.failure;
   under_way.erase(job.step);
   lock.unlock();
   changed.notify_all();

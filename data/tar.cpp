@@ -21,6 +21,8 @@
 namespace ab {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::int64_t kBlock = 512;
 constexpr std::int64_t kMostNameBytes = 1 << 16;
 using Header = std::array<unsigned char, kBlock>;
@@ -106,14 +108,18 @@ class Scan {
       if (std::ranges::all_of(header, [](unsigned char byte) { return byte == 0; })) return;
       check(has_its_checksum(header), at, "this is no header of a tar archive, or it is damaged");
       const char type = static_cast<char>(header[156]);
-      const std::optional<std::int64_t> own_size = number(header, 124, 12);
-      const std::int64_t size = ahead.size.value_or(own_size.value_or(-1));
+      const bool is_empty = type >= '1' && type <= '6';  // a link, a folder or a device, whatever size it claims
+      const bool tells = type == 'x' || type == 'L' || type == 'g' || type == 'K';  // of a file behind it
+      const std::int64_t own_size = is_empty ? 0 : number(header, 124, 12).value_or(-1);
+      const std::int64_t size = is_empty || tells ? own_size : ahead.size.value_or(own_size);
       at += kBlock;
       check(size >= 0 && size <= end - at, at - kBlock,
             "a file is longer than what follows: the archive was cut off, or not copied whole");
       if (type == 'x' || type == 'L') name_ahead(type, at, size, ahead);
-      else if (type != 'g' && type != 'K') {
-        if (type == '0' || type == '\0' || type == '7') file(ahead.path.value_or(name_in(header)), at, size, folder);
+      if (!tells) {
+        const std::string name = ahead.path.value_or(name_in(header));
+        if (type == '0' || type == '\0' || type == '7') file(name, at, size, folder);
+        else check_no_image(type, name, at - kBlock);
         ahead = {};
       }
       at += (size + kBlock - 1) / kBlock * kBlock;
@@ -135,12 +141,19 @@ class Scan {
     else check(read_pax(text, ahead), at, "a header of pax is damaged");
   }
 
+  /// An image must not be left out in silence.
+  void check_no_image(char type, const std::string& name, std::int64_t at) const {
+    const bool may_be_image = (type == '1' || type == '2' || type == 'S') && has_image_extension(name);
+    check(!may_be_image || is_hidden(fs::path(name).filename()), at,
+          "an image is a link or a sparse file; make the archive with tar's --dereference and --hard-dereference, and "
+          "without --sparse");
+  }
+
   void file(const std::string& name, std::int64_t at, std::int64_t size, const std::string& folder) {
     constexpr std::string_view extension = ".tar";
-    if (folder.empty() && name.ends_with(extension)) {
-      const std::size_t begin = name.rfind('/') + 1;
+    const std::size_t begin = name.rfind('/') + 1;
+    if (folder.empty() && name.ends_with(extension) && !is_hidden(name.substr(begin)))
       return archive(at, at + size, name.substr(begin, name.size() - begin - extension.size()));
-    }
     members_.push_back({folder.empty() ? name : folder + '/' + name, at, size});
   }
 

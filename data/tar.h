@@ -10,7 +10,8 @@
 
 namespace ab {
 
-/// A regular file in an archive. One of an archive inside has that one's name, without ".tar", for a folder.
+/// A regular file in an archive. One of an archive inside, which is not hidden, has that one's name, without ".tar", for a
+/// folder.
 struct TarMember {
   std::string name;
   std::int64_t offset = 0, bytes = 0;  ///< where its contents lie in the outer archive
@@ -26,7 +27,8 @@ class TarArchive {
   TarArchive& operator=(const TarArchive&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Its regular files in their order, those of archives inside it in the place of these (of one level).
+  /// Its regular files in their order, those of archives inside it in the place of these (of one level). Throws Error(data) for
+  /// an image that is a link or a sparse file.
   std::vector<TarMember> members() const;
   /// Throws Error(data) that names `what`.
   std::vector<std::uint8_t> read(std::int64_t offset, std::int64_t bytes, const std::string& what) const;

@@ -188,8 +188,11 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
 }
 
 void TrainRecord::gather_waiting() {
-  summary_.waiting_not_measured = obstacle_to_waiting_times(world_);
-  if (!summary_.waiting_not_measured.empty()) return;
+  std::string& obstacle = summary_.waiting_not_measured = obstacle_to_waiting_times(world_);
+  // Ranks may differ in their threads, and all take part below or none.
+  const bool somewhere = mean_over_ranks(obstacle.empty() ? 0 : 1) > 0;
+  if (somewhere && obstacle.empty()) obstacle = "other ranks have more threads than cores";
+  if (!obstacle.empty()) return;
   const std::map<std::string, LedgerEntry> phases = world_.ledger().by_phase();  // the same on all ranks
   std::vector<double> seconds;
   for (const auto& [phase, traffic] : phases) {

@@ -503,6 +503,9 @@ TEST_F(ImageNetTest, ShardsOfAWebDatasetAreTheSameSetToo) {
   EXPECT_EQ(shards.fingerprint(), folders.fingerprint());
   EXPECT_EQ(shards.contents(), folders.contents());
   EXPECT_TRUE(shards.train->warnings.empty());
+  fs::rename(where / "data-val-0.tar", where / "data-validation-0.tar");
+  std::ofstream(where / "._data-validation-0.tar") << "of a file manager";
+  EXPECT_EQ(load_imagenet(where.string()).fingerprint(), folders.fingerprint());
   for (std::int64_t i = 0; i < 3; ++i) {
     Image image, expected;
     shards.train->read(i, image), folders.train->read(i, expected);

@@ -89,6 +89,50 @@ TEST_F(TarTest, AnArchiveInsideIsAFolder) {
                        {"n01/1.JPEG", "one"}, {"n01/2.JPEG", "two"}, {"n02/c/3.JPEG", "three"}, {"1.JPEG", "one"}}));
 }
 
+/// Sets a text in the header that begins at a byte, and its checksum.
+void put(Bytes& archive, std::size_t header, std::size_t field, const std::string& text) {
+  const auto begin = archive.begin() + static_cast<long>(header);
+  std::ranges::copy(text, begin + static_cast<long>(field));
+  std::fill_n(begin + 148, 8, ' ');
+  int sum = 0;
+  for (int i = 0; i < 512; ++i) sum += begin[i];
+  std::ranges::copy(fmt::format("{:06o}", sum), begin + 148);
+}
+
+TEST_F(TarTest, HiddenArchivesAreFilesHoweverDeepTheyLie) {
+  write(".tar", "text"), write("._n01.tar", "no archive");
+  EXPECT_EQ(contents_of(tar("archive.tar", "", "._n01.tar")).at("._n01.tar"), "no archive");
+  Bytes one = bytes_of(tar("one.tar", "--format=ustar", ".tar")), deep;
+  constexpr std::size_t levels = 40000;
+  for (std::size_t level = 0; level < levels; ++level) {
+    put(one, 0, 124, fmt::format("{:011o}", 512 * (levels - level)));
+    deep.insert(deep.end(), one.begin(), one.begin() + 512);
+  }
+  deep.resize(deep.size() + 1024);
+  const std::vector<TarMember> members = tar_members(deep, "deep.tar");
+  ASSERT_EQ(members.size(), 1u);
+  EXPECT_EQ(members[0].name, ".tar");
+}
+
+TEST_F(TarTest, NoImageIsLeftOutAsALink) {
+  write("a.jpg", "image"), write("b.txt", "text");
+  fs::create_hard_link(folder_ / "a.jpg", folder_ / "hard.jpg");
+  fs::create_symlink("a.jpg", folder_ / "soft.png");
+  std::ofstream(folder_ / "hole.jpg");
+  fs::resize_file(folder_ / "hole.jpg", 1 << 20);
+  for (const std::string files : {"a.jpg hard.jpg", "soft.png", "--sparse hole.jpg"})
+    EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { contents_of(tar("l.tar", "--format=gnu", files)); }),
+                         "an image is a link or a sparse file; make the archive with"))
+        << files;
+}
+
+TEST_F(TarTest, FoldersHoldNothingWhateverSizeTheyClaim) {
+  write("a/1", "one");
+  Bytes archive = bytes_of(tar("archive.tar", "--format=ustar", "a"));
+  put(archive, 0, 124, "00000010000");
+  EXPECT_EQ(tar_members(archive, "folder.tar").size(), 1u);
+}
+
 TEST_F(TarTest, NoCutAndNoDamageGoesUnnoticed) {
   write("a/1", "one"), write("a/2", std::string(1000, '2'));
   tar("a/in.tar", "", "a/1");
