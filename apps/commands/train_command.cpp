@@ -156,17 +156,20 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   return result && result->stopped ? kStoppedExitCode : 0;
 }
 
-/// With a number for --bucket-mb auto.
-TrainConfig in_chosen_buckets(const TrainConfig& config, const Dataset& images, int world_size, bool speaks) {
+/// With a number for --bucket-mb auto. `ranks_on_node`: where --ranks-per-node does not tell; 0: all.
+TrainConfig in_chosen_buckets(const TrainConfig& config, const Dataset& images, int world_size, int ranks_on_node,
+                              bool speaks) {
   constexpr double kHalf = 0.5;
   TrainConfig settled = settle_config(config);
   if (settled.bucket_mb != kAutoBucket) return settled;
+  if (settled.ranks_per_node == 0) settled.ranks_per_node = ranks_on_node;
   try {
     settled = settle_bucket(settled, {.world_size = world_size, .classes = images.classes, .unknown_ratio = kHalf});
   } catch (const Error& problem) {
     throw Error(problem.kind(),
                 fmt::format("--bucket-mb auto takes its number from a plan of the run: {}", problem.what()));
   }
+  settled.ranks_per_node = config.ranks_per_node;
   if (speaks) say(stdout, "--bucket-mb auto takes {}\n", flags_text(bucket_flags(settled)));
   return settled;
 }
@@ -180,7 +183,7 @@ int train_on_threads(TrainConfig config, const CommOptions& options, bool has_tw
   const TrainAndTest data = load_data(config);
   if (start_of(config) != Start::finished) {
     tell_images(config, data);
-    config = in_chosen_buckets(config, *data.train, config.ranks, true);
+    config = in_chosen_buckets(config, *data.train, config.ranks, 0, true);
     check_memory(config, *data.train, config.ranks, {config.ranks, memory(device).available()}, device);
   }
   const BoundedHostMemory bounded(bytes_for(config));
@@ -210,7 +213,8 @@ int train_as_process(TrainConfig config, Transport transport, const CommOptions&
     const TrainAndTest data = load_data(config);
     if (start_of(config) != Start::finished) {
       if (world->rank() == 0) tell_images(config, data);
-      config = in_chosen_buckets(config, *data.train, world->size(), world->rank() == 0);
+      config = in_chosen_buckets(config, *data.train, world->size(), world->ledger().ranks_on_node_of(0),
+                                 world->rank() == 0);
       check_memory(config, *data.train, world->size(), shared_memory(device, *world), device);
     }
     const BoundedHostMemory bounded(bytes_for(config));
