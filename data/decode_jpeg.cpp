@@ -1,38 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
 // JPEG by libjpeg-turbo, with its defaults (exact integer transform, smooth chroma upsampling), as Pillow
-// uses it. The library reports fatal errors through a function that must not return, and C code lies in
-// between, so the way back is a longjmp: nothing with a destructor may come to life after its setjmp.
+// uses it.
 #include <algorithm>
-#include <csetjmp>
-#include <cstdio>
 #include <cstring>
 #include <iterator>
 
-#include <jerror.h>
-#include <jpeglib.h>
-
 #include "data/decode.h"
+#include "data/jpeg_errors.h"
+#include "data/tiled_jpeg.h"
 #include "engine/core/check.h"
-
-#ifndef LIBJPEG_TURBO_VERSION
-#error "abtrain needs libjpeg-turbo; the jpeglib.h that was found belongs to a different libjpeg"
-#endif
 
 namespace ab {
 namespace {
 
-/// The state that the library calls back with; its first member is the library's own struct.
-struct ErrorState {
-  jpeg_error_mgr base;
-  std::jmp_buf give_up;
-  char message[JMSG_LENGTH_MAX];
-};
-
 [[noreturn]] void give_up(j_common_ptr codec) {
-  auto* state = reinterpret_cast<ErrorState*>(codec->err);
+  auto* state = reinterpret_cast<JpegErrors*>(codec->err);
   state->base.format_message(codec, state->message);
-  std::longjmp(state->give_up, 1);
+  std::longjmp(state->way_back, 1);
 }
 
 /// Damaged data is only a warning to the library, which fills in grey. These warnings leave all pixels right.
@@ -47,10 +32,12 @@ void on_message(j_common_ptr codec, int level) {
 
 void limit_scans(j_common_ptr codec) {
   if (reinterpret_cast<j_decompress_ptr>(codec)->input_scan_number <= kMaxJpegScans) return;
-  auto* state = reinterpret_cast<ErrorState*>(codec->err);
+  auto* state = reinterpret_cast<JpegErrors*>(codec->err);
   std::snprintf(state->message, sizeof state->message, "more than %d scans", kMaxJpegScans);
-  std::longjmp(state->give_up, 1);
+  std::longjmp(state->way_back, 1);
 }
+
+constexpr int kChromaReach = 2;  // pixels that smooth chroma looks beyond a part
 
 /// v · w / 255, rounded as Pillow does.
 std::uint8_t multiply_bytes(int v, int w) {
@@ -67,11 +54,8 @@ void cmyk_to_rgb(const std::uint8_t* cmyk, int width, std::uint8_t* rgb) {
 class JpegDecoder {
  public:
   explicit JpegDecoder(std::span<const std::uint8_t> file) : file_(file) {
-    codec_.err = jpeg_std_error(&error_.base);
-    error_.base.error_exit = give_up;
-    error_.base.emit_message = on_message;
+    codec_.err = error_.begin();
     progress_.progress_monitor = limit_scans;
-    error_.message[0] = '\0';
   }
   ~JpegDecoder() { jpeg_destroy_decompress(&codec_); }
   JpegDecoder(const JpegDecoder&) = delete;
@@ -79,7 +63,7 @@ class JpegDecoder {
 
   /// False when the library gave up; message() says why.
   bool read_header() {
-    if (setjmp(error_.give_up)) return false;
+    if (setjmp(error_.way_back)) return false;
     jpeg_create_decompress(&codec_);
     codec_.progress = &progress_;
     jpeg_mem_src(&codec_, file_.data(), file_.size());
@@ -88,7 +72,7 @@ class JpegDecoder {
   }
   /// `rgb` holds the pixels of `part`; `row` a whole row of up to four components.
   bool read_pixels(const Box& part, std::uint8_t* rgb, std::uint8_t* row) {
-    if (setjmp(error_.give_up)) return false;
+    if (setjmp(error_.way_back)) return false;
     codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&codec_);
     const int first_row = first_row_for(part);
@@ -123,10 +107,8 @@ class JpegDecoder {
   const char* message() const { return error_.message; }
 
  private:
-  // Smooth chroma looks beyond a part, and what is read begins and ends with whole blocks. Of a progressive file all is read
-  // until the part ends: where scans are missing, the library smooths each block by those around it.
-  static constexpr int kChromaReach = 2;
-
+  // What is read begins and ends with whole blocks. Of a progressive file all is read until the part ends: where scans are
+  // missing, the library smooths each block by those around it.
   int first_row_for(const Box& part) const {
     if (codec_.progressive_mode) return 0;
     const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE;
@@ -152,14 +134,29 @@ class JpegDecoder {
   }
 
   std::span<const std::uint8_t> file_;
-  ErrorState error_{};
+  JpegErrors error_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct codec_{};
 };
 
 }  // namespace
 
+jpeg_error_mgr* JpegErrors::begin() {
+  jpeg_std_error(&base);
+  base.error_exit = give_up;
+  base.emit_message = on_message;
+  message[0] = '\0';
+  return &base;
+}
+
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
+  TiledJpeg::Cut cut;
+  if (part)
+    if (const std::optional<TiledJpeg> tiled = TiledJpeg::find(file)) {
+      check_image_size(tiled->height(), tiled->width(), name);
+      cut = tiled->cut(part(tiled->height(), tiled->width()), kChromaReach);
+      file = cut.file;
+    }
   JpegDecoder decoder(file);
   const auto check = [&](bool good) {
     AB_CHECK_KIND(data, good, "{}: the JPEG is truncated or damaged ({}); fetch the file again", name,
@@ -170,7 +167,9 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   AB_CHECK_KIND(data, decoder.long_enough(),
                 "{}: the JPEG is truncated or damaged ({} bytes for {} x {} pixels); fetch the file again", name,
                 file.size(), decoder.width(), decoder.height());
-  const Box box = part ? part(decoder.height(), decoder.width()) : Box{0, 0, decoder.height(), decoder.width()};
+  const Box box = !cut.file.empty() ? cut.box
+                  : part            ? part(decoder.height(), decoder.width())
+                                    : Box{0, 0, decoder.height(), decoder.width()};
   out.resize(box.height, box.width);
   std::vector<std::uint8_t> row(4 * static_cast<std::size_t>(decoder.width()));
   check(decoder.read_pixels(box, out.pixels.data(), row.data()));

@@ -23,6 +23,7 @@
 #include "data/decode.h"
 #include "data/loader.h"
 #include "data/sampler.h"
+#include "data/tiled_jpeg.h"
 #include "engine/core/random.h"
 #include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
@@ -156,7 +157,8 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
   const std::pair<int, int> sizes[] = {{1, 1}, {2, 3}, {17, 33}, {16, 16}, {100, 67}, {97, 160}};
   for (const auto& [height, width] : sizes) {
     const std::string size = fmt::format(", {} x {}", height, width);
-    const auto add = [&](const std::string& kind, int components, Scans scans, const Written& written) {
+    const auto add = [&, height = height, width = width](const std::string& kind, int components, Scans scans,
+                                                         const Written& written) {
       files.emplace_back(kind + size, make_jpeg(height, width, 10, scans, components, written));
     };
     for (const Scans scans : {Scans::one, Scans::progressive})
@@ -176,6 +178,13 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
     files.emplace_back(name, Bytes(values.begin(), values.end()));
   }
   return files;
+}
+
+/// The number of restart markers in it.
+std::ptrdiff_t restarts_in(const Bytes& file) {
+  std::ptrdiff_t count = 0;
+  for (std::size_t i = 0; i + 1 < file.size(); ++i) count += file[i] == 0xFF && (file[i + 1] & 0xF8) == 0xD0;
+  return count;
 }
 
 /// Boxes in an image: all of it, its corners, single pixels, and any.
@@ -206,6 +215,72 @@ TEST(Decode, APartIsThatOfTheWhole) {
           << name << ": " << box.height << " x " << box.width << " from " << box.top << ", " << box.left;
     }
   }
+}
+
+// Of every kind of file, and of files whose first rows are a segment each.
+TEST(Decode, TiledFilesHaveTheSamePixelsAndEachPartOfThem) {
+  int tiled_files = 0, cut_files = 0;
+  for (const auto& [name, file] : files_of_all_kinds()) {
+    SCOPED_TRACE(name);
+    Image whole, again, expected, part;
+    decode_image(file, name, whole);
+    const std::optional<Bytes> tiled = tile_jpeg(file);
+    EXPECT_EQ(tiled.has_value(), file[0] == 0xFF) << "all but a PNG";
+    if (!tiled) continue;
+    ++tiled_files;
+    decode_image(*tiled, name, again);
+    ASSERT_EQ(again.pixels, whole.pixels);
+    EXPECT_EQ(tile_jpeg(*tiled), tiled) << "twice is once";
+    const auto found = TiledJpeg::find(*tiled);
+    ASSERT_TRUE(found);
+    for (const Box& box : boxes_in(whole.height, whole.width)) {
+      cut_out(whole.view(), box, expected);
+      const TiledJpeg::Cut cut = found->cut(box, 2);
+      cut_files += restarts_in(cut.file) < restarts_in(*tiled);
+      decode_image(*tiled, name, part, [&](int height, int width) {
+        EXPECT_EQ(std::pair(height, width), std::pair(whole.height, whole.width));
+        return box;
+      });
+      ASSERT_EQ(part.pixels, expected.pixels)
+          << box.height << " x " << box.width << " from " << box.top << ", " << box.left;
+    }
+  }
+  EXPECT_GT(tiled_files, 80);
+  EXPECT_GT(cut_files, 500);
+}
+
+TEST(Decode, SegmentsDivideARowOfBlocks) {
+  for (const auto& [width, restarts] : {std::pair{16 * 8, 1}, {16 * 10, 1}, {16 * 12, 3}, {16 * 13, 0}, {16 * 2, 0}}) {
+    const std::optional<Bytes> tiled = tile_jpeg(make_jpeg(16, width, 7, Scans::one, 3, sampled(2, 2)));
+    EXPECT_EQ(restarts_in(*tiled), restarts) << width;
+  }
+}
+
+// Whatever is done to its markers: the same pixels or the same refusal as of the whole.
+TEST(Decode, PartsOfTiledFilesWithDamagedMarkersAreThoseOfTheWholeOrRefused) {
+  const Bytes file = *tile_jpeg(make_jpeg(64, 96, 20, Scans::one, 3, sampled(2, 2)));
+  const Box box{20, 40, 20, 30};
+  int refused = 0, decoded = 0;
+  for (std::size_t at = 0; at + 1 < file.size(); ++at) {
+    if (file[at] != 0xFF) continue;
+    for (const int marker : {0x00, 0xD0, 0xD3, 0xD7, 0xD9, 0xDA, 0xFF}) {
+      Bytes damaged = file;
+      damaged[at + 1] = static_cast<std::uint8_t>(marker);
+      Image whole, expected, part;
+      try {
+        decode_image(damaged, "whole", whole);
+      } catch (const Error&) {
+        ++refused;
+        continue;
+      }
+      cut_out(whole.view(), box, expected);
+      decode_image(damaged, "part", part, [&](int, int) { return box; });
+      EXPECT_EQ(part.pixels, expected.pixels) << "marker " << marker << " at " << at;
+      ++decoded;
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(decoded, 5);
 }
 
 TEST(Decode, APartOfATruncatedFileIsRefusedAndDamageBeyondItIsNot) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes are either an image as large as it says or one Error(data); and a part of an image is that of the whole.
+// Any bytes are either an image as large as it says or one Error(data); and a part of an image is that of the whole, also where
+// it was cut into segments.
 #include <numeric>
 
 #include "data/decode.h"
+#include "data/tiled_jpeg.h"
 #include "engine/core/check.h"
 
 namespace {
@@ -20,26 +22,33 @@ ab::Box box_of(const std::uint8_t* bytes, std::size_t count, int height, int wid
   return {below(height - h + 1), below(width - w + 1), h, w};
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+/// Decodes a part and the whole and compares them.
+void check(std::span<const std::uint8_t> file) {
   ab::Image image, part, expected;
-  const auto choose = [&](int height, int width) { return box_of(bytes, count, height, width); };
+  const auto choose = [&](int height, int width) { return box_of(file.data(), file.size(), height, width); };
   try {
-    ab::decode_image({bytes, count}, "fuzz.jpg", part, choose);
+    ab::decode_image(file, "fuzz.jpg", part, choose);
     AB_ASSERT(part.pixels.size() == part.view().bytes());
   } catch (const ab::Error& error) {
     AB_ASSERT(error.kind() == ab::ErrorKind::data);
   }
   try {
-    ab::decode_image({bytes, count}, "fuzz.jpg", image);
+    ab::decode_image(file, "fuzz.jpg", image);
     ab::check_image_size(image.height, image.width, "fuzz.jpg");
     AB_ASSERT(image.pixels.size() == image.view().bytes());
   } catch (const ab::Error& error) {
     AB_ASSERT(error.kind() == ab::ErrorKind::data);
-    return 0;
+    return;
   }
   ab::cut_out(image.view(), choose(image.height, image.width), expected);
   AB_ASSERT(part.pixels == expected.pixels);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
+  const std::span file(bytes, count);
+  check(file);
+  if (const auto tiled = ab::tile_jpeg(file)) check(*tiled);
   return 0;
 }
