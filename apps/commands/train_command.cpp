@@ -43,6 +43,10 @@ void print_result(const TrainConfig& config, const Summary& s) {
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
+  if (s.images_from_cache + s.images_from_files > 0)
+    say(stdout, "{} images stayed in memory ({}); {} of {} came from there\n", s.images_cached,
+        human_bytes(static_cast<double>(s.bytes_cached)), s.images_from_cache,
+        s.images_from_cache + s.images_from_files);
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)
@@ -180,7 +184,7 @@ int train_on_threads(TrainConfig config, const CommOptions& options, bool has_tw
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
   set_compute_threads(config.threads, config.ranks);
   start_compute_threads();
-  const TrainAndTest data = load_data(config);
+  const TrainAndTest data = in_cache(load_data(config), config, nullptr);
   if (start_of(config) != Start::finished) {
     tell_images(config, data);
     config = in_chosen_buckets(config, *data.train, config.ranks, 0, true);
@@ -210,7 +214,7 @@ int train_as_process(TrainConfig config, Transport transport, const CommOptions&
     set_compute_threads(config.threads, *world);
     start_compute_threads();
     share_host_memory(shared_memory({}, *world).ranks);
-    const TrainAndTest data = load_data(config);
+    const TrainAndTest data = in_cache(load_data(config), config, world.get());
     if (start_of(config) != Start::finished) {
       if (world->rank() == 0) tell_images(config, data);
       config = in_chosen_buckets(config, *data.train, world->size(), world->ledger().ranks_on_node_of(0),

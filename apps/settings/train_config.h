@@ -87,6 +87,7 @@ struct TrainConfig {
   double cutmix = 0.0;               ///< the same; with both, one of them is drawn for each batch
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
   double random_erasing = 0.0;       ///< probability per image
+  double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
   bool skip_damaged = false;         ///< train on without images that cannot be read (LoaderOptions)
 
   std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults

@@ -63,6 +63,11 @@ void declare_data(std::vector<Setting>& all) {
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
             "N,M: random image operations per image, up to 10, and their strength; none when empty");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
+  s.number(
+       "cache_gb", &T::cache_gb, 0, 1e6,
+       "memory of each machine, in GB, in which images from files stay decoded, for all its ranks; once it is full, the "
+       "others are read again in every epoch. Results do not change")
+      .may_change = true;
   s.value(
        "skip_damaged", &T::skip_damaged,
        "name a training image that cannot be read or decoded on stderr and train on the one after it, instead of ending "

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/run_images.h"
 
+#include <algorithm>
+
+#include "data/image_cache.h"
+#include "engine/comm/texts.h"
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
+#include "engine/core/machine.h"
 #include "engine/core/say.h"
 
 namespace ab {
@@ -47,6 +52,31 @@ std::string RunImages::compare(const StateDict& state) const {
                               different, contents_.size());
 }
 
+TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes) {
+  if (!data.train->reads_files()) return data;
+  const std::int64_t images = data.train->count + data.test->count;
+  const auto bytes = static_cast<std::int64_t>(config.cache_gb * 1e9);
+  std::shared_ptr<ImageCache> cache;
+  const auto make = [&] {
+    if (bytes > 0) cache = std::make_shared<ImageCache>(images, bytes);
+  };
+  if (!processes) {
+    make();
+  } else {
+    const Ledger of_training = processes->ledger();
+    const std::string machine = name_of_machine();
+    const std::vector<std::string> machines = gather_texts(*processes, machine);
+    const auto first = std::ranges::find(machines, machine) - machines.begin();
+    if (first == processes->rank()) make();
+    const std::string handle = gather_texts(*processes, cache ? cache->handle() : "")[static_cast<std::size_t>(first)];
+    if (first != processes->rank() && !handle.empty()) cache = std::make_shared<ImageCache>(handle);
+    processes->ledger() = of_training;
+  }
+  if (!cache) return data;
+  return {std::make_shared<CachedImages>(data.train, cache, 0),
+          std::make_shared<CachedImages>(data.test, cache, data.train->count)};
+}
+
 void tell_images(const TrainConfig& config, const TrainAndTest& data) {
   for (const auto& set : {data.train, data.test})
     for (const std::string& warning : set->warnings) say(stderr, "warning: {}\n", warning);
@@ -61,6 +91,11 @@ void count_images(const TrainAndTest& data, Summary& summary) {
   summary.train_samples = data.train->count;
   summary.train_classes = classes_with_images(*data.train);
   summary.val_classes = classes_with_images(*data.test);
+  if (const auto* cached = dynamic_cast<const CachedImages*>(data.train.get())) {
+    const ImageCache::Use use = cached->use_of_cache();
+    summary.images_cached = use.images, summary.bytes_cached = use.bytes;
+    summary.images_from_cache = use.found, summary.images_from_files = use.read;
+  }
 }
 
 std::uint64_t hash_of_images(const TrainAndTest& data) {

@@ -6,6 +6,7 @@
 #include "apps/settings/train_config.h"
 #include "apps/train/summary.h"
 #include "data/dataset.h"
+#include "engine/comm/comm.h"
 #include "engine/io/state_dict.h"
 
 namespace ab {
@@ -24,6 +25,11 @@ class RunImages {
   std::int64_t fingerprint_;
   std::vector<std::int64_t> contents_;
 };
+
+/// The images, where they come from files, by way of a cache that all ranks of a machine share, as large as its first rank's
+/// config.cache_gb; the same images where that is 0. `processes`: the world of ranks that are processes, which call it together;
+/// null: there is one process.
+TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes);
 
 /// Prints how many images of how many classes a run trains on and is validated on; warnings of the data set, and
 /// of classes that --train-samples leaves out, go to stderr. For rank 0.

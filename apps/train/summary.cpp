@@ -39,6 +39,10 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("train_classes", s.train_classes);
   visit("val_samples", s.val_samples);
   visit("val_classes", s.val_classes);
+  visit("images_cached", s.images_cached);
+  visit("bytes_cached", s.bytes_cached);
+  visit("images_from_cache", s.images_from_cache);
+  visit("images_from_files", s.images_from_files);
   visit("parameters_full", s.parameters_full);
   visit("parameters_final", s.parameters_final);
   visit("compression_ratio", s.compression_ratio);
@@ -61,6 +65,10 @@ constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
                                              "train_samples",
                                              "train_classes",
                                              "val_classes",
+                                             "images_cached",
+                                             "bytes_cached",
+                                             "images_from_cache",
+                                             "images_from_files",
                                              "views_val_top1"};
 
 }  // namespace

@@ -34,6 +34,9 @@ struct Summary {
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;
+  /// Of the machine of rank 0, with --cache-gb: images that stayed decoded in memory and their bytes; how often an image came
+  /// from there, and from its file.
+  std::int64_t images_cached = 0, bytes_cached = 0, images_from_cache = 0, images_from_files = 0;
   std::int64_t parameters_full = 0;      ///< of the dense model
   std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
   double compression_ratio = 1;          ///< stored_numbers() (model_file.h) of the dense model / as the run left it

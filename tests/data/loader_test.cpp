@@ -579,7 +579,7 @@ TEST(Loader, LooksAheadForABatchThatCannotBeHad) {
   for (const int none : {0, -1}) loader.look_ahead(none);  // all are under way to a GPU
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take address space as they like
+#if !defined(AB_SANITIZED)  // which take address space as they like
 // A machine that is short of threads or memory in the middle of a run makes it slower.
 TEST(Loader, PreparesBatchesItselfWhereNoThreadCanBeMade) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -2,6 +2,7 @@
 //
 // Runs on files of images that are damaged or that the disk does not give: they end with what happened, and without
 // losing what was trained.
+#include <array>
 #include <fstream>
 
 #include "apps/train/run_folder.h"
@@ -97,6 +98,36 @@ TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   std::string words = train("cut", "--train-samples 1");
   const test::Outcome cut = run(words.replace(words.find("--batch-size 2"), 14, "--batch-size 1"));
   EXPECT_TRUE(test::contains(cut.err, "warning: --train-samples 1 leaves images of 1 of 2 classes to train on"));
+}
+
+// Three epochs and a validation: what the first epoch and the validation read is all that is read, also where another rank
+// reads it again.
+TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
+  const auto use_of = [&](const std::string& out) {
+    const Summary s = read_run(path(out)).summary;
+    return std::array{s.images_cached, s.images_from_files, s.images_from_cache};
+  };
+  ASSERT_EQ(run(train("plain", "--ranks 2")).exit_code, 0);
+  EXPECT_EQ(use_of("plain"), (std::array<std::int64_t, 3>{}));
+  const test::Outcome cached = run(train("cached", "--ranks 2 --cache-gb 0.1"));
+  ASSERT_EQ(cached.exit_code, 0) << cached.err;
+  EXPECT_TRUE(test::contains(cached.out, "16 images stayed in memory ("));
+  EXPECT_TRUE(test::contains(cached.out, "; 16 of 32 came from there\n"));
+  EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
+  const std::array<std::int64_t, 3> all{16, 16, 16};
+  EXPECT_EQ(use_of("cached"), all);
+#ifdef AB_MPIEXEC
+  ASSERT_EQ(
+      run(train("processes", "--cache-gb 0.1"), AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2").exit_code, 0);
+  EXPECT_EQ(contents("processes/model.safetensors"), contents("plain/model.safetensors"));
+  EXPECT_EQ(use_of("processes"), all);
+#endif
+  // Two images and a half.
+  const std::int64_t bytes = read_run(path("cached")).summary.bytes_cached / 16;
+  ASSERT_EQ(run(train("small", fmt::format("--ranks 2 --cache-gb {}", 2.5e-9 * static_cast<double>(bytes)))).exit_code,
+            0);
+  EXPECT_EQ(contents("small/model.safetensors"), contents("plain/model.safetensors"));
+  EXPECT_EQ(use_of("small"), (std::array<std::int64_t, 3>{2, 28, 4}));
 }
 
 TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {

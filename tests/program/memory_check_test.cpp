@@ -109,7 +109,7 @@ TEST_F(MemoryCheckTest, TheSmallestBatchesAreNoError) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take all addresses
+#if !defined(AB_SANITIZED)  // which take all addresses
 
 TEST_F(MemoryCheckTest, APlanNeedsNoMemoryOfItsRun) {
   constexpr int kKilobytes = 400'000;

@@ -120,6 +120,7 @@ TEST_P(MethodFault, AThreadThatThrowsEndsAllWithItsOwnError) {
 // All methods at once, since each only waits.
 TEST(SilentThread, IsMissedInTime) {
   struct Job {
+    Job(const Variant& of, TrainConfig run) : variant(of), config(std::move(run)) {}
     Variant variant;
     TrainConfig config;
     std::int64_t place = 0;

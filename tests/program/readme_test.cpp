@@ -198,7 +198,7 @@ TEST_F(ReadmeTest, FiguresAreWhatTheirScriptDraws) {
 }
 
 TEST_F(ReadmeTest, TablesAreWhatTheirScriptsPrint) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef AB_SANITIZED
   GTEST_SKIP() << "hundreds of plans, which take minutes in this build and say the same in any";
 #endif
   if (run_command("python3 --version").exit_code != 0) GTEST_SKIP() << "there is no python3";

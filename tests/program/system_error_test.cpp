@@ -47,7 +47,7 @@ class SystemErrorTest : public test::ProgramTest {
   }
 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(AB_SANITIZED)
 #define AB_SKIP_WITH_SANITIZERS GTEST_SKIP() << "a sanitizer has its own memory and threads"
 #else
 #define AB_SKIP_WITH_SANITIZERS
