@@ -82,8 +82,7 @@ inline Var overflowing(const Var& loss) {
 class Steps {
  public:
   Steps(const TrainConfig& config, Comm& world)
-      : config_(config),
-        world_(world),
+      : world_(world),
         model_(make_model(make_model_spec(config, 10, 8))),
         optimizer_(make_optimizer(config, inventory_of(*model_).params, &world)),
         schedule_(make_schedule(config, 5)),
@@ -126,7 +125,6 @@ class Steps {
   }
 
  private:
-  const TrainConfig& config_;
   Comm& world_;
   std::unique_ptr<Layer> model_;
   std::unique_ptr<Optimizer> optimizer_;

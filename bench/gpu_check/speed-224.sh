@@ -12,8 +12,10 @@ race_at_224 resnet50 125 resnet50 "abtrain,PyTorch,PyTorch compiled"
 race_at_224 vgg16_bn 105 vgg16_bn "abtrain,PyTorch,PyTorch compiled"
 if [[ $device == cuda ]]; then
   race_at_224 resnet50_ways 80 resnet50 "abtrain,abtrain without graph,abtrain --autotune"
-  race_at_224 vgg16_bn_ways 50 vgg16_bn "abtrain,abtrain without graph,abtrain --autotune"
   race_at_224 resnet50_tf32 35 resnet50 "abtrain tf32,PyTorch tf32"
-  race_at_224 vgg16_bn_tf32 35 vgg16_bn "abtrain tf32,PyTorch tf32"
+  if [[ -z $tiny ]]; then
+    race_at_224 vgg16_bn_ways 50 vgg16_bn "abtrain,abtrain without graph,abtrain --autotune"
+    race_at_224 vgg16_bn_tf32 35 vgg16_bn "abtrain tf32,PyTorch tf32"
+  fi
 fi
 race_at_224 vit_b_16 95 vit_b_16 "abtrain,PyTorch,PyTorch compiled"

@@ -31,7 +31,7 @@ run = json.loads(sys.stdin.read())
 print("note: %.3f s for %d matrices, reconstructed within %.0e of the largest entry" % (
     statistics.median(run["seconds"]), run["matrices"], run["error"]))'
 }
-svd() { "$3" $svd_words --method "$1" --rounds "$2" | print_seconds; }  # METHOD ROUNDS SVD_BENCH
+svd() { "$3" $svd_words ${tiny:+--width 0.25} --method "$1" --rounds "$2" | print_seconds; }  # METHOD ROUNDS SVD_BENCH
 svd_torch() {
   if [[ -n $torch_reason ]]; then
     echo "note: $torch_reason"

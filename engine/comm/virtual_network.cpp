@@ -94,7 +94,7 @@ std::int64_t VirtualTraffic::add(VirtualCollective collective) {
   for (int member = 0; member < collective.layout.ranks(); ++member)
     rounds.push_back(message_rounds(collective.what, collective.route, collective.layout, member, collective.root));
   std::vector<Member> members(rounds.size());
-  auto plan = std::make_shared<const Plan>(std::move(collective), std::move(rounds));
+  auto plan = std::make_shared<const Plan>(Plan{std::move(collective), std::move(rounds)});
   present_.flights.emplace(next_number_, Flight{std::move(plan), std::move(members), {}});
   return next_number_++;
 }

@@ -13,9 +13,9 @@ namespace {
 /// In the order of their places in a bucket. Kernels of a GPU read neighbours as Packs, where these are aligned: one of
 /// an odd size misaligns all behind it, so those come last, the largest of them first.
 void sort_by_places(std::vector<BucketItem>& items) {
-  const auto odd = std::ranges::stable_partition(
-      items, [](const BucketItem& item) { return item.elements % kPackWidth<float> == 0; });
-  std::ranges::stable_sort(odd, std::ranges::greater(), &BucketItem::elements);
+  const auto odd = std::stable_partition(items.begin(), items.end(),
+                                         [](const BucketItem& item) { return item.elements % kPackWidth<float> == 0; });
+  std::stable_sort(odd, items.end(), [](const BucketItem& a, const BucketItem& b) { return a.elements > b.elements; });
 }
 
 std::vector<BucketItem> whole_gradients(const std::vector<Param*>& params) {

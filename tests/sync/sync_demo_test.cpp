@@ -163,7 +163,7 @@ TEST(Demo, SendsAValueAndAPlaceOfTwoBytesForEveryCoefficient) {
                                           {31, DType::float32, 11 * 31 * 6 + 2},
                                           {100, DType::float16, (7 * 100 + 4 * 64) * 4}})
     for (const int ranks : {1, 3})
-      on_ranks(ranks, [&](Comm& world) {
+      on_ranks(ranks, [&, topk = topk, wire = wire, bytes = bytes](Comm& world) {
         ExchangeSteps steps(world, kShapes, demo({.topk = topk}, wire));
         const double before = world.ledger().total().wire_bytes();
         steps.step(steps.draw());

@@ -306,7 +306,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
 // A weight of 512×4608 and 512 biases over 4 ranks: 2 · 3/4 · 4 bytes each, or half of that.
 TEST(DenseStrategy, SendsTheBytesOfItsGradients) {
   for (const auto& [wire, bytes] : {std::pair{DType::float32, 14'158'848.0}, {DType::bfloat16, 7'079'424.0}})
-    run(4, [wire, bytes](Comm& comm) {
+    run(4, [wire = wire, bytes = bytes](Comm& comm) {
       Param weight{"weight", Var(Tensor::zeros({512, 4608}), true)}, bias{"bias", Var(Tensor::zeros({512}), true)};
       const auto optimizer = make_sgd({&weight, &bias}, {});
       DenseStrategy strategy({{&weight, &bias}}, comm, {.dtype = wire});

@@ -124,8 +124,8 @@ void expect_all_kinds(const Method& method, const MethodLaws& laws, const Summar
     EXPECT_TRUE(summary.steps_by_phase.contains(phase) || summary.wire_bytes_per_rank_by_phase.contains(phase))
         << method.name << ": the small run has no '" << phase << "'";
   for (const auto& [phase, steps] : summary.steps_by_phase)
-    EXPECT_TRUE(
-        std::count_if(laws.phases.begin(), laws.phases.end(), [&](const char* known) { return phase == known; }))
+    EXPECT_TRUE(std::count_if(laws.phases.begin(), laws.phases.end(),
+                              [&name = phase](const char* known) { return name == known; }))
         << method.name << " does not name its phase '" << phase << "'";
 }
 
