@@ -30,6 +30,9 @@ inline constexpr const char* kAuto = "auto";
 /// --bucket-mb auto; as 0 until settle_bucket() (apps/plan/method_choice.h) has chosen.
 inline constexpr double kAutoBucket = -1;
 
+/// What a run does about an image that cannot be read or decoded: it ends, or goes on without it (LoaderOptions::bad_images).
+enum class OnBadImage { fail, skip };
+
 /// The options of all methods, each of a type of its own. A method that nobody asked about has its defaults, so that who
 /// holds these need not know which methods there are.
 class MethodOptions {
@@ -87,7 +90,8 @@ struct TrainConfig {
   double cutmix = 0.0;               ///< the same; with both, one of them is drawn for each batch
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
   double random_erasing = 0.0;       ///< probability per image
-  bool skip_damaged = false;         ///< train on without images that cannot be read (LoaderOptions)
+  OnBadImage on_bad_image = OnBadImage::fail;
+  std::int64_t max_bad_images = 100;  ///< more end the run all the same
 
   std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults
   std::string preset = kOurPreset;  ///< where its settings started from

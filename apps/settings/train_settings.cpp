@@ -63,11 +63,14 @@ void declare_data(std::vector<Setting>& all) {
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
             "N,M: random image operations per image, up to 10, and their strength; none when empty");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
-  s.value(
-       "skip_damaged", &T::skip_damaged,
-       "name a training image that cannot be read or decoded on stderr and train on the one after it, instead of ending "
-       "the run; in a validation it always ends it")
+  s.choice("on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
+           "an image that cannot be read or decoded ends the run; or stderr and summary.json name it, training takes "
+           "another image in its place, and a validation counts one less")
       .may_change = true;
+  Setting& most = s.number("max_bad_images", &T::max_bad_images, 0, 1e9,
+                           "with skip: end the run when more images than these are bad, on all ranks, since it was "
+                           "started or resumed");
+  most.may_change = true, most.beside = {"on_bad_image", {"skip"}};
 }
 
 /// Both bring defaults, which are in place before any value is given (config.cpp).

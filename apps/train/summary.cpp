@@ -39,6 +39,8 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("train_classes", s.train_classes);
   visit("val_samples", s.val_samples);
   visit("val_classes", s.val_classes);
+  visit("bad_images", s.bad_images);
+  visit("bad_image_names", s.bad_image_names);
   visit("parameters_full", s.parameters_full);
   visit("parameters_final", s.parameters_final);
   visit("compression_ratio", s.compression_ratio);
@@ -61,7 +63,9 @@ constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
                                              "train_samples",
                                              "train_classes",
                                              "val_classes",
-                                             "views_val_top1"};
+                                             "views_val_top1",
+                                             "bad_images",
+                                             "bad_image_names"};
 
 }  // namespace
 

@@ -34,8 +34,11 @@ struct Summary {
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;
-  std::int64_t parameters_full = 0;      ///< of the dense model
-  std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
+  std::int64_t bad_images =
+      0;  ///< images of both that no rank could read or decode since the run was started or resumed
+  std::vector<std::string> bad_image_names;  ///< the first hundred
+  std::int64_t parameters_full = 0;          ///< of the dense model
+  std::int64_t parameters_final = 0;         ///< as the run left it, factors counted instead of their product
   double compression_ratio = 1;          ///< stored_numbers() (model_file.h) of the dense model / as the run left it
   double wire_bytes_per_rank_total = 0;  ///< mean over ranks
   double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes

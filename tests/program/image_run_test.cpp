@@ -157,6 +157,75 @@ TEST_F(ImageRunTest, ADamagedTrainingImageCostsNoTraining) {
   }
 }
 
+// Of two ranks, the first validates on all eight images in one batch, or on the four of cats in batches of four.
+TEST_F(ImageRunTest, BadImagesAreSkippedAndCounted) {
+  add_training_images();
+  const std::string half = image_.substr(0, image_.size() / 2);
+  for (const char* name : {"train/dog/x7.jpg", "val/cat/b.jpg", "val/dog/c.jpg"}) write(name, half);
+  const test::Outcome outcome = run(train_on_32("run", "--ranks 2 --on-bad-image skip --ema-decay 0.5 --val-views"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "  6 of 8 images; 2 could not be read\n")) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.out, "went on without 3 bad images, which summary.json names\n")) << outcome.out;
+  for (const char* name : {"train/dog/x7.jpg: ", "val/cat/b.jpg: ", "val/dog/c.jpg: "}) {
+    const std::size_t told = outcome.err.find(name);
+    ASSERT_NE(told, std::string::npos) << name;
+    EXPECT_EQ(outcome.err.find(name, told + 1), std::string::npos) << "once: " << outcome.err;
+  }
+  const Summary summary = read_run(path("run")).summary;
+  EXPECT_EQ(summary.val_samples, 6);
+  EXPECT_EQ(summary.bad_images, 3);
+  const std::string images = fs::canonical(path("images")).string();
+  EXPECT_EQ(summary.bad_image_names, (std::vector<std::string>{images + "/train/dog/x7.jpg", images + "/val/cat/b.jpg",
+                                                               images + "/val/dog/c.jpg"}));
+
+  for (const char* name : {"a", "b", "c", "d"}) write(fmt::format("val/cat/{}.jpg", name), half);
+  const test::Outcome large = run(fmt::format(
+      "train --model resnet20 --width 0.0625 --image-size 1024 --dataset imagenet --data-dir {} --ranks 2 --batch-size 1 "
+      "--steps 1 --lr 0.001 --on-bad-image skip --out {}",
+      path("images"), path("large")));
+  ASSERT_EQ(large.exit_code, 0) << large.err;
+  EXPECT_EQ(read_run(path("large")).summary.val_samples, 3) << "the first rank has none left";
+}
+
+// The limit is met by one rank, or by what both have met together.
+TEST_F(ImageRunTest, MoreBadImagesThanAllowedEndAllRanks) {
+  add_training_images();
+  const std::string half = image_.substr(0, image_.size() / 2);
+  const auto expect_end = [&](const std::string& how) {
+    const test::Outcome ended = run(train_on_32("run", "--ranks 2 --on-bad-image skip --max-bad-images 1 " + how));
+    EXPECT_EQ(ended.exit_code, 3) << how << ended.err;
+    EXPECT_TRUE(test::contains(ended.err, "2 images could not be read or decoded, ")) << ended.err;
+    EXPECT_TRUE(test::contains(ended.err, " among them, and --max-bad-images allows 1; step ")) << ended.err;
+    EXPECT_TRUE(test::contains(ended.err, " is saved: go on with --resume when that is mended")) << ended.err;
+  };
+  for (const char* name : {"train/cat/x3.jpg", "train/dog/x7.jpg"}) write(name, half);
+  expect_end("");
+  write("train/cat/x3.jpg", image_);
+  ASSERT_EQ(run("train --resume " + path("run")).exit_code, 0) << "one is allowed";
+  write("val/dog/d.jpg", half);
+  expect_end("");
+  const test::Outcome none = run(train_on_32("none", "--on-bad-image skip --max-bad-images 0"));
+  EXPECT_EQ(none.exit_code, 3) << none.err;
+  EXPECT_TRUE(test::contains(none.err, "1 image could not be read or decoded, ")) << none.err;
+}
+
+TEST_F(ImageRunTest, ARunKeepsItsRuleForBadImages) {
+  ASSERT_EQ(run(train("run", "--save-every 3 --ranks 2 --on-bad-image skip")).exit_code, 0);
+  fs::remove(path("run/summary.json"));
+  write("val/dog/c.jpg", image_.substr(0, image_.size() / 2));
+  expect_failure("train --on-bad-image fail --resume " + path("run"), 3, "val/dog/c.jpg");
+  // As an earlier version saved it.
+  std::string config = contents("run/config.toml");
+  const std::string now = "on_bad_image = \"fail\"\nmax_bad_images = 100\n";
+  ASSERT_TRUE(test::contains(config, now)) << "config.toml keeps the change";
+  std::ofstream(path("run/config.toml")) << config.replace(config.find(now), now.size(), "skip_damaged = true\n");
+  const test::Outcome resumed = run("train --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(test::contains(resumed.err, "  7 of 8 images; 1 could not be read\n")) << resumed.err;
+  EXPECT_TRUE(test::contains(contents("run/config.toml"), "on_bad_image = \"skip\"\n"));
+  expect_failure("train --skip-damaged", 2, "--skip-damaged is now --on-bad-image skip");
+}
+
 TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
   add_training_images();
   for (const int ranks : {1, 2}) {
