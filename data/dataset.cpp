@@ -55,6 +55,9 @@ class Part final : public Dataset {
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
     return whole_->read(images_[static_cast<std::size_t>(i)], buffer, part);
   }
+  std::string image_name(std::int64_t i) const override {
+    return whole_->image_name(images_[static_cast<std::size_t>(i)]);
+  }
   bool reads_files() const override { return whole_->reads_files(); }
   void check() const override { whole_->check(); }
   std::uint64_t fingerprint() const override { return Dataset::fingerprint() + 5 * whole_->fingerprint(); }

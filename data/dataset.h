@@ -42,6 +42,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   /// The pixels of image i as they are stored, of any size, or the part of them that is wanted: in memory of the set, or decoded
   /// into `buffer`. Many threads may read at once. Throws Error(data) that names the file.
   virtual ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const = 0;
+  /// What messages call it: the path of a file.
+  virtual std::string image_name(std::int64_t i) const { return name + ": image " + std::to_string(i); }
   /// Whether images are read from files while a run goes on, which may be damaged or gone by then.
   virtual bool reads_files() const { return false; }
   /// Throws Error(data) when the set contradicts itself.

@@ -20,9 +20,11 @@ namespace {
   std::longjmp(state->way_back, 1);
 }
 
-/// Damaged data is only a warning to the library, which fills in grey. These warnings leave all pixels right.
+/// Damaged data is only a warning to the library, which fills in grey. These warnings leave all pixels right: the last is of
+/// parameters that a sequential file has no use for.
 bool harmless(int warning) {
-  return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_ADOBE_XFORM || warning == JWRN_JFIF_MAJOR;
+  return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_ADOBE_XFORM || warning == JWRN_JFIF_MAJOR ||
+         warning == JWRN_NOT_SEQUENTIAL;
 }
 
 void on_message(j_common_ptr codec, int level) {

@@ -33,6 +33,7 @@ class ImageFiles : public Dataset {
   std::string path(std::int64_t i) const;
   int label(std::int64_t i) const override { return labels_[static_cast<std::size_t>(i)]; }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
+  std::string image_name(std::int64_t i) const override { return printable(path(i)); }
   bool reads_files() const override { return true; }
   std::uint64_t fingerprint() const override;
   std::vector<std::uint64_t> contents() const override;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <iterator>
@@ -18,15 +19,17 @@
 #include <vector>
 
 #include "data/augment.h"
+#include "data/draws.h"
 #include "data/sampler.h"
 #include "engine/core/check.h"
-#include "engine/core/say.h"
 
 namespace ab {
 namespace {
 
 constexpr const char* kThreadName = "abtrain-loader";  // at most 15 characters, as the system shows it
 constexpr std::chrono::seconds kFarewell{3};           // for an image under way when a loader ends
+constexpr std::int64_t kLeftOut = -1;                  // the label of an image that an evaluation goes on without
+constexpr std::uint64_t kOtherStream = std::uint64_t{0x6f746872} << 32;  // "othr", then the epoch
 
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   set.check();
@@ -47,6 +50,24 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training};
   sampler.check();
   return sampler;
+}
+
+/// Leaves those images in the batch that could be read.
+void leave_out_bad(Batch& batch) {
+  const std::int64_t n = batch.count();
+  const std::size_t image_bytes = n == 0 ? 0 : batch.images.bytes() / static_cast<std::size_t>(n);
+  auto* images = static_cast<std::byte*>(batch.images.raw());
+  auto* labels = batch.labels.data<std::int64_t>();
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (labels[i] == kLeftOut) continue;
+    labels[kept] = labels[i];
+    std::memmove(images + static_cast<std::size_t>(kept++) * image_bytes,
+                 images + static_cast<std::size_t>(i) * image_bytes, image_bytes);
+  }
+  batch.images = batch.images.slice(0, kept);
+  batch.labels = batch.labels.slice(0, kept);
+  if (!batch.draws.empty()) batch.draws.resize(static_cast<std::size_t>(kept));  // evaluation draws nothing
 }
 
 }  // namespace
@@ -94,8 +115,10 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   Job begin(std::int64_t step) const;
   Batch prepare(std::int64_t step, Workbench& workbench) const;
   void prepare_image(std::int64_t i, Workbench& workbench, Job& job) const;
-  std::pair<std::int64_t, ImageView> read_image(std::int64_t sample, Workbench& workbench) const;
-  void put_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench, Batch& batch) const;
+  std::pair<std::int64_t, ImageView> read_image(const SampleKey& key, Workbench& workbench) const;
+  void put_image(const ImageView& image, const SampleKey& key, std::int64_t i, Workbench& workbench,
+                 Batch& batch) const;
+  void complete(std::int64_t step, Batch& batch) const;
   void mix(std::int64_t step, Batch& batch) const;
 
   const Dataset& set;
@@ -111,7 +134,6 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   std::vector<std::thread> threads;
   std::atomic<bool> cancel = false;
   mutable std::atomic<std::int64_t> images_prepared = 0;  // a sign of life
-  mutable std::atomic<std::int64_t> images_skipped = 0;
 
   // Shared between the threads and the caller.
   mutable std::mutex mutex;
@@ -167,14 +189,16 @@ bool Loader::Impl::stop(std::chrono::duration<double> patience) {
 
 std::optional<Batch> Loader::Impl::next() {
   AB_CHECK(epoch >= 0, "loader: call start_epoch() before next()");
-  if (steps_taken == sampler.batches_per_epoch()) return std::nullopt;
-  look_ahead(1, {});
-  std::unique_lock lock(mutex);
-  Batch batch = std::move(ready.extract(steps_taken).mapped());
-  ++steps_taken;
-  lock.unlock();
-  changed.notify_all();
-  return batch;
+  while (steps_taken < sampler.batches_per_epoch()) {
+    look_ahead(1, {});
+    std::unique_lock lock(mutex);
+    Batch batch = std::move(ready.extract(steps_taken).mapped());
+    ++steps_taken;
+    lock.unlock();
+    changed.notify_all();
+    if (batch.count() > 0) return batch;  // or all of its images are bad
+  }
+  return std::nullopt;
 }
 
 /// Waits for batches of the threads, as long as they get on with their images, or prepares them where there are none. The
@@ -262,10 +286,10 @@ void Loader::Impl::leave(const Share& share, std::exception_ptr failed, std::int
   if (job.failure) job.given_out = job.count;
   const bool last = --job.workers == 0 && job.given_out == job.count;
   if (!last || cancel) return;
-  if (!job.failure && options.training && options.mix.enabled()) {
+  if (!job.failure) {
     lock.unlock();
     try {
-      mix(job.step, job.batch);
+      complete(job.step, job.batch);
     } catch (...) {  // out of memory
       job.failure = std::current_exception();
     }
@@ -308,43 +332,47 @@ Loader::Impl::Job Loader::Impl::begin(std::int64_t step) const {
 Batch Loader::Impl::prepare(std::int64_t step, Workbench& workbench) const {
   Job job = begin(step);
   for (std::int64_t i = 0; i < job.count; ++i) prepare_image(i, workbench, job);
-  if (options.training && options.mix.enabled()) mix(step, job.batch);
+  complete(step, job.batch);
   return std::move(job.batch);
 }
 
 /// Image i of the batch.
 void Loader::Impl::prepare_image(std::int64_t i, Workbench& workbench, Job& job) const {
   const auto place = static_cast<std::size_t>(job.step * options.batch_size + i);
-  const auto [sample, image] = read_image(samples[place], workbench);
-  const std::int64_t label = set.label(sample);
+  const SampleKey key{options.seed, epoch, samples[place]};
+  const auto [sample, image] = read_image(key, workbench);
+  const std::int64_t label = sample == kLeftOut ? kLeftOut : set.label(sample);
   AB_CHECK_KIND(data, label < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample, label,
                 set.classes - 1);
   job.batch.labels.data<std::int64_t>()[i] = label;
-  put_image(image, sample, i, workbench, job.batch);
+  if (sample != kLeftOut) put_image(image, key, i, workbench, job.batch);
   ++images_prepared;
 }
 
-/// What is seen of the image of that number, or with skip_damaged of the first after it that can be read, and its number.
-std::pair<std::int64_t, ImageView> Loader::Impl::read_image(std::int64_t sample, Workbench& workbench) const {
-  constexpr int kMostInARow = 100;  // more is no damaged image, but a disk that is gone
-  for (int tries = 0;; ++tries, sample = (sample + 1) % set.count) {
+/// What is seen of an image, and its number: of that of the key, or when it is bad of another one in training, and in evaluation
+/// kLeftOut.
+std::pair<std::int64_t, ImageView> Loader::Impl::read_image(const SampleKey& key, Workbench& workbench) const {
+  constexpr int kMostDraws = 100;  // more is no damaged image, but a disk that is gone
+  Draws others(key.seed, kOtherStream + static_cast<std::uint64_t>(key.epoch), key.sample);
+  ChoosePart part;
+  if (options.training) part = workbench.transform.part_seen(options.augmentation, key);
+  std::int64_t sample = key.sample;
+  for (int draws = 0;; ++draws, sample = others.below(static_cast<int>(set.count))) {
     try {
-      ChoosePart part;
-      if (options.training) part = workbench.transform.part_seen(options.augmentation, {options.seed, epoch, sample});
       return {sample, set.read(sample, workbench.decoded, part)};
     } catch (const Error& error) {
-      const bool may_skip = options.training && options.skip_damaged && error.kind() == ErrorKind::data;
-      if (!may_skip || tries == kMostInARow || cancel) throw;
+      if (!options.bad_images || error.kind() != ErrorKind::data || draws == kMostDraws || cancel) throw;
       ++images_prepared;
-      say(stderr, "warning: {}; the image after it takes its place ({} so far)\n", error.what(), ++images_skipped);
+      options.bad_images->add(set.image_name(sample), error.what(),
+                              options.training ? "another image takes its place" : "it is not counted");
+      if (!options.training) return {kLeftOut, {}};
     }
   }
 }
 
-void Loader::Impl::put_image(const ImageView& image, std::int64_t sample, std::int64_t i, Workbench& workbench,
+void Loader::Impl::put_image(const ImageView& image, const SampleKey& key, std::int64_t i, Workbench& workbench,
                              Batch& batch) const {
   const std::int64_t offset = i * 3 * height * width;
-  const SampleKey key{options.seed, epoch, sample};
   ImageTransform& transform = workbench.transform;
   if (options.staged) {
     std::uint8_t* out = batch.images.data<std::uint8_t>() + offset;
@@ -358,6 +386,12 @@ void Loader::Impl::put_image(const ImageView& image, std::int64_t sample, std::i
   }
 }
 
+/// The steps that take a batch with all of its images.
+void Loader::Impl::complete(std::int64_t step, Batch& batch) const {
+  if (options.training && options.mix.enabled()) mix(step, batch);
+  if (!options.training && options.bad_images) leave_out_bad(batch);
+}
+
 void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
   const Mix mix = draw_mix(options.mix, options.seed, epoch, step * options.world_size + options.rank, height, width);
   if (options.staged) batch.pixel_mix = mix;
@@ -368,7 +402,8 @@ void Loader::Impl::mix(std::int64_t step, Batch& batch) const {
 
 bool Loader::Impl::has_ready() const {
   const std::lock_guard lock(mutex);
-  return ready.contains(steps_taken);
+  const auto batch = ready.find(steps_taken);
+  return batch != ready.end() && batch->second.count() > 0;
 }
 
 Loader::Loader(const Dataset& set, const LoaderOptions& options) : impl_(std::make_shared<Impl>(set, options)) {}

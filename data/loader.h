@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "data/bad_images.h"
 #include "data/dataset.h"
 #include "data/mix.h"
 #include "data/transform.h"
@@ -47,9 +48,10 @@ struct LoaderOptions {
   bool staged = false;
   int prefetch = 2;  ///< batches waiting, beside the one that is prepared; 0: prepared inside next()
   int threads = 2;   ///< that share the images of a batch
-  /// Training goes on without an image that cannot be read or decoded: a line on stderr names it, and the next one of the
-  /// data set takes its place. Otherwise next() throws.
-  bool skip_damaged = false;
+  /// Where images that cannot be read or decoded are written down; null: next() throws. In training another one, drawn by
+  /// (seed, epoch, sample), takes the place of each, with the augmentation of the sample that it stands for. In evaluation
+  /// batches are smaller without them.
+  std::shared_ptr<BadImages> bad_images{};
   /// next() gives up when the threads have prepared no image for this long.
   double stall_timeout_seconds = 60;
 };

@@ -39,6 +39,8 @@ void print_result(const TrainConfig& config, const Summary& s) {
       fmt::format("{:.3g}", 1000.0 * static_cast<double>(config.batch_size * config.accumulate * s.world_size) /
                                 s.images_per_second));
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
+  if (s.bad_images > 0)
+    say(stdout, "went on without {}, which summary.json names\n", counted(s.bad_images, "bad image"));
   if (config.val_views) say(stdout, "top-1 {:.2f} % over six views of each image\n", 100 * s.views_val_top1);
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),

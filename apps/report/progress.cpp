@@ -62,8 +62,11 @@ void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
 
 void Progress::epoch(const EpochMetrics& metrics) {
   draw("");
-  say(stderr, "epoch {}  step {}  validation: loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %\n", metrics.epoch + 1,
-      metrics.step, metrics.val_loss, 100 * metrics.val_top1, 100 * metrics.val_top5);
+  const std::string without = metrics.bad == 0 ? ""
+                                               : fmt::format("  {} of {} images; {} could not be read", metrics.samples,
+                                                             metrics.samples + metrics.bad, metrics.bad);
+  say(stderr, "epoch {}  step {}  validation: loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}\n", metrics.epoch + 1,
+      metrics.step, metrics.val_loss, 100 * metrics.val_top1, 100 * metrics.val_top5, without);
 }
 
 /// Puts `text` in the place of what is drawn; nothing leaves the cursor where a line begins.

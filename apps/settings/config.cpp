@@ -96,6 +96,12 @@ void collect(const toml::table& table, const std::string& prefix, const File& fi
       collect(*inner, key + ".", file, values);
       continue;
     }
+    if (key == "skip_damaged") {  // by which earlier versions said it, in runs that may go on
+      const auto skips = node.value_exact<bool>();
+      AB_CHECK(skips, "{} is neither true nor false", where);
+      values.push_back({find_setting("on_bad_image"), std::string(*skips ? "skip" : "fail"), where});
+      continue;
+    }
     const Setting* setting = find_setting(key);
     const std::string text = node.value_or(std::string());
     if (!setting || !earlier_name(where, key, text).empty()) refuse_unknown(where, key, text, file);
@@ -132,7 +138,7 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
   for (const Setting& setting : train_settings()) {
     if (given.contains(setting.key) || setting.flag_only || setting.unset_at_zero) continue;
     const std::string table = setting.table();
-    AB_CHECK(!table.empty() && !tables.contains(table),
+    AB_CHECK(setting.may_change || (!table.empty() && !tables.contains(table)),
              "{} was saved by another version of abtrain, which had no {}; begin a new run with settings of today",
              name, setting.flag());
     if (!begins_anew) values.push_back({&setting, setting.get(defaults), name});

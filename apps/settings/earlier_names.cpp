@@ -56,6 +56,7 @@ constexpr Earlier kEarlier[] = {
     {"artopk.adapt", "gone: with --artopk.least-ratio above 0 the ratio adapts"},
     {"beta1", "--betas, a list of both: 0.9,0.999"},
     {"beta2", "--betas, a list of both: 0.9,0.999"},
+    {"skip_damaged", "--on-bad-image skip"},
     {"rand_augment_magnitude", "the second number of --rand-augment: 2,9"},
     {"zero_init_residual", "gone: start from a model that was made so with --weights"},
     {"ranks_from", "--factors-from"},

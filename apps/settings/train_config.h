@@ -30,6 +30,9 @@ inline constexpr const char* kAuto = "auto";
 /// --bucket-mb auto; as 0 until settle_bucket() (apps/plan/method_choice.h) has chosen.
 inline constexpr double kAutoBucket = -1;
 
+/// What a run does about an image that cannot be read or decoded: it ends, or goes on without it (LoaderOptions::bad_images).
+enum class OnBadImage { fail, skip };
+
 /// The options of all methods, each of a type of its own. A method that nobody asked about has its defaults, so that who
 /// holds these need not know which methods there are.
 class MethodOptions {
@@ -88,7 +91,8 @@ struct TrainConfig {
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
   double random_erasing = 0.0;       ///< probability per image
   double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
-  bool skip_damaged = false;         ///< train on without images that cannot be read (LoaderOptions)
+  OnBadImage on_bad_image = OnBadImage::fail;
+  std::int64_t max_bad_images = 100;  ///< more end the run all the same
 
   std::string method = kBaseline;   ///< one of methods() in apps/methods/method.h; choose_method() brings its defaults
   std::string preset = kOurPreset;  ///< where its settings started from

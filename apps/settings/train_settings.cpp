@@ -68,11 +68,14 @@ void declare_data(std::vector<Setting>& all) {
        "memory of each machine, in GB, in which images from files stay decoded, for all its ranks; once it is full, the "
        "others are read again in every epoch. Results do not change")
       .may_change = true;
-  s.value(
-       "skip_damaged", &T::skip_damaged,
-       "name a training image that cannot be read or decoded on stderr and train on the one after it, instead of ending "
-       "the run; in a validation it always ends it")
+  s.choice("on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
+           "an image that cannot be read or decoded ends the run; or stderr and summary.json name it, training takes "
+           "another image in its place, and a validation counts one less")
       .may_change = true;
+  Setting& most = s.number("max_bad_images", &T::max_bad_images, 0, 1e9,
+                           "with skip: end the run when more images than these are bad, on all ranks, since it was "
+                           "started or resumed");
+  most.may_change = true, most.beside = {"on_bad_image", {"skip"}};
 }
 
 /// Both bring defaults, which are in place before any value is given (config.cpp).

@@ -33,7 +33,8 @@ int loader_threads(const TrainConfig& config) {
   return config.loader_threads > 0 ? config.loader_threads : compute_threads();
 }
 
-LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set) {
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set,
+                                  std::shared_ptr<BadImages> bad_images) {
   LoaderOptions options;
   options.batch_size = config.batch_size;
   options.rank = world.rank();
@@ -47,7 +48,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
     options.augmentation.rand_augment_magnitude = static_cast<int>(config.rand_augment.at(1));
   }
   options.mix = {config.mixup, config.cutmix};
-  options.skip_damaged = config.skip_damaged;
+  options.bad_images = std::move(bad_images);
   options.prefetch = prefetched_batches(config, set, world.size());
   options.threads = loader_threads(config);
   options.stall_timeout_seconds = stall_timeout_seconds(config);

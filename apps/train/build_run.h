@@ -30,7 +30,8 @@ double stall_timeout_seconds(const TrainConfig& config);
 /// Threads of a loader, which share its batches.
 int loader_threads(const TrainConfig& config);
 /// The share of this rank in `set`.
-LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set);
+LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set,
+                                  std::shared_ptr<BadImages> bad_images);
 
 /// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);

@@ -95,6 +95,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   loading.image_size = static_cast<int>(options.image_size);
   loading.threads = options.loader_threads;
   loading.stall_timeout_seconds = options.stall_timeout_seconds;
+  loading.bad_images = options.bad_images;
   std::list<View> views = views_of(set, loading, device_of(model), activation_type(options.precision), options.views);
   for (View& view : views) view.feed.start_epoch(0);
 
@@ -111,10 +112,14 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
     for (View& view : views) {
       batch = failure.empty() ? next_batch(view.feed, failure) : std::nullopt;
       if (!batch || batch->count() == rehearsed) continue;
+      if (logits.defined() && logits.dim(0) != batch->count()) {
+        failure = fmt::format("{}: an image could be read for one view of it and not for another", set.name);
+        continue;
+      }
       add_view(model.forward(Var(batch->images)).value(), view.weight, logits);
       view.feed.prefetch();
     }
-    if (batch && batch->count() != rehearsed) {
+    if (batch && failure.empty() && batch->count() != rehearsed) {
       add_batch(logits, batch->labels, sum);
       if (rehearses) rehearsed = batch->count();
     }
@@ -127,8 +132,9 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   world.all_reduce(sums, ReduceOp::sum);
   if (std::isnan(sum[kSamples])) throw EvaluationError(first_failure(world, failure));
   AB_CHECK_KIND(data, sum[kSamples] > 0, "{}: there are no images to evaluate on", set.name);
-  return Evaluation{sum[kLoss] / sum[kSamples], sum[kTop1] / sum[kSamples], sum[kTop5] / sum[kSamples],
-                    static_cast<std::int64_t>(sum[kSamples])};
+  const auto samples = static_cast<std::int64_t>(sum[kSamples]);
+  return Evaluation{sum[kLoss] / sum[kSamples], sum[kTop1] / sum[kSamples], sum[kTop5] / sum[kSamples], samples,
+                    set.count - samples};
 }
 
 }  // namespace ab

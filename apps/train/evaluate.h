@@ -15,9 +15,9 @@
 namespace ab {
 
 struct Evaluation {
-  double loss = 0;            ///< mean cross-entropy without label smoothing
-  double top1 = 0, top5 = 0;  ///< fractions of samples
-  std::int64_t samples = 0;
+  double loss = 0;                    ///< mean cross-entropy without label smoothing
+  double top1 = 0, top5 = 0;          ///< fractions of samples
+  std::int64_t samples = 0, bad = 0;  ///< counted, and not since they could not be read (EvaluationOptions::bad_images)
 };
 
 /// How often the ranks ask each other whether to stop: batches of the rank that has most.
@@ -37,7 +37,8 @@ struct EvaluationOptions {
   bool views = false;
   StopAgreement* stop = nullptr;  ///< when the ranks agree on the way to stop, nothing comes back
   double stall_timeout_seconds = LoaderOptions{}.stall_timeout_seconds;
-  int loader_threads = compute_threads();  ///< LoaderOptions::threads
+  int loader_threads = compute_threads();   ///< LoaderOptions::threads
+  std::shared_ptr<BadImages> bad_images{};  ///< LoaderOptions::bad_images
 };
 
 /// Collective over `world`; all ranks hold the same model. Leaves the model in training mode. Throws EvaluationError on all

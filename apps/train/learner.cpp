@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kImagesToWhiten = 5000;
 
-/// Images from all over the set, normalised; fewer where `config` passes over damaged ones.   [N, side, side, 3]
+/// Images from all over the set, normalised; fewer where `config` skips bad ones.   [N, side, side, 3]
 Tensor some_images(const TrainConfig& config, const Dataset& set, int side) {
   const std::int64_t most = std::min(set.count, kImagesToWhiten);
   const Tensor images({most, side, side, 3}, DType::float32);
@@ -31,7 +31,7 @@ Tensor some_images(const TrainConfig& config, const Dataset& set, int side) {
       transform.prepare(set.read(i * set.count / most, decoded), images.data<float>() + count * 3 * side * side);
       ++count;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::data || !config.skip_damaged) throw;
+      if (error.kind() != ErrorKind::data || config.on_bad_image == OnBadImage::fail) throw;
     }
   return images.slice(0, count);
 }

@@ -43,6 +43,8 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("bytes_cached", s.bytes_cached);
   visit("images_from_cache", s.images_from_cache);
   visit("images_from_files", s.images_from_files);
+  visit("bad_images", s.bad_images);
+  visit("bad_image_names", s.bad_image_names);
   visit("parameters_full", s.parameters_full);
   visit("parameters_final", s.parameters_final);
   visit("compression_ratio", s.compression_ratio);
@@ -69,7 +71,9 @@ constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
                                              "bytes_cached",
                                              "images_from_cache",
                                              "images_from_files",
-                                             "views_val_top1"};
+                                             "views_val_top1",
+                                             "bad_images",
+                                             "bad_image_names"};
 
 }  // namespace
 

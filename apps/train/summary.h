@@ -37,8 +37,11 @@ struct Summary {
   /// Of the machine of rank 0, with --cache-gb: images that stayed decoded in memory and their bytes; how often an image came
   /// from there, and from its file.
   std::int64_t images_cached = 0, bytes_cached = 0, images_from_cache = 0, images_from_files = 0;
-  std::int64_t parameters_full = 0;      ///< of the dense model
-  std::int64_t parameters_final = 0;     ///< as the run left it, factors counted instead of their product
+  std::int64_t bad_images =
+      0;  ///< images of both that no rank could read or decode since the run was started or resumed
+  std::vector<std::string> bad_image_names;  ///< the first hundred
+  std::int64_t parameters_full = 0;          ///< of the dense model
+  std::int64_t parameters_final = 0;         ///< as the run left it, factors counted instead of their product
   double compression_ratio = 1;          ///< stored_numbers() (model_file.h) of the dense model / as the run left it
   double wire_bytes_per_rank_total = 0;  ///< mean over ranks
   double inter_node_bytes_per_rank_total = 0;  ///< of those, what crosses nodes

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/train_loop.h"
 
+#include <ranges>
+#include <set>
+#include <sstream>
+
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/learner.h"
@@ -32,7 +36,10 @@ class Trainer {
         data_(data),
         images_(data),
         listener_(listener),
-        feed_(*data.train, make_loader_options(config, world, *data.train),
+        bad_images_(config.on_bad_image == OnBadImage::skip && data.train->reads_files()
+                        ? std::make_shared<BadImages>(config.max_bad_images)
+                        : nullptr),
+        feed_(*data.train, make_loader_options(config, world, *data.train, bad_images_),
               model ? device_of(*model) : choose_device(config.device),
               activation_type(precision_named(config.precision))),
         updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
@@ -73,6 +80,8 @@ class Trainer {
       }
       if (trained && last) finish(state);
       record_.add_seconds(clock_.lap());
+      if (const std::string failure = trained ? gather_bad_images() : ""; !failure.empty())
+        end_by_image(failure, state, last);
       const bool due = last || (config_.eval_every > 0 && (epoch_ + 1) % config_.eval_every == 0);
       if (!trained) end_by_missing_image(state);
       else if (!last) feed_.start_epoch(epoch_ + 1);  // whose first batches are prepared during the validation
@@ -85,6 +94,8 @@ class Trainer {
     }
     result.summary = record_.finish(state.step, epoch_ + 1);
     count_images(data_, result.summary);
+    result.summary.bad_images = std::ssize(bad_of_all_);
+    for (const std::string& name : bad_of_all_ | std::views::take(100)) result.summary.bad_image_names.push_back(name);
     check_replicas(world_, learner_.tensors(), "at the end", learner_.names());
     if (learner_.average) result.average = std::move(*learner_.average).release(*learner_.model);
     result.model = std::move(learner_.model);
@@ -160,6 +171,24 @@ class Trainer {
     const std::string failure = first_failure(world_, missing_);
     world_.ledger() = of_training;
     if (!failure.empty()) end_by_image(failure, state, false);
+  }
+
+  /// Tells all ranks the bad images of each, so that none warns of those again; why they end the run, or nothing. Collective,
+  /// not of the method.
+  std::string gather_bad_images() {
+    if (!bad_images_) return "";
+    const Ledger of_training = world_.ledger();
+    for (const std::string& of_rank : gather_texts(world_, fmt::format("{}", fmt::join(bad_images_->names(), "\n")))) {
+      std::istringstream names(of_rank);
+      for (std::string name; std::getline(names, name);) bad_of_all_.insert(name);
+    }
+    world_.ledger() = of_training;
+    try {
+      bad_images_->add_all(bad_of_all_);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
   }
 
   /// The next batch of the epoch, on the device and of the type of activations.
@@ -281,7 +310,8 @@ class Trainer {
                        .views = views,
                        .stop = stop,
                        .stall_timeout_seconds = stall_timeout_seconds(config_),
-                       .loader_threads = loader_threads(config_)});
+                       .loader_threads = loader_threads(config_),
+                       .bad_images = bad_images_});
     };
     const bool with_views = last && config_.val_views;
     std::optional<Evaluation> of_model, of_average, of_views;
@@ -294,12 +324,13 @@ class Trainer {
         of_average = measure(*validated);
       }
       if (of_model && with_views && (of_average || !learner_.average)) of_views = measure(*validated, true);
+      failure = gather_bad_images();
     } catch (const EvaluationError& error) {
       failure = error.what();
     }
     if (!last) strategy_.end_evaluation(state);
     record_.end_evaluation();
-    if (!of_model || (learner_.average && !of_average) || (with_views && !of_views)) {
+    if (!failure.empty() || !of_model || (learner_.average && !of_average) || (with_views && !of_views)) {
       world_.ledger() = ledger_before;
       for (std::size_t i = 0; i < buffers_before.size(); ++i) learner_.buffers()[i].copy_from(buffers_before[i]);
       if (!failure.empty()) end_by_image(failure, state, last);
@@ -390,6 +421,7 @@ class Trainer {
   const TrainAndTest& data_;
   const RunImages images_;
   const TrainListener& listener_;
+  const std::shared_ptr<BadImages> bad_images_;  // null: one ends the run
   BatchFeed feed_;
   std::int64_t updates_per_epoch_, total_steps_;
   LrSchedule schedule_;
@@ -404,9 +436,10 @@ class Trainer {
 
   // Where training is: batches of this epoch that have been used.
   std::int64_t epoch_ = 0, batch_ = 0;
-  bool epoch_told_ = false;       // the strategy has heard of its end
-  std::string missing_;           // why an image of this rank cannot be had
-  std::int64_t saved_step_ = -1;  // of the newest checkpoint
+  bool epoch_told_ = false;           // the strategy has heard of its end
+  std::set<std::string> bad_of_all_;  // names that all ranks know
+  std::string missing_;               // why an image of this rank cannot be had
+  std::int64_t saved_step_ = -1;      // of the newest checkpoint
 };
 
 }  // namespace

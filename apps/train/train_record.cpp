@@ -167,7 +167,7 @@ void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evalua
   summary_.best_val_top1 = std::max(summary_.best_val_top1, result.top1);
   summary_.val_samples = result.samples;
   if (world_.rank() == 0 && listener_.on_epoch)
-    listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5});
+    listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5, result.samples, result.bad});
 }
 
 void TrainRecord::average_validation(const Evaluation& result, std::int64_t step) {

@@ -31,6 +31,7 @@ struct StepMetrics {
 struct EpochMetrics {
   std::int64_t epoch = 0, step = 0;
   double val_loss = 0, val_top1 = 0, val_top5 = 0;
+  std::int64_t samples = 0, bad = 0;  ///< counted, and not since they could not be read; not in the file
 };
 
 /// A weight of m×n that was split into factors of rank r.

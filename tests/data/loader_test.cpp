@@ -541,6 +541,158 @@ TEST(Loader, TheFirstImageThatFailsIsTheOneThatIsNamed) {
   }
 }
 
+/// Images of which some can never be read.
+class HolesSet : public ImageSet {
+ public:
+  HolesSet(ImageSet set, std::set<std::int64_t> holes) : ImageSet(std::move(set)), holes_(std::move(holes)) {}
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
+    AB_CHECK_KIND(data, !holes_.contains(i), "image {} is a hole", i);
+    return ImageSet::read(i, buffer, part);
+  }
+
+ private:
+  std::set<std::int64_t> holes_;
+};
+
+/// Every second image is bad, so that half of those that are drawn in place of one are bad too.
+std::set<std::int64_t> every_second(std::int64_t count) {
+  std::set<std::int64_t> images;
+  for (std::int64_t i = 0; i < count; i += 2) images.insert(i);
+  return images;
+}
+
+std::shared_ptr<BadImages> any_number() { return std::make_shared<BadImages>(1000); }
+
+TEST(Loader, AnotherImageTakesThePlaceOfABadOneForAnyRanksAndThreads) {
+  const HolesSet set(random_set(64), every_second(64));
+  std::vector<std::int64_t> first_pass;
+  for (const std::int64_t epoch : {0, 1}) {
+    const auto order = Sampler{64, 16, 0, 1, 5, true}.samples(epoch);
+    std::vector<std::int64_t> expected;  // of the first loader: labels of random_set are numbers of images
+    for (const auto& [ranks, threads] : {std::pair{1, 0}, {1, 8}, {2, 1}, {4, 3}}) {
+      std::vector<std::int64_t> labels(64);
+      const std::size_t share = 16 / static_cast<std::size_t>(ranks);
+      for (int rank = 0; rank < ranks; ++rank) {
+        Loader loader(set, {.batch_size = static_cast<std::int64_t>(share),
+                            .rank = rank,
+                            .world_size = ranks,
+                            .seed = 5,
+                            .prefetch = threads ? 2 : 0,
+                            .threads = std::max(threads, 1),
+                            .bad_images = any_number()});
+        const Pass pass = read_pass(loader, epoch);
+        for (std::size_t step = 0; step < 4; ++step)
+          for (std::size_t i = 0; i < share; ++i) {
+            const std::size_t place = step * 16 + static_cast<std::size_t>(rank) * share + i;
+            const std::int64_t label = labels[place] = pass.labels[step][i];
+            EXPECT_EQ(label % 2, 1) << "a bad one";
+            if (order[place] % 2 == 1) {
+              EXPECT_EQ(label, order[place]) << "the others stay";
+            }
+            const auto seen = augment_reference(set, label, draw_padded_crop(5, epoch, order[place]));
+            for (std::size_t k = 0; k < seen.size(); ++k)
+              ASSERT_NEAR(pass.images[step][i * seen.size() + k], seen[k], 2e-6) << "the crop is that of the place";
+          }
+      }
+      if (expected.empty()) expected = labels;
+      EXPECT_EQ(labels, expected) << ranks << " ranks, " << threads << " threads";
+    }
+    std::vector<std::int64_t> by_image(64);
+    for (std::size_t place = 0; place < 64; ++place) by_image[static_cast<std::size_t>(order[place])] = expected[place];
+    if (epoch == 0) first_pass = by_image;
+    else EXPECT_NE(by_image, first_pass) << "another epoch draws others";
+  }
+}
+
+TEST(Loader, ASetWithoutAnyGoodImageIsAnError) {
+  std::set<std::int64_t> all;
+  for (std::int64_t i = 0; i < 8; ++i) all.insert(i);
+  const HolesSet set(random_set(8, 8), all);
+  Loader loader(set, {.batch_size = 4, .bad_images = any_number()});
+  loader.start_epoch(0);
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { loader.next(); }), "is a hole"));
+}
+
+TEST(Loader, EvaluationGoesOnWithoutBadImages) {
+  // Of three ranks with batches of 4: a whole batch of rank 0, some of others, and all that rank 1 has last.
+  const std::set<std::int64_t> bad{0, 1, 2, 3, 9, 17, 18, 28};
+  const HolesSet set(random_set(29, 8), bad);
+  for (const int threads : {0, 3})
+    for (const bool staged : {false, true}) {
+      std::vector<std::int64_t> seen;
+      for (int rank = 0; rank < 3; ++rank) {
+        const auto written_down = any_number();
+        Loader loader(set, {.batch_size = 4,
+                            .rank = rank,
+                            .world_size = 3,
+                            .training = false,
+                            .staged = staged,
+                            .prefetch = threads ? 2 : 0,
+                            .threads = std::max(threads, 1),
+                            .bad_images = written_down});
+        loader.start_epoch(0);
+        while (const auto batch = loader.next()) {
+          ASSERT_GT(batch->count(), 0);
+          ASSERT_EQ(batch->images.shape(), (Shape{batch->count(), 8, 8, 3}));
+          const auto labels = batch->labels.span<std::int64_t>();
+          const std::vector<double> values = batch->images.to_doubles();
+          for (std::size_t i = 0; i < labels.size(); ++i) {
+            seen.push_back(labels[i]);
+            const auto expected = augment_reference(set, labels[i], {});
+            for (std::size_t k = 0; k < expected.size(); ++k)
+              ASSERT_NEAR(values[i * expected.size() + k], staged ? set.image(labels[i])[k] : expected[k], 2e-6);
+          }
+          if (staged) {
+            EXPECT_EQ(batch->draws.size(), labels.size());
+          }
+        }
+        EXPECT_FALSE(loader.ready());
+        EXPECT_FALSE(written_down->names().empty()) << "each rank has some";
+      }
+      std::sort(seen.begin(), seen.end());
+      std::vector<std::int64_t> expected;
+      for (std::int64_t i = 0; i < 29; ++i)
+        if (!bad.contains(i)) expected.push_back(i);
+      EXPECT_EQ(seen, expected) << threads << ' ' << staged;
+    }
+}
+
+TEST(Loader, ABatchWithoutImagesIsNotReady) {
+  const HolesSet set(random_set(2, 8), {0, 1});
+  const auto bad = any_number();
+  Loader loader(set, {.batch_size = 2, .training = false, .bad_images = bad});
+  loader.start_epoch(0);
+  loader.look_ahead(1);
+  EXPECT_EQ(bad->names().size(), 2u);
+  EXPECT_FALSE(loader.ready()) << "who asks takes next() to have one";
+  EXPECT_FALSE(loader.next());
+}
+
+TEST(BadImages, AreToldOnceAndTenTimesAtMost) {
+  BadImages bad(20);
+  testing::internal::CaptureStderr();
+  for (int again = 0; again < 2; ++again)
+    for (int i = 0; i < 15; ++i) bad.add(fmt::format("image {}", i), fmt::format("{} is cut off", i), "on it goes");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 10) << said;
+  EXPECT_TRUE(contains(said, "warning: 0 is cut off; on it goes\n"));
+  EXPECT_TRUE(contains(said, "warning: 9 is cut off; on it goes; summary.json counts the bad images that follow\n"));
+  EXPECT_EQ(bad.names().size(), 15u);
+}
+
+TEST(BadImages, MoreThanTheLimitAreAnError) {
+  BadImages bad(2);
+  bad.add("a", "a is gone", "");
+  bad.add("b", "b is gone", "");
+  EXPECT_NO_THROW(bad.add_all({"a", "b"}));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data,
+                                  [&] {
+                                    bad.add_all({"a", "b", "c"});
+                                  }),
+                       "3 images could not be read or decoded, a among them, and --max-bad-images allows 2"));
+  EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { bad.add("d", "d is gone", ""); }), "d among them"));
+}
+
 TEST(Loader, SaysWhetherABatchIsReady) {
   const SlowSet set(random_set(20, 8), std::chrono::milliseconds(20));
   for (const int prefetch : {0, 2}) {

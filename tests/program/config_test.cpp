@@ -451,9 +451,30 @@ TEST_F(ConfigTest, EarlierNamesAreRefusedWithTheirPresentOnes) {
            {"[ab]\nrank_policy = \"ratio\"\n", ":2: ab.rank_policy is gone: --ab.ratio"},
            {"beta1 = 0.9\n", ":1: beta1 is now --betas"}})
     EXPECT_TRUE(contains(refused_toml(text), now)) << refused_toml(text);
-  for (const auto& [key, now] : std::vector<std::pair<std::string, std::string>>{
-           {"ranks_from", "--x is now --factors-from"}, {"variant", "--x is gone: give"}, {"lr", ""}, {"ab.ratio", ""}})
+  for (const auto& [key, now] :
+       std::vector<std::pair<std::string, std::string>>{{"skip_damaged", "--x is now --on-bad-image skip"},
+                                                        {"ranks_from", "--x is now --factors-from"},
+                                                        {"variant", "--x is gone: give"},
+                                                        {"lr", ""},
+                                                        {"ab.ratio", ""}})
     EXPECT_TRUE(contains(earlier_name("--x", key), now) && (!now.empty() || earlier_name("--x", key).empty())) << key;
+}
+
+// Of runs that were saved when it was a switch.
+TEST_F(ConfigTest, SkipDamagedIsReadAsAChoice) {
+  EXPECT_EQ(from_toml("skip_damaged = true\n").on_bad_image, OnBadImage::skip);
+  EXPECT_EQ(from_toml("skip_damaged = false\n").on_bad_image, OnBadImage::fail);
+  EXPECT_EQ(from_toml("skip_damaged = true\n", {{"on_bad_image", "fail"}}).on_bad_image, OnBadImage::fail);
+  EXPECT_TRUE(contains(refused_toml("skip_damaged = 1\n"), ":1: skip_damaged is neither true nor false"));
+  TrainConfig skips = from_toml("on_bad_image = \"skip\"\n");
+  std::string saved = to_toml(skips);
+  const std::string now = "on_bad_image = \"skip\"\nmax_bad_images = 100\n";
+  ASSERT_TRUE(contains(saved, now));
+  saved.replace(saved.find(now), now.size(), "skip_damaged = true\n");
+  EXPECT_EQ(from_toml(saved), skips);
+  skips.max_bad_images = 7;
+  EXPECT_EQ(from_toml(saved, {{"max_bad_images", "7"}}), skips);
+  EXPECT_TRUE(contains(refused("max_bad_images", "7"), "--max-bad-images counts with --on-bad-image skip only"));
 }
 
 TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {

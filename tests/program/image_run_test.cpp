@@ -188,6 +188,80 @@ TEST_F(ImageRunTest, ADamagedTrainingImageCostsNoTraining) {
   }
 }
 
+// Of two ranks, the first validates on all eight images in one batch, or on the four of cats in batches of four.
+TEST_F(ImageRunTest, BadImagesAreSkippedAndCounted) {
+  add_training_images();
+  const std::string half = image_.substr(0, image_.size() / 2);
+  const std::vector<std::string> bad{"train/cat/x1.jpg", "val/cat/b.jpg", "val/dog/c.jpg"};
+  for (const std::string& name : bad) write(name, half);
+  const test::Outcome outcome = run(train_on_32("run", "--ranks 2 --on-bad-image skip --ema-decay 0.5 --val-views"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.err, "  6 of 8 images; 2 could not be read\n")) << outcome.err;
+  EXPECT_TRUE(test::contains(outcome.out, "went on without 3 bad images, which summary.json names\n")) << outcome.out;
+  const Summary summary = read_run(path("run")).summary;
+  EXPECT_EQ(summary.val_samples, 6);
+  EXPECT_EQ(summary.bad_images, 3);
+  ASSERT_EQ(summary.bad_image_names.size(), bad.size());
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_TRUE(summary.bad_image_names[i].ends_with("/images/" + bad[i])) << summary.bad_image_names[i];
+    const std::size_t told = outcome.err.find(bad[i]);
+    EXPECT_EQ(outcome.err.find(bad[i], told + 1), std::string::npos) << "the ranks meet it in turn: " << outcome.err;
+  }
+
+  for (const char* name : {"a", "b", "c", "d"}) write(fmt::format("val/cat/{}.jpg", name), half);
+  const test::Outcome large = run(fmt::format(
+      "train --model resnet20 --width 0.0625 --image-size 1024 --dataset imagenet --data-dir {} --ranks 2 --batch-size 1 "
+      "--steps 1 --lr 0.001 --on-bad-image skip --out {}",
+      path("images"), path("large")));
+  ASSERT_EQ(large.exit_code, 0) << large.err;
+  EXPECT_EQ(read_run(path("large")).summary.val_samples, 3) << "the first rank has none left";
+}
+
+TEST_F(ImageRunTest, MoreBadImagesThanAllowedEndAllRanks) {
+  add_training_images();
+  const std::string half = image_.substr(0, image_.size() / 2);
+  const auto ended = [&](const std::string& how) {
+    const test::Outcome outcome = run(train_on_32("run", "--on-bad-image skip " + how));
+    EXPECT_EQ(outcome.exit_code, 3) << how << outcome.err;
+    EXPECT_TRUE(test::contains(outcome.err, " is saved: go on with --resume when that is mended")) << outcome.err;
+    return outcome.err;
+  };
+  write("train/dog/x7.jpg", half);
+  EXPECT_TRUE(test::contains(ended("--max-bad-images 0"), "abtrain: 1 image could not be read or decoded, "));
+  write("train/cat/x4.jpg", half);
+  const std::string of_one = ended("--ranks 2 --max-bad-images 1");
+  EXPECT_TRUE(test::contains(of_one, "abtrain: rank 0: 2 images could not be read")) << "both are its own: " << of_one;
+  EXPECT_TRUE(test::contains(of_one, "train/dog/x7.jpg among them, and --max-bad-images allows 1; step ")) << of_one;
+  write("train/cat/x4.jpg", image_);
+  ASSERT_EQ(run("train --resume " + path("run")).exit_code, 0) << "one is allowed";
+  write("train/cat/x1.jpg", half);
+  const std::string of_both = ended("--ranks 2 --max-bad-images 1");
+  EXPECT_TRUE(test::contains(of_both, "abtrain: 2 images could not be read")) << "each has met one: " << of_both;
+  EXPECT_TRUE(test::contains(of_both, "; step 16 is saved")) << "at the end of an epoch: " << of_both;
+  write("train/cat/x1.jpg", image_);
+  write("val/dog/d.jpg", half);
+  EXPECT_TRUE(test::contains(ended("--ranks 2 --max-bad-images 1"), "; step 40 is saved")) << "in the validation";
+}
+
+TEST_F(ImageRunTest, ARunKeepsItsRuleForBadImages) {
+  ASSERT_EQ(run(train("run", "--save-every 3 --ranks 2 --on-bad-image skip")).exit_code, 0);
+  fs::remove(path("run/summary.json"));
+  write("val/dog/c.jpg", image_.substr(0, image_.size() / 2));
+  const test::Outcome failed = run("train --on-bad-image fail --resume " + path("run"));
+  EXPECT_EQ(failed.exit_code, 3) << failed.err;
+  EXPECT_TRUE(test::contains(failed.err, "val/dog/c.jpg: ")) << failed.err;
+  // As an earlier version saved it.
+  std::string config = contents("run/config.toml");
+  const std::string now = "on_bad_image = \"fail\"\nmax_bad_images = 100\n";
+  ASSERT_TRUE(test::contains(config, now)) << "config.toml keeps the change";
+  std::ofstream(path("run/config.toml")) << config.replace(config.find(now), now.size(), "skip_damaged = true\n");
+  const test::Outcome resumed = run("train --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_TRUE(test::contains(resumed.err, "  7 of 8 images; 1 could not be read\n")) << resumed.err;
+  EXPECT_TRUE(test::contains(contents("run/config.toml"), "on_bad_image = \"skip\"\n"));
+  expect_failure("train --skip-damaged", 2, "--skip-damaged is now --on-bad-image skip");
+}
+
 TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
   add_training_images();
   for (const int ranks : {1, 2}) {
