@@ -65,6 +65,7 @@ class CachedImages final : public Dataset {
 
   int label(std::int64_t i) const override { return set_->label(i); }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
+  std::string image_name(std::int64_t i) const override { return set_->image_name(i); }
   bool reads_files() const override { return set_->reads_files(); }
   void check() const override { set_->check(); }
   std::uint64_t fingerprint() const override { return set_->fingerprint(); }
