@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/train_loop.h"
 
-#include <ranges>
 #include <set>
 #include <sstream>
 
@@ -95,7 +94,8 @@ class Trainer {
     result.summary = record_.finish(state.step, epoch_ + 1);
     count_images(data_, result.summary);
     result.summary.bad_images = std::ssize(bad_of_all_);
-    for (const std::string& name : bad_of_all_ | std::views::take(100)) result.summary.bad_image_names.push_back(name);
+    for (const std::string& name : bad_of_all_)
+      if (result.summary.bad_image_names.size() < 100) result.summary.bad_image_names.push_back(name);
     check_replicas(world_, learner_.tensors(), "at the end", learner_.names());
     if (learner_.average) result.average = std::move(*learner_.average).release(*learner_.model);
     result.model = std::move(learner_.model);
