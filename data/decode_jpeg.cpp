@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// JPEG by libjpeg-turbo, with its defaults (exact integer transform, smooth chroma upsampling), as Pillow
+// JPEG by libjpeg-turbo, read with its defaults (exact integer transform, smooth chroma upsampling), as Pillow
 // uses it. The library reports fatal errors through a function that must not return, and C code lies in
 // between, so the way back is a longjmp: nothing with a destructor may come to life after its setjmp.
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -157,6 +158,44 @@ class JpegDecoder {
   jpeg_decompress_struct codec_{};
 };
 
+class JpegEncoder {
+ public:
+  JpegEncoder() {
+    codec_.err = jpeg_std_error(&error_.base);
+    error_.base.error_exit = give_up;
+  }
+  ~JpegEncoder() { jpeg_destroy_compress(&codec_); }
+  JpegEncoder(const JpegEncoder&) = delete;
+  JpegEncoder& operator=(const JpegEncoder&) = delete;
+
+  /// Puts the file at `*file`: into the `*bytes` that are there, or where they do not suffice into memory for free(). False when the
+  /// library gave up; message() says why.
+  bool write(const ImageView& image, int quality, unsigned char** file, unsigned long* bytes) {
+    if (setjmp(error_.give_up)) return false;
+    jpeg_create_compress(&codec_);
+    jpeg_mem_dest(&codec_, file, bytes);
+    codec_.image_height = static_cast<JDIMENSION>(image.height);
+    codec_.image_width = static_cast<JDIMENSION>(image.width);
+    codec_.input_components = 3;
+    codec_.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&codec_);
+    jpeg_set_quality(&codec_, quality, TRUE);
+    codec_.optimize_coding = TRUE;
+    jpeg_start_compress(&codec_, TRUE);
+    for (int y = 0; y < image.height; ++y) {
+      JSAMPROW row = const_cast<JSAMPROW>(image.row(y));
+      jpeg_write_scanlines(&codec_, &row, 1);
+    }
+    jpeg_finish_compress(&codec_);
+    return true;
+  }
+  const char* message() const { return error_.message; }
+
+ private:
+  ErrorState error_{};
+  jpeg_compress_struct codec_{};
+};
+
 }  // namespace
 
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
@@ -174,6 +213,18 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   out.resize(box.height, box.width);
   std::vector<std::uint8_t> row(4 * static_cast<std::size_t>(decoder.width()));
   check(decoder.read_pixels(box, out.pixels.data(), row.data()));
+}
+
+std::vector<std::uint8_t> encode_jpeg(const ImageView& image, int quality, const std::string& name) {
+  JpegEncoder encoder;
+  std::vector<std::uint8_t> out(image.bytes() + 65536);
+  unsigned char* file = out.data();
+  unsigned long bytes = out.size();
+  const bool good = encoder.write(image, quality, &file, &bytes);
+  AB_CHECK_KIND(data, good, "{}: the image cannot be written as JPEG ({})", name, encoder.message());
+  if (file == out.data()) out.resize(bytes);
+  else out.assign(file, file + bytes), std::free(file);
+  return out;
 }
 
 }  // namespace ab
