@@ -326,11 +326,11 @@ Command add_data(CLI::App& app, ab::DataCommand& command) {
   parser->add_option("folders", command.folders, "FROM and TO, or DIR: folders of train and val")
       ->required()
       ->transform(ab::expand_home);
-  CLI::Option* side = parser
-                          ->add_option("--side", command.pack.side,
-                                       "of pack: scale images whose shorter side is longer than this many pixels; "
-                                       "without it files stay as they are")
-                          ->check(CLI::Range(1, 65500));
+  CLI::Option* side =
+      parser
+          ->add_option("--side", command.pack.side,
+                       "pack images with a shorter side of at most so many pixels; without it files stay as they are")
+          ->check(CLI::Range(1, 65500));
   parser->add_option("--quality", command.pack.quality, "of scaled images as JPEG (default 90)")
       ->check(CLI::Range(1, 100))
       ->needs(side);

@@ -104,9 +104,11 @@ TEST_F(DataCommandTest, ArchivesOfAllKindsGetTheirIndex) {
           "cd train && for c in cat dog; do tar -C $c -cf $c.tar . ; done && "
           "tar -cf ../../archives/ILSVRC2012_img_train.tar cat.tar dog.tar && tar -cf ../../archives/val.tar -C ../val ."),
       two);
-  EXPECT_EQ(archives("mkdir wds && cd wds && cp ../train/cat/?.jpg . && echo cat | tee a.cls > b.cls && "
-                     "tar -cf ../../archives/train-0.tar * && tar -cf ../../archives/val-0.tar *"),
-            two);
+  EXPECT_EQ(
+      archives(
+          "mkdir wds && cd wds && cp ../train/cat/?.jpg ../train/dog/c.jpg . && echo cat | tee a.cls > b.cls && echo dog > c.cls && "
+          "tar -cf ../../archives/train-0.tar * && tar -cf ../../archives/val-0.tar *"),
+      two);
   expect_failure("data index " + from, 3, "holds no archives, such as train.tar; only these have an index");
 }
 
