@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// abtrain train | plan | reproduce | eval | export | inspect | compare: reads the command line, hands over, and turns
+// abtrain train | plan | reproduce | eval | export | inspect | compare | data: reads the command line, hands over, and turns
 // what failed into one sentence and an exit code. Nothing starts (no MPI, no device) before the command line
 // is understood.
 
@@ -314,6 +314,30 @@ Command add_compare(CLI::App& app, ab::CompareConfig& config) {
   return {parser, [&config] { return ab::run_compare(config); }};
 }
 
+Command add_data(CLI::App& app, ab::DataCommand& command) {
+  CLI::App* parser = app.add_subcommand("data", "pack, check or index the images of ImageNet");
+  parser
+      ->add_option(
+          "ACTION", command.action,
+          "pack FROM TO: write the images of FROM to archives in TO; verify DIR: decode every image; index DIR: "
+          "write the indexes that archives lack")
+      ->required()
+      ->check(CLI::IsMember({"pack", "verify", "index"}));
+  parser->add_option("folders", command.folders, "FROM and TO, or DIR: folders of train and val")
+      ->required()
+      ->transform(ab::expand_home);
+  CLI::Option* side =
+      parser
+          ->add_option("--side", command.pack.side,
+                       "pack images with a shorter side of at most so many pixels; without it files stay as they are")
+          ->check(CLI::Range(1, 65500));
+  parser->add_option("--quality", command.pack.quality, "of scaled images as JPEG (default 90)")
+      ->check(CLI::Range(1, 100))
+      ->needs(side);
+  parser->add_option("--threads", command.threads, "0: all cores")->check(CLI::Range(0, 1024));
+  return {parser, [&command] { return ab::run_data(command); }};
+}
+
 /// Arguments that CLI11 did not understand, as one sentence with the flag that may have been meant.
 void refuse_unknown(const CLI::App& parser) {
   const std::vector<std::string> unknown = parser.remaining();
@@ -397,6 +421,7 @@ int dispatch(int argc, char** argv) {
   ab::EvalConfig eval;
   ab::ExportConfig exported;
   ab::CompareConfig compare;
+  ab::DataCommand data;
   ab::PlanCommand plan;
   ab::ReproduceCommand reproduce;
   const HelpScope scope(argc, argv);
@@ -406,7 +431,8 @@ int dispatch(int argc, char** argv) {
                                       add_eval(app, eval),
                                       add_export(app, exported),
                                       add_inspect(app, inspected),
-                                      add_compare(app, compare)};
+                                      add_compare(app, compare),
+                                      add_data(app, data)};
   for (const Command& command : commands) command.parser->allow_extras();
   if (argc > 1) refuse_unknown_command(argv[1], commands);
   for (const Command& command : commands)
@@ -427,8 +453,9 @@ int dispatch(int argc, char** argv) {
     ab::set_compute_threads(0);  // of a rank alone
     return command.run();
   }
-  throw ab::Error(ab::ErrorKind::config,
-                  "there is no command; give train, plan, reproduce, eval, export, inspect or compare, or --help");
+  throw ab::Error(
+      ab::ErrorKind::config,
+      "there is no command; give train, plan, reproduce, eval, export, inspect, compare or data, or --help");
 }
 
 /// The C library reserves 64 MiB of addresses for each thread that asks for memory; where ulimit counts them, threads share.

@@ -173,7 +173,7 @@ std::vector<ImageFile> image_files(const fs::path& folder, LeftOut& left_out) {
       if (!regular && is_folder(entry)) return add_deeper(entry, left_out);
       AB_CHECK_KIND(data, regular, "imagenet: '{}' cannot be read ({}); repair the link, or move it elsewhere",
                     printable(entry.path()), error ? error.message() : "not a regular file");
-      files.push_back({name.string()});
+      files.push_back({{}, name.string()});
     } else if (is_folder(entry)) {
       add_deeper(entry, left_out);
     } else {
@@ -197,7 +197,7 @@ std::map<std::string, std::vector<ImageFile>> image_files(const std::vector<TarM
       add_other(path.filename(), path, left_out);
       continue;
     }
-    Placed& image = images.emplace_back(Placed{{}, {path.filename().string(), member.offset, member.bytes}});
+    Placed& image = images.emplace_back(Placed{{}, {member, path.filename().string()}});
     for (const fs::path& folder : path.parent_path()) image.folders.push_back(folder.string());
   }
   // The folders of classes lie in those that all images share.

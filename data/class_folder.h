@@ -14,6 +14,9 @@
 
 namespace ab {
 
+/// A larger file is no image of a data set.
+inline constexpr std::int64_t kMaxImageFileBytes = std::int64_t{1} << 28;
+
 /// Whether a file of that name is read as an image, by its extension.
 bool has_image_extension(const std::filesystem::path& file);
 /// Hidden, or left there by a system or an archiver.
@@ -56,10 +59,8 @@ class LeftOut {
 std::vector<std::string> class_folders(const std::filesystem::path& folder, LeftOut& left_out);
 
 /// An image of a class: a file of that name, in an archive at that place.
-struct ImageFile {
+struct ImageFile : TarPlace {
   std::string name;
-  std::int64_t offset = 0, bytes = 0;
-  std::uint16_t archive = 0;  ///< its number
 };
 
 /// The files in the folder of a class that are read, in order of their names' bytes. Hidden files, those of file managers
@@ -67,8 +68,8 @@ struct ImageFile {
 /// is a broken link.
 std::vector<ImageFile> image_files(const std::filesystem::path& folder, LeftOut& left_out);
 
-/// The same of an archive: by the folder that they lie in, wherever in the archive that is. Images in no folder have the
-/// class "".
+/// The same of the archives of a part: by the folder that they lie in, wherever in the archives that is. Images in no folder have
+/// the class "".
 std::map<std::string, std::vector<ImageFile>> image_files(const std::vector<TarMember>& members, LeftOut& left_out);
 
 }  // namespace ab

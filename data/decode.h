@@ -30,6 +30,10 @@ void decode_image(std::span<const std::uint8_t> file, const std::string& name, I
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part = {});
 void decode_png(std::span<const std::uint8_t> file, const std::string& name, Image& out);
 
+/// The other way: a baseline JPEG of `quality` 1 to 100, chroma halved both ways. Throws Error(data) that begins with `name` for an
+/// image of more than 65500 rows or columns.
+std::vector<std::uint8_t> encode_jpeg(const ImageView& image, int quality, const std::string& name);
+
 /// Throws Error(data) unless height · width is above 0 and at most kMaxImagePixels.
 void check_image_size(std::int64_t height, std::int64_t width, const std::string& name);
 

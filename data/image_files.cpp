@@ -14,13 +14,13 @@
 
 #include "data/decode.h"
 #include "engine/core/check.h"
+#include "engine/core/hash.h"
 
 namespace ab {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 28;
 constexpr std::int64_t kSizesAsked = 1000;  // of files, to tell data sets of the same names apart
 
 std::vector<std::uint8_t> read_bytes(const std::string& path) {
@@ -30,7 +30,7 @@ std::vector<std::uint8_t> read_bytes(const std::string& path) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   check(!error, error.message().c_str());
-  check(size <= kMaxFileBytes, "it is too large to be an image of a data set");
+  check(size <= kMaxImageFileBytes, "it is too large to be an image of a data set");
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   check(static_cast<bool>(in), std::strerror(errno));
@@ -64,9 +64,7 @@ ImageFiles::ImageFiles(std::string set_name, ImagePlace place, std::vector<std::
       name_begins_.push_back(static_cast<std::uint32_t>(file_names_.size()));
       labels_.push_back(static_cast<std::uint16_t>(label));
       file_names_ += file.name;
-      if (place_.archives.empty()) continue;
-      offsets_.push_back(file.offset), bytes_.push_back(file.bytes);
-      archives_.push_back(file.archive);
+      if (!place_.archives.empty()) places_.push_back(file);
     }
   AB_CHECK_KIND(data, file_names_.size() <= std::numeric_limits<std::uint32_t>::max(),
                 "imagenet: '{}' holds more images than can be listed", printable(place_.root));
@@ -78,46 +76,62 @@ void ImageFiles::thin_out(std::int64_t n) {
   if (n <= 0 || n >= count) return;
   std::string names;
   std::vector<std::uint32_t> begins;
-  std::vector<std::uint16_t> labels, archives;
-  std::vector<std::int64_t> offsets, bytes;
+  std::vector<std::uint16_t> labels;
+  std::vector<TarPlace> places;
   for (std::int64_t k = 0; k < n; ++k) {
     const auto i = static_cast<std::size_t>(k * count / n);
     begins.push_back(static_cast<std::uint32_t>(names.size()));
     labels.push_back(labels_[i]);
-    if (!place_.archives.empty())
-      offsets.push_back(offsets_[i]), bytes.push_back(bytes_[i]), archives.push_back(archives_[i]);
+    if (!places_.empty()) places.push_back(places_[i]);
     names.append(file_names_, name_begins_[i], name_begins_[i + 1] - name_begins_[i]);
   }
   begins.push_back(static_cast<std::uint32_t>(names.size()));
   file_names_ = std::move(names);
   name_begins_ = std::move(begins);
   labels_ = std::move(labels);
-  offsets_ = std::move(offsets), bytes_ = std::move(bytes), archives_ = std::move(archives);
+  places_ = std::move(places);
   count = n;
+}
+
+std::string ImageFiles::file_name(std::int64_t i) const {
+  const auto k = static_cast<std::size_t>(i);
+  return file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]);
 }
 
 std::string ImageFiles::path(std::int64_t i) const {
   const auto k = static_cast<std::size_t>(i);
-  const std::string file = file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]);
-  const std::string& root = place_.archives.empty() ? place_.root : place_.archives[archives_[k]]->path();
-  return place_.flat ? fmt::format("{}/{}", root, file) : fmt::format("{}/{}/{}", root, class_names_[labels_[k]], file);
+  const std::string& root = places_.empty() ? place_.root : place_.archives[places_[k].archive]->path();
+  return place_.flat ? fmt::format("{}/{}", root, file_name(i))
+                     : fmt::format("{}/{}/{}", root, class_names_[labels_[k]], file_name(i));
+}
+
+std::vector<std::uint8_t> ImageFiles::file(std::int64_t i) const {
+  const std::string name = path(i);
+  if (places_.empty()) return read_with_patience([&] { return read_bytes(name); });
+  const TarPlace& place = places_[static_cast<std::size_t>(i)];
+  AB_CHECK_KIND(data, place.bytes <= kMaxImageFileBytes,
+                "imagenet: cannot read '{}': it is too large to be an image of a data set", printable(name));
+  const TarArchive& archive = *place_.archives[place.archive];
+  const std::vector<std::uint8_t> bytes =
+      read_with_patience([&] { return archive.read(place.offset, place.bytes, name); });
+  AB_CHECK_KIND(
+      data, place.source_bytes < 0 || hash64(bytes.data(), bytes.size()) == place.hash,
+      "{}: its bytes are not those that the index of the archive was made of: it is damaged, or the archive was "
+      "changed; pack it again, or remove the index",
+      printable(name));
+  return bytes;
 }
 
 ImageView ImageFiles::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
-  const std::string file = path(i);
-  const auto bytes = [&] {
-    if (place_.archives.empty()) return read_bytes(file);
-    const auto k = static_cast<std::size_t>(i);
-    AB_CHECK_KIND(data, static_cast<std::uintmax_t>(bytes_[k]) <= kMaxFileBytes,
-                  "imagenet: cannot read '{}': it is too large to be an image of a data set", printable(file));
-    return place_.archives[archives_[k]]->read(offsets_[k], bytes_[k], file);
-  };
-  decode_image(read_with_patience(bytes), printable(file), buffer, part);
+  decode_image(file(i), printable(path(i)), buffer, part);
   return buffer.view();
 }
 
 std::int64_t ImageFiles::file_bytes(std::int64_t i) const {
-  if (!place_.archives.empty()) return bytes_[static_cast<std::size_t>(i)];
+  if (!places_.empty()) {
+    const TarPlace& place = places_[static_cast<std::size_t>(i)];
+    return place.source_bytes < 0 ? place.bytes : place.source_bytes;
+  }
   std::error_code error;  // an image that is gone is reported when it is read
   return static_cast<std::int64_t>(fs::file_size(path(i), error));
 }

@@ -29,8 +29,14 @@ class ImageFiles : public Dataset {
   void thin_out(std::int64_t n);
 
   const std::vector<std::string>& class_names() const { return class_names_; }
+  /// Without its folder; in a shard, or a flat part, as it is named there.
+  std::string file_name(std::int64_t i) const;
   /// In an archive a name for messages.
   std::string path(std::int64_t i) const;
+  /// The file itself. Throws Error(data) where it cannot be read, or is not what an index says.
+  std::vector<std::uint8_t> file(std::int64_t i) const;
+  /// Of the file; of the one that it was packed from, where an index tells.
+  std::int64_t file_bytes(std::int64_t i) const;
   int label(std::int64_t i) const override { return labels_[static_cast<std::size_t>(i)]; }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
   std::string image_name(std::int64_t i) const override { return printable(path(i)); }
@@ -39,15 +45,12 @@ class ImageFiles : public Dataset {
   std::vector<std::uint64_t> contents() const override;
 
  private:
-  std::int64_t file_bytes(std::int64_t i) const;
-
   ImagePlace place_;
   std::vector<std::string> class_names_;
   std::string file_names_;                  ///< one after the other: a million strings would take twice the memory
   std::vector<std::uint32_t> name_begins_;  ///< [count + 1]
   std::vector<std::uint16_t> labels_;
-  std::vector<std::int64_t> offsets_, bytes_;  ///< in an archive
-  std::vector<std::uint16_t> archives_;        ///< of which number
+  std::vector<TarPlace> places_;  ///< in archives
 };
 
 }  // namespace ab

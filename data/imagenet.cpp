@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <utility>
 
+#include "data/archive_index.h"
 #include "data/class_folder.h"
 #include "data/image_labels.h"
+#include "data/pack.h"
 #include "data/shards.h"
 #include "engine/core/check.h"
 
@@ -24,6 +27,7 @@ struct FoundPart {
   ImagePlace place;
   std::map<std::string, std::vector<ImageFile>> files;
   LeftOut left_out;
+  std::vector<std::string> warnings{};
 };
 
 bool is_known(const std::vector<std::string>& classes, const std::string& name) {
@@ -51,24 +55,6 @@ std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<Imag
   return files;
 }
 
-/// The archives of a part: one, or shards by their names.
-std::vector<std::string> archives_of(const fs::path& folder, const std::string& part) {
-  std::vector<std::string> shards;
-  std::error_code error;
-  for (const std::string& name : {part + ".tar", "ILSVRC2012_img_" + part + ".tar"})
-    if (fs::exists(folder / name, error)) return {(folder / name).string()};
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    const auto is_of = [&](const std::string& word) {
-      return name.starts_with(word + "-") || name.find("-" + word + "-") != std::string::npos;
-    };
-    const bool of_part = is_of(part) || (part == "val" && is_of("validation"));
-    if (of_part && name.ends_with(".tar") && !is_hidden(name)) shards.push_back(entry->path().string());
-  }
-  std::ranges::sort(shards);
-  return shards;
-}
-
 FoundPart find_part(const fs::path& folder, const std::string& part) {
   const fs::path root = folder / part;
   std::error_code ignored;
@@ -89,16 +75,25 @@ FoundPart find_part(const fs::path& folder, const std::string& part) {
   AB_CHECK_KIND(data, archives.size() <= std::numeric_limits<std::uint16_t>::max(),
                 "imagenet: there are {} shards of {} in '{}'", archives.size(), part, printable(folder));
   found.place.root = archives.front();
-  for (const std::string& archive : archives) found.place.archives.push_back(std::make_shared<TarArchive>(archive));
-  const std::vector<TarMember> members = found.place.archives.front()->members();
+  std::vector<TarMember> members;
+  std::vector<std::string> problems;
+  for (const std::string& path : archives) {
+    const auto archive = std::make_shared<const TarArchive>(path);
+    std::string problem;
+    std::optional<std::vector<TarMember>> inside = read_archive_index(path, archive->bytes(), problem);
+    if (!problem.empty()) problems.push_back(problem);
+    if (!inside) inside = archive->members();
+    for (TarMember& member : *inside) member.archive = static_cast<std::uint16_t>(found.place.archives.size());
+    std::ranges::move(*inside, std::back_inserter(members));
+    found.place.archives.push_back(archive);
+  }
+  if (!problems.empty())
+    found.warnings.push_back(
+        fmt::format("imagenet: of {} of {} archives of {} the index is not used: {}; abtrain data index writes it anew",
+                    problems.size(), archives.size(), part, problems.front()));
   found.place.flat = are_of_shard(members);
-  found.files =
-      found.place.flat ? shard_images(found.place.archives, found.left_out) : image_files(members, found.left_out);
-  AB_CHECK_KIND(
-      data, found.place.flat || archives.size() == 1,
-      "imagenet: '{}' is one of {} archives of {} and no shard, which has a .cls for every image; give the part as one "
-      "archive",
-      printable(archives.front()), archives.size(), part);
+  found.files = found.place.flat ? shard_images(found.place.archives, members, found.left_out)
+                                 : image_files(members, found.left_out);
   return found;
 }
 
@@ -124,6 +119,7 @@ std::shared_ptr<ImageFiles> list_images(FoundPart part, const std::vector<std::s
   for (const std::string& name : class_names) files.push_back(std::move(part.files[name]));
   const std::string root = part.place.root;
   auto images = std::make_shared<ImageFiles>("ImageNet", std::move(part.place), class_names, files);
+  images->warnings = std::move(part.warnings);
   const std::string text = left_out.text(), remedy = left_out.remedy();
   AB_CHECK_KIND(data, images->count > 0,
                 "imagenet: there are no images (.JPEG, .jpg, .png) in the class folders of '{}'{}", printable(root),
@@ -179,6 +175,23 @@ void check_val_classes(const std::vector<std::string>& tested, const std::vector
 
 }  // namespace
 
+std::vector<std::string> archives_of(const fs::path& folder, const std::string& part) {
+  std::vector<std::string> shards;
+  std::error_code error;
+  for (const std::string& name : {part + ".tar", "ILSVRC2012_img_" + part + ".tar"})
+    if (fs::exists(folder / name, error)) return {(folder / name).string()};
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto is_of = [&](const std::string& word) {
+      return name.starts_with(word + "-") || name.find("-" + word + "-") != std::string::npos;
+    };
+    const bool of_part = is_of(part) || (part == "val" && is_of("validation"));
+    if (of_part && name.ends_with(".tar") && !is_hidden(name)) shards.push_back(entry->path().string());
+  }
+  std::ranges::sort(shards);
+  return shards;
+}
+
 TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, std::int64_t val_count) {
   FoundPart train_part = find_part(folder, "train"), val_part = find_part(folder, "val");
   const std::string train_root = train_part.place.root, val_root = val_part.place.root;
@@ -188,6 +201,7 @@ TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, 
   take_labels(val_part, folder, class_names);
   check_val_classes(classes_of(val_part), class_names, val_root);
   const auto val = list_images(std::move(val_part), class_names);
+  check_packed_whole(folder, train->count, val->count);
   if (const std::vector<int> missing = labels_without_images(*val); !missing.empty())
     val->warnings.push_back(fmt::format("imagenet: val has no images of {} of {} classes, '{}' first", missing.size(),
                                         class_names.size(),

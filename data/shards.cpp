@@ -36,26 +36,23 @@ bool are_of_shard(const std::vector<TarMember>& members) {
 }
 
 std::map<std::string, std::vector<ImageFile>> shard_images(const std::vector<std::shared_ptr<const TarArchive>>& shards,
-                                                           LeftOut& left_out) {
+                                                           const std::vector<TarMember>& members, LeftOut& left_out) {
+  std::map<std::pair<std::uint16_t, std::string>, std::string> classes;  // by shard and key
+  std::vector<ImageFile> images;
+  for (const TarMember& member : members) {
+    const fs::path path = fs::path(member.name).lexically_normal();
+    if (std::ranges::any_of(path, is_hidden)) continue;
+    if (member.name.ends_with(kClass))
+      classes[{member.archive, key_of(path)}] = class_in(*shards[member.archive], member);
+    else if (has_image_extension(path)) images.push_back({member, path.string()});
+    else if (path.extension() != ".json" && path.extension() != ".txt") left_out.add(LeftOutBecause::format, path);
+  }
   std::map<std::string, std::vector<ImageFile>> by_class;
-  for (std::size_t number = 0; number < shards.size(); ++number) {
-    const TarArchive& shard = *shards[number];
-    std::map<std::string, std::string> classes;  // by key
-    std::vector<ImageFile> images;
-    for (const TarMember& member : shard.members()) {
-      const fs::path path = fs::path(member.name).lexically_normal();
-      if (std::ranges::any_of(path, is_hidden)) continue;
-      if (member.name.ends_with(kClass)) classes[key_of(path)] = class_in(shard, member);
-      else if (has_image_extension(path))
-        images.push_back({path.string(), member.offset, member.bytes, static_cast<std::uint16_t>(number)});
-      else if (path.extension() != ".json" && path.extension() != ".txt") left_out.add(LeftOutBecause::format, path);
-    }
-    for (ImageFile& image : images) {
-      const auto found = classes.find(key_of(image.name));
-      AB_CHECK_KIND(data, found != classes.end(), "imagenet: '{}' in '{}' has no {} beside it", printable(image.name),
-                    printable(shard.path()), kClass);
-      by_class[found->second].push_back(std::move(image));
-    }
+  for (ImageFile& image : images) {
+    const auto found = classes.find({image.archive, key_of(image.name)});
+    AB_CHECK_KIND(data, found != classes.end(), "imagenet: '{}' in '{}' has no {} beside it", printable(image.name),
+                  printable(shards[image.archive]->path()), kClass);
+    by_class[found->second].push_back(std::move(image));
   }
   for (auto& [name, files] : by_class) std::ranges::stable_sort(files, {}, &ImageFile::name);
   return by_class;

@@ -13,12 +13,12 @@
 
 namespace ab {
 
-/// Whether the files of an archive are those of a shard.
+/// Whether the files of archives are those of shards.
 bool are_of_shard(const std::vector<TarMember>& members);
 
 /// The images of all shards by class, in the order of their keys. Classes that are numbers get names of five digits, so that they
-/// stay in their order. Throws Error(data) for an image without a class.
+/// stay in their order. `members`: of all shards. Throws Error(data) for an image without a class.
 std::map<std::string, std::vector<ImageFile>> shard_images(const std::vector<std::shared_ptr<const TarArchive>>& shards,
-                                                           LeftOut& left_out);
+                                                           const std::vector<TarMember>& members, LeftOut& left_out);
 
 }  // namespace ab

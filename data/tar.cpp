@@ -25,7 +25,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kBlock = 512;
 constexpr std::int64_t kMostNameBytes = 1 << 16;
+constexpr std::size_t kNameBytes = 100, kPrefixBytes = 155, kPrefixBegin = 345, kSumBegin = 148, kSumBytes = 8;
 using Header = std::array<unsigned char, kBlock>;
+
+constexpr std::int64_t padding_of(std::int64_t bytes) { return (kBlock - bytes % kBlock) % kBlock; }
 
 /// Copies bytes of an archive; false where it ends before.
 using ReadAt = std::function<bool(std::int64_t offset, std::int64_t bytes, void* to)>;
@@ -54,12 +57,26 @@ std::optional<std::int64_t> number(const Header& header, std::size_t begin, std:
   return value;
 }
 
-bool has_its_checksum(const Header& header) {
-  constexpr std::size_t begin = 148, size = 8;
-  std::int64_t sum = std::int64_t{' '} * static_cast<std::int64_t>(size);
+/// Of all bytes, those of the checksum itself as blanks.
+std::int64_t checksum(const Header& header) {
+  std::int64_t sum = std::int64_t{' '} * static_cast<std::int64_t>(kSumBytes);
   for (std::size_t i = 0; i < header.size(); ++i)
-    if (i < begin || i >= begin + size) sum += header[i];
-  return number(header, begin, size) == sum;
+    if (i < kSumBegin || i >= kSumBegin + kSumBytes) sum += header[i];
+  return sum;
+}
+
+bool has_its_checksum(const Header& header) { return number(header, kSumBegin, kSumBytes) == checksum(header); }
+
+/// `name` fits into its field, and `prefix` too.
+std::string ustar_header(std::string_view prefix, std::string_view name, std::int64_t bytes, char type) {
+  Header header{};
+  const auto put = [&](std::size_t begin, std::string_view text) { std::ranges::copy(text, header.begin() + begin); };
+  put(0, name), put(kPrefixBegin, prefix);
+  put(100, "0000644"), put(108, "0000000"), put(116, "0000000");  // mode, user, group
+  put(124, fmt::format("{:011o}", bytes)), put(136, "00000000000");
+  put(156, {&type, 1}), put(257, "ustar"), put(263, "00");
+  put(kSumBegin, fmt::format("{:06o}", checksum(header)));
+  return {header.begin(), header.end()};
 }
 
 /// What a record of pax ("LENGTH KEY=VALUE\n") says of the file behind it.
@@ -122,15 +139,15 @@ class Scan {
         else check_no_image(type, name, at - kBlock);
         ahead = {};
       }
-      at += (size + kBlock - 1) / kBlock * kBlock;
+      at += size + padding_of(size);
     }
   }
 
  private:
   static std::string name_in(const Header& header) {
-    const std::string name(field(header, 0, 100));
-    const bool has_prefix = field(header, 257, 5) == "ustar" && header[262] == '\0' && header[345] != '\0';
-    return has_prefix ? fmt::format("{}/{}", field(header, 345, 155), name) : name;
+    const std::string name(field(header, 0, kNameBytes));
+    const bool has_prefix = field(header, 257, 5) == "ustar" && header[262] == '\0' && header[kPrefixBegin] != '\0';
+    return has_prefix ? fmt::format("{}/{}", field(header, kPrefixBegin, kPrefixBytes), name) : name;
   }
 
   /// The name of the file that follows, too long for its own header.
@@ -154,7 +171,7 @@ class Scan {
     const std::size_t begin = name.rfind('/') + 1;
     if (folder.empty() && name.ends_with(extension) && !is_hidden(name.substr(begin)))
       return archive(at, at + size, name.substr(begin, name.size() - begin - extension.size()));
-    members_.push_back({folder.empty() ? name : folder + '/' + name, at, size});
+    members_.push_back({{at, size}, folder.empty() ? name : folder + '/' + name});
   }
 
   void check(bool good, std::int64_t at, const char* reason) const {
@@ -190,6 +207,24 @@ std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, con
   Scan(read, where, members).archive(0, size, "");
   return members;
 }
+
+std::string tar_header(const std::string& name, std::int64_t bytes) {
+  if (name.size() <= kNameBytes) return ustar_header("", name, bytes, '0');
+  const std::size_t slash = name.rfind('/');
+  if (slash != std::string::npos && slash <= kPrefixBytes && name.size() - slash - 1 <= kNameBytes)
+    return ustar_header({name.data(), slash}, {name.data() + slash + 1, name.size() - slash - 1}, bytes, '0');
+  const std::size_t rest = std::string_view(" path=\n").size() + name.size();
+  std::size_t length = rest + 1;  // which counts its own digits
+  while (std::to_string(length).size() + rest != length) ++length;
+  const std::string record = fmt::format("{} path={}\n", length, name);
+  const auto record_bytes = static_cast<std::int64_t>(record.size());
+  return ustar_header("", "pax", record_bytes, 'x') + record + tar_padding(record_bytes) +
+         ustar_header("", {name.data(), kNameBytes}, bytes, '0');
+}
+
+std::string tar_padding(std::int64_t bytes) { return std::string(static_cast<std::size_t>(padding_of(bytes)), '\0'); }
+
+std::string tar_end() { return std::string(2 * kBlock, '\0'); }
 
 TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(open_to_read(path_)) {
   struct stat status {};

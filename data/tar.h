@@ -1,8 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Tar archives (ustar, pax and GNU, not compressed), of which files are read in any order: the headers are gone through once.
-// Nothing is unpacked, so names lead nowhere.
+// Tar archives (ustar, pax and GNU, not compressed), of which files are read in any order: the headers are gone through once,
+// or an index tells what they say (archive_index.h). Nothing is unpacked, so names lead nowhere.
 
 #include <cstdint>
 #include <string>
@@ -10,11 +10,18 @@
 
 namespace ab {
 
+/// Where the contents of a file lie in an archive, the outer one.
+struct TarPlace {
+  std::int64_t offset = 0, bytes = 0;
+  std::int64_t source_bytes = -1;  ///< of the file that it was packed from, as an index tells; -1: none does
+  std::uint64_t hash = 0;          ///< hash64() of the contents, where an index tells
+  std::uint16_t archive = 0;       ///< its number among those of a part
+};
+
 /// A regular file in an archive. One of an archive inside, which is not hidden, has that one's name, without ".tar", for a
 /// folder.
-struct TarMember {
+struct TarMember : TarPlace {
   std::string name;
-  std::int64_t offset = 0, bytes = 0;  ///< where its contents lie in the outer archive
 };
 
 /// Many threads may read at once.
@@ -27,6 +34,7 @@ class TarArchive {
   TarArchive& operator=(const TarArchive&) = delete;
 
   const std::string& path() const { return path_; }
+  std::int64_t bytes() const { return size_; }
   /// Its regular files in their order, those of archives inside it in the place of these (of one level). Throws Error(data) for
   /// an image that is a link or a sparse file.
   std::vector<TarMember> members() const;
@@ -41,5 +49,13 @@ class TarArchive {
 
 /// The members of an archive whose bytes are at hand. `where` names it in errors.
 std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, const std::string& where);
+
+/// The header of a file of that name and size, in whole blocks: ustar, after one of pax where the name is too long for it. Of no
+/// time and no owner, so that equal files make equal archives.
+std::string tar_header(const std::string& name, std::int64_t bytes);
+/// The zeros that fill the last block of a file.
+std::string tar_padding(std::int64_t bytes);
+/// Two blocks of zeros.
+std::string tar_end();
 
 }  // namespace ab

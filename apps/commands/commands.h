@@ -11,6 +11,7 @@
 #include "apps/paper/paper_traffic.h"
 #include "apps/plan/plan.h"
 #include "apps/settings/config.h"
+#include "data/pack.h"
 
 namespace CLI {
 class App;
@@ -65,6 +66,18 @@ struct CompareConfig {
 
 /// abtrain compare: the table of comparison.h in the terminal and, on request, the page of report.h.
 int run_compare(const CompareConfig& config);
+
+/// The command line of abtrain data.
+struct DataCommand {
+  std::string action;                ///< pack | verify | index
+  std::vector<std::string> folders;  ///< FROM and TO of pack, else one
+  PackOptions pack;
+  int threads = 0;  ///< 0: all cores
+};
+
+/// abtrain data, of ImageNet: packs its images into archives (pack.h); decodes each whole and prints a line for each that is bad,
+/// with exit code 3 if any is; writes the indexes that its archives lack.
+int run_data(const DataCommand& command);
 
 /// The flags of abtrain plan beside the settings of a run.
 struct PlanCommand {

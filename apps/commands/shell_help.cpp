@@ -95,7 +95,7 @@ std::string bash_completion(const CLI::App& app) {
     Names names;
     for (const Flag& flag : flags_of(command)) {
       names.insert(names.end(), flag.names.begin(), flag.names.end());
-      if (flag.names.empty()) arguments = flag.words;
+      if (flag.names.empty() && !flag.words.empty()) arguments = flag.words;
       else if (!flag.words.empty()) values.emplace(flag.names[0], flag.words);
     }
     commands += fmt::format("    {}) flags={} found={} ;;\n", pattern, in_quotes(joined(names)), in_quotes(arguments));
@@ -141,7 +141,7 @@ std::string zsh_completion(const CLI::App& app) {
                                 : flag.takes_file()   ? "_files"
                                                       : " ";
       const std::string value = flag.value.empty() ? "" : fmt::format(":{}:{}", flag.value, words);
-      if (flag.names.empty()) specs.push_back(in_quotes("*" + value));
+      if (flag.names.empty()) specs.push_back(in_quotes((flag.words.empty() ? "*" : "") + value));
       for (const std::string& name : flag.names)
         specs.push_back(
             in_quotes(fmt::format("{}{}[{}]{}", name, value.empty() ? "" : "=", plain(brief(flag.text)), value)));

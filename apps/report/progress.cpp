@@ -12,6 +12,8 @@
 namespace ab {
 namespace {
 
+constexpr std::chrono::milliseconds kBetweenLines{20000};  // where they go to no terminal
+
 /// As many fields as fit; those at the end go first.
 std::string joined(const std::vector<std::string>& fields, int width) {
   std::string line(beginning(fields[0], width));
@@ -41,7 +43,6 @@ void Progress::estimate(const StepMetrics& metrics, std::int64_t total_steps) {
 }
 
 void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
-  constexpr auto kBetweenLines = std::chrono::seconds(20);
   if (estimates_) estimate(metrics, total_steps);
   const auto now = Clock::now();
   if (!terminal_ && now - last_line_ < kBetweenLines) return;
@@ -67,6 +68,19 @@ void Progress::epoch(const EpochMetrics& metrics) {
                                                              metrics.samples + metrics.bad, metrics.bad);
   say(stderr, "epoch {}  step {}  validation: loss {:.4f}  top-1 {:.2f} %  top-5 {:.2f} %{}\n", metrics.epoch + 1,
       metrics.step, metrics.val_loss, 100 * metrics.val_top1, 100 * metrics.val_top5, without);
+}
+
+void Progress::images(std::int64_t done, std::int64_t total) {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  if (now - last_line_ < (terminal_ ? std::chrono::milliseconds(100) : kBetweenLines)) return;
+  last_line_ = now;
+  const double a_second = static_cast<double>(done) / std::chrono::duration<double>(now - start_).count();
+  const std::vector<std::string> fields{fmt::format("image {}/{}", done, total),
+                                        human_seconds(static_cast<double>(total - done) / a_second) + " left",
+                                        fmt::format("{:.0f} images/s", a_second)};
+  if (terminal_) draw(joined(fields, terminal_width(STDERR_FILENO) - 1));
+  else say(stderr, "{}\n", fmt::join(fields, "  "));
 }
 
 /// Puts `text` in the place of what is drawn; nothing leaves the cursor where a line begins.

@@ -1,12 +1,13 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The progress of a run as a person sees it: one line that is redrawn on a terminal, and a line now and then
+// The progress of a run, or of work on images, as a person sees it: one line that is redrawn on a terminal, and a line now and then
 // where the output goes to a file. All of it on stderr, so that stdout keeps the results. A line is redrawn by a carriage
 // return and blanks, which every terminal obeys, and never touches the last column, so that none scrolls.
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "engine/io/metrics_log.h"
@@ -25,6 +26,8 @@ class Progress {
   void resume(std::int64_t step) { first_step_ = step; }
   void step(const StepMetrics& metrics, std::int64_t total_steps);
   void epoch(const EpochMetrics& metrics);
+  /// Of a command that goes through images; many threads may call it.
+  void images(std::int64_t done, std::int64_t total);
 
  private:
   void draw(const std::string& text);
@@ -37,6 +40,7 @@ class Progress {
   std::int64_t timed_from_ = 0;  // the first step that told its time
   std::chrono::steady_clock::time_point timed_since_;
   std::chrono::steady_clock::time_point start_, last_line_;
+  std::mutex mutex_;  // of images()
 };
 
 }  // namespace ab

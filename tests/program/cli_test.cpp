@@ -32,12 +32,13 @@ TEST_F(CliTest, HelpAndVersion) {
   EXPECT_TRUE(version.out.starts_with("abtrain ")) << version.out;
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "eval", "export", "inspect", "compare", "Exit codes"})
+  for (const char* command : {"train", "plan", "eval", "export", "inspect", "compare", "data", "Exit codes"})
     EXPECT_TRUE(contains(help.out, command));
   const Outcome all = run("train --help-all");
   EXPECT_EQ(all.exit_code, 0);
   for (const FlagHelp& line : train_flag_help()) EXPECT_TRUE(contains(all.out, line.flag));
-  for (const char* command : {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help"})
+  for (const char* command :
+       {"plan --help", "eval --help", "export --help", "inspect --help", "compare --help", "data --help"})
     EXPECT_EQ(run(command).exit_code, 0);
 }
 
@@ -79,6 +80,7 @@ TEST_F(CliTest, ShellsCompleteCommandsFlagsAndWords) {
       {"abtrain eval --precision tf", "tf32"},
       {"abtrain export --names t", "torchvision timm"},
       {"abtrain compare --o", "--out"},
+      {"abtrain data ver", "verify"},
       {"abtrain inspect \"\"", ""},
       {"abtrain train --lr \"\"", ""},
   };
@@ -119,9 +121,9 @@ TEST_F(CliTest, TheManualPageHasEverySettingAndNothingThatRoffMisreads) {
 }
 
 TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
-  expect_failure("", 2, "there is no command; give train, plan, reproduce, eval, export, inspect or compare");
+  expect_failure("", 2, "there is no command; give train, plan, reproduce, eval, export, inspect, compare or data");
   expect_failure("trian", 2, "there is no command 'trian'; did you mean train?");
-  expect_failure("frobnicate", 2, "choose train, plan, reproduce, eval, export, inspect, compare");
+  expect_failure("frobnicate", 2, "choose train, plan, reproduce, eval, export, inspect, compare, data");
   expect_failure("--frobnicate", 2, "frobnicate");
   expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
   expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "apps/commands/commands.h"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "apps/report/progress.h"
+#include "apps/report/terminal.h"
+#include "data/archive_index.h"
+#include "data/image_files.h"
+#include "data/imagenet.h"
+#include "engine/core/atomic_file.h"
+#include "engine/core/check.h"
+#include "engine/core/say.h"
+#include "engine/core/threads.h"
+
+namespace ab {
+namespace {
+
+TrainAndTest images_in(const std::string& folder) {
+  const TrainAndTest images = load_imagenet(folder);
+  for (const auto& set : {images.train, images.test})
+    for (const std::string& warning : set->warnings) say(stderr, "warning: {}\n", warning);
+  return images;
+}
+
+int pack(const std::string& from, const std::string& to, const PackOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const TrainAndTest source = images_in(from);
+  PackedBytes bytes;
+  {
+    Progress progress;
+    bytes =
+        pack_images(source, to, options, [&](std::int64_t done, std::int64_t total) { progress.images(done, total); });
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  print_text(fmt::format("{}: {} of train, {} of val, {} from {}, in {}\n", to, counted(source.train->count, "image"),
+                         source.test->count, human_bytes(static_cast<double>(bytes.packed)),
+                         human_bytes(static_cast<double>(bytes.source)), human_seconds(seconds)));
+  return 0;
+}
+
+int verify(const std::string& folder, int threads) {
+  const TrainAndTest data = images_in(folder);
+  const std::int64_t total = data.train->count + data.test->count;
+  std::atomic<std::int64_t> done = 0, bad = 0;
+  std::mutex mutex;
+  {
+    Progress progress;
+    for_each_in_threads(total, threads, [&](std::int64_t i) {
+      thread_local Image image;
+      try {
+        if (i < data.train->count) data.train->read(i, image);
+        else data.test->read(i - data.train->count, image);
+      } catch (const Error& error) {
+        ++bad;
+        const std::lock_guard lock(mutex);
+        print_text(fmt::format("{}\n", error.what()));
+      }
+      progress.images(++done, total);
+    });
+  }
+  print_text(fmt::format("{} of train, {} of val: {} bad\n", counted(data.train->count, "image"), data.test->count,
+                         bad.load()));
+  return bad > 0 ? static_cast<int>(ErrorKind::data) : 0;
+}
+
+int index(const std::string& folder, int threads) {
+  std::vector<std::string> archives = archives_of(folder, "train");
+  for (const std::string& archive : archives_of(folder, "val")) archives.push_back(archive);
+  AB_CHECK_KIND(data, !archives.empty(), "{} holds no archives, such as train.tar; only these have an index", folder);
+  std::atomic<std::int64_t> written = 0;
+  for_each_in_threads(std::ssize(archives), threads, [&](std::int64_t i) {
+    const TarArchive archive(archives[static_cast<std::size_t>(i)]);
+    std::string problem;
+    if (read_archive_index(archive.path(), archive.bytes(), problem)) return;
+    write_file_atomically(index_path(archive.path()), make_archive_index(archive));
+    ++written;
+  });
+  print_text(
+      fmt::format("{}: {} of {} got a new index\n", folder, written.load(), counted(std::ssize(archives), "archive")));
+  return 0;
+}
+
+}  // namespace
+
+int run_data(const DataCommand& command) {
+  const bool packs = command.action == "pack";
+  AB_CHECK(command.folders.size() == (packs ? 2u : 1u), "abtrain data {}",
+           packs ? "pack takes two folders: FROM, which has the images, and TO"
+                 : command.action + " takes one folder: that of train and val");
+  AB_CHECK(packs || command.pack.side == 0, "--side is a flag of abtrain data pack alone");
+  set_compute_threads(command.threads);
+  PackOptions options = command.pack;
+  options.threads = compute_threads();
+  const std::string& folder = command.folders[0];
+  if (packs) return pack(folder, command.folders[1], options);
+  return command.action == "verify" ? verify(folder, options.threads) : index(folder, options.threads);
+}
+
+}  // namespace ab
