@@ -315,21 +315,21 @@ Command add_compare(CLI::App& app, ab::CompareConfig& config) {
 }
 
 Command add_data(CLI::App& app, ab::DataCommand& command) {
-  CLI::App* parser = app.add_subcommand("data", "pack, check or index the images of ImageNet");
+  CLI::App* parser = app.add_subcommand("data", "pack, check, index or time the images of ImageNet");
   parser
       ->add_option(
           "ACTION", command.action,
           "pack FROM TO: write the images of FROM to archives in TO; verify DIR: decode every image; index DIR: "
-          "write the indexes that archives lack")
+          "write the indexes that archives lack; bench DIR: tell how many images a second training would get")
       ->required()
-      ->check(CLI::IsMember({"pack", "verify", "index"}));
+      ->check(CLI::IsMember({"pack", "verify", "index", "bench"}));
   parser->add_option("folders", command.folders, "FROM and TO, or DIR: folders of train and val")
       ->required()
       ->transform(ab::expand_home);
   CLI::Option* side =
       parser
           ->add_option("--side", command.pack.side,
-                       "pack images with a shorter side of at most so many pixels; without it files stay as they are")
+                       "pack images with a shorter side of at most so many pixels; without it pixels stay as they are")
           ->check(CLI::Range(1, 65500));
   parser->add_option("--quality", command.pack.quality, "of scaled images as JPEG (default 90)")
       ->check(CLI::Range(1, 100))

@@ -69,14 +69,14 @@ int run_compare(const CompareConfig& config);
 
 /// The command line of abtrain data.
 struct DataCommand {
-  std::string action;                ///< pack | verify | index
+  std::string action;                ///< pack | verify | index | bench
   std::vector<std::string> folders;  ///< FROM and TO of pack, else one
   PackOptions pack;
   int threads = 0;  ///< 0: all cores
 };
 
 /// abtrain data, of ImageNet: packs its images into archives (pack.h); decodes each whole and prints a line for each that is bad,
-/// with exit code 3 if any is; writes the indexes that its archives lack.
+/// with exit code 3 if any is; writes the indexes that its archives lack; or tells how many images a second training would get.
 int run_data(const DataCommand& command);
 
 /// The flags of abtrain plan beside the settings of a run.

@@ -20,6 +20,7 @@
 #include "apps/train/run_transport.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_in_folder.h"
+#include "data/datasets.h"
 #include "engine/backend/cpu/blas.h"
 #include "engine/backend/cpu/gemm.h"
 #include "engine/comm/network.h"
@@ -49,6 +50,12 @@ void print_result(const TrainConfig& config, const Summary& s) {
     say(stdout, "{} images stayed in memory ({}); {} of {} came from there\n", s.images_cached,
         human_bytes(static_cast<double>(s.bytes_cached)), s.images_from_cache,
         s.images_from_cache + s.images_from_files);
+  constexpr double kWorthSaying = 0.1;
+  if (find_dataset(s.dataset).decodes && s.image_waiting_seconds > kWorthSaying * s.train_seconds)
+    say(stderr,
+        "warning: ranks waited for images {:.0f} % of the time; more --loader-threads help where there are cores, abtrain data "
+        "pack and --cache-gb everywhere\n",
+        100 * s.image_waiting_seconds / s.train_seconds);
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)

@@ -67,7 +67,7 @@ Summary summary_of_plan(const RehearsedRun& run, const TrainConfig& config, cons
   Summary summary = summary_of(run);
   summary.dataset = config.dataset;
   summary.train_seconds = summary.images_per_second = kNone;
-  summary.compression_seconds = kNone;
+  summary.compression_seconds = summary.image_waiting_seconds = kNone;
   summary.waiting_seconds_by_phase.clear();
   summary.waiting_not_measured.clear();
   summary.final_val_loss = summary.final_val_top1 = summary.final_val_top5 = summary.best_val_top1 = kNone;

@@ -29,6 +29,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("waiting_seconds_by_phase", s.waiting_seconds_by_phase);
   visit("waiting_not_measured", s.waiting_not_measured);
   visit("compression_seconds", s.compression_seconds);
+  visit("image_waiting_seconds", s.image_waiting_seconds);
   visit("final_val_loss", s.final_val_loss);
   visit("final_val_top1", s.final_val_top1);
   visit("final_val_top5", s.final_val_top5);
@@ -64,6 +65,7 @@ constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
                                              "waiting_seconds_by_phase",
                                              "waiting_not_measured",
                                              "compression_seconds",
+                                             "image_waiting_seconds",
                                              "train_samples",
                                              "train_classes",
                                              "val_classes",

@@ -28,6 +28,8 @@ struct Summary {
   /// Seconds of a rank's work on gradients between backward and the update, without waiting (packing, selecting, low-rank products),
   /// mean over ranks; NaN where waiting was not measured, and on GPUs.
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
+  /// Seconds of training in which a rank waited for its loader, mean over ranks; on a GPU of the host, while it may compute.
+  double image_waiting_seconds = 0;
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   double views_val_top1 = 0;    ///< EvaluationOptions::views, of that average or else of the model; 0 without

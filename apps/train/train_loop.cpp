@@ -154,7 +154,9 @@ class Trainer {
     if (!missing_.empty() || !data_.train->reads_files()) return;
     try {
       const std::int64_t updates = std::min(look_ahead_updates(config_, world_.size()), total_steps_ - step);
+      const Stopwatch waiting;
       feed_.look_ahead(updates * config_.accumulate, stop_requested);
+      record_.waited_for_images(waiting.seconds());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::data) throw;
       missing_ = error.what();
@@ -193,7 +195,9 @@ class Trainer {
 
   /// The next batch of the epoch, on the device and of the type of activations.
   Batch next_batch() {
+    const Stopwatch waiting;
     std::optional<Batch> batch = feed_.next();
+    record_.waited_for_images(waiting.seconds());
     AB_ASSERT(batch);
     return std::move(*batch);
   }

@@ -109,8 +109,10 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
                             learning_rate,
                             interval_images_ / interval_.lap(),
                             world_.ledger().total().wire_bytes(),
-                            sum_of(world_.ledger().waiting_seconds()) - interval_waiting_};
+                            sum_of(world_.ledger().waiting_seconds()) - interval_waiting_,
+                            image_waiting_ - interval_image_waiting_};
   interval_waiting_ += metrics.waiting_seconds;
+  interval_image_waiting_ = image_waiting_;
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
@@ -184,6 +186,7 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   summary_.per_layer = r_of_layers(model_);
   gather_traffic(world_, summary_);
   gather_waiting();
+  summary_.image_waiting_seconds = mean_over_ranks(image_waiting_);
   return summary_;
 }
 
@@ -213,6 +216,7 @@ void TrainRecord::save(StateDict& state) const {
   state.put("record.images", images_);
   state.put("record.train_seconds", summary_.train_seconds);
   state.put("record.compression_seconds", compression_seconds_);
+  state.put("record.image_waiting", image_waiting_);
   state.put("record.best_val_top1", summary_.best_val_top1);
   state.put("record.interval_seconds", interval_.seconds());
   state.put("record.interval_loss", interval_loss_);
@@ -240,6 +244,8 @@ void TrainRecord::load(const StateDict& saved) {
     epoch_steps_ = saved.number("record.epoch_steps");
   }
   if (saved.has("record.compression_seconds")) compression_seconds_ = saved.number("record.compression_seconds");
+  if (saved.has("record.image_waiting"))
+    interval_image_waiting_ = image_waiting_ = saved.number("record.image_waiting");
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
   for (const auto& [name, text] : saved.values()) {
     if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);

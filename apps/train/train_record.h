@@ -81,6 +81,8 @@ class TrainRecord {
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
   void views_validation(const Evaluation& result) { summary_.views_val_top1 = result.top1; }
+  /// This rank has waited for its loader.
+  void waited_for_images(double seconds) { image_waiting_ += seconds; }
   /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
   void begin_exchange();
   void end_exchange();
@@ -108,6 +110,8 @@ class TrainRecord {
   Stopwatch exchange_;
   double exchange_waiting_ = 0;  // all waiting when it began
   double compression_seconds_ = 0;
+  double image_waiting_ = 0,
+         interval_image_waiting_ = 0;  // seconds of this rank: in all, and before the last line of metrics
 
   struct UncheckedLoss {
     HostRead value;

@@ -48,7 +48,8 @@ void MetricsLog::write(const StepMetrics& m) {
               {"lr", m.lr},
               {"images_per_second", m.images_per_second},
               {"wire_bytes", m.wire_bytes},
-              {"waiting_seconds", m.waiting_seconds}}
+              {"waiting_seconds", m.waiting_seconds},
+              {"image_waiting_seconds", m.image_waiting_seconds}}
              .dump());
 }
 

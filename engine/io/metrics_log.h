@@ -4,7 +4,7 @@
 // metrics.jsonl: what happened in a run, one JSON object a line, each flushed at once, so that a run can be
 // watched while it goes and a killed one loses nothing. Accuracies are fractions from 0 to 1.
 //   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
-//    "wire_bytes":1e6,"waiting_seconds":0.2}
+//    "wire_bytes":1e6,"waiting_seconds":0.2,"image_waiting_seconds":0.01}
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
 //     and in each layer, where that was observed, "kept":0.99,"increase":0.002,"by_loss":[0,0.4,…,1],"by_sigma":[0,0.2,…,1]
@@ -24,8 +24,9 @@ struct StepMetrics {
   std::int64_t epoch = 0;
   std::string phase;
   double loss = 0, lr = 0, images_per_second = 0;
-  double wire_bytes = 0;       ///< sent by this rank since the start
-  double waiting_seconds = 0;  ///< of this rank in collectives since the last line
+  double wire_bytes = 0;             ///< sent by this rank since the start
+  double waiting_seconds = 0;        ///< of this rank in collectives since the last line
+  double image_waiting_seconds = 0;  ///< the same for its loader
 };
 
 struct EpochMetrics {

@@ -45,6 +45,13 @@ TEST_F(DataCommandTest, PackedImagesAreReadAndVerified) {
   EXPECT_LT(fs::file_size(path("small/train-00000.tar")), fs::file_size(path("to/train-00000.tar")));
 }
 
+TEST_F(DataCommandTest, BenchTellsHowManyImagesASecondTrainingWouldGet) {
+  const Outcome timed = run("data bench " + path("from") + " --threads 1");
+  EXPECT_EQ(timed.exit_code, 0) << timed.err;
+  EXPECT_TRUE(test::contains(timed.out, " images/s by 1 thread: read, decoded, cropped to 224 pixels")) << timed.out;
+  EXPECT_TRUE(test::contains(timed.out, "\n10000 images/s take "));
+}
+
 TEST_F(DataCommandTest, VerifyNamesEveryBadFile) {
   ASSERT_EQ(pack("to").exit_code, 0);
   std::string bytes = read_file(path("to/train-00000.tar"), ErrorKind::data);

@@ -3,8 +3,10 @@
 // Whole training runs on a few images: the laws that hold between methods, transports and rank counts.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "apps/methods/ab.h"
 #include "apps/train/evaluate.h"
@@ -355,6 +357,30 @@ TEST(Training, SettingsOfTheRecipeReachTheRun) {
   EXPECT_NE(losses([](TrainConfig& c) { c.shift = 2; }), plain);
   EXPECT_NE(losses([](TrainConfig& c) { c.vector_lr = 8; }), plain);
   EXPECT_NE(losses([](TrainConfig& c) { c.init = Init::dirac; }), plain);
+}
+
+/// A set whose images take a while to read.
+class SlowSet final : public ImageSet {
+ public:
+  SlowSet() : ImageSet(test::striped_images(64, 1)) {}
+  ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return ImageSet::read(i, buffer, part);
+  }
+};
+
+// Of three steps by one thread that reads four images of 20 ms for each, the first waits for all of its images.
+TEST(Training, TellsHowLongRanksWaitForImages) {
+  TrainConfig config = small_run("dense", 3);
+  config.model = "mlp", config.width = 0.1, config.loader_threads = 1;
+  double told = 0;
+  TrainListener listener;
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) { told += m.image_waiting_seconds; };
+  const TrainAndTest slow{std::make_shared<SlowSet>(), data().test};
+  const Summary summary = train(config, *make_self_comm(), slow, listener).summary;
+  EXPECT_GT(summary.image_waiting_seconds, 0.08);
+  EXPECT_LT(summary.image_waiting_seconds, summary.train_seconds);
+  EXPECT_NEAR(told, summary.image_waiting_seconds, 1e-9);
 }
 
 TEST(Training, TwoRunsAreBitwiseEqual) {
