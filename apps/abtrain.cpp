@@ -334,7 +334,7 @@ Command add_data(CLI::App& app, ab::DataCommand& command) {
   parser->add_option("--quality", command.pack.quality, "of scaled images as JPEG (default 90)")
       ->check(CLI::Range(1, 100))
       ->needs(side);
-  parser->add_option("--threads", command.threads, "0: all cores")->check(CLI::Range(0, 1024));
+  parser->add_option("--threads", command.pack.threads, "0: all cores")->check(CLI::Range(0, 1024));
   return {parser, [&command] { return ab::run_data(command); }};
 }
 

@@ -78,7 +78,7 @@ std::optional<std::vector<TarMember>> read_archive_index(const std::string& arch
                                                          std::string& problem) {
   const std::string file = index_path(archive);
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) return std::nullopt;
+  if (!fs::is_regular_file(file, ignored)) return std::nullopt;
   try {
     return read_archive_index(read_file(file, ErrorKind::data, 2 * static_cast<std::uint64_t>(archive_bytes)),
                               archive_bytes, file);

@@ -40,6 +40,7 @@ void limit_scans(j_common_ptr codec) {
 }
 
 constexpr int kChromaReach = 2;  // pixels that smooth chroma looks beyond a part
+constexpr int kCutReach = 5;  // the same of a file that is cut: of less than three samples a row chroma is not smooth
 
 /// v · w / 255, rounded as Pillow does.
 std::uint8_t multiply_bytes(int v, int w) {
@@ -156,7 +157,7 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   if (part)
     if (const std::optional<TiledJpeg> tiled = TiledJpeg::find(file)) {
       check_image_size(tiled->height(), tiled->width(), name);
-      cut = tiled->cut(part(tiled->height(), tiled->width()), kChromaReach);
+      cut = tiled->cut(part(tiled->height(), tiled->width()), kCutReach);
       file = cut.file;
     }
   JpegDecoder decoder(file);

@@ -14,6 +14,7 @@
 
 #include "engine/core/check.h"
 #include "engine/core/machine.h"
+#include "engine/core/say.h"
 
 namespace ab {
 namespace {
@@ -31,7 +32,7 @@ struct ImageCache::Shared {
   std::atomic<std::int64_t> taken;                       ///< bytes of the file that the system has given
   std::atomic<std::int64_t> promised;                    ///< bytes of pixels, to images that are kept or being written
   std::atomic<std::int64_t> images, bytes, found, read;  ///< as in Use
-  std::atomic<bool> full, short_of_memory;
+  std::atomic<bool> full;
 };
 
 struct ImageCache::Entry {
@@ -53,9 +54,9 @@ ImageCache::ImageCache(std::int64_t images, std::int64_t bytes) {
   if (!take(0, size_ - bytes)) {
     unmap();
     throw Error(ErrorKind::config,
-                fmt::format("a cache of {} images needs {} bytes to list them, which the machine does "
-                            "not have; give --cache-gb 0",
-                            images, size_ - bytes));
+                fmt::format("this machine is short of memory: a list of {} images for a cache needs {} bytes, with {} "
+                            "for everything else; give --cache-gb 0",
+                            images, size_ - bytes, kSparedBytes));
   }
   std::random_device random;
   shared_->token = static_cast<std::int64_t>(random()) << 31 ^ static_cast<std::int64_t>(random());
@@ -133,8 +134,9 @@ void ImageCache::keep(std::int64_t number, const ImageView& image) {
   const std::int64_t begin = shared_->promised.fetch_add(bytes), place = size_ - shared_->bytes_most + begin;
   const bool fits = begin + bytes <= shared_->bytes_most;
   if (!fits || !take(place, bytes)) {
-    if (fits) shared_->short_of_memory = true;
-    shared_->full = true;
+    if (!shared_->full.exchange(true) && fits)
+      say(stderr, "warning: this machine is short of memory: the {} images that are in it stay, and no more\n",
+          shared_->images.load());
     kept.place = Entry::kNone;
     return;
   }
@@ -144,9 +146,7 @@ void ImageCache::keep(std::int64_t number, const ImageView& image) {
   ++shared_->images, shared_->bytes += bytes;
 }
 
-ImageCache::Use ImageCache::use() const {
-  return {shared_->images, shared_->bytes, shared_->found, shared_->read, shared_->short_of_memory};
-}
+ImageCache::Use ImageCache::use() const { return {shared_->images, shared_->bytes, shared_->found, shared_->read}; }
 
 CachedImages::CachedImages(std::shared_ptr<const Dataset> set, std::shared_ptr<ImageCache> cache,
                            std::int64_t first_number)

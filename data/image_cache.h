@@ -33,14 +33,13 @@ class ImageCache {
   /// Whether another image might still be kept.
   bool has_room() const;
   /// Keeps a copy, unless it is there or being written by another thread or process, or does not fit; from the first that does not
-  /// fit on, and once the machine is short of memory, none is kept.
+  /// fit on, and once the machine is short of memory, which is told on stderr, none is kept.
   void keep(std::int64_t number, const ImageView& image);
 
   /// Of all processes.
   struct Use {
     std::int64_t images = 0, bytes = 0;  ///< that are kept
     std::int64_t found = 0, read = 0;    ///< how often an image came from here, and from its file
-    bool short_of_memory = false;        ///< the system had less to give than was asked for
   };
   Use use() const;
 

@@ -117,7 +117,7 @@ std::vector<std::uint8_t> ImageFiles::file(std::int64_t i) const {
   AB_CHECK_KIND(
       data, place.source_bytes < 0 || hash64(bytes.data(), bytes.size()) == place.hash,
       "{}: its bytes are not those that the index of the archive was made of: it is damaged, or the archive was "
-      "changed; pack it again, or remove the index",
+      "changed; remove the archive and pack it again, or where it is to be so, remove its index",
       printable(name));
   return bytes;
 }

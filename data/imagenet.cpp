@@ -68,6 +68,9 @@ FoundPart find_part(const fs::path& folder, const std::string& part) {
     return found;
   }
   const std::vector<std::string> archives = archives_of(folder, part);
+  AB_CHECK_KIND(data, !archives.empty() || packed_description(folder).empty(),
+                "imagenet: '{}' has no archive of {}: it was not packed to its end; run abtrain data pack again",
+                printable(folder), part);
   AB_CHECK_KIND(data, !archives.empty(),
                 "imagenet: there is no folder '{}'; give the folder that holds train and val, each with one folder of "
                 "images for each class, or as archives train.tar and val.tar",

@@ -5,10 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <mutex>
 #include <span>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "data/archive_index.h"
@@ -20,13 +17,14 @@
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
+#include "engine/core/threads.h"
 
 namespace ab {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDescription = "packed.txt";
+constexpr const char *kDescription = "packed.txt", *kFirstLine = "abtrain packed set 1\n";
 constexpr std::uint64_t kOrderSeed = 0x7061636b;  // "pack"
 
 /// An archive that is to be written, and the images in it.
@@ -90,7 +88,8 @@ void write_archive(const ArchivePlan& plan, const PackOptions& options, const st
     const std::string name = member_name(*plan.set, i);
     std::string blocks = tar_header(name, size);
     const auto offset = end + static_cast<std::int64_t>(blocks.size());
-    members.push_back({{offset, size, plan.set->file_bytes(i), hash64(bytes.data(), bytes.size())}, name});
+    const std::int64_t source = options.side == 0 ? plan.set->file_bytes(i) : size;  // a scaled set is another one
+    members.push_back({{offset, size, source, hash64(bytes.data(), bytes.size())}, name});
     blocks.append(bytes.begin(), bytes.end());
     blocks += tar_padding(size);
     file.write(blocks);
@@ -140,10 +139,10 @@ void open_folder(const std::string& to, const std::string& description) {
 
 std::string description_of(const TrainAndTest& source, const PackOptions& options) {
   const std::vector<std::uint64_t> contents = source.contents();
-  return fmt::format(
-      "abtrain packed set 1\nsource {:016x}\ntrain {}\nval {}\nimages_per_archive {}\nside {}\nquality {}\n",
-      hash64(contents.data(), contents.size() * sizeof contents[0], source.fingerprint()), source.train->count,
-      source.test->count, options.images_per_archive, options.side, options.quality);
+  return fmt::format("{}source {:016x}\ntrain {}\nval {}\nimages_per_archive {}\nside {}\nquality {}\n", kFirstLine,
+                     hash64(contents.data(), contents.size() * sizeof contents[0], source.fingerprint()),
+                     source.train->count, source.test->count, options.images_per_archive, options.side,
+                     options.quality);
 }
 
 }  // namespace
@@ -194,44 +193,22 @@ std::vector<std::uint8_t> packed_image(std::vector<std::uint8_t> file, const std
   return encode_jpeg(small.view(), options.quality, name);
 }
 
-void check_packed_whole(const std::string& folder, std::int64_t train_images, std::int64_t val_images) {
+std::string packed_description(const std::string& folder) {
   const std::string file = fmt::format("{}/{}", folder, kDescription);
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) return;
+  const std::string text = fs::is_regular_file(file, ignored) ? read_file(file, ErrorKind::data) : "";
+  return text.starts_with(kFirstLine) ? text : "";
+}
+
+void check_packed_whole(const std::string& folder, std::int64_t train_images, std::int64_t val_images) {
+  const std::string description = packed_description(folder);
   const bool whole =
-      read_file(file, ErrorKind::data).find(fmt::format("\ntrain {}\nval {}\n", train_images, val_images)) !=
-      std::string::npos;
+      description.find(fmt::format("\ntrain {}\nval {}\n", train_images, val_images)) != std::string::npos;
   AB_CHECK_KIND(
-      data, whole,
+      data, description.empty() || whole,
       "imagenet: '{}' has {} images of train and {} of val, and by its {} other numbers: it was not packed to its "
       "end, or archives are missing; run abtrain data pack again",
       printable(folder), train_images, val_images, kDescription);
-}
-
-void for_each_in_threads(std::int64_t count, int threads, const std::function<void(std::int64_t i)>& visit) {
-  std::atomic<std::int64_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::int64_t i = next++; i < count; i = next++) {
-      try {
-        visit(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> team;
-    try {
-      while (std::ssize(team) + 1 < std::min<std::int64_t>(threads, count)) team.emplace_back(work);
-    } catch (const std::system_error&) {  // those that there are do it
-    }
-    work();
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace ab

@@ -39,11 +39,9 @@ PackedBytes pack_images(const TrainAndTest& source, const std::string& to, const
 std::vector<std::uint8_t> packed_image(std::vector<std::uint8_t> file, const std::string& name,
                                        const PackOptions& options);
 
+/// What a folder says of the set that is packed into it; empty where there is none.
+std::string packed_description(const std::string& folder);
 /// Throws Error(data) when a folder says that it holds a packed set of other numbers of images: of one that was interrupted.
 void check_packed_whole(const std::string& folder, std::int64_t train_images, std::int64_t val_images);
-
-/// Calls visit(i) for 0 … count-1 from so many threads, or from fewer where the system refuses them. When a call throws, no more
-/// are made, and the first exception is thrown again.
-void for_each_in_threads(std::int64_t count, int threads, const std::function<void(std::int64_t i)>& visit);
 
 }  // namespace ab

@@ -41,7 +41,7 @@ class TiledJpeg {
 };
 
 /// The same coefficients as a baseline JPEG in segments of 3 to 8 blocks of chroma, or of a row where no such number divides it, with
-/// Huffman tables made for it. Nothing where the file is no JPEG of eight bits or is damaged. Comments, EXIF data and colour
+/// Huffman tables made for it, of a file that decodes. Nothing where it is no JPEG of eight bits. Comments, EXIF data and colour
 /// profiles are left out.
 std::optional<std::vector<std::uint8_t>> tile_jpeg(std::span<const std::uint8_t> file);
 

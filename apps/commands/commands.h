@@ -71,8 +71,7 @@ int run_compare(const CompareConfig& config);
 struct DataCommand {
   std::string action;                ///< pack | verify | index | bench
   std::vector<std::string> folders;  ///< FROM and TO of pack, else one
-  PackOptions pack;
-  int threads = 0;  ///< 0: all cores
+  PackOptions pack{.threads = 0};    ///< 0: all cores
 };
 
 /// abtrain data, of ImageNet: packs its images into archives (pack.h); decodes each whole and prints a line for each that is bad,

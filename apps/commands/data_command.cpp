@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <mutex>
 
 #include "apps/report/progress.h"
@@ -46,7 +47,8 @@ int pack(const std::string& from, const std::string& to, const PackOptions& opti
 int verify(const std::string& folder, int threads) {
   const TrainAndTest data = images_in(folder);
   const std::int64_t total = data.train->count + data.test->count;
-  std::atomic<std::int64_t> done = 0, bad = 0;
+  std::atomic<std::int64_t> done = 0;
+  std::map<std::int64_t, std::string> bad;  // images, in their order
   std::mutex mutex;
   {
     Progress progress;
@@ -56,16 +58,16 @@ int verify(const std::string& folder, int threads) {
         if (i < data.train->count) data.train->read(i, image);
         else data.test->read(i - data.train->count, image);
       } catch (const Error& error) {
-        ++bad;
         const std::lock_guard lock(mutex);
-        print_text(fmt::format("{}\n", error.what()));
+        bad[i] = error.what();
       }
       progress.images(++done, total);
     });
   }
+  for (const auto& [i, reason] : bad) print_text(reason + "\n");
   print_text(fmt::format("{} of train, {} of val: {} bad\n", counted(data.train->count, "image"), data.test->count,
-                         bad.load()));
-  return bad > 0 ? static_cast<int>(ErrorKind::data) : 0;
+                         bad.size()));
+  return bad.empty() ? 0 : static_cast<int>(ErrorKind::data);
 }
 
 int index(const std::string& folder, int threads) {
@@ -120,7 +122,7 @@ int run_data(const DataCommand& command) {
            packs ? "pack takes two folders: FROM, which has the images, and TO"
                  : command.action + " takes one folder: that of train and val");
   AB_CHECK(packs || command.pack.side == 0, "--side is a flag of abtrain data pack alone");
-  set_compute_threads(command.threads);
+  set_compute_threads(command.pack.threads);
   PackOptions options = command.pack;
   options.threads = compute_threads();
   const std::string& folder = command.folders[0];

@@ -131,7 +131,8 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   if (!failure.empty()) sum[kSamples] = std::numeric_limits<double>::quiet_NaN();
   world.all_reduce(sums, ReduceOp::sum);
   if (std::isnan(sum[kSamples])) throw EvaluationError(first_failure(world, failure));
-  AB_CHECK_KIND(data, sum[kSamples] > 0, "{}: there are no images to evaluate on", set.name);
+  if (sum[kSamples] == 0)
+    throw EvaluationError(fmt::format("{}: none of the {} images to evaluate on could be read", set.name, set.count));
   const auto samples = static_cast<std::int64_t>(sum[kSamples]);
   return Evaluation{sum[kLoss] / sum[kSamples], sum[kTop1] / sum[kSamples], sum[kTop5] / sum[kSamples], samples,
                     set.count - samples};

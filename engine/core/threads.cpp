@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <latch>
 #include <mutex>
@@ -112,6 +114,32 @@ bool inside_parallel_loop() {
 #else
   return false;
 #endif
+}
+
+void for_each_in_threads(std::int64_t count, int threads, const std::function<void(std::int64_t i)>& visit) {
+  std::atomic<std::int64_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (std::int64_t i = next++; i < count; i = next++) {
+      try {
+        visit(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> team;
+    try {
+      while (std::ssize(team) + 1 < std::min<std::int64_t>(threads, count)) team.emplace_back(work);
+    } catch (const std::system_error&) {  // those that there are do it
+    }
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace ab

@@ -4,6 +4,9 @@
 // How many threads the kernels of the calling rank use. The setting belongs to the calling thread, because a
 // rank may be a thread of a process that holds several.
 
+#include <cstdint>
+#include <functional>
+
 namespace ab {
 
 /// n > 0: that many. n = 0: as many as the calling thread has cores (affinity mask, CPU quota), shared among `ranks_here` ranks
@@ -19,5 +22,9 @@ int compute_threads();
 double compute_cores();
 /// Whether the calling thread is one of several that share a loop; what it calls stays on it.
 bool inside_parallel_loop();
+
+/// Calls visit(i) for 0 … count-1 from so many threads, or from fewer where the system refuses them. When a call throws, no more
+/// are made, and the first exception is thrown again.
+void for_each_in_threads(std::int64_t count, int threads, const std::function<void(std::int64_t i)>& visit);
 
 }  // namespace ab

@@ -154,7 +154,7 @@ TEST(Decode, EqualsPillow) {
 /// Files of every kind, in sizes with and without whole blocks.
 std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
   std::vector<std::pair<std::string, Bytes>> files;
-  const std::pair<int, int> sizes[] = {{1, 1}, {2, 3}, {17, 33}, {16, 16}, {100, 67}, {97, 160}};
+  const std::pair<int, int> sizes[] = {{1, 1}, {2, 3}, {17, 33}, {16, 16}, {16, 20}, {100, 67}, {97, 160}};
   for (const auto& [height, width] : sizes) {
     const std::string size = fmt::format(", {} x {}", height, width);
     const auto add = [&, height = height, width = width](const std::string& kind, int components, Scans scans,
@@ -170,6 +170,7 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
     add("CMYK", 4, Scans::one, {});
     add("a scan for each colour", 3, Scans::one_a_colour, {});
     add("restarts", 3, Scans::one, [](auto& codec) { codec.restart_interval = 3; });
+    add("a restart after every unit", 3, Scans::one, [](auto& codec) { codec.restart_interval = 1; });
     add("arithmetic", 3, Scans::one, [](auto& codec) { codec.arith_code = TRUE; });
   }
   const TensorFile fixtures = golden::read_fixtures("images.safetensors");
@@ -189,7 +190,11 @@ std::ptrdiff_t restarts_in(const Bytes& file) {
 
 /// Boxes in an image: all of it, its corners, single pixels, and any.
 std::vector<Box> boxes_in(int height, int width) {
-  std::vector<Box> boxes{{0, 0, height, width}, {0, 0, 1, 1}, {height - 1, width - 1, 1, 1}, {height - 1, 0, 1, width}};
+  std::vector<Box> boxes{{0, 0, height, width},
+                         {0, 0, 1, 1},
+                         {height - 1, width - 1, 1, 1},
+                         {0, width - 1, height, 1},
+                         {height - 1, 0, 1, width}};
   const Philox random{5, 0};
   for (std::uint64_t i = 0; boxes.size() < 20; i += 4) {
     const int h = 1 + static_cast<int>(random.below(i, static_cast<std::uint64_t>(height)));
