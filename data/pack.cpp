@@ -170,9 +170,11 @@ PackedBytes pack_images(const TrainAndTest& source, const std::string& to, const
     }
   });
   PackedBytes bytes;
-  for (const ArchivePlan& plan : plans)
+  for (const ArchivePlan& plan : plans) {
+    for (const std::int64_t i : plan.images) bytes.source += plan.set->file_bytes(i);
     for (const TarMember& member : finished_archive(plan.path).value_or(std::vector<TarMember>{}))
-      bytes.source += member.source_bytes, bytes.packed += member.bytes;
+      bytes.packed += member.bytes;
+  }
   return bytes;
 }
 
