@@ -209,12 +209,14 @@ TEST_F(ImageRunTest, BadImagesAreSkippedAndCounted) {
   }
 
   for (const char* name : {"a", "b", "c", "d"}) write(fmt::format("val/cat/{}.jpg", name), half);
+#ifndef AB_SANITIZED  // under which it takes a minute
   const test::Outcome large = run(fmt::format(
       "train --model resnet20 --width 0.0625 --image-size 1024 --dataset imagenet --data-dir {} --ranks 2 --batch-size 1 "
       "--steps 1 --lr 0.001 --on-bad-image skip --out {}",
       path("images"), path("large")));
   ASSERT_EQ(large.exit_code, 0) << large.err;
   EXPECT_EQ(read_run(path("large")).summary.val_samples, 3) << "the first rank has none left";
+#endif
 
   for (const char* name : {"a", "b", "stalled"}) write(fmt::format("val/dog/{}.jpg", name), half);
   const test::Outcome none = run(train_on_32("none", "--ranks 2 --on-bad-image skip"));
