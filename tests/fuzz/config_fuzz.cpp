@@ -2,7 +2,11 @@
 //
 // Any text is either one Error(config) or settings that to_toml() writes so that they are read as the same.
 #include "apps/settings/config.h"
+#include "engine/backend/cpu/gemm.h"
 #include "engine/core/check.h"
+
+/// As where the processor does not multiply bfloat16.
+const char* ab::cpu::native_bfloat16() { return nullptr; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t count) {
   const std::string text(reinterpret_cast<const char*>(bytes), count);

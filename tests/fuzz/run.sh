@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzzer of a build, two at a time, for so many seconds each; fails when one of them finds something, and
 # shows what:
-#   tests/fuzz/run.sh build-asan 45
+#   tests/fuzz/run.sh build-fuzz 45
 # Inputs that were found lie in FOLDER when a third argument names one; without it they go with the machine's /tmp.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -116,7 +116,7 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
   const std::array<std::int64_t, 3> all{16, 16, 16};
   EXPECT_EQ(use_of("cached"), all);
-#ifdef AB_MPIEXEC
+#if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)  // which see what the library of MPI keeps at its end
   ASSERT_EQ(
       run(train("processes", "--cache-gb 0.1"), AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2").exit_code, 0);
   EXPECT_EQ(contents("processes/model.safetensors"), contents("plain/model.safetensors"));

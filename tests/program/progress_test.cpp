@@ -156,7 +156,8 @@ TEST(Progress, FollowsTheWidthOfItsTerminal) {
   });
   const std::string narrow = written.substr(written.find("\rstep 8"));
   EXPECT_EQ(lines_shown(narrow.substr(0, narrow.find("step 9")), 30).size(), 1u) << narrow;
-  EXPECT_TRUE(test::contains(narrow, "step 9/100  loss 2.346  0.0 s left  12345 images/s"));
+  EXPECT_TRUE(test::contains(narrow, "step 9/100  loss 2.346  ")) << narrow;
+  EXPECT_TRUE(test::contains(narrow, " s left  12345 images/s")) << narrow;
 }
 
 TEST(Terminal, WideCharactersTakeTwoColumnsAndAccentsNone) {
