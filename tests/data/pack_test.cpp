@@ -294,7 +294,7 @@ TEST(ArchiveIndex, LeadsNowhereBeyondItsArchive) {
     EXPECT_TRUE(contains(error(line), "is damaged, or no index")) << line;
 }
 
-TEST(RealImageNet, PacksToTheSameSet) {
+TEST(PackedRealImages, AreTheSameSet) {
   const char* folder = std::getenv("ABTRAIN_IMAGENET_DIR");
   if (!folder) GTEST_SKIP() << "ABTRAIN_IMAGENET_DIR is not set";
   const TrainAndTest source = load_imagenet(folder);
