@@ -44,7 +44,7 @@ def bandwidth_where(share, computing, *settings):
     """In Gbit/s, where communication delays dense training for that share of its time."""
     low, high = 1e-2, 1e4
     computed = plan(*settings)["steps"] * computing
-    for _ in range(40):
+    for _ in range(22):
         middle = (low * high) ** 0.5
         time = seconds(computing, *settings, "--network", f"latency=10us,bandwidth={middle}Gbps")
         low, high = (middle, high) if 1 - computed / time > share else (low, middle)

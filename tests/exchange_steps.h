@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "engine/comm/launcher.h"
+#include "engine/comm/network.h"
 #include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/random.h"
@@ -129,6 +130,14 @@ inline double norm(const std::vector<double>& v) {
 
 inline void on_ranks(int ranks, const std::function<void(Comm&)>& body, int ranks_per_node = 0) {
   run_thread_ranks(ranks, {.ranks_per_node = ranks_per_node}, [&](Comm& world) {
+    set_compute_threads(1);
+    body(world);
+  });
+}
+
+/// Each rank a node of its own, joined by a network in the words of --virtual-network.
+inline void on_network(int ranks, const char* words, const std::function<void(Comm&)>& body) {
+  run_thread_ranks(ranks, {.ranks_per_node = 1, .wiring = {AllReduce::direct, parse_network(words)}}, [&](Comm& world) {
     set_compute_threads(1);
     body(world);
   });

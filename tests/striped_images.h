@@ -29,4 +29,8 @@ inline ImageSet striped_images(std::int64_t count, std::uint64_t seed) {
   return set;
 }
 
+inline TrainAndTest striped_sets(std::int64_t train, std::int64_t test) {
+  return {std::make_shared<ImageSet>(striped_images(train, 1)), std::make_shared<ImageSet>(striped_images(test, 2))};
+}
+
 }  // namespace ab::test

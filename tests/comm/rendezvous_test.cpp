@@ -32,10 +32,10 @@ HostPort free_place() {
 }
 std::string address_of(const HostPort& at) { return "tcp://" + at.str(); }
 
-using Body = std::function<void(Bootstrap&)>;
+using BootstrapBody = std::function<void(Bootstrap&)>;
 
 /// Runs a thread for each of `options`, and returns what each of them threw, or "".
-std::vector<std::string> meet(const std::vector<RendezvousOptions>& options, const Body& body) {
+std::vector<std::string> meet(const std::vector<RendezvousOptions>& options, const BootstrapBody& body) {
   std::vector<std::string> errors(options.size());
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < options.size(); ++i)

@@ -134,8 +134,8 @@ void prefetch(BatchFeed& feed) { feed.prefetch(); }
 
 /// The batches of a pass from number `first` on, at most `count`. After a pause, the loader has the next ones ready.
 template <class Source>
-std::vector<Content> read_pass(Source& source, std::int64_t epoch, std::int64_t first = 0, std::int64_t count = 100,
-                               std::chrono::milliseconds pause = {}) {
+std::vector<Content> pass_of_feed(Source& source, std::int64_t epoch, std::int64_t first = 0, std::int64_t count = 100,
+                                  std::chrono::milliseconds pause = {}) {
   std::vector<Content> pass;
   source.start_epoch(epoch, first);
   while (std::ssize(pass) < count) {
@@ -169,7 +169,7 @@ TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
         BatchFeed feed(*set, options, device, DType::float32);
         EXPECT_EQ(feed.batches_per_epoch(), loader.batches_per_epoch());
         for (const std::int64_t epoch : {0, 1, 2})
-          EXPECT_TRUE(read_pass(feed, epoch) == read_pass(loader, epoch)) << name;
+          EXPECT_TRUE(pass_of_feed(feed, epoch) == pass_of_feed(loader, epoch)) << name;
       }
     }
 }
@@ -186,9 +186,9 @@ TEST(BatchFeed, StartsAndStopsAnywhereInAPass) {
           BatchFeed feed(set, options, device, DType::float32);
           for (const std::int64_t first : {10, 9, 5, 0})
             for (const std::int64_t count : {0, 1, 4, 100})
-              EXPECT_TRUE(read_pass(feed, first, first, count, std::chrono::milliseconds(pause)) ==
-                          read_pass(loader, first, first, count));
-          read_pass(feed, 0);
+              EXPECT_TRUE(pass_of_feed(feed, first, first, count, std::chrono::milliseconds(pause)) ==
+                          pass_of_feed(loader, first, first, count));
+          pass_of_feed(feed, 0);
           EXPECT_FALSE(feed.next().has_value()) << "a finished pass stays finished";
         }
 }
@@ -197,7 +197,7 @@ TEST(BatchFeed, BatchesOutliveTheNextOnes) {
   const ImageSet set = random_set(64, 8);
   const LoaderOptions options{.batch_size = 8, .mix = {.mixup = 1}};
   Loader loader(set, options);
-  const auto expected = read_pass(loader, 0);
+  const auto expected = pass_of_feed(loader, 0);
   for (const Device device : devices()) {
     BatchFeed feed(set, options, device, DType::float32);
     feed.start_epoch(0);
@@ -235,7 +235,7 @@ TEST(BatchFeed, FailsWhereTheLoaderFails) {
     for (const int prefetch : {0, 2}) {
       BatchFeed feed(set, {.batch_size = 8, .training = false, .prefetch = prefetch}, device, DType::float32);
       for (const int pause : {0, 5}) {
-        EXPECT_EQ(read_pass(feed, 0, 0, 2, std::chrono::milliseconds(pause)).size(), 2u)
+        EXPECT_EQ(pass_of_feed(feed, 0, 0, 2, std::chrono::milliseconds(pause)).size(), 2u)
             << "batches before the failing one are delivered";
         for (int again = 0; again < 2; ++again)
           EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { feed.next(); }), "image 17 has the label 60001"));

@@ -39,7 +39,7 @@ std::map<std::string, std::string> all_of(const fs::path& folder) {
   return files;
 }
 
-void run_shell(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
+void shell(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
 
 void expect_same_images(const TrainAndTest& other, const TrainAndTest& expected) {
   EXPECT_EQ(other.fingerprint(), expected.fingerprint());
@@ -95,12 +95,12 @@ TEST_F(PackTest, APackedSetIsTheSameSetAndUnpacksToTheSameFolders) {
   EXPECT_GT(bytes.source, 15 * 500);
   EXPECT_EQ(all_of(folder_ / "to").size(), 2 * (4 + 2) + 1u);
   expect_same_images(load("to"), source());
-  run_shell(fmt::format(
+  shell(fmt::format(
       "cd '{0}' && mkdir -p out/train out/val && for f in to/train-*.tar; do tar -C out/train -xf $f; done && "
       "for f in to/val-*.tar; do tar -C out/val -xf $f; done && diff -r out from && "
       "tar -tf to/train-00000.tar | grep -cx 'n0[012]/[0-9]*.JPEG' | grep -qx 3",
       folder_.string()));
-  run_shell(fmt::format("rm '{}'/to/*.index", folder_.string()));
+  shell(fmt::format("rm '{}'/to/*.index", folder_.string()));
   expect_same_images(load("to"), source());
 }
 
@@ -128,7 +128,7 @@ TEST_F(PackTest, NamesOfEveryLengthFitIntoAHeader) {
   write_image("train/" + std::string(160, 'c') + "/z.JPEG", 8, 8);
   pack("to");
   expect_same_images(load("to"), source());
-  run_shell(fmt::format(
+  shell(fmt::format(
       "cd '{0}' && mkdir out && for f in to/train-*.tar; do tar -C out -xf $f; done && diff -r out from/train && "
       "rm to/*.index",
       folder_.string()));
@@ -156,7 +156,7 @@ TEST_F(PackTest, ASetThatIsNotWholeIsNotTrainedOn) {
   EXPECT_TRUE(contains(
       message_of(ErrorKind::data, [&] { load("to"); }),
       "has 8 images of train and 4 of val, and by its packed.txt other numbers: it was not packed to its end"));
-  run_shell(fmt::format("rm '{}'/to/val-*.tar", folder_.string()));
+  shell(fmt::format("rm '{}'/to/val-*.tar", folder_.string()));
   EXPECT_TRUE(contains(message_of(ErrorKind::data, [&] { load("to"); }),
                        "has no archive of val: it was not packed to its end; run abtrain data pack again"));
   write_text(folder_ / "from/packed.txt", "of my suitcase");
@@ -181,7 +181,7 @@ TEST_F(PackTest, NamesThatNoFolderCanHoldAreRefused) {
                        "cannot be packed: 'n00/a\\x0ab.JPEG' is no name of a file in the folder of its class"));
   const auto shards = [&](const std::string& commands) {
     const std::string where = (folder_ / "shards").string();
-    run_shell(
+    shell(
         fmt::format("mkdir -p '{0}/a' && cd '{0}' && cp ../from/train/n00/0.JPEG p.JPEG && cp p.JPEG a/p.JPEG && "
                     "echo n1 | tee p.cls > a/p.cls && {1} && cp train-0.tar val-0.tar",
                     where, commands));

@@ -61,8 +61,8 @@ TEST(ArtopkRatio, WithoutGainsThereIsNoChoice) {
 
 // --- Runs: 297 elements, of which 29, 16, 9, 5, 2 or 1 are sent.
 
-constexpr int kRanks = 8;
-const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+constexpr int kRatioRanks = 8;
+const std::vector<test::NamedShape> kRatioShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
 
 ExchangeSteps::Make adaptive(std::int64_t every) {
   return [=](Replica replica, Comm& world) {
@@ -72,18 +72,10 @@ ExchangeSteps::Make adaptive(std::int64_t every) {
   };
 }
 
-void on_network(const char* words, const std::function<void(Comm&)>& body) {
-  run_thread_ranks(kRanks, {.ranks_per_node = 1, .wiring = {AllReduce::direct, parse_network(words)}},
-                   [&](Comm& world) {
-                     set_compute_threads(1);
-                     body(world);
-                   });
-}
-
 /// All of one size, but for `spikes` that hold nearly all of the squared length.
 std::vector<Tensor> gradients(int spikes) {
   std::vector<Tensor> all;
-  for (const auto& [name, shape] : kShapes) {
+  for (const auto& [name, shape] : kRatioShapes) {
     all.emplace_back(shape);
     std::fill_n(all.back().data<float>(), all.back().numel(), 1.0f);
   }
@@ -94,8 +86,8 @@ std::vector<Tensor> gradients(int spikes) {
 // Where bytes alone cost time, it is as k; gains of equal elements are k/297. The largest of 0.6 · (k-1)/28 and
 // 0.4 · (297/k - 297/29)/(297 - 297/29) is, from 29 elements on: 0.6, 0.32, 0.17, 0.086, 0.19, 0.4.
 TEST(ArtopkRatio, ARunSendsWhatTheNetworkAndItsGradientsSuggest) {
-  on_network("latency=1us,bandwidth=8Mbps", [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, adaptive(1));
+  test::on_network(kRatioRanks, "latency=1us,bandwidth=8Mbps", [](Comm& world) {
+    ExchangeSteps steps(world, kRatioShapes, adaptive(1));
     steps.step(gradients(0));
     EXPECT_EQ(steps.strategy().decision().at("elements"), 5);
     EXPECT_EQ(steps.strategy().decision().at("ring_steps_of_5"), 1);
@@ -107,23 +99,23 @@ TEST(ArtopkRatio, ARunSendsWhatTheNetworkAndItsGradientsSuggest) {
     EXPECT_EQ(agreed.calls, 2);
     EXPECT_EQ(agreed.payload_bytes, 2 * 6 * 8);
   });
-  on_network("latency=1ms", [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, adaptive(1));
+  test::on_network(kRatioRanks, "latency=1ms", [](Comm& world) {
+    ExchangeSteps steps(world, kRatioShapes, adaptive(1));
     steps.step(gradients(0));
     EXPECT_EQ(steps.strategy().decision().at("elements"), 29) << "bytes cost nothing";
   });
 }
 
 TEST(ArtopkRatio, ARunGoesOnFromACheckpointAsIfNothingHadBeen) {
-  on_network("latency=1us,bandwidth=8Mbps", [](Comm& world) {
+  test::on_network(kRatioRanks, "latency=1us,bandwidth=8Mbps", [](Comm& world) {
     const auto trained = [&](ExchangeSteps& steps, std::int64_t from, std::int64_t to) {
       for (std::int64_t step = from; step < to; ++step) steps.step(step / 3 == 1 ? gradients(2) : steps.draw());
     };
-    ExchangeSteps whole(world, kShapes, adaptive(3));
+    ExchangeSteps whole(world, kRatioShapes, adaptive(3));
     trained(whole, 0, 9);
     EXPECT_GT(whole.strategy().decision().size(), 4u) << "of one number of elements only";
     for (std::int64_t stop = 1; stop < 9; ++stop) {
-      ExchangeSteps first(world, kShapes, adaptive(3)), second(world, kShapes, adaptive(3));
+      ExchangeSteps first(world, kRatioShapes, adaptive(3)), second(world, kRatioShapes, adaptive(3));
       trained(first, 0, stop);
       second.state().step = stop;
       second.strategy().load(first.saved(), second.state());

@@ -127,8 +127,8 @@ TEST(ArtopkCost, FindsTheLinkThatTimesStandFor) {
 
 // --- Steps.
 
-const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
-constexpr std::int64_t kElements = 8 * 36 + 9;
+const std::vector<test::NamedShape> kArtopkShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+constexpr std::int64_t kArtopkElements = 8 * 36 + 9;
 
 std::vector<double> joined(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> both = a;
@@ -140,8 +140,8 @@ TEST(Artopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
   for (const Mode mode : kModes)
     for (const int ranks : {1, 3})
       on_ranks(ranks, [&](Comm& world) {
-        ExchangeSteps steps(world, kShapes, artopk({.ratio = 0.05, .mode = mode, .probe_every = 2}));
-        std::vector<double> left(kElements);
+        ExchangeSteps steps(world, kArtopkShapes, artopk({.ratio = 0.05, .mode = mode, .probe_every = 2}));
+        std::vector<double> left(kArtopkElements);
         for (int step = 0; step < 6; ++step) {
           const std::vector<Tensor> gradients = steps.draw();
           steps.step(gradients);
@@ -242,7 +242,7 @@ TEST(Artopk, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
     for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
       on_ranks(4, [&](Comm& world) {
         SCOPED_TRACE(static_cast<int>(options.mode));
-        ExchangeSteps steps(world, kShapes, artopk(options, 1));
+        ExchangeSteps steps(world, kArtopkShapes, artopk(options, 1));
         for (int step = 0; step < 4; ++step) steps.step(steps.draw());
         std::map<std::string, std::vector<double>> before;
         const StateDict saved = steps.saved();
@@ -262,26 +262,19 @@ TEST(Artopk, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
 // --- Switching.
 
 // For 14 elements of 297, by one rank a node: with fewer than five ranks a tree is never the fastest.
-constexpr int kRanks = 8;
+constexpr int kSwitchRanks = 8;
 constexpr const char* kNetwork =
     "latency=1us,bandwidth=8Mbps; from 3: latency=1ms,bandwidth=1Gbps; "
     "from 6: latency=36us,bandwidth=8Mbps";
-
-void on_network(const char* words, const std::function<void(Comm&)>& body) {
-  run_thread_ranks(kRanks, {.ranks_per_node = 1, .wiring = {AllReduce::direct, parse_network(words)}},
-                   [&](Comm& world) {
-                     set_compute_threads(1);
-                     body(world);
-                   });
-}
 
 TEST(ArtopkSwitching, FollowsTheNetworkFromPeriodToPeriod) {
   const ArtopkPayload payload = artopk_payload(14);
   const NetworkShape shape = parse_network(kNetwork);
   const ArtopkWay ways[] = {ArtopkWay::ring, ArtopkWay::gather, ArtopkWay::tree};
-  for (const int i : {0, 1, 2}) ASSERT_EQ(fastest_way(kRanks, payload, shape.at(3 * i).inter_node), ways[i]) << i;
-  on_network(kNetwork, [&](Comm& world) {
-    ExchangeSteps steps(world, kShapes, artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}, 1, true));
+  for (const int i : {0, 1, 2}) ASSERT_EQ(fastest_way(kSwitchRanks, payload, shape.at(3 * i).inter_node), ways[i]) << i;
+  test::on_network(kSwitchRanks, kNetwork, [&](Comm& world) {
+    ExchangeSteps steps(world, kArtopkShapes,
+                        artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}, 1, true));
     // Periods begin with steps 1, 3, 5 and 7.
     for (int step = 0; step < 9; ++step) {
       EXPECT_EQ(steps.strategy().follows_epochs(), step > 1);
@@ -299,13 +292,14 @@ TEST(ArtopkSwitching, FollowsTheNetworkFromPeriodToPeriod) {
       const bool sums = key.collective == Collective::all_reduce;
       EXPECT_EQ(entry.calls, sums ? 2 : 4) << name_of(key.collective) << ", " << name_of(key.route.algorithm);
       EXPECT_TRUE(!sums || key.route.algorithm == AllReduce::ring || key.route.algorithm == AllReduce::tree);
-      EXPECT_EQ(entry.payload_bytes, entry.calls * 14 * (key.collective == Collective::all_gather ? kRanks * 8 : 4));
+      EXPECT_EQ(entry.payload_bytes,
+                entry.calls * 14 * (key.collective == Collective::all_gather ? kSwitchRanks * 8 : 4));
     }
   });
 }
 
 TEST(ArtopkSwitching, GoesOnFromACheckpointAsIfNothingHadBeen) {
-  on_network(kNetwork, [&](Comm& world) {
+  test::on_network(kSwitchRanks, kNetwork, [&](Comm& world) {
     const auto make = artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 3}, 1, true);
     const auto trained = [&](ExchangeSteps& steps, std::int64_t from, std::int64_t to) {
       for (std::int64_t step = from; step < to; ++step) {
@@ -313,10 +307,10 @@ TEST(ArtopkSwitching, GoesOnFromACheckpointAsIfNothingHadBeen) {
         steps.step(steps.draw());
       }
     };
-    ExchangeSteps whole(world, kShapes, make);
+    ExchangeSteps whole(world, kArtopkShapes, make);
     trained(whole, 0, 9);
     for (std::int64_t stop = 2; stop < 9; ++stop) {
-      ExchangeSteps first(world, kShapes, make), second(world, kShapes, make);
+      ExchangeSteps first(world, kArtopkShapes, make), second(world, kArtopkShapes, make);
       trained(first, 0, stop);
       second.state().step = stop;
       second.strategy().load(first.saved(), second.state());
@@ -330,7 +324,7 @@ TEST(ArtopkSwitching, GoesOnFromACheckpointAsIfNothingHadBeen) {
 
 TEST(ArtopkSwitching, MeasuresANetworkThatNobodyHasDescribed) {
   on_ranks(3, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}));
+    ExchangeSteps steps(world, kArtopkShapes, artopk({.ratio = 0.05, .mode = Mode::automatic, .probe_every = 2}));
     for (int step = 0; step < 5; ++step) steps.step(steps.draw());
     const auto decision = steps.strategy().decision();
     EXPECT_GT(decision.at("bytes_per_second"), 0);

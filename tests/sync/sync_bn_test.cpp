@@ -26,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using Values = std::vector<double>;
 
-void on_ranks(int ranks, const std::function<void(Comm&)>& body) {
+void on_bn_ranks(int ranks, const std::function<void(Comm&)>& body) {
   run_thread_ranks(ranks, {.timeout = 20s}, [&](Comm& comm) {
     set_compute_threads(1);
     body(comm);
@@ -78,7 +78,7 @@ void expect_ranks_equal_the_whole(DType type, double mean, const std::vector<Row
   const Shape shape{pixels, 1, kChannels};
   const Tensor x = normal(shape, type, 1, mean), residual = normal(shape, type, 2), dy = normal(shape, type, 3);
   const Normed whole = norm(x, residual, dy, nullptr);
-  on_ranks(static_cast<int>(rows.size()), [&](Comm& comm) {
+  on_bn_ranks(static_cast<int>(rows.size()), [&](Comm& comm) {
     const auto [begin, end] = rows[static_cast<std::size_t>(comm.rank())];
     const auto mine = [begin = begin, end = end](const Tensor& t) { return t.slice(begin, end); };
     const Normed part = norm(mine(x), mine(residual), mine(dy), &comm);
@@ -108,7 +108,7 @@ TEST(SyncBatchNorm, RanksMayHaveDifferentlyManyPixelsOrOne) {
 TEST(SyncBatchNorm, EveryRankMayHaveALossScaleOfItsOwn) {
   const Shape shape{24, 1, kChannels};
   const Tensor x = normal(shape, DType::float32, 1), dy = normal(shape, DType::float32, 2);
-  on_ranks(2, [&](Comm& comm) {
+  on_bn_ranks(2, [&](Comm& comm) {
     const auto mine = [&](const Tensor& t) { return t.slice(comm.rank() * 12, comm.rank() * 12 + 12); };
     const Normed plain = norm(mine(x), mine(x), mine(dy), &comm);
     const Normed scaled = norm(mine(x), mine(x), mine(dy), &comm, {}, comm.rank() == 0 ? 1024 : 256);
@@ -134,7 +134,7 @@ Tensor sums_of_channels(const Tensor& x) {
 
 TEST(SyncBatchNorm, RanksAddUpTheSumsOfTheirConvolutions) {
   const Tensor x = normal({40, 1, kChannels}, DType::float32, 1), dy = normal({40, 1, kChannels}, DType::float32, 2);
-  on_ranks(2, [&](Comm& comm) {
+  on_bn_ranks(2, [&](Comm& comm) {
     const auto mine = [&](const Tensor& t) { return t.slice(comm.rank() * 15, comm.rank() * 25 + 15); };
     const Normed own = norm(mine(x), mine(x), mine(dy), &comm);
     const Normed given = norm(mine(x), mine(x), mine(dy), &comm, sums_of_channels(mine(x)));
@@ -161,7 +161,7 @@ TEST(SyncBatchNorm, ARankAloneIsPlainBatchNormBitForBit) {
 }
 
 TEST(SyncBatchNorm, EvaluationExchangesNothing) {
-  on_ranks(2, [](Comm& comm) {
+  on_bn_ranks(2, [](Comm& comm) {
     BatchNormStats stats{Tensor::zeros({3}), Tensor::from(std::vector<float>{1, 1, 1}, Shape{3})};
     stats.sum_over_ranks = sum_over(&comm);
     const Var one(Tensor::from(std::vector<float>{1, 1, 1}, Shape{3}));
@@ -172,7 +172,7 @@ TEST(SyncBatchNorm, EvaluationExchangesNothing) {
 
 TEST(SyncBatchNorm, ARankThatFailsEndsTheOthers) {
   const auto run = [] {
-    on_ranks(3, [](Comm& comm) {
+    on_bn_ranks(3, [](Comm& comm) {
       if (comm.rank() == 1) throw std::runtime_error("no images left");
       const Tensor x = normal({8, kChannels}, DType::float32, 1);
       norm(x, x, x, &comm);
@@ -213,7 +213,7 @@ struct Seen {
 std::vector<Seen> train_on(const TrainConfig& config, int ranks,
                            const std::function<std::uint64_t(int, std::int64_t)>& images) {
   std::vector<Seen> seen(static_cast<std::size_t>(ranks));
-  on_ranks(ranks, [&](Comm& world) {
+  on_bn_ranks(ranks, [&](Comm& world) {
     Seen& mine = seen[static_cast<std::size_t>(world.rank())];
     const auto model = make_model(make_model_spec(config, 10, 16));
     const auto optimizer = make_optimizer(config, inventory_of(*model).params);
@@ -346,7 +346,7 @@ TEST(SyncBn, StatisticsTravelOverTheRanksOfThePhase) {
 }
 
 TEST(SyncBn, BatchNormsAreLeftToThemselvesAfterTheStrategy) {
-  on_ranks(2, [](Comm& world) {
+  on_bn_ranks(2, [](Comm& world) {
     const TrainConfig config = small_run("dense", 1);
     const auto model = make_model(make_model_spec(config, 10, 16));
     const std::vector<BatchNormStats*> norms = inventory_of(*model).batch_norms;

@@ -135,14 +135,14 @@ TEST(DasoSchedule, BoundsAreThoseOfAllRunsThereCanBe) {
 
 // --- Steps.
 
-constexpr std::int64_t kElements = 6;
+constexpr std::int64_t kDasoElements = 6;
 
 /// Each rank descends towards a target of its own; a step at rate 1/2 halves the distance to the mean of its node.
 class DasoSteps {
  public:
   DasoSteps(Comm& comm, const DasoOptions& options, std::int64_t steps_per_epoch, std::int64_t epochs = 10)
       : comm_(comm),
-        weight_{"weight", Var(Tensor::zeros({kElements}), true)},
+        weight_{"weight", Var(Tensor::zeros({kDasoElements}), true)},
         buffer_(Tensor::zeros({1})),
         descent_(make_sgd({&weight_}, {.momentum = 0, .weight_decay = 0})),
         strategy_({{&weight_}, {buffer_}}, comm, options, run_of(epochs, steps_per_epoch)),
@@ -151,7 +151,7 @@ class DasoSteps {
   void step() {
     comm_.ledger().set_phase(strategy_.phase());
     const float slope = weight() - static_cast<float>(comm_.rank() + 1);
-    weight_.value.set_grad(Tensor::from(std::vector<float>(kElements, slope), {kElements}));
+    weight_.value.set_grad(Tensor::from(std::vector<float>(kDasoElements, slope), {kDasoElements}));
     weight_.value.call_grad_ready_hook();
     strategy_.finish_grads(state_);
     descent_->step(0.5);
@@ -161,7 +161,7 @@ class DasoSteps {
 
   DasoStrategy& strategy() { return strategy_; }
   TrainState& state() { return state_; }
-  float weight() const { return weight_.value.value().data<float>()[kElements - 1]; }
+  float weight() const { return weight_.value.value().data<float>()[kDasoElements - 1]; }
   float buffer() const { return *buffer_.data<float>(); }
   void set_buffer(float value) { *buffer_.data<float>() = value; }
   LedgerEntry sent(const char* phase) { return comm_.ledger().total_of_phase(phase); }
@@ -212,7 +212,7 @@ TEST(Daso, OneRankOfEveryNodeSendsInTurn) {
     DasoOptions options = kCyclingOnly;
     options.node_size = 2;
     DasoSteps steps(comm, options, 8);
-    const std::int64_t parameters = 4 * kElements, all = parameters + 4;
+    const std::int64_t parameters = 4 * kDasoElements, all = parameters + 4;
     const bool odd = comm.rank() % 2 == 1;
     steps.step();  // the even ranks send
     EXPECT_EQ(steps.sent(DasoStrategy::kMerge).calls, odd ? 0 : 1);

@@ -23,7 +23,7 @@ using test::on_ranks;
 using test::plus;
 
 // Parts of one tile and of six, and of one run and of three.
-const std::vector<test::NamedShape> kShapes = {
+const std::vector<test::NamedShape> kDemoShapes = {
     {"conv", {8, 3, 3, 4}}, {"bias", {10}}, {"linear", {67, 131}}, {"v", {130}}};
 
 ExchangeSteps::Make demo(const DemoOptions& options, DType wire = DType::float32, double rate = 0.5) {
@@ -72,7 +72,7 @@ TEST(Demo, TheCosineTransformIsOrthonormalAndItsInverseGivesTheTilesBack) {
 
 TEST(Demo, ARankAloneThatSendsEverythingTakesTheSignsOfItsGradient) {
   on_ranks(1, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, demo({.topk = 4096}));
+    ExchangeSteps steps(world, kDemoShapes, demo({.topk = 4096}));
     for (int step = 0; step < 3; ++step) {
       std::vector<Tensor> gradients = steps.draw();
       gradients[3].set_zero();
@@ -80,8 +80,8 @@ TEST(Demo, ARankAloneThatSendsEverythingTakesTheSignsOfItsGradient) {
       for (std::size_t i = 0; i < 3; ++i) {
         const std::vector<double> g = gradients[i].to_doubles(), sign = steps.gradient(i);
         for (std::size_t j = 0; j < g.size(); ++j)
-          ASSERT_TRUE(std::abs(g[j]) < 1e-4 || sign[j] == (g[j] > 0 ? 1 : -1)) << kShapes[i].name << j;
-        EXPECT_LT(norm(steps.saved("demo." + kShapes[i].name + ".residual")), 1e-5 * norm(g)) << "nothing is left";
+          ASSERT_TRUE(std::abs(g[j]) < 1e-4 || sign[j] == (g[j] > 0 ? 1 : -1)) << kDemoShapes[i].name << j;
+        EXPECT_LT(norm(steps.saved("demo." + kDemoShapes[i].name + ".residual")), 1e-5 * norm(g)) << "nothing is left";
       }
       EXPECT_EQ(norm(steps.gradient(3)), 0) << "zeros have no sign";
     }
@@ -91,13 +91,13 @@ TEST(Demo, ARankAloneThatSendsEverythingTakesTheSignsOfItsGradient) {
 TEST(Demo, AllCoefficientsWithoutSignsAreTheMeanGradientOfDataParallelTraining) {
   for (const double decay : {0.0, 0.999})
     on_ranks(3, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, demo({.topk = 4096, .decay = decay, .sign = false}));
+      ExchangeSteps steps(world, kDemoShapes, demo({.topk = 4096, .decay = decay, .sign = false}));
       for (int step = 0; step < 6; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         steps.step(gradients);
-        for (std::size_t i = 0; i < kShapes.size(); ++i) {
+        for (std::size_t i = 0; i < kDemoShapes.size(); ++i) {
           const std::vector<double> mean = test::mean_over(world, gradients[i].to_doubles());
-          EXPECT_LT(norm(plus(steps.gradient(i), mean, -1)), 1e-6 * norm(mean)) << kShapes[i].name << step;
+          EXPECT_LT(norm(plus(steps.gradient(i), mean, -1)), 1e-6 * norm(mean)) << kDemoShapes[i].name << step;
         }
       }
     });
@@ -106,16 +106,16 @@ TEST(Demo, AllCoefficientsWithoutSignsAreTheMeanGradientOfDataParallelTraining) 
 TEST(Demo, WhatIsSentAndWhatStaysAreTheOldMomentumAndTheGradient) {
   for (const DType wire : {DType::float32, DType::bfloat16, DType::float16})
     on_ranks(1, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, demo({.topk = 5, .decay = 0.9, .sign = false}, wire));
+      ExchangeSteps steps(world, kDemoShapes, demo({.topk = 5, .decay = 0.9, .sign = false}, wire));
       for (int step = 0; step < 4; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         std::vector<std::vector<double>> old;
-        for (const auto& [name, shape] : kShapes) old.push_back(steps.saved("demo." + name + ".residual"));
+        for (const auto& [name, shape] : kDemoShapes) old.push_back(steps.saved("demo." + name + ".residual"));
         steps.step(gradients);
-        for (std::size_t i = 0; i < kShapes.size(); ++i) {
-          const std::vector<double> stays = steps.saved("demo." + kShapes[i].name + ".residual");
+        for (std::size_t i = 0; i < kDemoShapes.size(); ++i) {
+          const std::vector<double> stays = steps.saved("demo." + kDemoShapes[i].name + ".residual");
           const std::vector<double> all = plus(gradients[i].to_doubles(), old[i], 0.9);
-          EXPECT_LT(norm(plus(plus(steps.gradient(i), stays), all, -1)), 2e-6 * norm(all)) << kShapes[i].name;
+          EXPECT_LT(norm(plus(plus(steps.gradient(i), stays), all, -1)), 2e-6 * norm(all)) << kDemoShapes[i].name;
           EXPECT_LT(norm(stays), norm(all));
         }
       }
@@ -133,10 +133,10 @@ TEST(Demo, ACoefficientIsTheMeanOverTheRanksThatHaveSentIt) {
 }
 
 TEST(Demo, AGradientThatIsNotFiniteChangesNoMomentum) {
-  for (std::size_t where = 0; where < kShapes.size(); ++where)
+  for (std::size_t where = 0; where < kDemoShapes.size(); ++where)
     for (const DType wire : {DType::float32, DType::float16})
       on_ranks(3, [&](Comm& world) {
-        ExchangeSteps steps(world, kShapes, demo({.topk = 3}, wire));
+        ExchangeSteps steps(world, kDemoShapes, demo({.topk = 3}, wire));
         for (int step = 0; step < 3; ++step) steps.step(steps.draw());
         const auto values = [&] {
           std::map<std::string, std::vector<double>> all;
@@ -153,7 +153,8 @@ TEST(Demo, AGradientThatIsNotFiniteChangesNoMomentum) {
         EXPECT_EQ(values(), before);
         EXPECT_FALSE(std::isfinite(norm(steps.gradient(where)))) << "so that the update is left out";
         steps.step(steps.draw());
-        for (std::size_t i = 0; i < kShapes.size(); ++i) EXPECT_TRUE(std::isfinite(norm(steps.gradient(i)))) << where;
+        for (std::size_t i = 0; i < kDemoShapes.size(); ++i)
+          EXPECT_TRUE(std::isfinite(norm(steps.gradient(i)))) << where;
       });
 }
 
@@ -164,7 +165,7 @@ TEST(Demo, SendsAValueAndAPlaceOfTwoBytesForEveryCoefficient) {
                                           {100, DType::float16, (7 * 100 + 4 * 64) * 4}})
     for (const int ranks : {1, 3})
       on_ranks(ranks, [&, topk = topk, wire = wire, bytes = bytes](Comm& world) {
-        ExchangeSteps steps(world, kShapes, demo({.topk = topk}, wire));
+        ExchangeSteps steps(world, kDemoShapes, demo({.topk = topk}, wire));
         const double before = world.ledger().total().wire_bytes();
         steps.step(steps.draw());
         EXPECT_EQ(world.ledger().total().wire_bytes() - before, (ranks - 1) * bytes);

@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::int64_t kSizes[] = {3, 100, 1, 40, 7};
-constexpr std::int64_t kElements = 151;
+constexpr std::int64_t kDenseElements = 151;
 
 /// The parameters w0 … w4; all elements of wk are k + offset.
 struct Model {
@@ -121,7 +121,7 @@ TEST(GradientBuckets, AnOddSizeMisalignsNoOther) {
     expect_grads(model, [](int k) { return k; });
     for (const std::size_t k : {1, 3, 4})  // of 100, 40 and 7 elements
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(model.params[k].value.grad().raw()) % kPackBytes, 0u) << k;
-    EXPECT_EQ(comm.ledger().total().payload_bytes, 4 * kElements);
+    EXPECT_EQ(comm.ledger().total().payload_bytes, 4 * kDenseElements);
   });
 }
 
@@ -146,7 +146,7 @@ TEST(GradientBuckets, OfARankAloneStayWhereTheyAre) {
   }
   EXPECT_EQ(buckets.results().size(), 5u);
   EXPECT_EQ(calls(*comm), 2);
-  EXPECT_EQ(comm->ledger().total().payload_bytes, 2 * 2 * (kElements - 7 + 1));
+  EXPECT_EQ(comm->ledger().total().payload_bytes, 2 * 2 * (kDenseElements - 7 + 1));
   EXPECT_EQ(comm->ledger().total().wire_bytes(), 0);
 }
 
@@ -188,7 +188,7 @@ TEST(GradientBuckets, AreFilledFromTheLastParameterOn) {
   EXPECT_EQ(count(188), 4u);  // {w4 w3} {w2} {w1} {w0}: w2 would make 192 bytes
   EXPECT_EQ(count(192), 3u);  // {w4 w3 w2} {w1} {w0}
   EXPECT_EQ(count(412), 2u);  // {w4 w3 w2} {w1 w0}
-  EXPECT_EQ(count(4 * kElements), 1u);
+  EXPECT_EQ(count(4 * kDenseElements), 1u);
   model.params[3].value.set_requires_grad(false);
   EXPECT_EQ(count(1), 4u);
   EXPECT_THROW(count(0), Error);
@@ -211,7 +211,7 @@ TEST(GradientBuckets, LeaveDuringBackwardAndInTheirOwnOrder) {
     EXPECT_EQ(calls(comm), 10);
     buckets.finish();
     EXPECT_EQ(calls(comm), 15);
-    EXPECT_EQ(comm.ledger().total().payload_bytes, 3 * 4 * kElements);
+    EXPECT_EQ(comm.ledger().total().payload_bytes, 3 * 4 * kDenseElements);
   });
 }
 
@@ -273,7 +273,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
     TrainState state{.optimizer = *descent};
     EXPECT_EQ(strategy.phase(), "full");
     comm.ledger().set_phase(strategy.phase());  // as the training loop does before every step
-    EXPECT_EQ(comm.ledger().total_of_phase("setup").payload_bytes, 4 * (kElements + 1));
+    EXPECT_EQ(comm.ledger().total_of_phase("setup").payload_bytes, 4 * (kDenseElements + 1));
     EXPECT_EQ(mean.item(), 0);
 
     constexpr int kSteps = 4;
@@ -284,7 +284,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
       descent->step(0.5);
       strategy.after_step(state);
     }
-    EXPECT_EQ(comm.ledger().total_of_phase("full").payload_bytes, kSteps * 4 * kElements);
+    EXPECT_EQ(comm.ledger().total_of_phase("full").payload_bytes, kSteps * 4 * kDenseElements);
 
     // Each step halves the distance to the mean target: w = m + (k − m) / 2^steps.
     std::vector<float> everything;
@@ -296,7 +296,7 @@ TEST_P(OnRanks, DenseStartsFromRankZeroAndTrainsLikeOneRankOnAllData) {
       }
       ++k;
     }
-    const Tensor mine = Tensor::from(everything, Shape{kElements}), all(Shape{comm.size(), kElements});
+    const Tensor mine = Tensor::from(everything, Shape{kDenseElements}), all(Shape{comm.size(), kDenseElements});
     comm.all_gather(mine, all);
     for (int r = 0; r < comm.size(); ++r)
       EXPECT_EQ(std::memcmp(all.slice(r, r + 1).raw(), mine.raw(), mine.bytes()), 0);

@@ -13,14 +13,14 @@
 namespace ab {
 namespace {
 
-constexpr std::int64_t kSizes[] = {6, 2, 3, 5};  // of the parameters
+constexpr std::int64_t kDilocoSizes[] = {6, 2, 3, 5};  // of the parameters
 
 /// Each rank descends towards a target of its own, another for every parameter; a step at rate 1/2 halves the distance.
 class InnerSteps {
  public:
   InnerSteps(Comm& comm, const DilocoOptions& options) : comm_(comm), buffer_(filled(1, 7.0f * comm.rank())) {
-    for (std::size_t i = 0; i < std::size(kSizes); ++i)
-      params_.push_back({fmt::format("p{}", i), Var(filled(kSizes[i], static_cast<float>(comm.rank())), true)});
+    for (std::size_t i = 0; i < std::size(kDilocoSizes); ++i)
+      params_.push_back({fmt::format("p{}", i), Var(filled(kDilocoSizes[i], static_cast<float>(comm.rank())), true)});
     std::vector<Param*> all;
     for (Param& p : params_) all.push_back(&p);
     descent_ = make_sgd(all, {.momentum = 0, .weight_decay = 0});
@@ -31,7 +31,7 @@ class InnerSteps {
   void step() {
     comm_.ledger().set_phase(strategy_->phase());
     for (std::size_t i = 0; i < params_.size(); ++i)
-      params_[i].value.set_grad(filled(kSizes[i], weight(i) - target(comm_.rank(), i)));
+      params_[i].value.set_grad(filled(kDilocoSizes[i], weight(i) - target(comm_.rank(), i)));
     descent_->step(0.5);
     ++state_->step;
     strategy_->after_step(*state_);
@@ -39,7 +39,7 @@ class InnerSteps {
 
   DilocoStrategy& strategy() { return *strategy_; }
   TrainState& state() { return *state_; }
-  float weight(std::size_t i) const { return params_[i].value.value().data<float>()[kSizes[i] - 1]; }
+  float weight(std::size_t i) const { return params_[i].value.value().data<float>()[kDilocoSizes[i] - 1]; }
   float buffer() const { return buffer_.data<float>()[0]; }
   void set_buffer(float value) { *buffer_.data<float>() = value; }
   std::vector<Param>& params() { return params_; }
@@ -114,7 +114,7 @@ TEST(Diloco, ShowsTheModelThatAllRanksShareAndGoesOnWithItsOwn) {
 /// The algorithm once more, in double and all ranks at once: one number stands for a parameter.
 std::vector<double> reference(int ranks, const DilocoOptions& o, std::int64_t steps,
                               const std::vector<std::size_t>& fragment_of, bool finished, int shown) {
-  const auto n = std::size(kSizes);
+  const auto n = std::size(kDilocoSizes);
   const std::size_t fragments = static_cast<std::size_t>(o.fragments);
   std::vector<double> global(n, 0), velocity(n, 0), mean_sent(n, 0);
   std::vector<std::vector<double>> local(static_cast<std::size_t>(ranks), global);
@@ -174,7 +174,7 @@ TEST(Diloco, StreamsAsTheAlgorithmSays) {
       SCOPED_TRACE(fmt::format("H {}, F {}, overlap {}, {} steps", options.inner_steps, options.fragments,
                                options.overlap_steps, length));
       const std::vector<std::size_t> fragments =
-          assign_fragments({std::begin(kSizes), std::end(kSizes)}, options.fragments);
+          assign_fragments({std::begin(kDilocoSizes), std::end(kDilocoSizes)}, options.fragments);
       run_thread_ranks(3, {}, [&](Comm& comm) {
         InnerSteps steps(comm, options);
         while (steps.state().step < length) {

@@ -21,7 +21,7 @@ using test::on_ranks;
 using test::plus;
 
 // Taller than wide, wider than tall, and a vector.
-const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"linear", {12, 10}}, {"bias", {8}}};
+const std::vector<test::NamedShape> kDionShapes = {{"conv", {8, 3, 3, 4}}, {"linear", {12, 10}}, {"bias", {8}}};
 
 ExchangeSteps::Make dion(double rank, double momentum = 0.95) {
   return [=](Replica replica, Comm& world) {
@@ -39,7 +39,7 @@ TEST(Dion, UpdatesAreThoseOfTheMeanGradientWhateverTheRanksRemember) {
   for (const int ranks : {1, 2, 4})
     on_ranks(ranks, [&](Comm& world) {
       const std::unique_ptr<Comm> self = make_self_comm();
-      ExchangeSteps steps(world, kShapes, dion(0.5)), central(*self, kShapes, dion(0.5));
+      ExchangeSteps steps(world, kDionShapes, dion(0.5)), central(*self, kDionShapes, dion(0.5));
       for (int step = 0; step < 50; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         std::vector<Tensor> mean;
@@ -48,7 +48,7 @@ TEST(Dion, UpdatesAreThoseOfTheMeanGradientWhateverTheRanksRemember) {
           world.all_reduce(mean.back(), ReduceOp::mean);
         }
         steps.step(gradients), central.step(mean);
-        for (std::size_t i = 0; i < kShapes.size(); ++i)
+        for (std::size_t i = 0; i < kDionShapes.size(); ++i)
           EXPECT_LT(norm(plus(steps.gradient(i), central.gradient(i), -1)), 2e-5 * norm(central.gradient(i))) << step;
       }
       for (const char* momentum : {"dion.conv.residual", "dion.linear.residual"}) {
@@ -62,7 +62,7 @@ TEST(Dion, UpdatesAreThoseOfTheMeanGradientWhateverTheRanksRemember) {
 
 TEST(Dion, RowsOfQHaveLengthOneAndUpdatesAreTheirProductWithOrthonormalRows) {
   on_ranks(2, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, dion(0.5));
+    ExchangeSteps steps(world, kDionShapes, dion(0.5));
     for (int step = 0; step < 3; ++step) steps.step(steps.draw());
     for (const auto& [name, r, tall, flat] : {std::tuple{"conv", 4, 36, 8}, std::tuple{"linear", 5, 12, 10}}) {
       const auto p = steps.saved(fmt::format("dion.{}.p", name)), q = steps.saved(fmt::format("dion.{}.q", name));
@@ -143,7 +143,7 @@ TEST(Dion, LanesShareARowOfDirections) {
 
 TEST(Dion, ALayerWithoutGradientKeepsItsFactorAndTrainsLater) {
   on_ranks(2, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, dion(0.5));
+    ExchangeSteps steps(world, kDionShapes, dion(0.5));
     const std::vector<double> q = steps.saved("dion.linear.q");
     std::vector<Tensor> gradients = steps.draw();
     gradients[1].set_zero();
@@ -158,7 +158,7 @@ TEST(Dion, ALayerWithoutGradientKeepsItsFactorAndTrainsLater) {
 TEST(Dion, AGradientThatIsNotFiniteChangesNoMomentumAndNoFactor) {
   for (const std::size_t where : {0u, 1u, 2u})
     on_ranks(3, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, dion(0.5));
+      ExchangeSteps steps(world, kDionShapes, dion(0.5));
       for (int step = 0; step < 3; ++step) steps.step(steps.draw());
       const StateDict before = steps.saved();
       std::map<std::string, std::vector<double>> values;

@@ -10,7 +10,7 @@
 namespace ab {
 namespace {
 
-constexpr std::int64_t kElements = 6;
+constexpr std::int64_t kLocalElements = 6;
 
 /// Each rank descends towards a target of its own, and every step at rate 1/2 halves the distance.
 class LocalSteps {
@@ -38,15 +38,15 @@ class LocalSteps {
 
   LocalStrategy& strategy() { return strategy_; }
   TrainState& state() { return state_; }
-  float weight() const { return weight_.value.value().data<float>()[kElements - 1]; }
+  float weight() const { return weight_.value.value().data<float>()[kLocalElements - 1]; }
   float buffer() const { return buffer_.data<float>()[0]; }
-  void set_buffer(float value) { std::fill_n(buffer_.data<float>(), kElements, value); }
+  void set_buffer(float value) { std::fill_n(buffer_.data<float>(), kLocalElements, value); }
   float target() const { return static_cast<float>(comm_.rank() + 1); }
 
  private:
   static Tensor filled(float value) {
-    const Tensor tensor(Shape{kElements});
-    std::fill_n(tensor.data<float>(), kElements, value);
+    const Tensor tensor(Shape{kLocalElements});
+    std::fill_n(tensor.data<float>(), kLocalElements, value);
     return tensor;
   }
 
@@ -58,7 +58,7 @@ class LocalSteps {
   TrainState state_;
 };
 
-float mean_target(const Comm& comm) { return static_cast<float>(comm.size() + 1) / 2; }
+float mean_local_target(const Comm& comm) { return static_cast<float>(comm.size() + 1) / 2; }
 
 class LocalOnRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Counts, LocalOnRanks, testing::Values(1, 2, 4, 5));
@@ -77,11 +77,11 @@ TEST_P(LocalOnRanks, LocalTrainingAveragesAfterEveryRound) {
     EXPECT_EQ(comm.ledger().total_of_phase(LocalStrategy::kAverage).calls, 0);
     steps.step();
     EXPECT_TRUE(steps.strategy().replicas_agree());
-    EXPECT_FLOAT_EQ(steps.weight(), mean_target(comm) * 7 / 8);
+    EXPECT_FLOAT_EQ(steps.weight(), mean_local_target(comm) * 7 / 8);
     EXPECT_FLOAT_EQ(steps.buffer(), static_cast<float>(comm.size() - 1) / 2);
     const LedgerEntry sent = comm.ledger().total_of_phase(LocalStrategy::kAverage);
     EXPECT_EQ(sent.calls, 1);
-    EXPECT_EQ(sent.payload_bytes, 4 * 2 * kElements);
+    EXPECT_EQ(sent.payload_bytes, 4 * 2 * kLocalElements);
     EXPECT_EQ(comm.ledger().total_of_phase(LocalStrategy::kSteps).calls, 0);
   });
 }
@@ -91,11 +91,11 @@ TEST_P(LocalOnRanks, LocalTrainingShowsTheAverageAndGoesOnWithItsReplica) {
     LocalSteps steps(comm, {.average_every = 3});
     steps.step();
     steps.strategy().begin_evaluation(steps.state());
-    EXPECT_FLOAT_EQ(steps.weight(), mean_target(comm) / 2);
+    EXPECT_FLOAT_EQ(steps.weight(), mean_local_target(comm) / 2);
     steps.strategy().end_evaluation(steps.state());
     EXPECT_FLOAT_EQ(steps.weight(), steps.target() / 2);
     steps.strategy().finish(steps.state());
-    EXPECT_FLOAT_EQ(steps.weight(), mean_target(comm) / 2);
+    EXPECT_FLOAT_EQ(steps.weight(), mean_local_target(comm) / 2);
     EXPECT_TRUE(steps.strategy().replicas_agree());
   });
 }
@@ -109,7 +109,7 @@ TEST_P(LocalOnRanks, LocalTrainingEndsItsLastRoundWithTheRun) {
     LocalSteps steps(comm, {.average_every = 3}, 5);
     for (int i = 0; i < 5; ++i) steps.step();
     EXPECT_TRUE(steps.strategy().replicas_agree());
-    EXPECT_FLOAT_EQ(steps.weight(), mean_target(comm) * 31 / 32);
+    EXPECT_FLOAT_EQ(steps.weight(), mean_local_target(comm) * 31 / 32);
     steps.strategy().finish(steps.state());
     EXPECT_EQ(comm.ledger().total_of_phase(LocalStrategy::kAverage).calls, 2);
   });
@@ -124,7 +124,7 @@ TEST(LocalTraining, AveragesGradientsInANodeAndParametersAcross) {
     EXPECT_FLOAT_EQ(steps.weight(), (first ? 2.0f : 4.5f) / 2);
     EXPECT_FALSE(steps.strategy().replicas_agree());
     const LedgerEntry sent = comm.ledger().total_of_phase(LocalStrategy::kSteps);
-    EXPECT_EQ(sent.payload_bytes, 4 * kElements);
+    EXPECT_EQ(sent.payload_bytes, 4 * kLocalElements);
     EXPECT_EQ(sent.inter_node_wire_bytes, 0);
     steps.step();
     EXPECT_FLOAT_EQ(steps.weight(), (3 * 2.0f + 2 * 4.5f) / 5 * 3 / 4);
@@ -134,16 +134,17 @@ TEST(LocalTraining, AveragesGradientsInANodeAndParametersAcross) {
 
 TEST(ParameterMean, In16BitsLosesNoSmallChangeOfLargeParameters) {
   run_thread_ranks(2, {}, [](Comm& comm) {
-    const Tensor weight = Tensor::from(std::vector<float>(kElements, 1000), {kElements});
+    const Tensor weight = Tensor::from(std::vector<float>(kLocalElements, 1000), {kLocalElements});
     ParameterMean mean({weight}, DType::bfloat16);
     for (const double expected : {1000.1875, 1000.375}) {
-      add_in_place(weight, Tensor::from(std::vector<float>(kElements, comm.rank() == 0 ? 0.125f : 0.25f), {kElements}));
+      add_in_place(weight, Tensor::from(std::vector<float>(kLocalElements, comm.rank() == 0 ? 0.125f : 0.25f),
+                                        {kLocalElements}));
       const Tensor common = mean.over(comm);
       weight.copy_from(common);
       mean.agree();
       EXPECT_EQ(weight.to_doubles()[0], expected);
     }
-    EXPECT_EQ(comm.ledger().total().payload_bytes, 2 * 2 * kElements);
+    EXPECT_EQ(comm.ledger().total().payload_bytes, 2 * 2 * kLocalElements);
   });
 }
 

@@ -27,7 +27,7 @@ using test::norm;
 using test::on_ranks;
 using test::plus;
 
-const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {8}}, {"linear", {10, 12}}};
+const std::vector<test::NamedShape> kLowRankShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {8}}, {"linear", {10, 12}}};
 
 ExchangeSteps::Make powersgd(double rank, std::int64_t warmup = 0, double min_rate = 0) {
   return [=](Replica replica, Comm& world) {
@@ -67,14 +67,14 @@ INSTANTIATE_TEST_SUITE_P(Methods, LowRank,
 TEST_P(LowRank, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
   for (const int ranks : {1, 3})
     on_ranks(ranks, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, make(2));
+      ExchangeSteps steps(world, kLowRankShapes, make(2));
       std::vector<std::vector<double>> residuals = {std::vector<double>(8 * 36), {}, std::vector<double>(120)};
       for (int step = 0; step < 8; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         steps.step(gradients);
         for (const std::size_t i : {0u, 2u}) {
           const std::vector<double> m = mean_over(world, plus(gradients[i].to_doubles(), residuals[i]));
-          residuals[i] = steps.saved(key(kShapes[i].name.c_str(), "residual"));
+          residuals[i] = steps.saved(key(kLowRankShapes[i].name.c_str(), "residual"));
           const std::vector<double> sum = plus(mean_over(world, residuals[i]), steps.gradient(i));
           EXPECT_LT(norm(plus(sum, m, -1)), 2e-6 * norm(m)) << step;
           EXPECT_GT(norm(residuals[i]), 0.1) << "compresses, on a rank alone too";
@@ -87,7 +87,7 @@ TEST_P(LowRank, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
 
 TEST_P(LowRank, EveryRankHoldsTheSameFactorsAndGradients) {
   on_ranks(4, [&](Comm& world) {
-    ExchangeSteps steps(world, kShapes, make(3));
+    ExchangeSteps steps(world, kLowRankShapes, make(3));
     const auto expect_equal = [&](const std::vector<double>& values, const std::string& what) {
       const Tensor mine = Tensor::from(values, Shape{static_cast<std::int64_t>(values.size())}), first = mine.clone();
       world.broadcast(first, 0);
@@ -106,7 +106,7 @@ TEST_P(LowRank, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
   for (const std::size_t where : {0u, 1u})
     for (int bad = 0; bad < 2; ++bad)
       on_ranks(3, [&](Comm& world) {
-        ExchangeSteps steps(world, kShapes, make(2, 1));
+        ExchangeSteps steps(world, kLowRankShapes, make(2, 1));
         for (int step = 0; step < 4 + bad; ++step) steps.step(steps.draw());
         const StateDict before = steps.saved();
         std::map<std::string, std::vector<double>> values;
@@ -125,7 +125,7 @@ TEST_P(LowRank, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
 
 TEST_P(LowRank, AfterAFirstStepThatIsNotFiniteGradientsAreProjectionsToo) {
   on_ranks(2, [&](Comm& world) {
-    ExchangeSteps steps(world, kShapes, make(2));
+    ExchangeSteps steps(world, kLowRankShapes, make(2));
     std::vector<Tensor> gradients = steps.draw();
     gradients[0].data<float>()[3] = gradients[2].data<float>()[3] = std::numeric_limits<float>::infinity();
     steps.step(gradients);
@@ -142,12 +142,12 @@ TEST_P(LowRank, AfterAFirstStepThatIsNotFiniteGradientsAreProjectionsToo) {
 // An optimizer on a GPU makes its table anew when a gradient moves.
 TEST_P(LowRank, GradientsKeepTheirPlaces) {
   on_ranks(2, [&](Comm& world) {
-    ExchangeSteps steps(world, kShapes, make(2));
+    ExchangeSteps steps(world, kLowRankShapes, make(2));
     std::vector<const void*> places;
     for (int step = 0; step < 4; ++step) {
       steps.step(steps.draw());
       std::vector<const void*> now;
-      for (std::size_t i = 0; i < kShapes.size(); ++i) now.push_back(steps.gradient_place(i));
+      for (std::size_t i = 0; i < kLowRankShapes.size(); ++i) now.push_back(steps.gradient_place(i));
       EXPECT_TRUE(step == 0 || now == places) << step;
       places = now;
     }
@@ -322,7 +322,7 @@ TEST(LowRankBytes, AreThoseOfTheFactorsAndTheBiases) {
 
 TEST(AcpSgd, FactorsLeaveDuringBackward) {
   on_ranks(2, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, acpsgd(2, 0, 0, 1e-5));  // one bucket for each parameter
+    ExchangeSteps steps(world, kLowRankShapes, acpsgd(2, 0, 0, 1e-5));  // one bucket for each parameter
     for (int step = 0; step < 2; ++step) {
       const std::int64_t before = world.ledger().total().calls;
       const std::vector<Tensor> gradients = steps.draw();
@@ -356,7 +356,7 @@ TEST(PowerSgd, SendsWhileBackwardComputesInItsWarmUpAlone) {
       return std::make_unique<PowerSgdStrategy>(std::move(replica), comm, PowerSgdOptions{{.rank = 2, .min_rate = 0}},
                                                 CompressionStart{.dense_steps = 1, .gradients = {.bucket_bytes = 1}});
     };
-    ExchangeSteps steps(world, kShapes, in_small_buckets);
+    ExchangeSteps steps(world, kLowRankShapes, in_small_buckets);
     EXPECT_TRUE(steps.strategy().exchanges_in_backward());
     steps.step(steps.draw());
     EXPECT_FALSE(steps.strategy().exchanges_in_backward()) << "one vector is left";
@@ -365,8 +365,8 @@ TEST(PowerSgd, SendsWhileBackwardComputesInItsWarmUpAlone) {
 
 TEST(AcpSgd, SendsWhileBackwardComputesIfItHasSeveralBuckets) {
   on_ranks(2, [](Comm& world) {
-    EXPECT_TRUE(ExchangeSteps(world, kShapes, acpsgd(2, 0, 0, 1e-5)).strategy().exchanges_in_backward());
-    EXPECT_FALSE(ExchangeSteps(world, kShapes, acpsgd(2)).strategy().exchanges_in_backward());
+    EXPECT_TRUE(ExchangeSteps(world, kLowRankShapes, acpsgd(2, 0, 0, 1e-5)).strategy().exchanges_in_backward());
+    EXPECT_FALSE(ExchangeSteps(world, kLowRankShapes, acpsgd(2)).strategy().exchanges_in_backward());
   });
 }
 

@@ -22,8 +22,8 @@ using test::norm;
 using test::on_ranks;
 using test::plus;
 
-const std::vector<test::NamedShape> kShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
-constexpr std::int64_t kElements = 8 * 36 + 9;
+const std::vector<test::NamedShape> kSparseShapes = {{"conv", {8, 3, 3, 4}}, {"bias", {9}}};
+constexpr std::int64_t kSparseElements = 8 * 36 + 9;
 
 ExchangeSteps::Make scalecom(const ScaleComOptions& options, std::int64_t warmup = 0) {
   return [=](Replica replica, Comm& world) {
@@ -50,7 +50,7 @@ ExchangeSteps::Make hitopk(double density, int node, std::int64_t warmup = 0) {
 TEST(ScaleCom, TheMemoryKeepsItsShareOfWhatWasNotSent) {
   for (const double beta : {1.0, 0.3})
     on_ranks(3, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, scalecom({.rate = 7, .beta = beta}));
+      ExchangeSteps steps(world, kSparseShapes, scalecom({.rate = 7, .beta = beta}));
       std::vector<double> memory(8 * 36);
       for (int step = 0; step < 7; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
@@ -154,7 +154,7 @@ TEST(ScaleCom, AModelWithoutWeightsIsExchangedInFull) {
 TEST(MsTopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
   for (const int ranks : {1, 3})
     on_ranks(ranks, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, mstopk(0.05));
+      ExchangeSteps steps(world, kSparseShapes, mstopk(0.05));
       std::vector<std::vector<double>> left = {std::vector<double>(8 * 36), std::vector<double>(9)};
       for (int step = 0; step < 6; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
@@ -162,27 +162,27 @@ TEST(MsTopk, WhatIsSentAndWhatIsLeftAreTheMeanGradient) {
         std::size_t sent = 0;
         for (const std::size_t i : {0u, 1u}) {
           const std::vector<double> m = mean_over(world, plus(gradients[i].to_doubles(), left[i]));
-          left[i] = steps.saved(fmt::format("mstopk.{}.residual", kShapes[i].name));
+          left[i] = steps.saved(fmt::format("mstopk.{}.residual", kSparseShapes[i].name));
           EXPECT_LT(norm(plus(plus(mean_over(world, left[i]), steps.gradient(i)), m, -1)), 1e-5 * norm(m)) << step;
           for (const double v : left[i]) sent += v == 0;
         }
-        EXPECT_EQ(sent, static_cast<std::size_t>(0.05 * kElements)) << "of this rank";
+        EXPECT_EQ(sent, static_cast<std::size_t>(0.05 * kSparseElements)) << "of this rank";
       }
     });
 }
 
 TEST(HiTopk, WhatIsSentAndWhatIsLeftAreTheSumsOfNodes) {
   on_ranks(6, [](Comm& world) {
-    ExchangeSteps steps(world, kShapes, hitopk(0.05, 2));
-    constexpr std::int64_t kSlice = (kElements + 1) / 2;
+    ExchangeSteps steps(world, kSparseShapes, hitopk(0.05, 2));
+    constexpr std::int64_t kSlice = (kSparseElements + 1) / 2;
     // What all ranks know: a residual of the world, by element.
     const auto whole = [&](const std::vector<double>& slice) {
       std::vector<double> placed(2 * kSlice);
       std::copy(slice.begin(), slice.end(), placed.begin() + world.rank() % 2 * kSlice);
-      placed.resize(kElements);
+      placed.resize(kSparseElements);
       return mean_over(world, placed);
     };
-    std::vector<double> left(kElements);
+    std::vector<double> left(kSparseElements);
     for (int step = 0; step < 6; ++step) {
       const std::vector<Tensor> gradients = steps.draw();
       std::vector<double> m = gradients[0].to_doubles();
@@ -200,7 +200,7 @@ TEST(HiTopk, WhatIsSentAndWhatIsLeftAreTheSumsOfNodes) {
 TEST(HiTopk, AllElementsOfASliceAreDenseTraining) {
   for (const int node : {1, 2, 4})
     on_ranks(4, [&](Comm& world) {
-      ExchangeSteps steps(world, kShapes, hitopk(1, node));
+      ExchangeSteps steps(world, kSparseShapes, hitopk(1, node));
       for (int step = 0; step < 3; ++step) {
         const std::vector<Tensor> gradients = steps.draw();
         steps.step(gradients);
@@ -257,7 +257,7 @@ TEST(SparseMethods, AGradientThatIsNotFiniteChangesNothingOnAnyRank) {
       for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})
         on_ranks(4, [&](Comm& world) {
           SCOPED_TRACE(fmt::format("{}, parameter {}", method.first, where));
-          ExchangeSteps steps(world, kShapes, method.second);
+          ExchangeSteps steps(world, kSparseShapes, method.second);
           for (int step = 0; step < 4; ++step) steps.step(steps.draw());
           std::map<std::string, std::vector<double>> before;
           const StateDict saved = steps.saved();

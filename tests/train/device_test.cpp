@@ -37,13 +37,7 @@ double loss_tolerance() { return on_ptx_gpu() ? 1e-5 : 1e-3; }
 /// What a cut drops lets rounding grow.
 double loss_tolerance(const std::string& method) { return (method == "late-cut" ? 10 : 1) * loss_tolerance(); }
 
-const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(83, 1)),
-                                std::make_shared<ImageSet>(test::striped_images(21, 2))};
-  return set;
-}
-
-struct Outcome {
+struct DeviceOutcome {
   bool stopped = false;
   std::vector<double> losses;
   std::vector<std::string> phases;
@@ -54,10 +48,10 @@ struct Outcome {
 };
 
 /// Trains on from what config.out holds, if anything; tells the run to stop after `stop_after` steps.
-Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::int64_t stop_after = -1) {
+DeviceOutcome train_on(const std::string& device, TrainConfig config, int ranks, std::int64_t stop_after = -1) {
   config.device = device;
   if (device == "cpu") config.cuda_graph = "auto";
-  Outcome outcome;
+  DeviceOutcome outcome;
   TrainListener listener;
   listener.on_step = [&](const StepMetrics& m, std::int64_t) {
     outcome.losses.push_back(m.loss);
@@ -73,7 +67,7 @@ Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::
     std::optional<Checkpoint> checkpoint;
     const std::string folder = in_folder(config.out, kCheckpointFolder);
     if (std::filesystem::exists(folder)) checkpoint = load_newest_checkpoint(folder, world);
-    const TrainResult result = train(config, world, data(), listener, std::move(checkpoint));
+    const TrainResult result = train(config, world, test::striped_sets(83, 21), listener, std::move(checkpoint));
     if (world.rank() != 0) return;
     if (!result.stopped) remove_last_checkpoint(config, result.summary.steps);
     outcome.stopped = result.stopped;
@@ -95,7 +89,8 @@ Outcome train_on(const std::string& device, TrainConfig config, int ranks, std::
 }
 
 /// `first`: how many losses of `cpu` came before the first of `device`.
-void expect_same_training(const Outcome& cpu, const Outcome& device, double tolerance, std::size_t first = 0) {
+void expect_same_training(const DeviceOutcome& cpu, const DeviceOutcome& device, double tolerance,
+                          std::size_t first = 0) {
   ASSERT_EQ(cpu.losses.size(), first + device.losses.size());
   for (std::size_t i = 0; i < device.losses.size(); ++i)
     EXPECT_NEAR(cpu.losses[first + i], device.losses[i], tolerance) << "step " << first + i + 1;
@@ -137,7 +132,7 @@ class DeviceTest : public test::ProgramTest {
   }
 
   void expect_same_on_both(const TrainConfig& config, int ranks, double tolerance = loss_tolerance()) const {
-    const Outcome on_cpu = train_on("cpu", config, ranks), on_device = train_on("cuda", config, ranks);
+    const DeviceOutcome on_cpu = train_on("cpu", config, ranks), on_device = train_on("cuda", config, ranks);
     expect_same_training(on_cpu, on_device, tolerance);
     EXPECT_EQ(on_cpu.ranks_r, on_device.ranks_r);
     EXPECT_EQ(on_device.ranks_r.empty(), !find_method(config.method).has_ranks);
@@ -148,10 +143,10 @@ class DeviceTest : public test::ProgramTest {
     config.ema_decay = 0.8;
     config.cuda_graph = "on";
     std::filesystem::remove_all(config.out);
-    const Outcome whole = train_on("cpu", config, 2);
+    const DeviceOutcome whole = train_on("cpu", config, 2);
     constexpr std::size_t kStop = 11;
     ASSERT_TRUE(train_on(from, config, 2, kStop).stopped);
-    const Outcome rest = train_on(to, config, 2);
+    const DeviceOutcome rest = train_on(to, config, 2);
     expect_same_training(whole, rest, loss_tolerance(config.method), whole.losses.size() - rest.losses.size());
     EXPECT_LE(rest.losses.size(), config.steps - kStop);
   }
@@ -236,7 +231,7 @@ TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwh
   };
   const auto train_as_processes = [&](const std::string& method, double bucket_mb, const std::string& cuda_graph) {
     TrainConfig config = short_run(method);
-    config.model = "mlp", config.width = 0.1, config.steps = find_method(method).has_ranks ? 10 : 6;
+    config.model = "mlp", config.width = 0.04, config.steps = find_method(method).has_ranks ? 10 : 6;
     config.device = "cuda", config.cuda_graph = cuda_graph, config.bucket_mb = bucket_mb, config.accumulate = 2;
     Trained trained;
     TrainListener listener;
@@ -246,7 +241,7 @@ TEST_F(DeviceTest, AmongProcessesAGraphHoldsStepsWhoseGradientsDoNotTravelMeanwh
       set_compute_threads(1);
       test::WatchedComm world(threads, [] {});
       world.set_runs_beside_computation();
-      train(config, world, data(), listener);
+      train(config, world, test::striped_sets(83, 21), listener);
     });
     trained.launches += graph_launches();
     return trained;
@@ -277,7 +272,7 @@ TEST_F(DeviceTest, TransitionsAndEvaluationsFindNoMemoryKeptForAGraph) {
     listener.on_split = note, listener.on_epoch = note;
     run_thread_ranks(1, {}, [&](Comm& world) {
       set_compute_threads(1);
-      train(config, world, data(), listener);
+      train(config, world, test::striped_sets(83, 21), listener);
     });
     return bytes;
   };
@@ -381,7 +376,7 @@ TEST_F(DeviceTest, TransformerInBfloat16) {
   config.optimizer = "adamw";
   config.precision = "bf16";
   config.cuda_graph = "on";
-  const Outcome on_cpu = train_on("cpu", config, 1), on_device = train_on("cuda", config, 1);
+  const DeviceOutcome on_cpu = train_on("cpu", config, 1), on_device = train_on("cuda", config, 1);
   ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
   for (std::size_t i = 0; i < on_cpu.losses.size(); ++i) EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 5e-2) << i;
   EXPECT_TRUE(backend({DeviceKind::cuda, 0}).has_fused_attention({2, 3, 5, 8, DType::bfloat16}))
@@ -398,7 +393,7 @@ TEST_F(DeviceTest, AutotunedInBfloat16) {
   config.precision = "bf16";
   config.autotune = true;
   config.cuda_graph = "on";
-  const Outcome on_cpu = train_on("cpu", config, 2), on_device = train_on("cuda", config, 2);
+  const DeviceOutcome on_cpu = train_on("cpu", config, 2), on_device = train_on("cuda", config, 2);
   ASSERT_EQ(on_cpu.losses.size(), on_device.losses.size());
   for (std::size_t i = 0; i < on_cpu.losses.size(); ++i)
     EXPECT_NEAR(on_cpu.losses[i], on_device.losses[i], 0.02) << "step " << i + 1;
@@ -496,7 +491,7 @@ TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
     SCOPED_TRACE(way);
     TrainConfig config = short_run(way);
     config.model = "resnet20";
-    config.width = 0.25;
+    config.width = 0.125;
     config.steps = 14;
     expect_resumes(config, "cuda", "cuda");
   }
@@ -506,13 +501,14 @@ TEST_F(DeviceTest, AResidualNetworkTrainsAndResumesDenseInGroupsAndWithACut) {
 TEST_F(DeviceTest, RanksAreRoundedUpOnAGpu) {
   TrainConfig config = short_run("ab");
   config.dataset = "synthetic";
-  config.train_samples = data().train->count, config.val_samples = data().test->count;
+  config.train_samples = test::striped_sets(83, 21).train->count,
+  config.val_samples = test::striped_sets(83, 21).test->count;
   ab_settings(config).rank_policy.ratio = 0.3;
   const auto run_with = [&](const std::string& device, std::int64_t multiple) {
     config.rank_multiple = multiple;
     return train_on(device, config, 2);
   };
-  const Outcome on_device = run_with("cuda", 0);
+  const DeviceOutcome on_device = run_with("cuda", 0);
   EXPECT_EQ(on_device.ranks_r, run_with("cpu", 8).ranks_r);
   EXPECT_EQ(run_with("cpu", 0).ranks_r, run_with("cpu", 1).ranks_r);
   EXPECT_NE(on_device.ranks_r, run_with("cpu", 0).ranks_r);
@@ -573,7 +569,7 @@ TEST_F(DeviceTest, FactorsRunOnAGpuWhereACpuFormsW) {
 TEST_F(DeviceTest, ADataErrorEndsTrainingOnEitherDevice) {
   ImageSet damaged = test::striped_images(83, 1);
   damaged.labels.assign(83, 10);
-  const TrainAndTest set{std::make_shared<ImageSet>(damaged), data().test};
+  const TrainAndTest set{std::make_shared<ImageSet>(damaged), test::striped_sets(83, 21).test};
   for (const char* device : {"cpu", "cuda"}) {
     TrainConfig config = short_run("dense");
     config.device = device;

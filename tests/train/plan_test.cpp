@@ -23,13 +23,7 @@
 namespace ab {
 namespace {
 
-constexpr std::int64_t kTrainImages = 60, kTestImages = 13;
-
-const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(ab::test::striped_images(kTrainImages, 1)),
-                                std::make_shared<ImageSet>(ab::test::striped_images(kTestImages, 2))};
-  return set;
-}
+constexpr std::int64_t kPlanTrainImages = 60, kPlanTestImages = 13;
 
 /// mlp with 16 hidden units: no buffers, square weights. Three warm-up steps, cycles of five with two at full
 /// rank.
@@ -38,8 +32,8 @@ TrainConfig tiny_run(const std::string& method, std::int64_t steps) {
   config.model = "mlp";
   config.width = 1.0 / 32;
   config.dataset = "synthetic";
-  config.train_samples = kTrainImages;
-  config.val_samples = kTestImages;
+  config.train_samples = kPlanTrainImages;
+  config.val_samples = kPlanTestImages;
   config.method = method;
   config.steps = steps;
   config.batch_size = 3;
@@ -66,7 +60,8 @@ Summary trained(const TrainConfig& config, int ranks, int ranks_per_node) {
   const auto first = [](const std::shared_ptr<const Dataset>& set, std::int64_t n) {
     return std::make_shared<ImageSet>(first_images(dynamic_cast<const ImageSet&>(*set), n));
   };
-  const TrainAndTest images{first(data().train, config.train_samples), first(data().test, config.val_samples)};
+  const TrainAndTest images{first(test::striped_sets(kPlanTrainImages, kPlanTestImages).train, config.train_samples),
+                            first(test::striped_sets(kPlanTrainImages, kPlanTestImages).test, config.val_samples)};
   Summary summary;
   run_thread_ranks(ranks, {.ranks_per_node = ranks_per_node}, [&](Comm& world) {
     set_compute_threads(1);
@@ -152,14 +147,14 @@ INSTANTIATE_TEST_SUITE_P(All, RanksAndNodes,
                                          std::pair{4, 2}, std::pair{4, 3}, std::pair{5, 0}, std::pair{5, 2},
                                          std::pair{5, 3}));
 
-struct Variant {
+struct PlannedVariant {
   const char* name;
   std::function<void(TrainConfig& config, AbOptions& ab)> change;
 };
 
 void set_sync(TrainConfig& c, SyncMode sync, Gauge gauge) { ab_settings(c).sync = sync, ab_settings(c).gauge = gauge; }
 
-const Variant kVariants[] = {
+const PlannedVariant kVariants[] = {
     {"full", [](auto& c, auto&) { set_sync(c, SyncMode::full, Gauge::orthonormal); }},
     {"with_stale", [](auto& c, auto&) { set_sync(c, SyncMode::with_stale, Gauge::split_sigma); }},
     {"only_learned", [](auto& c, auto&) { set_sync(c, SyncMode::only_learned, Gauge::split_sigma); }},
@@ -195,7 +190,7 @@ const Variant kVariants[] = {
      [](auto& c, auto& ab) { ab.always_sync = {c.model == "mlp" ? "fc2.weight" : "layer1.0.conv1.weight"}; }},
 };
 
-class Variants : public testing::TestWithParam<Variant> {};
+class Variants : public testing::TestWithParam<PlannedVariant> {};
 
 TEST_P(Variants, ArePlannedToTheByte) {
   for (const std::int64_t steps : {5, 9, 11, 13}) {

@@ -21,12 +21,6 @@
 namespace ab {
 namespace {
 
-const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(192, 1)),
-                                std::make_shared<ImageSet>(test::striped_images(40, 2))};
-  return set;
-}
-
 struct Case {
   const char* model;
   double width;
@@ -59,20 +53,20 @@ TrainConfig config_of(const Case& c) {
   return config;
 }
 
-struct Outcome {
+struct PrecisionOutcome {
   std::vector<double> losses;               ///< of all steps, then of the validation
   std::vector<std::vector<double>> models;  ///< of every rank
 };
 
-Outcome run(const TrainConfig& config, int ranks = 1) {
-  Outcome outcome;
+PrecisionOutcome run_in_precision(const TrainConfig& config, int ranks = 1) {
+  PrecisionOutcome outcome;
   outcome.models.resize(static_cast<std::size_t>(ranks));
   TrainListener listener;
   listener.on_step = [&](const StepMetrics& m, std::int64_t) { outcome.losses.push_back(m.loss); };
   std::mutex mutex;
   run_thread_ranks(ranks, {.ranks_per_node = 2}, [&](Comm& world) {
     set_compute_threads(1);
-    const TrainResult result = train(config, world, data(), listener);
+    const TrainResult result = train(config, world, test::striped_sets(192, 40), listener);
     const std::lock_guard lock(mutex);
     for (Layer* model : {result.model.get(), result.average.get()})
       if (model)
@@ -89,18 +83,18 @@ class MixedPrecision : public testing::TestWithParam<Case> {};
 TEST_P(MixedPrecision, FollowsFloat32) {
   TrainConfig config = config_of(GetParam());
   const int ranks = config.method == "ab" ? 2 : 1;
-  const Outcome wide = run(config, ranks);
+  const PrecisionOutcome wide = run_in_precision(config, ranks);
   for (const auto& [precision, tolerance] : {std::pair{"bf16", 0.01}, {"fp16", 0.005}}) {
     SCOPED_TRACE(precision);
     config.precision = precision;
-    const Outcome narrow = run(config, ranks);
+    const PrecisionOutcome narrow = run_in_precision(config, ranks);
     ASSERT_EQ(narrow.losses.size(), wide.losses.size());
     for (std::size_t i = 0; i < wide.losses.size(); ++i)
       EXPECT_NEAR(narrow.losses[i], wide.losses[i], tolerance * wide.losses[i]) << "loss " << i;
     EXPECT_NE(narrow.losses, wide.losses);
   }
   config.precision = "tf32";
-  EXPECT_EQ(run(config, ranks).losses, wide.losses);  // on a CPU
+  EXPECT_EQ(run_in_precision(config, ranks).losses, wide.losses);  // on a CPU
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision,
@@ -140,7 +134,7 @@ TEST(AbInSixteenBits, KeepsReplicasEqualInShortTypes) {
     config.sync_bn = SyncBn::group;
     ab_settings(config).group_size = 2;
     config.batch_size = 2;
-    const Outcome outcome = run(config, 4);
+    const PrecisionOutcome outcome = run_in_precision(config, 4);
     for (const auto& model : outcome.models) EXPECT_TRUE(model == outcome.models[0]);
   }
 }

@@ -20,22 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSteps = 13;
+constexpr std::int64_t kResumeSteps = 13;
 
 /// An odd number of images, so that epochs end with a smaller window of micro-batches.
-const TrainAndTest& data() {
-  static const TrainAndTest set{std::make_shared<ImageSet>(test::striped_images(83, 1)),
-                                std::make_shared<ImageSet>(test::striped_images(21, 2))};
-  return set;
-}
-
 /// Phases of a few steps each, epochs that end within them, and every kind of state there is.
 TrainConfig short_run() {
   TrainConfig config;
   config.model = "vgg11_bn_cifar";
   config.width = 0.0625;
   config.method = "ab";
-  config.steps = kSteps;
+  config.steps = kResumeSteps;
   config.batch_size = 4;
   config.accumulate = 2;
   config.lr = 0.02;
@@ -50,7 +44,7 @@ TrainConfig short_run() {
   return config;
 }
 
-struct Outcome {
+struct ResumeOutcome {
   bool stopped = false;
   Summary summary;
   std::map<std::int64_t, double> losses;  ///< by step
@@ -71,9 +65,9 @@ std::vector<double> values_of(const TrainResult& result) {
 }
 
 /// Trains on from what config.out holds; tells the run to stop after `stop_after` steps, or when it validates.
-Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after = -1,
-                 const TrainAndTest& images = data()) {
-  Outcome outcome;
+ResumeOutcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after = -1,
+                       const TrainAndTest& images = test::striped_sets(83, 21)) {
+  ResumeOutcome outcome;
   outcome.models.resize(static_cast<std::size_t>(ranks));
   const std::string folder = in_folder(config.out, kCheckpointFolder);
   TrainListener listener;
@@ -101,13 +95,13 @@ Outcome train_on(const TrainConfig& config, int ranks, std::int64_t stop_after =
 }
 
 /// What both parts of a run said, the later word counting.
-Outcome joined(Outcome first, Outcome second) {
+ResumeOutcome joined(ResumeOutcome first, ResumeOutcome second) {
   second.losses.merge(first.losses);
   second.validation.insert(second.validation.begin(), first.validation.begin(), first.validation.end());
   return second;
 }
 
-void expect_same_run(const Outcome& a, const Outcome& b, const std::string& what) {
+void expect_same_run(const ResumeOutcome& a, const ResumeOutcome& b, const std::string& what) {
   EXPECT_EQ(a.losses, b.losses) << what;
   EXPECT_EQ(a.validation, b.validation) << what;
   EXPECT_EQ(a.models == b.models, true) << what;
@@ -128,19 +122,19 @@ std::string checkpoint_of(const TrainConfig& config, std::int64_t step) {
 /// One run that saves after every step, and one from each of its checkpoints; that of the last one only validates.
 void resume_everywhere(TrainConfig config, int ranks) {
   fs::remove_all(config.out);
-  const Outcome whole = train_on(config, ranks);
-  ASSERT_EQ(whole.losses.size(), static_cast<std::size_t>(kSteps));
+  const ResumeOutcome whole = train_on(config, ranks);
+  ASSERT_EQ(whole.losses.size(), static_cast<std::size_t>(kResumeSteps));
   config.save_every = 1;
   config.keep_checkpoints = 100;
-  const Outcome saving = train_on(config, ranks);
+  const ResumeOutcome saving = train_on(config, ranks);
   expect_same_run(whole, saving, "with checkpoints");
   expect_same_traffic(whole.summary, saving.summary);
-  for (std::int64_t step = kSteps; step > 0; --step) {
+  for (std::int64_t step = kResumeSteps; step > 0; --step) {
     fs::remove_all(checkpoint_of(config, step + 1));
     fs::copy(in_folder(config.out, kCheckpointFolder), config.out + "_all", fs::copy_options::recursive);
-    const Outcome rest = train_on(config, ranks);
-    ASSERT_EQ(rest.losses.size(), static_cast<std::size_t>(kSteps - step));
-    Outcome before = saving;
+    const ResumeOutcome rest = train_on(config, ranks);
+    ASSERT_EQ(rest.losses.size(), static_cast<std::size_t>(kResumeSteps - step));
+    ResumeOutcome before = saving;
     std::erase_if(before.losses, [&](const auto& loss) { return loss.first > step; });
     before.validation.resize(whole.validation.size() - rest.validation.size());
     expect_same_run(whole, joined(before, rest), fmt::format("resumed after step {}", step));
@@ -154,10 +148,10 @@ void resume_everywhere(TrainConfig config, int ranks) {
 /// Told to stop after a step, or while it validates after it.
 void stop_after(TrainConfig config, int ranks, std::int64_t step) {
   fs::remove_all(config.out);
-  const Outcome whole = train_on(config, ranks);
-  const Outcome first = train_on(config, ranks, step);
+  const ResumeOutcome whole = train_on(config, ranks);
+  const ResumeOutcome first = train_on(config, ranks, step);
   ASSERT_TRUE(first.stopped);
-  const Outcome second = train_on(config, ranks);
+  const ResumeOutcome second = train_on(config, ranks);
   ASSERT_FALSE(second.stopped);
   expect_same_run(whole, joined(first, second), fmt::format("stopped after step {}", step));
   expect_same_traffic(whole.summary, second.summary);
@@ -274,11 +268,11 @@ TEST(Stop, WhileItValidates) {
 }
 
 TEST(Stop, InTheLastStepsAndTheLastValidation) {
-  for (const std::int64_t step : {kSteps - 2, kSteps}) stop_after(short_run(), 2, step);
+  for (const std::int64_t step : {kResumeSteps - 2, kResumeSteps}) stop_after(short_run(), 2, step);
   TrainConfig config = short_run();
   config.method = "dense";
   config.eval_every = 0;
-  stop_after(config, 3, kSteps);
+  stop_after(config, 3, kResumeSteps);
 }
 
 /// Images of which one cannot be read.
@@ -295,13 +289,14 @@ TEST(LastValidation, ADamagedImageCostsNoTraining) {
   TrainConfig config = short_run();
   config.eval_every = 0;
   fs::remove_all(config.out);
-  const Outcome whole = train_on(config, 2);
+  const ResumeOutcome whole = train_on(config, 2);
   EXPECT_FALSE(fs::exists(in_folder(config.out, kCheckpointFolder))) << "a finished run keeps what it was told to keep";
-  const TrainAndTest damaged{data().train, std::make_shared<DamagedSet>(test::striped_images(21, 2))};
+  const TrainAndTest damaged{test::striped_sets(83, 21).train,
+                             std::make_shared<DamagedSet>(test::striped_images(21, 2))};
   EXPECT_TRUE(test::contains(test::message_of(ErrorKind::data, [&] { train_on(config, 2, -1, damaged); }),
                              "image 10 is damaged"));
-  ASSERT_TRUE(fs::exists(checkpoint_of(config, kSteps)));
-  const Outcome mended = train_on(config, 2);
+  ASSERT_TRUE(fs::exists(checkpoint_of(config, kResumeSteps)));
+  const ResumeOutcome mended = train_on(config, 2);
   EXPECT_TRUE(mended.losses.empty()) << "it trained again";
   EXPECT_TRUE(mended.models == whole.models);
   EXPECT_EQ(mended.summary.final_val_loss, whole.summary.final_val_loss);

@@ -56,7 +56,7 @@ std::vector<double> values_of(const std::vector<Tensor>& tensors) {
   return values;
 }
 
-struct Outcome {
+struct LawOutcome {
   Summary summary;
   std::map<std::int64_t, double> losses;  ///< of rank 0, by step
   std::vector<double> validations;
@@ -64,7 +64,7 @@ struct Outcome {
 };
 
 /// What rank `world` does in a run by the program's own loop, from the newest checkpoint in `from` if there is one.
-void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome, const std::string& from = "") {
+void train_rank(const TrainConfig& config, Comm& world, LawOutcome& outcome, const std::string& from = "") {
   set_compute_threads(1);
   std::optional<Checkpoint> checkpoint;
   if (!from.empty()) checkpoint = load_newest_checkpoint(from, world);
@@ -84,16 +84,16 @@ void train_rank(const TrainConfig& config, Comm& world, Outcome& outcome, const 
   if (world.rank() == 0) outcome.summary = result.summary;
 }
 
-Outcome train_on_threads(const TrainConfig& config, int ranks, const std::string& from = "") {
-  Outcome outcome;
+LawOutcome train_on_threads(const TrainConfig& config, int ranks, const std::string& from = "") {
+  LawOutcome outcome;
   run_thread_ranks(ranks, {.ranks_per_node = config.ranks_per_node, .wiring = run_wiring(config)},
                    [&](Comm& world) { train_rank(config, world, outcome, from); });
   return outcome;
 }
 
 /// Data-parallel training, trained once for all methods that are compared with it.
-const Outcome& baseline(int ranks, std::int64_t steps) {
-  static std::map<std::pair<int, std::int64_t>, Outcome> trained;
+const LawOutcome& baseline(int ranks, std::int64_t steps) {
+  static std::map<std::pair<int, std::int64_t>, LawOutcome> trained;
   const auto [it, is_new] = trained.try_emplace({ranks, steps});
   if (is_new) {
     TrainConfig config = small_run(find_method(kBaseline), "");
@@ -103,7 +103,7 @@ const Outcome& baseline(int ranks, std::int64_t steps) {
   return it->second;
 }
 
-void expect_one_finite_model(const Outcome& outcome) {
+void expect_one_finite_model(const LawOutcome& outcome) {
   for (const std::vector<double>& model : outcome.models) EXPECT_TRUE(model == outcome.models[0]);
   for (const double v : outcome.models[0]) ASSERT_TRUE(std::isfinite(v));
 }
@@ -164,8 +164,8 @@ TEST_P(LosslessLaws, AreThoseOfDataParallelTraining) {
     SCOPED_TRACE(ranks);
     TrainConfig own = small_run(method(), laws().lossless);
     if (!laws().lossless_to_the_bit) own.steps = 5;  // what rounding does, more steps magnify
-    const Outcome& dense = baseline(ranks, own.steps);
-    const Outcome outcome = train_on_threads(own, ranks);
+    const LawOutcome& dense = baseline(ranks, own.steps);
+    const LawOutcome outcome = train_on_threads(own, ranks);
     if (laws().lossless_to_the_bit) {
       EXPECT_EQ(outcome.losses, dense.losses);
       EXPECT_TRUE(outcome.models[0] == dense.models[0]);
@@ -187,7 +187,7 @@ TEST_P(Laws, ThePlanIsWhatRanksOneToFiveCount) {
       config.accumulate = 2;
       if (ranks_per_node > 0) use_a_different_wire(config, ranks);
       config.sync_bn = ranks == 4 ? SyncBn::group : ranks == 3 ? SyncBn::world : SyncBn::off;
-      const Outcome outcome = train_on_threads(config, ranks);
+      const LawOutcome outcome = train_on_threads(config, ranks);
       expect_one_finite_model(outcome);
       expect_all_kinds(method(), laws(), outcome.summary);
       const Summary& run = outcome.summary;
@@ -214,14 +214,14 @@ TEST_P(Laws, StopAndResumeAtEveryKindOfStepIsBitForBit) {
   config.save_every = 1;
   config.keep_checkpoints = 100;
   fs::remove_all(config.out);
-  const Outcome whole = train_on_threads(config, 2);
+  const LawOutcome whole = train_on_threads(config, 2);
   expect_all_kinds(method(), laws(), whole.summary);
   const std::string folder = in_folder(config.out, kCheckpointFolder), out = config.out;
   config.save_every = 0;
   config.out.clear();
   for (std::int64_t step = kSteps - 1; step > 0; --step) {
     fs::remove_all(fmt::format("{}/step_{:012}", folder, step + 1));
-    const Outcome rest = train_on_threads(config, 2, folder);
+    const LawOutcome rest = train_on_threads(config, 2, folder);
     ASSERT_EQ(rest.losses.begin()->first, step + 1);
     for (const auto& [after, loss] : rest.losses) EXPECT_EQ(loss, whole.losses.at(after)) << step << ", " << after;
     EXPECT_TRUE(rest.models == whole.models) << step;
@@ -244,12 +244,12 @@ TEST_P(Laws, SharedRatesOfLarsAreThoseThatEveryRankWouldFind) {
   }
   for (const int ranks : {1, 3, 5}) {
     SCOPED_TRACE(ranks);
-    const Outcome shared = train_on_threads(config, ranks);
+    const LawOutcome shared = train_on_threads(config, ranks);
     expect_one_finite_model(shared);
     EXPECT_EQ(plan_run(config, {.world_size = ranks}).summary.wire_bytes_by_rank, shared.summary.wire_bytes_by_rank);
     TrainConfig alone = config;
     alone.lars_share_rates = false;
-    const Outcome each = train_on_threads(alone, ranks);
+    const LawOutcome each = train_on_threads(alone, ranks);
     EXPECT_EQ(shared.losses, each.losses);
     EXPECT_TRUE(shared.models == each.models);
     EXPECT_EQ(ranks > 1, shared.summary.wire_bytes_by_rank > each.summary.wire_bytes_by_rank);
@@ -334,7 +334,7 @@ TEST(LateCut, ByLocalAveragingOfNodesPlansWhatItSends) {
   TrainConfig config = small_run(find_method("late-cut"), "preset = \"nodes\"\nat = [0.4]\nrank_policy = \"ratio\"", 1);
   EXPECT_THROW(plan_run(config, {.world_size = 4}), Error) << "which nodes?";
   config.ranks_per_node = 2;
-  const Outcome outcome = train_on_threads(config, 4);
+  const LawOutcome outcome = train_on_threads(config, 4);
   expect_one_finite_model(outcome);
   const Summary plan = plan_run(config, {.world_size = 4}).summary;
   EXPECT_EQ(plan.wire_bytes_per_rank_by_phase, outcome.summary.wire_bytes_per_rank_by_phase);
@@ -512,10 +512,10 @@ TEST(LawsOfProcesses, TrainAsThreadsDo) {
     TrainConfig config = small_run(*variant.method, variant.laws->small, 1);
     config.ranks_per_node = 2;
     const std::unique_ptr<Comm> world = make_mpi_comm({.ranks_per_node = 2});
-    Outcome processes;
+    LawOutcome processes;
     train_rank(config, *world, processes);
     if (world->rank() != 0) continue;
-    const Outcome threads = train_on_threads(config, world->size());
+    const LawOutcome threads = train_on_threads(config, world->size());
     EXPECT_EQ(processes.summary.wire_bytes_by_rank, threads.summary.wire_bytes_by_rank);
     EXPECT_EQ(processes.summary.wire_bytes_per_rank_by_phase, threads.summary.wire_bytes_per_rank_by_phase);
     for (const auto& [step, loss] : threads.losses) EXPECT_NEAR(processes.losses.at(step), loss, 1e-4) << step;
