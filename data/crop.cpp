@@ -76,13 +76,14 @@ void shift(const ImageView& image, const Shift& by, Image& out) {
   }
 }
 
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width) {
-  constexpr double kMinArea = 0.08, kMaxArea = 1, kMinRatio = 3.0 / 4, kMaxRatio = 4.0 / 3;
+ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width,
+                              double min_area) {
+  constexpr double kMaxArea = 1, kMinRatio = 3.0 / 4, kMaxRatio = 4.0 / 3;
   Draws draws(seed, kResizedStream + static_cast<std::uint64_t>(epoch), sample);
   const bool flip = draws.coin();
   const double area = static_cast<double>(height) * width;
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double target = area * draws.uniform(kMinArea, kMaxArea);
+    const double target = area * draws.uniform(min_area, kMaxArea);
     const double ratio = std::exp(draws.uniform(std::log(kMinRatio), std::log(kMaxRatio)));
     const int w = rounded(std::sqrt(target * ratio)), h = rounded(std::sqrt(target / ratio));
     if (w < 1 || w > width || h < 1 || h > height) continue;
@@ -100,9 +101,9 @@ void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, i
   resizer.resize(image, crop.box, height, width, {0, 0, height, width}, out, crop.flip);
 }
 
-void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out) {
+void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out, int shorter) {
+  if (shorter == 0) shorter = std::min(height, width) * 256 / 224;
   // The longer side is cut to a whole number, as torchvision does.
-  const int shorter = std::min(height, width) * 256 / 224;
   const bool wide = image.width > image.height;
   const int longer = static_cast<int>(std::int64_t{shorter} * std::max(image.width, image.height) /
                                       std::min(image.width, image.height));
@@ -116,8 +117,8 @@ namespace {
 constexpr int kWeightBits = 22;  // 32, less 8 of the pixels and 2 of headroom
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-// Weights are positive and add up to 1 but for their rounding, so that a sum is that of a byte.
-std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(sum >> kWeightBits); }
+// Weights add up to 1 but for their rounding; some of a cubic are negative, and a sum may leave the range of a byte.
+std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
 
 // Vectors of GCC and Clang: bytes, and as many sums.
 constexpr int kLanes = 8;
@@ -135,7 +136,18 @@ void widen(const Bytes& bytes, Sums& sums) {
 }
 
 Bytes rounded(const Sums& sums) {
-  return __builtin_convertvector(__builtin_convertvector(sums >> kWeightBits, Words), Bytes);
+  const Sums values = sums >> kWeightBits, least{}, most = least + 255;
+  const Sums from_0 = values < least ? least : values;
+  return __builtin_convertvector(__builtin_convertvector(from_0 > most ? most : from_0, Words), Bytes);
+}
+
+/// The weight of what lies `x` away, by distances of a pixel where nothing shrinks.
+double weight_at(Interpolation interpolation, double x) {
+  x = std::abs(x);
+  if (interpolation == Interpolation::bilinear) return std::max(0.0, 1.0 - x);
+  constexpr double a = -0.5;  // Keys 1981
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
 /// Pixels of as many rows, each with a byte of the next pixel.
@@ -164,9 +176,9 @@ Bytes scale_pixels(const std::array<const std::uint8_t*, kRows>& rows, int first
 
 }  // namespace
 
-void Resizer::plan(int source_size, int full_size, int first, int count, Axis& axis) {
+void Resizer::plan(int source_size, int full_size, int first, int count, Axis& axis) const {
   const double scale = static_cast<double>(source_size) / full_size;
-  const double half_width = std::max(scale, 1.0);
+  const double pixel = std::max(scale, 1.0), half_width = (interpolation_ == Interpolation::bicubic ? 2 : 1) * pixel;
   axis.windows.clear();
   axis.values.clear();
   std::vector<double> weights;
@@ -177,11 +189,12 @@ void Resizer::plan(int source_size, int full_size, int first, int count, Axis& a
     double sum = 0;
     weights.clear();
     for (int x = begin; x < end; ++x) {
-      weights.push_back(std::max(0.0, 1.0 - std::abs((x - centre + 0.5) / half_width)));
+      weights.push_back(weight_at(interpolation_, (x - centre + 0.5) / pixel));
       sum += weights.back();
     }
     axis.windows.push_back({begin, end - begin, axis.values.size()});
-    for (double w : weights) axis.values.push_back(static_cast<std::int32_t>(0.5 + w / sum * (1 << kWeightBits)));
+    for (const double w : weights)
+      axis.values.push_back(static_cast<std::int32_t>(std::copysign(0.5, w) + w / sum * (1 << kWeightBits)));
   }
 }
 

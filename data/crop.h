@@ -3,9 +3,9 @@
 //
 // The part of an image that a model sees, and its scaling, in torchvision's terms:
 //   padded    RandomCrop(size, padding=4) with a black border, RandomHorizontalFlip()
-//   resized   RandomResizedCrop(size, scale=(0.08, 1), ratio=(3/4, 4/3)), RandomHorizontalFlip()
+//   resized   RandomResizedCrop(size, scale=(min_area, 1), ratio=(3/4, 4/3)), RandomHorizontalFlip()
 //   shifted   by a few pixels with reflected borders, mirrored in every second epoch (Jordan 2024, arXiv 2404.00498)
-//   centre    Resize(size · 256/224), CenterCrop(size): validation of what is trained on resized crops
+//   centre    Resize(shorter), CenterCrop(size): validation of what is trained on resized crops
 // Draws are pure functions of (seed, epoch, sample).
 
 #include <cstdint>
@@ -16,15 +16,17 @@
 
 namespace ab {
 
-// Scaling as Pillow's resize(BILINEAR), which torchvision applies to images: output pixel i takes the source
-// around c = (i + 1/2) · s with a triangle of half-width max(s, 1), s = source size / output size, so that
-// shrinking averages and does not alias. Horizontal first, then vertical, each rounded to bytes; weights are
-// integers of 22 bits. The results are Pillow's to the bit, or within 1 where Pillow 12 and later swap the
-// order.
+// Scaling as Pillow's resize(), which torchvision applies to images: output pixel i takes the source around
+// c = (i + 1/2) · s, s = source size / output size, with a triangle of half-width max(s, 1), or with Keys's cubic (a = -1/2)
+// of twice that, so that shrinking averages and does not alias. Horizontal first, then vertical, each rounded to bytes;
+// weights are integers of 22 bits. The results are Pillow's to the bit, or within 1 (2 by cubics) where Pillow 12 and later swap the order.
+enum class Interpolation : std::uint8_t { bilinear, bicubic };
 
 /// Scales images; keeps its buffers for the next one, so one thread at a time.
 class Resizer {
  public:
+  explicit Resizer(Interpolation interpolation = Interpolation::bilinear) : interpolation_(interpolation) {}
+
   /// Scales the box `from` of `source` to height · width and keeps the window `part` of the result, perhaps mirrored.
   void resize(const ImageView& source, const Box& from, int height, int width, const Box& part, Image& out,
               bool mirrored = false);
@@ -42,10 +44,11 @@ class Resizer {
     std::vector<Window> windows;
     std::vector<std::int32_t> values;
   };
-  static void plan(int source_size, int full_size, int first, int count, Axis& axis);
+  void plan(int source_size, int full_size, int first, int count, Axis& axis) const;
   void scale_rows(const ImageView& source, const Box& from, int first_row, int rows);
   void scale_columns(int first_row, Image& out) const;
 
+  Interpolation interpolation_;
   Axis across_, down_;
   std::vector<std::uint8_t> scaled_rows_;
 };
@@ -75,13 +78,16 @@ struct ResizedCrop {
   bool operator==(const ResizedCrop&) const = default;
 };
 
-/// A box of 8 % to 100 % of the area and of width : height between 3 : 4 and 4 : 3 (uniform in its
+inline constexpr double kMinArea = 0.08;  ///< of a crop, as share of its image: Szegedy et al. 2015, arXiv 1409.4842
+
+/// A box of `min_area` to all of the area and of width : height between 3 : 4 and 4 : 3 (uniform in its
 /// logarithm); the largest such box in the centre when ten attempts did not fit into the image.
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width);
+ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width,
+                              double min_area = kMinArea);
 /// The box, scaled to height · width, mirrored where that was drawn.
 void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, int width, Resizer& resizer, Image& out);
 
-/// The centre of the image, scaled so that its shorter side is 256/224 of that of the result.
-void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out);
+/// The centre of the image, scaled so that its shorter side is `shorter`; 0: 256/224 of that of the result.
+void centre_crop(const ImageView& image, int height, int width, Resizer& resizer, Image& out, int shorter = 0);
 
 }  // namespace ab

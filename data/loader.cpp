@@ -86,7 +86,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
     ImageTransform transform;
     Image decoded;
   };
-  Workbench make_workbench() const { return {ImageTransform(set, height, width), {}}; }
+  Workbench make_workbench() const { return {ImageTransform(set, height, width, options.framing), {}}; }
 
   void start(std::int64_t epoch, std::int64_t first);
   bool stop(std::chrono::duration<double> patience);

@@ -9,8 +9,8 @@
 
 namespace ab {
 
-ImageTransform::ImageTransform(const Dataset& set, int height, int width)
-    : cropping_(set.cropping), height_(height), width_(width) {
+ImageTransform::ImageTransform(const Dataset& set, int height, int width, const Framing& framing)
+    : cropping_(set.cropping), height_(height), width_(width), framing_(framing), resizer_(framing.interpolation) {
   const Normalisation normalisation = normalisation_of(set);
   for (int x = 0; x < width; ++x)
     for (std::size_t c = 0; c < 3; ++c) {
@@ -27,7 +27,7 @@ void ImageTransform::resize_to_frame(const ImageView& image) {
 }
 
 void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
-  if (cropping_ == Cropping::resized) centre_crop(image, height_, width_, resizer_, frame_);
+  if (cropping_ == Cropping::resized) centre_crop(image, height_, width_, resizer_, frame_, framing_.shorter);
   else resize_to_frame(image);
   if (moved_by == Shift{}) return;
   std::swap(frame_, scratch_);
@@ -36,7 +36,9 @@ void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
 
 ChoosePart ImageTransform::part_seen(const Augmentation& augmentation, const SampleKey& key) const {
   if (cropping_ != Cropping::resized || !augmentation.crop_and_flip || augmentation.shift > 0) return {};
-  return [key](int height, int width) { return draw_resized_crop(key.seed, key.epoch, key.sample, height, width).box; };
+  return [key, min_area = framing_.min_area](int height, int width) {
+    return draw_resized_crop(key.seed, key.epoch, key.sample, height, width, min_area).box;
+  };
 }
 
 void ImageTransform::frame_randomly(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {

@@ -23,6 +23,13 @@ struct Augmentation {
   double random_erasing = 0;  ///< probability per image
 };
 
+/// How images of any size come to that which the model sees, in training and in evaluation (Cropping::resized).
+struct Framing {
+  Interpolation interpolation = Interpolation::bilinear;
+  double min_area = kMinArea;  ///< of draw_resized_crop()
+  int shorter = 0;             ///< of centre_crop()
+};
+
 /// Where the random numbers of one image come from.
 struct SampleKey {
   std::uint64_t seed = 0;
@@ -39,7 +46,7 @@ struct ImageDraws {
 class ImageTransform {
  public:
   /// Results are of height · width; mean, stddev and the way of cropping are those of `set`.
-  ImageTransform(const Dataset& set, int height, int width);
+  ImageTransform(const Dataset& set, int height, int width, const Framing& framing = {});
 
   /// The part of an image that a step of training sees, where that is less than all of it.
   ChoosePart part_seen(const Augmentation& augmentation, const SampleKey& key) const;
@@ -64,6 +71,7 @@ class ImageTransform {
 
   Cropping cropping_;
   int height_, width_;
+  Framing framing_;
   std::vector<float> scale_, shift_;  ///< of one row, channel by channel: float = byte · scale + shift
   Resizer resizer_;
   Image frame_, scratch_;

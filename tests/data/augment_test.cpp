@@ -48,15 +48,16 @@ Box box_of(const golden::Case& c) {
 
 // ---- Scaling and cropping ----
 
-TEST(Resize, EqualsPillow) {
-  Resizer resizer;
+/// `other_order`: the most by which columns before rows may differ.
+void expect_pillows(const std::string& group, Interpolation interpolation, int other_order) {
+  Resizer resizer(interpolation);
   Image out;
-  for_each_case("resize", [&](const golden::Case& c) {
+  for_each_case(group, [&](const golden::Case& c) {
     const Image image = image_of(c.tensor("image"));
     const auto size = c.option<std::vector<int>>("size");
     resizer.resize(image.view(), box_of(c), size[0], size[1], out);
     expect_same_image(out, c.tensor("y"));
-    expect_same_image(out, c.tensor("y_at_once"), 1);
+    expect_same_image(out, c.tensor("y_at_once"), other_order);
     // A window of the result is the same pixels.
     const Box part{size[0] / 3, size[1] / 2, size[0] - size[0] / 3, size[1] - size[1] / 2};
     Image window;
@@ -64,6 +65,10 @@ TEST(Resize, EqualsPillow) {
     for (int y = 0; y < part.height; ++y)
       EXPECT_TRUE(std::equal(window.row(y), window.row(y) + 3 * part.width, out.row(part.top + y) + 3 * part.left));
   });
+}
+TEST(Resize, EqualsPillow) {
+  expect_pillows("resize", Interpolation::bilinear, 1);
+  expect_pillows("bicubic", Interpolation::bicubic, 2);
 }
 
 TEST(CentreCrop, EqualsTorchvision) {
@@ -74,6 +79,16 @@ TEST(CentreCrop, EqualsTorchvision) {
     centre_crop(image_of(c.tensor("image")).view(), size, size, resizer, out);
     expect_same_image(out, c.tensor("y"));
   });
+}
+
+TEST(CentreCrop, TakesTheShorterSideThatIsGiven) {
+  const Image image = image_of(golden::Case(fixtures(), "centre_crop/wide").tensor("image"));  // 37 · 50
+  Resizer resizer;
+  Image whole, out;
+  resizer.resize(image.view(), {0, 0, 37, 50}, 20, 27, whole);
+  centre_crop(image.view(), 14, 14, resizer, out, 20);
+  for (int y = 0; y < 14; ++y)
+    EXPECT_TRUE(std::equal(out.row(y), out.row(y) + 3 * 14, whole.row(y + 3) + 3 * 6)) << y;  // 6.5, to even
 }
 
 TEST(ResizedCrop, BoxesFollowTorchvisionsLaw) {
@@ -102,6 +117,15 @@ TEST(ResizedCrop, BoxesFollowTorchvisionsLaw) {
   EXPECT_EQ(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(3, 1, 8, 50, 60));
   EXPECT_NE(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(3, 2, 8, 50, 60)) << "epochs must differ";
   EXPECT_NE(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(4, 1, 8, 50, 60)) << "seeds must differ";
+}
+
+TEST(ResizedCrop, KeepsToTheLeastAreaThatIsGiven) {
+  double least = 1;
+  for (std::int64_t sample = 0; sample < 1000; ++sample) {
+    const Box b = draw_resized_crop(3, 1, sample, 300, 400, 0.35).box;
+    least = std::min(least, static_cast<double>(b.height) * b.width / (300 * 400));
+  }
+  EXPECT_NEAR(least, 0.35, 0.01);
 }
 
 TEST(ResizedCrop, FallsBackToTheCentre) {

@@ -37,13 +37,15 @@ def resize_cases(out) -> None:
         "one_pixel": (9, 9, (3, 8, 1, 1), (4, 3)),
         "to_one_pixel": (23, 17, (0, 0, 23, 17), (1, 1)),
     }.items():
-        image = picture(height, width)
-        top, left, rows, columns = box
-        # Newer versions of Pillow sometimes scale vertically first; here the order is always the classical one.
-        cropped = image.crop((left, top, left + columns, top + rows))
-        y = cropped.resize((size[1], rows), Image.BILINEAR).resize((size[1], size[0]), Image.BILINEAR)
-        at_once = resized_crop(image, *box, list(size), InterpolationMode.BILINEAR)
-        out.add(f"resize/{case}", dict(box=box, size=size), image=image, y=y, y_at_once=at_once)
+        soft, (top, left, rows, columns) = picture(height, width), box
+        sharp = soft.point(lambda v: 255 * (v > 127))  # beside whose edges a cubic leaves the range of a byte
+        for group, image, mode in (("resize", soft, InterpolationMode.BILINEAR), ("bicubic", sharp, InterpolationMode.BICUBIC)):
+            cropped = image.crop((left, top, left + columns, top + rows))
+            # Newer versions of Pillow sometimes scale vertically first; here the order is always the classical one.
+            way = getattr(Image, mode.name)
+            y = cropped.resize((size[1], rows), way).resize((size[1], size[0]), way)
+            at_once = resized_crop(image, *box, list(size), mode)
+            out.add(f"{group}/{case}", dict(box=box, size=size), image=image, y=y, y_at_once=at_once)
 
 
 def centre_crop_cases(out) -> None:
