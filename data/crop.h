@@ -20,7 +20,7 @@ namespace ab {
 // c = (i + 1/2) · s, s = source size / output size, with a triangle of half-width max(s, 1), or with Keys's cubic (a = -1/2)
 // of twice that, so that shrinking averages and does not alias. Horizontal first, then vertical, each rounded to bytes;
 // weights are integers of 22 bits. The results are Pillow's to the bit; where Pillow 12 and later swap the order, within 1, or
-// by cubics beside hard edges within 4.
+// more beside hard edges, where a cubic is clipped in between.
 enum class Interpolation : std::uint8_t { bilinear, bicubic };
 
 /// Scales images; keeps its buffers for the next one, so one thread at a time.
