@@ -23,7 +23,6 @@
 #include "apps/paper/experiments.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/config.h"
-#include "apps/settings/earlier_names.h"
 #include "apps/settings/setting.h"
 #include "data/datasets.h"
 #include "engine/core/check.h"
@@ -343,13 +342,6 @@ void refuse_unknown(const CLI::App& parser) {
   const std::vector<std::string> unknown = parser.remaining();
   if (unknown.empty()) return;
   const std::string name = unknown.front().substr(0, unknown.front().find('='));
-  std::string key = name.substr(std::min<std::size_t>(2, name.size()));
-  const std::size_t dot = key.find('.');  // names of methods keep their hyphens
-  std::replace(key.begin() + static_cast<std::ptrdiff_t>(dot == std::string::npos ? 0 : dot), key.end(), '-', '_');
-  std::string value = unknown.front().substr(std::min(unknown.front().size(), name.size() + 1));
-  if (value.empty() && unknown.size() > 1 && !unknown[1].starts_with("--")) value = unknown[1];
-  if (const std::string earlier = ab::earlier_name(name, key, value); !earlier.empty() && name != "--late-cut")
-    throw ab::Error(ab::ErrorKind::config, earlier);
   std::vector<std::string> known;
   for (const CLI::Option* option : parser.get_options())
     for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <set>
 
-#include "apps/settings/earlier_names.h"
 #include "apps/settings/hardware.h"
 #include "apps/settings/setting.h"
 #include "data/datasets.h"
@@ -63,48 +62,31 @@ Value value_of(const toml::node& node, const std::string& where) {
   return names;
 }
 
-/// A TOML file, and how sentences about it go on.
-struct File {
-  std::string name;
-  bool is_saved = false;  ///< by a run
-};
-
-[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, const std::string& value,
-                                 const File& file) {
+[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, bool is_saved) {
   std::vector<std::string> known;
   for (const Setting& setting : train_settings())
     if (!setting.flag_only) known.push_back(setting.key);
-  std::string sentence = earlier_name(where, key, value);
-  if (sentence.empty()) {
-    const std::string nearest = nearest_name(key, known);
-    sentence = fmt::format("{} is not a setting", where);
-    if (!nearest.empty() && !file.is_saved) sentence += fmt::format("; did you mean {}?", nearest);
-  }
-  if (file.is_saved)
-    sentence +=
-        fmt::format("; the run was saved by another version of abtrain{}; begin a new one with settings of today",
-                    key.starts_with("ab.") ? ", whose method ab trained late cuts (--method late-cut) too" : "");
-  throw Error(ErrorKind::config, sentence);
+  const std::string nearest = nearest_name(key, known);
+  throw Error(ErrorKind::config,
+              fmt::format("{} is not a setting{}", where,
+                          is_saved          ? "; the run was saved by another version of abtrain; begin a new one"
+                          : nearest.empty() ? ""
+                                            : fmt::format("; did you mean {}?", nearest)));
 }
 
-void collect(const toml::table& table, const std::string& prefix, const File& file, std::vector<GivenValue>& values) {
+/// `is_saved`: the file was written by a run.
+void collect(const toml::table& table, const std::string& prefix, const std::string& file, bool is_saved,
+             std::vector<GivenValue>& values) {
   for (const auto& [toml_key, node] : table) {
     const std::string key = prefix + std::string(toml_key.str());
-    const std::string where = fmt::format("{}:{}: {}", file.name, toml_key.source().begin.line, key);
+    const std::string where = fmt::format("{}:{}: {}", file, toml_key.source().begin.line, key);
     const toml::table* inner = node.as_table();
     if (inner && prefix.empty() && has_table(key)) {
-      collect(*inner, key + ".", file, values);
-      continue;
-    }
-    if (key == "skip_damaged") {  // by which earlier versions said it, in runs that may go on
-      const auto skips = node.value_exact<bool>();
-      AB_CHECK(skips, "{} is neither true nor false", where);
-      values.push_back({find_setting("on_bad_image"), std::string(*skips ? "skip" : "fail"), where});
+      collect(*inner, key + ".", file, is_saved, values);
       continue;
     }
     const Setting* setting = find_setting(key);
-    const std::string text = node.value_or(std::string());
-    if (!setting || !earlier_name(where, key, text).empty()) refuse_unknown(where, key, text, file);
+    if (!setting) refuse_unknown(where, key, is_saved);
     AB_CHECK(!setting->flag_only, "{} is about one start of a run: give it as {}, not in a file", where,
              setting->flag());
     values.push_back({setting, value_of(node, where), where});
@@ -150,8 +132,6 @@ std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
   for (const auto& [key, text] : flags) {
     const Setting* setting = find_setting(key);
     AB_CHECK(setting, "--{} is not a flag", key);
-    const std::string earlier = earlier_name(setting->flag(), key, text);
-    if (!earlier.empty()) throw Error(ErrorKind::config, earlier);
     AB_CHECK(!text.empty() || !setting->never_empty, "{} is given without a value; is a variable empty?",
              setting->flag());
     values.push_back({setting, value_from_text(*setting, text, setting->flag()), setting->flag()});
@@ -166,7 +146,7 @@ std::vector<GivenValue> parse_config(const std::string& text, const std::string&
   const bool is_saved = text.starts_with(kSavedConfigBegins);
   std::vector<GivenValue> values;
   try {
-    collect(toml::parse(text, file), "", {file, is_saved}, values);
+    collect(toml::parse(text, file), "", file, is_saved, values);
   } catch (const toml::parse_error& problem) {
     throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }

@@ -37,7 +37,7 @@ void RunImages::save(StateDict& state) const {
 std::string RunImages::compare(const StateDict& state) const {
   std::size_t different = 0;
   bool same = state.integer(kFingerprint) == fingerprint_;
-  if (same && state.has(kContents)) {  // which earlier versions lack
+  if (same) {
     const Tensor saved = state.tensor(kContents);
     same = saved.dtype() == DType::int64 && saved.numel() == static_cast<std::int64_t>(contents_.size());
     for (std::size_t i = 0; same && i < contents_.size(); ++i)

@@ -414,7 +414,7 @@ class Trainer {
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
-    epoch_told_ = dict.has("epoch_told") && dict.integer("epoch_told") != 0;  // which earlier versions lack
+    epoch_told_ = dict.integer("epoch_told") != 0;
     learner_.load(dict, state);
     record_.load(dict);
     world_.ledger().from_text(dict.text("ledger"));

@@ -239,13 +239,10 @@ void TrainRecord::load(const StateDict& saved) {
   interval_loss_ = saved.number("record.interval_loss");
   interval_images_ = saved.number("record.interval_images");
   interval_steps_ = saved.integer("record.interval_steps");
-  if (saved.has("record.epoch_loss")) {  // which checkpoints of earlier versions lack
-    epoch_loss_ = saved.number("record.epoch_loss");
-    epoch_steps_ = saved.number("record.epoch_steps");
-  }
-  if (saved.has("record.compression_seconds")) compression_seconds_ = saved.number("record.compression_seconds");
-  if (saved.has("record.image_waiting"))
-    interval_image_waiting_ = image_waiting_ = saved.number("record.image_waiting");
+  epoch_loss_ = saved.number("record.epoch_loss");
+  epoch_steps_ = saved.number("record.epoch_steps");
+  compression_seconds_ = saved.number("record.compression_seconds");
+  interval_image_waiting_ = image_waiting_ = saved.number("record.image_waiting");
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
   for (const auto& [name, text] : saved.values()) {
     if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);
