@@ -66,7 +66,7 @@ class HelpScope {
     for (std::size_t i = 0; i < words.size(); ++i) {
       const bool apart = words[i] == "--method" && i + 1 < words.size();
       const std::string name = apart ? words[i + 1] : words[i].starts_with("--method=") ? words[i].substr(9) : "";
-      const auto& known = ab::method_settings();
+      const auto& known = ab::methods();
       if (std::ranges::any_of(known, [&](const auto& method) { return name == method.name; }))
         ab::choose_method(config_.emplace(), name);
       if (i > 1 && words[1] == "reproduce" && ab::paper_configs().contains(words[i]))

@@ -7,7 +7,6 @@
 
 #include "ablowrank/groups/ab_strategy.h"
 #include "apps/methods/method.h"
-#include "apps/settings/setting.h"
 
 namespace ab {
 namespace {
@@ -31,9 +30,12 @@ void paper(TrainConfig& config) {
 }
 
 void declare(std::vector<Setting>& settings) {
-  auto s = method_section<AbOptions>(settings, kName, "AB-training (method ab)");
-  auto schedule = s.part(&AbOptions::schedule);
-  auto policy = s.part(&AbOptions::rank_policy);
+  constexpr const char* title = "AB-training (method ab)";
+  const auto s = method_section<AbOptions>(settings, kName, title);
+  const Section<PhaseSchedule> schedule(
+      settings, title, "ab.", [](auto& c) -> auto& { return c.template of<AbOptions>().schedule; });
+  const Section<RankPolicy> policy(
+      settings, title, "ab.", [](auto& c) -> auto& { return c.template of<AbOptions>().rank_policy; });
 
   schedule.number("first_split", &PhaseSchedule::first_split, 0, kMany,
                   "W: the first split comes after so many steps at full rank");

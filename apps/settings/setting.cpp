@@ -231,9 +231,9 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
   return best;
 }
 
-const MethodSettings& find_method_settings(const std::string& name) {
+const Method& find_method(const std::string& name) {
   std::vector<std::string> names;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     if (method.name == name) return method;
     names.push_back(method.name);
   }
@@ -241,7 +241,7 @@ const MethodSettings& find_method_settings(const std::string& name) {
 }
 
 void choose_method(TrainConfig& config, const std::string& name, const std::string& preset) {
-  const MethodSettings& method = find_method_settings(name);
+  const Method& method = find_method(name);
   config.method = name, config.preset = preset;
   if (method.bring_defaults) method.bring_defaults(config);
   if (preset == kOurPreset) return;
@@ -255,7 +255,7 @@ void choose_method(TrainConfig& config, const std::string& name, const std::stri
 }
 
 bool concerns(const Setting& setting, const TrainConfig& config) {
-  const MethodSettings& method = find_method_settings(config.method);
+  const Method& method = find_method(config.method);
   const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
   const std::string table = setting.table();
   return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();

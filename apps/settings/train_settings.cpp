@@ -81,7 +81,7 @@ void declare_data(std::vector<Setting>& all) {
 /// Both bring defaults, which are in place before any value is given (config.cpp).
 void declare_method(const Section<T>& s) {
   std::vector<std::string> names, presets;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     names.push_back(method.name);
     for (const Preset& preset : method.presets)
       presets.push_back(fmt::format("for {} {}, {}", method.name, preset.name, preset.help));
@@ -101,7 +101,7 @@ void declare_method(const Section<T>& s) {
 /// Settings that several methods have.
 void declare_of_methods(std::vector<Setting>& all) {
   std::vector<std::string> dense_start, factors;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     if (method.dense_start) dense_start.push_back(method.name);
     if (method.has_factors) factors.push_back(method.name);
   }
@@ -294,7 +294,7 @@ const std::vector<Setting>& train_settings() {
     declare_run(all);
     declare_optimizer(all);
     declare_of_methods(all);
-    for (const MethodSettings& method : method_settings())
+    for (const Method& method : methods())
       if (method.declare) method.declare(all);
     return all;
   }();
