@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -13,8 +14,10 @@
 #include "data/image_files.h"
 #include "data/imagenet.h"
 #include "data/loader.h"
+#include "data/pack.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 
@@ -114,21 +117,47 @@ int bench(const std::string& folder, int threads) {
   return 0;
 }
 
+/// `folders`: FROM and TO of pack, else one.
+int run_data(const std::string& action, const std::vector<std::string>& folders, PackOptions options) {
+  const bool packs = action == "pack";
+  AB_CHECK(folders.size() == (packs ? 2u : 1u), "abtrain data {}",
+           packs ? "pack takes two folders: FROM, which has the images, and TO"
+                 : action + " takes one folder: that of train and val");
+  AB_CHECK(packs || options.side == 0, "--side is a flag of abtrain data pack alone");
+  set_compute_threads(options.threads);
+  options.threads = compute_threads();
+  if (packs) return pack(folders[0], folders[1], options);
+  if (action == "bench") return bench(folders[0], options.threads);
+  return action == "verify" ? verify(folders[0], options.threads) : index(folders[0], options.threads);
+}
+
 }  // namespace
 
-int run_data(const DataCommand& command) {
-  const bool packs = command.action == "pack";
-  AB_CHECK(command.folders.size() == (packs ? 2u : 1u), "abtrain data {}",
-           packs ? "pack takes two folders: FROM, which has the images, and TO"
-                 : command.action + " takes one folder: that of train and val");
-  AB_CHECK(packs || command.pack.side == 0, "--side is a flag of abtrain data pack alone");
-  set_compute_threads(command.pack.threads);
-  PackOptions options = command.pack;
-  options.threads = compute_threads();
-  const std::string& folder = command.folders[0];
-  if (packs) return pack(folder, command.folders[1], options);
-  if (command.action == "bench") return bench(folder, options.threads);
-  return command.action == "verify" ? verify(folder, options.threads) : index(folder, options.threads);
+Command data_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("data", "pack, check, index or time the images of ImageNet");
+  const auto action = std::make_shared<std::string>();
+  const auto folders = std::make_shared<std::vector<std::string>>();
+  const auto options = std::make_shared<PackOptions>(PackOptions{.threads = 0});
+  parser
+      ->add_option(
+          "ACTION", *action,
+          "pack FROM TO: write the images of FROM to archives in TO; verify DIR: decode every image; index DIR: "
+          "write the indexes that archives lack; bench DIR: tell how many images a second training would get")
+      ->required()
+      ->check(CLI::IsMember({"pack", "verify", "index", "bench"}));
+  parser->add_option("folders", *folders, "FROM and TO, or DIR: folders of train and val")
+      ->required()
+      ->transform(expand_home);
+  CLI::Option* side =
+      parser
+          ->add_option("--side", options->side,
+                       "pack images with a shorter side of at most so many pixels; without it pixels stay as they are")
+          ->check(CLI::Range(1, 65500));
+  parser->add_option("--quality", options->quality, "of scaled images as JPEG (default 90)")
+      ->check(CLI::Range(1, 100))
+      ->needs(side);
+  parser->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  return {parser, [=] { return run_data(*action, *folders, *options); }};
 }
 
 }  // namespace ab

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "apps/model_file/torch_layout.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/threads.h"
 #include "engine/io/safetensors.h"
 #include "engine/kernels/elementwise.h"
 
@@ -191,12 +193,18 @@ std::string cut_text(const SplitMetrics& cut, int width) {
       cut.step, table.str(), percent(kept));
 }
 
-int run_inspect(const std::string& file_or_folder) {
-  print_text(inspect_text(model_path(file_or_folder), terminal_width()));
-  std::error_code ignored;
-  if (std::filesystem::exists(in_folder(file_or_folder, kSummaryFile), ignored))
-    for (const SplitMetrics& cut : read_run(file_or_folder).splits) print_text(cut_text(cut, terminal_width()));
-  return 0;
+Command inspect_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("inspect", "layers, ranks and singular values of a safetensors file");
+  const auto path = std::make_shared<std::string>();
+  add_path(parser, "file", *path, "model.safetensors, or the run folder that holds it")->required();
+  return {parser, [path] {
+            start_compute_threads();
+            print_text(inspect_text(model_path(*path), terminal_width()));
+            std::error_code ignored;
+            if (std::filesystem::exists(in_folder(*path, kSummaryFile), ignored))
+              for (const SplitMetrics& cut : read_run(*path).splits) print_text(cut_text(cut, terminal_width()));
+            return 0;
+          }};
 }
 
 }  // namespace ab

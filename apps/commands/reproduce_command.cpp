@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "apps/paper/experiments.h"
@@ -10,10 +11,19 @@
 #include "engine/comm/launcher.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 #include "engine/core/say.h"
 
 namespace ab {
 namespace {
+
+struct ReproduceFlags {
+  std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
+  bool list = false, dry_run = false, verbose = false, overwrite = false;
+  std::string out;
+  Adjustments adjustments{};
+  RankChoice ranks{};
+};
 
 constexpr const char* kReportFile = "reproduce.md";
 constexpr const char* kAll = "all";
@@ -53,9 +63,7 @@ int train_method(TrainConfig config, const char* method, const std::string& fold
   return run_train(config, method == std::string(kBaseline));
 }
 
-}  // namespace
-
-int run_reproduce(const ReproduceCommand& command) {
+int run_reproduce(const ReproduceFlags& command) {
   if (command.list || command.experiment.empty()) return list_experiments();
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
@@ -92,6 +100,44 @@ int run_reproduce(const ReproduceCommand& command) {
   const std::string report = reproduce_report(result);
   publish(report, folder, report);
   return 0;
+}
+
+}  // namespace
+
+Command reproduce_command(CLI::App& app, const HelpScope& scope) {
+  CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
+  const auto flags = std::make_shared<ReproduceFlags>();
+  parser->add_option("EXPERIMENT", flags->experiment, "its name, or all; without it they are listed");
+  parser->add_flag("--list", flags->list, "list the experiments");
+  parser->add_flag("--dry-run", flags->dry_run, "only plan what would be sent; needs no data");
+  parser->add_flag("--verbose", flags->verbose, "of all: every experiment at every rank fraction");
+  parser
+      ->add_option("--scale", flags->adjustments.scale,
+                   "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
+      ->type_name("NUM");
+  CLI::Option* ratio =
+      parser
+          ->add_option("--ratio", flags->ranks.ratio,
+                       "plan with this share of all singular values kept; several shares when not given")
+          ->check(CLI::Range(1e-6, 1.0))
+          ->type_name("NUM");
+  parser
+      ->add_option("--factors-from", flags->ranks.runs,
+                   "plan with the ranks r of trained runs of the same model: folders or summary.json files")
+      ->excludes(ratio)
+      ->type_name("PATH")
+      ->transform(expand_home);
+  add_path(parser, "--out", flags->out,
+           "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
+           "not given); finished runs in it are kept")
+      ->type_name("FOLDER");
+  parser->add_flag("--overwrite", flags->overwrite, "train again what the folder already holds");
+  const GivenSettings given =
+      add_settings(parser, scope, {"out", "overwrite", "resume", "resume_step", "method", "preset"});
+  return {parser, [given, flags] {
+            flags->adjustments.flags = given();
+            return run_reproduce(*flags);
+          }};
 }
 
 }  // namespace ab

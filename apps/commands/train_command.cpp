@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -256,6 +257,15 @@ int run_train(const TrainConfig& config, bool has_twin) {
   const int exit_code = train_on_threads(config, options, has_twin);
   end_if_interrupted();
   return exit_code;
+}
+
+Command train_command(CLI::App& app, const HelpScope& scope) {
+  CLI::App* parser = app.add_subcommand("train", "train a model and write a run folder");
+  const auto config_file = std::make_shared<std::string>();
+  add_config_file(parser, *config_file);
+  return {parser, [config_file, given = add_settings(parser, scope)] {
+            return run_train(resolve_train_config(given(), *config_file));
+          }};
 }
 
 }  // namespace ab

@@ -73,7 +73,6 @@ TrafficFigures traffic_figures(const RunPlan& run, const RunPlan& dense) {
 
 namespace {
 
-constexpr const char* kTitle = "# Traffic of the paper's experiments, planned\n\n";
 constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
 
 std::string model_of_run(const std::string& path) {
@@ -272,8 +271,6 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
   return found;
 }
 
-bool is_paper_traffic_report(const std::string& text) { return text.starts_with(kTitle); }
-
 PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice) {
   std::vector<Row> rows;
   std::vector<TrainConfig> all, imagenet;
@@ -288,7 +285,8 @@ PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice
   const std::vector<std::string> labels = common_labels(rows, imagenet.size());
   const std::vector<MeanTraffic> means = mean_traffic(rows, labels, imagenet);
   const std::string result = result_of(means, labels);
-  return {result, kTitle + result + "\n" + fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
+  return {result, "# Traffic of the paper's experiments, planned\n\n" + result + "\n" +
+                      fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
                       fmt::format("\n{}\n{}", rows_table(rows), means_table(means, labels))};
 }
 

@@ -90,7 +90,5 @@ struct PaperTraffic {
                        ///< the rank fraction that would give the published one
 };
 PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice);
-/// Whether a text is such a report.
-bool is_paper_traffic_report(const std::string& text);
 
 }  // namespace ab

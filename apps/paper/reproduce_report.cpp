@@ -71,16 +71,7 @@ to count.
 )";
 constexpr const char* kTop1Note = "The published top-1 gain is ResNet-50's; at which batch size is not known.\n";
 
-std::string beginning_of(const Experiment& experiment) {
-  return fmt::format("# {}\n\n{}.\n", experiment.name, experiment.title);
-}
-
 }  // namespace
-
-bool is_reproduce_report(const std::string& text) {
-  return std::ranges::any_of(experiments(),
-                             [&](const Experiment& experiment) { return text.starts_with(beginning_of(experiment)); });
-}
 
 std::string reproduce_report(const Reproduction& r) {
   ReportTable table(r);
@@ -92,7 +83,7 @@ std::string reproduce_report(const Reproduction& r) {
   for (const TrafficDefinition& definition : kTrafficDefinitions)
     table.add(fmt::format("saved, {}", definition.name), experiment.has_traffic ? percent(kPublishedTraffic) : "-",
               [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
-  std::string text = beginning_of(experiment);
+  std::string text = fmt::format("# {}\n\n{}.\n", experiment.name, experiment.title);
   if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);
   text += fmt::format("\n{}\n{}", table.markdown(), kReportNotes);
   if (experiment.has_traffic) text += kTrafficNote;

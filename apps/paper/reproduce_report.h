@@ -21,7 +21,5 @@ struct Reproduction {
 
 /// Markdown.
 std::string reproduce_report(const Reproduction& reproduction);
-/// Whether a text is such a report.
-bool is_reproduce_report(const std::string& text);
 
 }  // namespace ab

@@ -326,10 +326,4 @@ std::string plan_json(const RunPlan& plan) {
   return json.dump(2) + "\n";
 }
 
-bool is_plan_json(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  return json.is_object() && json.contains("method") && json.contains("plan") && json["plan"].is_object() &&
-         json["plan"].contains("phases") && json["plan"].contains("dense_float32");
-}
-
 }  // namespace ab

@@ -19,7 +19,5 @@ std::string flags_text(const std::vector<FlagValue>& flags);
 std::string plan_json(const RunPlan& plan);
 /// The methods as a table, and a sentence on which of them is soonest done.
 std::string choice_text(const std::vector<MethodPlan>& plans);
-/// Whether a text is such JSON, of this or an earlier release.
-bool is_plan_json(const std::string& text);
 
 }  // namespace ab

@@ -72,9 +72,6 @@ th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; }
 @media print { body { max-width: none; } figure, article { break-inside: avoid; } }
 )css";
 
-constexpr const char* kPageBegins = "<!doctype html>\n<html lang=\"en\"><head>";
-constexpr const char* kGenerator = "<meta name=\"generator\" content=\"abtrain\">";
-
 /// One curve for each run, in the run's colour.
 template <class PointsOf>
 std::vector<Curve> curves_of(const std::vector<Run>& runs, bool marked, PointsOf&& points_of) {
@@ -293,12 +290,6 @@ std::string accuracy_by_bytes(const std::vector<Run>& runs) {
 
 }  // namespace
 
-bool is_report_html(const std::string& text) {
-  const std::string head = text.substr(0, text.find("<style>"));
-  return head.starts_with(kPageBegins) &&
-         (head.find(kGenerator) != head.npos || head.find("<title>abtrain: ") != head.npos);
-}
-
 std::string report_html(const std::vector<Run>& runs) {
   std::vector<std::string> labels;
   std::string ranks, directions;
@@ -310,13 +301,12 @@ std::string report_html(const std::vector<Run>& runs) {
   }
   const std::string title = fmt::format("abtrain: {}", fmt::join(labels, ", "));
   return fmt::format(
-             "{}<meta charset=\"utf-8\">{}"
+             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"abtrain\">"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title>\n"
              "<style>{}</style></head>\n<body><header><h1>{} compared</h1><p>Bytes are what one rank puts on the wire "
              "under ring algorithms, in the mean over ranks. Rest the pointer on a point, a bar or a curve to read "
              "it.</p></header>\n",
-             kPageBegins, kGenerator, escape_html(title), kReportStyle,
-             counted(static_cast<std::int64_t>(runs.size()), "run")) +
+             escape_html(title), kReportStyle, counted(static_cast<std::int64_t>(runs.size()), "run")) +
          cards(runs) + charts("Training, step by step", course_charts(runs)) +
          charts("Accuracy and its cost", accuracy_by_bytes(runs) + frontier_charts(runs) + phase_chart(runs)) +
          charts("Layers after each split", ranks) + charts("Layers at the last cut", directions) + table(runs) +

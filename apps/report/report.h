@@ -13,7 +13,5 @@
 namespace ab {
 
 std::string report_html(const std::vector<Run>& runs);
-/// Whether a text is such a page, of this or an earlier release.
-bool is_report_html(const std::string& text);
 
 }  // namespace ab
