@@ -76,13 +76,12 @@ void refuse_repeated(const CLI::App& parser, int argc, char** argv) {
 
 /// An empty text would stand for nothing given, without a word. Settings of a run say themselves whether they may be empty.
 void refuse_empty(const CLI::App& parser) {
-  std::vector<std::string> settings;
-  for (const ab::FlagHelp& line : ab::train_flag_help()) settings.push_back(line.flag);
   for (const CLI::Option* option : parser.get_options()) {
     const std::vector<std::string>& given = option->results();
     if (std::find(given.begin(), given.end(), "") == given.end()) continue;
     const std::string name = option->get_name();
-    const bool is_setting = std::find(settings.begin(), settings.end(), name) != settings.end();
+    const bool is_setting =
+        std::ranges::find(ab::train_settings(), name, &ab::Setting::flag) != ab::train_settings().end();
     if (!is_setting || (name == "--out" && parser.get_name() != "train"))
       throw ab::Error(ab::ErrorKind::config, name + " is given without a value; is a variable empty?");
   }

@@ -8,10 +8,6 @@
 // and engine/kernels/NAME.{h,cpp} for kernels that are not there yet: that folder alone is compiled for GPUs too.
 // Flags, TOML table, --help and abtrain plan follow from the record; nothing else knows the method by name.
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "apps/methods/told.h"
 #include "apps/settings/section.h"
 #include "engine/sync/compressed_gradients.h"

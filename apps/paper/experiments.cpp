@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "apps/paper/experiments.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "apps/methods/ab.h"
 #include "apps/settings/setting.h"
 #include "data/datasets.h"
-#include "engine/core/check.h"
 
 namespace ab {
 

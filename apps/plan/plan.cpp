@@ -2,18 +2,14 @@
 #include "apps/plan/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <set>
 
-#include "apps/model_file/model_file.h"
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
-#include "data/datasets.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/precision.h"
 #include "layers/weight.h"

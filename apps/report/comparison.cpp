@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/comparison.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

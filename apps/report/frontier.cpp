@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/frontier.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 
 namespace ab {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/plan_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>

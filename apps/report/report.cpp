@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
 
 #include "apps/report/comparison.h"
 #include "apps/report/frontier.h"

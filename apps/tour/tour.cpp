@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/tour/tour.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include "ablowrank/factorise.h"
-#include "engine/autograd/var.h"
 #include "engine/ops/loss.h"
 
 namespace ab::tour {

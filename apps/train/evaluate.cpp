@@ -9,7 +9,6 @@
 #include "apps/train/learner.h"
 #include "data/batch_feed.h"
 #include "engine/comm/texts.h"
-#include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 

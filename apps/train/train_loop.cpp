@@ -6,7 +6,6 @@
 
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
-#include "apps/train/learner.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
 #include "apps/train/run_transport.h"

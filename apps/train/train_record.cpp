@@ -7,7 +7,6 @@
 #include "apps/model_file/model_file.h"
 #include "engine/core/threads.h"
 #include "engine/sync/sync_strategy.h"
-#include "layers/weight.h"
 
 namespace ab {
 namespace {
