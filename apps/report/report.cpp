@@ -152,43 +152,52 @@ std::string table(const std::vector<Run>& runs) {
 }
 
 std::string phase_chart(const std::vector<Run>& runs) {
-  BarChart chart{"Bytes by phase of training",
-                 "A bar shows what a rank sends in the whole run, phase after phase; shorter is better.",
-                 {"sent per rank", NumberStyle::bytes},
-                 phases_of(runs),
-                 {}};
+  constexpr int kFirstColour =
+      3;  // of a phase: elsewhere in the palette than curves, so that nobody takes one for a run
+  RowChart chart{.title = "Bytes by phase of training",
+                 .how = "A bar shows what a rank sends in the whole run, phase after phase; shorter is better.",
+                 .x = {"sent per rank", NumberStyle::bytes},
+                 .row_height = 36,
+                 .band_height = 24,
+                 .label_width = 130};
+  for (const std::string& phase : phases_of(runs))
+    chart.legend.emplace_back(kFirstColour + static_cast<int>(chart.legend.size()), phase);
   for (const Run& run : runs) {
-    StackedBar bar{run.label, {}};
-    for (const std::string& phase : chart.parts) {
+    RowChart::Row& row = chart.rows.emplace_back(RowChart::Row{run.label});
+    double end = 0;
+    for (const auto& [colour, phase] : chart.legend) {
       const auto at = run.summary.wire_bytes_per_rank_by_phase.find(phase);
-      bar.parts.push_back(at == run.summary.wire_bytes_per_rank_by_phase.end() ? 0 : at->second);
+      if (at == run.summary.wire_bytes_per_rank_by_phase.end() || at->second <= 0) continue;
+      const std::string hover = fmt::format("{}, {}: {}", run.label, phase, human_bytes(at->second));
+      row.bands.push_back({.begin = end, .end = end + at->second, .colour = colour, .hover = hover});
+      end += at->second;
     }
-    chart.bars.push_back(std::move(bar));
+    chart.x_end = std::max(chart.x_end, 1.02 * end);
   }
   return draw(chart);
 }
 
 /// Each layer a row; a band for as long as splits choose the same r, as dark as it is close to n.
 std::string rank_chart(const Run& run) {
-  BandChart chart{"Rank r of every layer: " + run.label,
-                  "A row is a weight, and a band is the darker, the more of its n directions the rank r keeps.",
-                  {"step"},
-                  static_cast<double>(std::max(run.summary.steps, run.splits.back().step)),
-                  {}};
+  RowChart chart{.title = "Rank r of every layer: " + run.label,
+                 .how = "A row is a weight, and a band is the darker, the more of its n directions the rank r keeps.",
+                 .x = {"step"},
+                 .x_end = static_cast<double>(std::max({std::int64_t{1}, run.summary.steps, run.splits.back().step}))};
   for (std::size_t i = 0; i < run.splits.size(); ++i) {
     const double begin = static_cast<double>(run.splits[i].step);
     const double end = i + 1 < run.splits.size() ? static_cast<double>(run.splits[i + 1].step) : chart.x_end;
     for (const LayerRank& layer : run.splits[i].layers) {
       const std::string name = short_name(layer.name), text = fmt::format("{} of {}", layer.r, layer.n);
-      auto row = std::ranges::find(chart.rows, name, &BandRow::label);
-      if (row == chart.rows.end()) row = chart.rows.insert(row, BandRow{name, {}});
+      auto row = std::ranges::find(chart.rows, name, &RowChart::Row::label);
+      if (row == chart.rows.end()) row = chart.rows.insert(row, RowChart::Row{name});
       double from = begin;
       if (!row->bands.empty() && row->bands.back().text == text) {
         from = row->bands.back().begin;
         row->bands.pop_back();
       }
       row->bands.push_back(
-          {from, end, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)), text,
+          {from, end, kShade, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)),
+           text,
            fmt::format("{} ({}×{}): r = {} from step {} to {}", layer.name, layer.m, layer.n, layer.r, from, end)});
     }
   }

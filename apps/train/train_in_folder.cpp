@@ -24,8 +24,6 @@
 namespace ab {
 namespace {
 
-constexpr const char* kLogBytes = "metrics.bytes";  // in a checkpoint: how long metrics.jsonl was
-
 /// The ranks whose hash is not that of rank 0.
 std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   const Tensor all({world.size()}, DType::int64);
@@ -165,32 +163,6 @@ void write_result(const TrainConfig& config, const TrainAndTest& data, const Tra
   }
 }
 
-/// The listener of rank 0: it writes that down, and passes it on.
-TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
-  TrainListener both;
-  both.on_step = [&](const StepMetrics& m, std::int64_t total) {
-    log.write(m);
-    if (listener.on_step) listener.on_step(m, total);
-  };
-  both.on_epoch = [&](const EpochMetrics& m) {
-    log.write(m);
-    if (listener.on_epoch) listener.on_epoch(m);
-  };
-  both.on_split = [&](const SplitMetrics& m) {
-    log.write(m);
-    if (listener.on_split) listener.on_split(m);
-  };
-  both.on_decision = [&](const DecisionMetrics& m) {
-    log.write(m);
-    if (listener.on_decision) listener.on_decision(m);
-  };
-  both.on_save = [&](StateDict& state) {
-    state.put(kLogBytes, log.synced_bytes());
-    if (listener.on_save) listener.on_save(state);
-  };
-  return both;
-}
-
 }  // namespace
 
 std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world, const TrainAndTest& data,
@@ -227,8 +199,9 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
     log.emplace(in_folder(config.out, kMetricsFile), checkpoint ? checkpoint->state.integer(kLogBytes) : 0);
     if (checkpoint && listener.on_resume) listener.on_resume(*checkpoint);
   }
-  TrainResult result = train(config, world, data, log ? writing_to(*log, listener) : TrainListener{},
-                             std::move(checkpoint), std::move(model));
+  TrainListener on_rank_0 = keeps_folder ? listener : TrainListener{};
+  if (log) on_rank_0.log = &*log;
+  TrainResult result = train(config, world, data, on_rank_0, std::move(checkpoint), std::move(model));
   if (keeps_folder && !result.stopped) write_result(config, data, result);
   return result;
 }

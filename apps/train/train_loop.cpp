@@ -377,7 +377,7 @@ class Trainer {
     dict.put("ledger", world_.ledger().to_text());
     learner_.save(dict);
     record_.save(dict);
-    if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
+    if (listener_.log) dict.put(kLogBytes, listener_.log->synced_bytes());
     const Ledger of_training = world_.ledger();
     save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, keep, world_);
     world_.ledger() = of_training;

@@ -114,6 +114,7 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   interval_image_waiting_ = image_waiting_;
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
+  if (listener_.log) listener_.log->write(metrics);
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
 }
 
@@ -144,12 +145,10 @@ double TrainRecord::mean_epoch_loss() {
 }
 
 void TrainRecord::decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values) {
-  if (world_.rank() == 0 && listener_.on_decision && !values.empty())
-    listener_.on_decision({epoch, step, std::move(values)});
+  if (listener_.log && !values.empty()) listener_.log->write(DecisionMetrics{epoch, step, std::move(values)});
 }
 
 void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity) {
-  if (world_.rank() != 0 || !listener_.on_split) return;
   SplitMetrics metrics{step, {}};
   for (const Weight* w : inventory_of(model_).weights) {
     const auto of_weight = sensitivity.find(w->name());
@@ -157,7 +156,9 @@ void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerSens
     metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
     metrics.sensitivity.push_back(of_weight == sensitivity.end() ? LayerSensitivity{} : of_weight->second);
   }
-  if (!metrics.layers.empty()) listener_.on_split(metrics);
+  if (metrics.layers.empty()) return;
+  if (listener_.log) listener_.log->write(metrics);
+  if (world_.rank() == 0 && listener_.on_split) listener_.on_split(metrics);
 }
 
 void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evaluation& result) {
@@ -167,8 +168,9 @@ void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evalua
   summary_.final_val_top5 = result.top5;
   summary_.best_val_top1 = std::max(summary_.best_val_top1, result.top1);
   summary_.val_samples = result.samples;
-  if (world_.rank() == 0 && listener_.on_epoch)
-    listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5, result.samples, result.bad});
+  const EpochMetrics metrics{epoch, step, result.loss, result.top1, result.top5, result.samples, result.bad};
+  if (listener_.log) listener_.log->write(metrics);
+  if (world_.rank() == 0 && listener_.on_epoch) listener_.on_epoch(metrics);
 }
 
 void TrainRecord::average_validation(const Evaluation& result, std::int64_t step) {

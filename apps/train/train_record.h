@@ -22,15 +22,17 @@ namespace ab {
 
 class Repetition;
 
+/// Of a checkpoint: how long metrics.jsonl was.
+inline constexpr const char* kLogBytes = "metrics.bytes";
+
 /// Listeners of the loop, called on rank 0 only. Any of them may be empty.
 struct TrainListener {
   std::function<void(const Checkpoint&)> on_resume;                           ///< the run goes on from there
   std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
   std::function<void(const EpochMetrics&)> on_epoch;
   std::function<void(const SplitMetrics&)> on_split;
-  std::function<void(const DecisionMetrics&)> on_decision;
-  std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
-  Repetition* repetition = nullptr;         ///< of a rehearsal: what it leaves out
+  MetricsLog* log = nullptr;         ///< of rank 0: where metrics are written too
+  Repetition* repetition = nullptr;  ///< of a rehearsal: what it leaves out
 };
 
 class Stopwatch {
