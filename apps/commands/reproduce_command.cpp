@@ -19,7 +19,7 @@ namespace {
 
 struct ReproduceFlags {
   std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
-  bool list = false, dry_run = false, verbose = false, overwrite = false;
+  bool dry_run = false, verbose = false, overwrite = false;
   std::string out;
   Adjustments adjustments{};
   RankChoice ranks{};
@@ -66,7 +66,7 @@ int train_method(TrainConfig config, const char* method, const std::string& fold
 /// One experiment beside the paper.
 struct Reproduction {
   const Experiment* experiment = nullptr;
-  std::string changes{};  ///< what was scaled or set otherwise (changed_settings)
+  std::vector<std::string> changes{};  ///< settings that were scaled or given otherwise
   std::vector<PlannedTraffic> planned{};
   struct Trained {
     Summary ab, dense;
@@ -128,7 +128,7 @@ std::string reproduce_report(const Reproduction& r) {
     add(fmt::format("saved, {}", definition.name), experiment.has_traffic ? percent(kPublishedTraffic) : "-",
         [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
   std::string text = fmt::format("# {}\n\n{}.\n", experiment.name, experiment.title);
-  if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", r.changes);
+  if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", fmt::join(r.changes, ", "));
   text += fmt::format("\n{}\n{}", table.markdown(), kReportNotes);
   if (experiment.has_traffic) text += kTrafficNote;
   if (experiment.has_top1_gain) text += kTop1Note;
@@ -136,7 +136,7 @@ std::string reproduce_report(const Reproduction& r) {
 }
 
 int run_reproduce(const ReproduceFlags& command) {
-  if (command.list || command.experiment.empty()) return list_experiments();
+  if (command.experiment.empty()) return list_experiments();
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
     check_table_of(command.out);
@@ -150,7 +150,7 @@ int run_reproduce(const ReproduceFlags& command) {
   result.experiment = &find_experiment(command.experiment);
   const TrainConfig config =
       experiment_config(*result.experiment, command.adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train);
-  result.changes = changed_settings(experiment_config(*result.experiment), config);
+  result.changes = differing_settings(experiment_config(*result.experiment), config);
   check_rank_choice(command.ranks, {config});
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
@@ -180,7 +180,6 @@ Command reproduce_command(CLI::App& app, const HelpScope& scope) {
   CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
   const auto flags = std::make_shared<ReproduceFlags>();
   parser->add_option("EXPERIMENT", flags->experiment, "its name, or all; without it they are listed");
-  parser->add_flag("--list", flags->list, "list the experiments");
   parser->add_flag("--dry-run", flags->dry_run, "only plan what would be sent; needs no data");
   parser->add_flag("--verbose", flags->verbose, "of all: every experiment at every rank fraction");
   parser

@@ -11,7 +11,6 @@
 
 #include "apps/plan/memory_check.h"
 #include "apps/plan/method_choice.h"
-#include "apps/report/plan_report.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/hardware.h"

@@ -54,8 +54,4 @@ TrainConfig experiment_config(const Experiment& experiment, const Adjustments& a
 /// scale outside (0, 1].
 TrainConfig scale_config(const TrainConfig& config, double scale, int ranks = 0);
 
-/// The settings in which `to` differs from `from`: "steps 15000 → 150, …"; empty when in none. Where data and
-/// results are does not count.
-std::string changed_settings(const TrainConfig& from, const TrainConfig& to);
-
 }  // namespace ab

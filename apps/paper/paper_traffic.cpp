@@ -2,14 +2,12 @@
 #include "apps/paper/paper_traffic.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 
 #include "ablowrank/groups/phases.h"
 #include "apps/methods/ab.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
-#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -74,11 +72,6 @@ TrafficFigures traffic_figures(const RunPlan& run, const RunPlan& dense) {
 namespace {
 
 constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
-
-std::string model_of_run(const std::string& path) {
-  const std::string file = std::filesystem::is_directory(path) ? in_folder(path, kSummaryFile) : path;
-  return summary_from_json(read_file(file, ErrorKind::data), file).model;
-}
 
 /// A run and its dense twin; the twin is planned once.
 class PlannedRunPair {
@@ -221,7 +214,7 @@ The paper published a mean reduction of {}, and what that counts is not known.
 
 void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs) {
   for (const std::string& run : choice.runs) {
-    const std::string model = model_of_run(run);
+    const std::string model = read_summary(run).model;
     AB_CHECK(std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
              "--factors-from {} is a run of {}, which is not the model here", run, model);
   }
@@ -230,7 +223,7 @@ void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>&
 std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
   if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
   for (const std::string& run : choice.runs)
-    if (model_of_run(run) == config.model) return {{"measured", 0, run}};
+    if (read_summary(run).model == config.model) return {{"measured", 0, run}};
   if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
   return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }

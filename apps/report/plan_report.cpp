@@ -240,12 +240,6 @@ std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
                      duration(exposed));
 }
 
-std::string flags_text(const std::vector<FlagValue>& flags) {
-  std::vector<std::string> words;
-  for (const auto& [key, value] : flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 namespace {
 
 std::string choice_title(const BucketPlan& first) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "apps/report/comparison.h"
-#include "apps/report/frontier.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 

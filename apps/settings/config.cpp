@@ -31,15 +31,9 @@ struct GivenValue {
 
 /// That of the setting with this key; null: it was not given.
 const GivenValue* find_value(const std::vector<GivenValue>& values, const std::string& key) {
-  const auto at =
-      std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
-  return at == values.end() ? nullptr : &*at;
-}
-
-/// Whether some settings are in a TOML table of that name.
-bool has_table(const std::string& name) {
-  return std::any_of(train_settings().begin(), train_settings().end(),
-                     [&](const Setting& setting) { return setting.table() == name; });
+  for (const GivenValue& value : values)
+    if (value.setting->key == key) return &value;
+  return nullptr;
 }
 
 /// A TOML value as ours; dates and tables are nothing that a setting could hold.
@@ -81,7 +75,8 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
     const std::string key = prefix + std::string(toml_key.str());
     const std::string where = fmt::format("{}:{}: {}", file, toml_key.source().begin.line, key);
     const toml::table* inner = node.as_table();
-    if (inner && prefix.empty() && has_table(key)) {
+    if (inner && prefix.empty() &&
+        std::ranges::find(train_settings(), key, &Setting::table) != train_settings().end()) {
       collect(*inner, key + ".", file, is_saved, values);
       continue;
     }
@@ -248,11 +243,10 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   else run_wiring(config);
 }
 
-/// The folder of --resume FOLDER; empty for --resume auto and without the flag.
-std::string folder_to_resume(const std::vector<FlagValue>& flags) {
-  for (const auto& [key, text] : flags)
-    if (key == "resume" && text != "auto") return expand_home(text);
-  return "";
+/// The text of a flag; null: it was not given.
+const std::string* text_of(const std::vector<FlagValue>& flags, const std::string& key) {
+  const auto at = std::ranges::find(flags, key, &FlagValue::first);
+  return at == flags.end() ? nullptr : &at->second;
 }
 
 /// A run folder brings its own settings and is the place that the run goes on in.
@@ -262,33 +256,27 @@ TrainConfig resolve_resumed(const std::string& folder, std::vector<FlagValue> fl
   std::error_code ignored;
   AB_CHECK(std::filesystem::exists(saved, ignored), "--resume {}: there is no run, since there is no {}", folder,
            saved);
-  for (const auto& [key, text] : flags)
-    AB_CHECK(key != "out", "--resume {} goes on in that folder; leave --out away", folder);
+  AB_CHECK(!text_of(flags, "out"), "--resume {} goes on in that folder; leave --out away", folder);
   std::erase_if(flags, [](const FlagValue& flag) { return flag.first == "resume"; });
   TrainConfig config = resolve_train_config(flags, saved);
   config.resume = config.out = folder;
   return config;
 }
 
-/// A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
-void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
-  const auto is_given = [](const FlagValue& flag) { return flag.first == "ranks"; };
-  if (config.resume.empty() || std::ranges::any_of(flags, is_given)) return;
-  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
-  if (ranks > 0) config.ranks = ranks;
-}
-
 }  // namespace
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
   TrainConfig config;
-  if (const std::string folder = folder_to_resume(flags); !folder.empty()) {
-    config = resolve_resumed(folder, flags, config_file);
+  if (const std::string* folder = text_of(flags, "resume"); folder && *folder != "auto" && !folder->empty()) {
+    config = resolve_resumed(expand_home(*folder), flags, config_file);
   } else {
     const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
     config = resolve_config_text(flags, text, config_file, use);
   }
-  keep_ranks(flags, config);
+  // A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
+  if (config.resume.empty() || text_of(flags, "ranks")) return config;
+  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
+  if (ranks > 0) config.ranks = ranks;
   return config;
 }
 

@@ -144,16 +144,15 @@ void check_run(const TrainConfig& config, const Method& method, int world_size) 
 
 void check_warm_up(const TrainConfig& config, const LrSchedule& schedule) {
   if (schedule.warmup_steps == 0 || schedule.warmup_steps < schedule.total_steps) return;
-  const auto in_steps = [](const char* flag, double epochs, std::int64_t steps) {
-    return fmt::format("{} {} ({} steps)", flag, epochs, steps);
-  };
-  throw Error(
-      ErrorKind::config,
-      fmt::format("{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
-                  config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
-                                          : in_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
-                  config.steps > 0 ? fmt::format("--steps {}", config.steps)
-                                   : in_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps)));
+  const std::string warm_up = config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
+                                                      : fmt::format("--warmup-epochs {} ({} steps)",
+                                                                    config.warmup_epochs, schedule.warmup_steps);
+  const std::string run = config.steps > 0 ? fmt::format("--steps {}", config.steps)
+                                           : fmt::format("--epochs {} ({} steps)", config.epochs, schedule.total_steps);
+  throw Error(ErrorKind::config,
+              fmt::format("{} does not end within {}, so the rate would never reach --lr; shorten the "
+                          "warm-up or train longer",
+                          warm_up, run));
 }
 
 void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size) {

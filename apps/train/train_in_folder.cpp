@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -16,6 +15,7 @@
 #include "apps/settings/hardware.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
+#include "engine/comm/texts.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
 #include "engine/io/checkpoint_folder.h"
@@ -32,16 +32,6 @@ std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   for (int rank = 0; rank < world.size(); ++rank)
     if (all.data<std::int64_t>()[rank] != all.data<std::int64_t>()[0]) different.push_back(rank);
   return different;
-}
-
-/// The text of a rank, on all ranks.
-std::string text_of_rank(int root, const std::string& text, Comm& world) {
-  const Tensor length = Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())}, {1});
-  world.broadcast(length, root);
-  const Tensor bytes({*length.data<std::int64_t>()}, DType::uint8);
-  if (world.rank() == root) std::memcpy(bytes.raw(), text.data(), text.size());
-  world.broadcast(bytes, root);
-  return {static_cast<const char*>(bytes.raw()), bytes.bytes()};
 }
 
 /// The lines "key = value" of TOML, each with its table.
@@ -77,8 +67,8 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
                            31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   if (different.empty()) return;
-  const std::string first = text_of_rank(0, text, world), other = text_of_rank(different[0], text, world);
-  const std::string unlike = difference(first, other, different[0]);
+  const std::vector<std::string> texts = gather_texts(world, text);
+  const std::string unlike = difference(texts[0], texts[static_cast<std::size_t>(different[0])], different[0]);
   throw Error(
       ErrorKind::config,
       fmt::format("rank(s) {} started with settings that differ from rank 0's, or see a different run folder{}: "
