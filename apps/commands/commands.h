@@ -53,7 +53,7 @@ Command export_command(CLI::App& app);
 /// Draws what a safetensors file holds: per layer its shape, the rank r of its factors, its share of the parameters and its
 /// leading singular values.
 Command inspect_command(CLI::App& app);
-/// The table of comparison.h in the terminal and, on request, the page of report.h.
+/// The table of comparison.h in the terminal and, on request, the page of report.cpp.
 Command compare_command(CLI::App& app);
 /// Packs the images of ImageNet into archives (pack.h); decodes each whole and prints a line for each that is bad, with exit code
 /// 3 if any is; writes the indexes that its archives lack; or tells how many images a second training would get.

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "apps/report/comparison.h"
-#include "apps/report/report.h"
 #include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/path.h"

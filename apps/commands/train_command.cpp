@@ -148,11 +148,13 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   wait_for_all(world);
   if (speaks) say_processor(config);
   warn_of_unlike_processors(config, world);
-  if (speaks) progress.emplace(has_twin);
-  if (speaks) warn_of_idle_network(config, world);
-  if (speaks) warn_of_lost_steps(config);
-  if (speaks) warn_of_old_kernels(config);
-  if (speaks) warn_of_short_epochs(config, data, world);
+  if (speaks) {
+    progress.emplace(has_twin);
+    warn_of_idle_network(config, world);
+    warn_of_lost_steps(config);
+    warn_of_old_kernels(config);
+    warn_of_short_epochs(config, data, world);
+  }
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
     progress->resume(checkpoint.step);

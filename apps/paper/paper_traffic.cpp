@@ -73,6 +73,15 @@ namespace {
 
 constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
 
+/// The ratio, the run of its model, or its own policy where that needs no trained model; or else some fractions.
+std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
+  if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
+  for (const std::string& run : choice.runs)
+    if (read_summary(run).model == config.model) return {{"measured", 0, run}};
+  if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
+  return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
+}
+
 /// A run and its dense twin; the twin is planned once.
 class PlannedRunPair {
  public:
@@ -218,14 +227,6 @@ void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>&
     AB_CHECK(std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
              "--factors-from {} is a run of {}, which is not the model here", run, model);
   }
-}
-
-std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
-  if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
-  for (const std::string& run : choice.runs)
-    if (read_summary(run).model == config.model) return {{"measured", 0, run}};
-  if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
-  return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 
 std::string rank_text(const PlannedTraffic& planned) {

@@ -45,8 +45,7 @@ AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& 
 RunFacts facts_of(const TrainConfig& config, const DataShape& data, int world_size) {
   constexpr std::int64_t kMostSteps = 1'000'000'000;
   RunFacts facts{.world_size = world_size};
-  const std::int64_t per_epoch = steps_per_epoch(config, data.train, world_size);
-  facts.schedule = make_schedule(config, per_epoch);
+  facts.schedule = make_schedule(config, steps_per_epoch(config, data.train, world_size));
   check_warm_up(config, facts.schedule);
   const std::int64_t steps = facts.schedule.total_steps;
   AB_CHECK(steps >= 1 && steps <= kMostSteps, "a run of {} steps cannot be planned; at most {} can", steps, kMostSteps);

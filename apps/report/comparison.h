@@ -65,4 +65,8 @@ std::string frontier_text(const std::vector<Run>& runs);
 /// A chart for each of its costs: dominated groups grey, a line along those that nobody dominates.
 std::string frontier_charts(const std::vector<Run>& runs);
 
+/// One HTML page that compares runs: cards, table, curves of loss, accuracy and bytes, bytes by phase, and the rank of every layer
+/// over time. It loads nothing from outside and follows the reader's light or dark setting.
+std::string report_html(const std::vector<Run>& runs);
+
 }  // namespace ab

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "apps/report/report.h"
+#include "apps/report/comparison.h"
 
 #include <algorithm>
 
-#include "apps/report/comparison.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 

@@ -68,32 +68,24 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
           .init = config.init};
 }
 
-std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
-  return (batches_per_epoch + config.accumulate - 1) / config.accumulate;
-}
-
 std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size) {
   const Sampler sampler{.count = images, .batch_size = config.batch_size, .world_size = world_size};
   sampler.check();
-  return updates_per_epoch(config, sampler.batches_per_epoch());
+  return (sampler.batches_per_epoch() + config.accumulate - 1) / config.accumulate;
 }
 
-std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch) {
-  return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
-}
-
-LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
-  const double per_epoch = static_cast<double>(updates_per_epoch);
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch) {
+  const double per_epoch = static_cast<double>(steps_per_epoch);
   LrSchedule schedule;
   schedule.kind = config.schedule;
   schedule.peak = config.lr;
   schedule.start = schedule.end = config.min_lr;
   schedule.warmup_steps =
       config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
-  schedule.total_steps = total_steps(config, updates_per_epoch);
+  schedule.total_steps = config.steps > 0 ? config.steps : config.epochs * steps_per_epoch;
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
-  schedule.steps_per_epoch = updates_per_epoch;
+  schedule.steps_per_epoch = steps_per_epoch;
   return schedule;
 }
 

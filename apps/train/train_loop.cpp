@@ -40,9 +40,8 @@ class Trainer {
         feed_(*data.train, make_loader_options(config, world, *data.train, bad_images_),
               model ? device_of(*model) : choose_device(config.device),
               activation_type(precision_named(config.precision))),
-        updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
-        total_steps_(total_steps(config, updates_per_epoch_)),
-        schedule_(make_schedule(config, updates_per_epoch_)),
+        schedule_(make_schedule(config, steps_per_epoch(config, data.train->count, world.size()))),
+        total_steps_(schedule_.total_steps),
         learner_(config, method, world, *data.train, schedule_, std::move(model), goes_on),
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
@@ -426,8 +425,8 @@ class Trainer {
   const TrainListener& listener_;
   const std::shared_ptr<BadImages> bad_images_;  // null: one ends the run
   BatchFeed feed_;
-  std::int64_t updates_per_epoch_, total_steps_;
   LrSchedule schedule_;
+  std::int64_t total_steps_;
   Learner learner_;
   SyncStrategy& strategy_;  // the learner's
   TrainRecord record_;

@@ -8,7 +8,6 @@
 
 #include "apps/commands/commands.h"
 #include "apps/report/comparison.h"
-#include "apps/report/report.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
