@@ -12,7 +12,6 @@ namespace ab {
 namespace {
 
 constexpr const char* kName = "ab";
-constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
 
 /// VGG16 on CIFAR-10 as the authors of arXiv 2405.01067 released it with their code (github.com/Helmholtz-AI-Energy/AB-Training,
 /// April 2024). W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it

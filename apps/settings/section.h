@@ -15,6 +15,9 @@
 
 namespace ab {
 
+/// "For ever" for a number of steps, and exact in a double.
+inline constexpr double kMany = 1e15;
+
 /// The values of a choice by their words.
 template <class T> using Words = std::vector<std::pair<const char*, T>>;
 

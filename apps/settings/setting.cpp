@@ -96,15 +96,8 @@ std::string Setting::table() const {
 }
 
 std::string Setting::kind() const {
-  switch (type) {
-    case SettingType::on_off: return "";
-    case SettingType::integer: return "INT";
-    case SettingType::real: return "NUM";
-    case SettingType::text: return words.empty() ? "TEXT" : "WORD";
-    case SettingType::list: return "LIST";
-    case SettingType::numbers: return "NUMS";
-  }
-  return "";
+  static constexpr const char* kinds[] = {"", "INT", "NUM", "TEXT", "LIST", "NUMS"};
+  return words.empty() ? kinds[static_cast<std::size_t>(type)] : "WORD";
 }
 
 std::string Setting::range() const {
@@ -116,15 +109,9 @@ std::string Setting::range() const {
 }
 
 std::string Setting::allowed() const {
-  switch (type) {
-    case SettingType::on_off: return "true or false";
-    case SettingType::integer: return "an integer, " + range();
-    case SettingType::real: return "a number, " + range();
-    case SettingType::text: return words.empty() ? "a text" : range();
-    case SettingType::list: return "a list of names";
-    case SettingType::numbers: return "a list of numbers, each " + range();
-  }
-  return "";
+  static constexpr const char* kinds[] = {"true or false", "an integer, ",    "a number, ",
+                                          "a text",        "a list of names", "a list of numbers, each "};
+  return (words.empty() ? kinds[static_cast<std::size_t>(type)] : "") + range();
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {

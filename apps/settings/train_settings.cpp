@@ -9,8 +9,6 @@
 namespace ab {
 namespace {
 
-constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
-
 using T = TrainConfig;
 
 Section<T> section(std::vector<Setting>& all, const char* title) {
@@ -105,9 +103,8 @@ void declare_of_methods(std::vector<Setting>& all) {
     if (method.dense_start) dense_start.push_back(method.name);
     if (method.has_factors) factors.push_back(method.name);
   }
-  constexpr double kMost = 1e15;
   auto s = section(all, "Several methods");
-  s.number("dense_steps", &T::dense_steps, -1, kMost,
+  s.number("dense_steps", &T::dense_steps, -1, kMany,
            "steps at the start that exchange everything, before a method compresses gradients or averages less often; "
            "-1: a tenth of the run, for local none")
       .beside = {"method", dense_start};

@@ -45,11 +45,9 @@ std::string RunImages::compare(const StateDict& state) const {
     same = same && 4 * different <= contents_.size();
   }
   AB_CHECK_KIND(data, same, "the checkpoint was saved with other images; give the data set that the run began with");
-  return different == 0 ? ""
-                        : fmt::format(
-                              "{} of {} image files that were looked at have another size than when the "
-                              "checkpoint was saved",
-                              different, contents_.size());
+  if (different == 0) return "";
+  return fmt::format("{} of {} image files that were looked at have another size than when the checkpoint was saved",
+                     different, contents_.size());
 }
 
 TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes) {

@@ -212,19 +212,23 @@ void TrainRecord::gather_waiting() {
   if (config_.device == "cpu") summary_.compression_seconds = means.data<double>()[i];  // a GPU works on meanwhile
 }
 
+template <class Record, class Visit> void TrainRecord::for_each_number(Record& r, Visit&& visit) {
+  visit("record.images", r.images_);
+  visit("record.train_seconds", r.summary_.train_seconds);
+  visit("record.compression_seconds", r.compression_seconds_);
+  visit("record.image_waiting", r.image_waiting_);
+  visit("record.best_val_top1", r.summary_.best_val_top1);
+  visit("record.interval_loss", r.interval_loss_);
+  visit("record.interval_images", r.interval_images_);
+  visit("record.interval_steps", r.interval_steps_);
+  visit("record.epoch_loss", r.epoch_loss_);
+  visit("record.epoch_steps", r.epoch_steps_);
+}
+
 void TrainRecord::save(StateDict& state) const {
   AB_ASSERT(unchecked_.empty());
-  state.put("record.images", images_);
-  state.put("record.train_seconds", summary_.train_seconds);
-  state.put("record.compression_seconds", compression_seconds_);
-  state.put("record.image_waiting", image_waiting_);
-  state.put("record.best_val_top1", summary_.best_val_top1);
+  for_each_number(*this, [&](const char* name, auto number) { state.put(name, number); });
   state.put("record.interval_seconds", interval_.seconds());
-  state.put("record.interval_loss", interval_loss_);
-  state.put("record.interval_images", interval_images_);
-  state.put("record.interval_steps", interval_steps_);
-  state.put("record.epoch_loss", epoch_loss_);
-  state.put("record.epoch_steps", epoch_steps_);
   for (const auto& [phase, steps] : summary_.steps_by_phase) state.put("record.steps_by_phase." + phase, steps);
   std::map<std::string, double> waiting = waiting_before_;
   for (const auto& [phase, seconds] : world_.ledger().waiting_seconds()) waiting[phase] += seconds;
@@ -232,18 +236,13 @@ void TrainRecord::save(StateDict& state) const {
 }
 
 void TrainRecord::load(const StateDict& saved) {
-  images_ = saved.number("record.images");
-  summary_.train_seconds = saved.number("record.train_seconds");
-  summary_.best_val_top1 = saved.number("record.best_val_top1");
+  for_each_number(*this, [&]<class T>(const char* name, T& number) {
+    if constexpr (std::is_same_v<T, double>) number = saved.number(name);
+    else number = saved.integer(name);
+  });
+  interval_image_waiting_ = image_waiting_;
   interval_.lap();
   interval_.advance(saved.number("record.interval_seconds"));
-  interval_loss_ = saved.number("record.interval_loss");
-  interval_images_ = saved.number("record.interval_images");
-  interval_steps_ = saved.integer("record.interval_steps");
-  epoch_loss_ = saved.number("record.epoch_loss");
-  epoch_steps_ = saved.number("record.epoch_steps");
-  compression_seconds_ = saved.number("record.compression_seconds");
-  interval_image_waiting_ = image_waiting_ = saved.number("record.image_waiting");
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
   for (const auto& [name, text] : saved.values()) {
     if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);

@@ -97,6 +97,8 @@ class TrainRecord {
   void load(const StateDict& saved);
 
  private:
+  /// Calls visit(name, member) for the numbers that a checkpoint keeps.
+  template <class Record, class Visit> static void for_each_number(Record& r, Visit&& visit);
   void check_losses_before(std::int64_t step);
   double mean_over_ranks(double value);
   void gather_waiting();
