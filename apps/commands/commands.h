@@ -38,25 +38,13 @@ class HelpScope {
   std::optional<TrainConfig> start_;   // of an experiment
 };
 
-/// Trains, and writes config.toml, metrics.jsonl, summary.json and model.safetensors to config.out.
 Command train_command(CLI::App& app, const HelpScope& scope);
-/// Prints what a run will send, hold and wait for.
 Command plan_command(CLI::App& app, const HelpScope& scope);
-/// Trains an experiment of the paper twice, dense and by AB-training, into OUT/dense and OUT/ab (runs that are there already
-/// are kept, unfinished ones go on at their checkpoint), or only plans it; prints what the paper published beside it, and writes
-/// that to OUT/reproduce.md.
 Command reproduce_command(CLI::App& app, const HelpScope& scope);
-/// Prints loss, top-1 and top-5 of a saved model over the test images.
 Command eval_command(CLI::App& app);
-/// Writes a model of ours under the names of a PyTorch library.
 Command export_command(CLI::App& app);
-/// Draws what a safetensors file holds: per layer its shape, the rank r of its factors, its share of the parameters and its
-/// leading singular values.
 Command inspect_command(CLI::App& app);
-/// The table of comparison.h in the terminal and, on request, the page of report.cpp.
 Command compare_command(CLI::App& app);
-/// Packs the images of ImageNet into archives (pack.h); decodes each whole and prints a line for each that is bad, with exit code
-/// 3 if any is; writes the indexes that its archives lack; or tells how many images a second training would get.
 Command data_command(CLI::App& app);
 
 /// `has_twin`: another run of as many steps follows; once steps have been timed, a line says how long both will take.

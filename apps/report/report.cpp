@@ -246,34 +246,25 @@ std::string course_charts(const std::vector<Run>& runs) {
     for (const auto& m : records) points.push_back({static_cast<double>(m.step), m.*value});
     return points;
   };
-  std::string html = draw(
-      LineChart{"Training loss",
-                "A curve shows how far a run's answers lie from the labels of its training images; lower is better.",
-                {"step"},
-                {"cross entropy, nats"},
-                false,
-                curves_of(runs, false, [&](const Run& run) { return over_steps(run.steps, &StepMetrics::loss); }),
-                marks});
-  html += draw(
-      LineChart{"Accuracy on the validation images",
-                "A point shows the share of validation images whose class a run names right; higher is better.",
-                {"step"},
-                {"top-1", NumberStyle::percent},
-                false,
-                curves_of(runs, true, [&](const Run& run) { return over_steps(run.epochs, &EpochMetrics::val_top1); }),
-                marks});
-  return html + draw(LineChart{"Bytes sent by rank 0",
-                               "A curve adds up what rank 0 has sent since the start; a flat stretch sends nothing.",
-                               {"step"},
-                               {"sent since the start", NumberStyle::bytes},
-                               true,
-                               curves_of(runs, false,
-                                         [&](const Run& run) {
-                                           std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
-                                           points.insert(points.begin(), {0, 0});
-                                           return points;
-                                         }),
-                               marks});
+  const auto chart = [&](const char* title, const char* how, const Axis& y, bool from_zero, bool marked,
+                         auto points_of) {
+    return draw(LineChart{title, how, {"step"}, y, from_zero, curves_of(runs, marked, points_of), marks});
+  };
+  return chart("Training loss",
+               "A curve shows how far a run's answers lie from the labels of its training images; lower is better.",
+               {"cross entropy, nats"}, false, false,
+               [&](const Run& run) { return over_steps(run.steps, &StepMetrics::loss); }) +
+         chart("Accuracy on the validation images",
+               "A point shows the share of validation images whose class a run names right; higher is better.",
+               {"top-1", NumberStyle::percent}, false, true,
+               [&](const Run& run) { return over_steps(run.epochs, &EpochMetrics::val_top1); }) +
+         chart("Bytes sent by rank 0",
+               "A curve adds up what rank 0 has sent since the start; a flat stretch sends nothing.",
+               {"sent since the start", NumberStyle::bytes}, true, false, [&](const Run& run) {
+                 std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
+                 points.insert(points.begin(), {0, 0});
+                 return points;
+               });
 }
 
 std::string accuracy_by_bytes(const std::vector<Run>& runs) {

@@ -20,9 +20,8 @@ std::string number_text(double value, NumberStyle style);
 std::string escape_html(const std::string& text);
 
 struct Axis {
-  Axis(std::string text, NumberStyle numbers = NumberStyle::plain) : label(std::move(text)), style(numbers) {}
   std::string label;  ///< the unit comes after it, where the style has one
-  NumberStyle style;
+  NumberStyle style = NumberStyle::plain;
 };
 
 struct Point {

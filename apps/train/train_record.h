@@ -66,13 +66,10 @@ class TrainRecord {
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
-  /// An update that a rehearsal leaves out.
   void step_left_out(const std::string& phase) { ++summary_.steps_by_phase[phase]; }
-  /// The updates of another epoch begin.
   void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
   /// The mean loss of the updates of this epoch, over all ranks. Collective.
   double mean_epoch_loss();
-  /// The method has decided at the end of an epoch.
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
   void split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity);
@@ -83,7 +80,6 @@ class TrainRecord {
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
   void views_validation(const Evaluation& result) { summary_.views_val_top1 = result.top1; }
-  /// This rank has waited for its loader.
   void waited_for_images(double seconds) { image_waiting_ += seconds; }
   /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
   void begin_exchange();
