@@ -3,13 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <mutex>
 
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
+#include "apps/train/train_record.h"
 #include "data/archive_index.h"
 #include "data/image_files.h"
 #include "data/imagenet.h"
@@ -32,7 +32,7 @@ TrainAndTest images_in(const std::string& folder) {
 }
 
 int pack(const std::string& from, const std::string& to, const PackOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const TrainAndTest source = images_in(from);
   PackedBytes bytes;
   {
@@ -40,10 +40,9 @@ int pack(const std::string& from, const std::string& to, const PackOptions& opti
     bytes =
         pack_images(source, to, options, [&](std::int64_t done, std::int64_t total) { progress.images(done, total); });
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   print_text(fmt::format("{}: {} of train, {} of val, {} from {}, in {}\n", to, counted(source.train->count, "image"),
                          source.test->count, human_bytes(static_cast<double>(bytes.packed)),
-                         human_bytes(static_cast<double>(bytes.source)), human_seconds(seconds)));
+                         human_bytes(static_cast<double>(bytes.source)), human_seconds(watch.seconds())));
   return 0;
 }
 
@@ -95,13 +94,12 @@ double images_per_second(const Dataset& set, int threads, double seconds) {
   constexpr std::int64_t most_in_a_batch = 64;
   Loader loader(set, {.batch_size = std::min(most_in_a_batch, set.count), .threads = threads});
   std::int64_t images = 0;
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  for (std::int64_t epoch = 0; elapsed() < seconds; ++epoch) {
+  const Stopwatch watch;
+  for (std::int64_t epoch = 0; watch.seconds() < seconds; ++epoch) {
     loader.start_epoch(epoch);
-    while (const auto batch = elapsed() < seconds ? loader.next() : std::nullopt) images += batch->count();
+    while (const auto batch = watch.seconds() < seconds ? loader.next() : std::nullopt) images += batch->count();
   }
-  return static_cast<double>(images) / elapsed();
+  return static_cast<double>(images) / watch.seconds();
 }
 
 int bench(const std::string& folder, int threads) {

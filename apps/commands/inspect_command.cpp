@@ -152,9 +152,7 @@ std::string inspect_text(const std::string& file, int width) {
 }
 
 std::string cut_text(const SplitMetrics& cut, int width) {
-  if (std::all_of(cut.sensitivity.begin(), cut.sensitivity.end(),
-                  [](const LayerSensitivity& w) { return w.by_loss.empty(); }))
-    return "";
+  if (std::ranges::all_of(cut.sensitivity, [](const LayerSensitivity& w) { return w.by_loss.empty(); })) return "";
   const int name_width = std::clamp(width - 76, 20, 48);
   TextTable table({"layer", "m×n", "r", "kept", "loss rises by", "loss holds, by directions", "weight holds"}, {5, 6});
   for (std::size_t i = 0; i < cut.layers.size(); ++i) {

@@ -60,8 +60,7 @@ std::vector<DasoPace> paces_of_run(const DasoOptions& options, const DasoCalenda
   for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
     paces.push_back(pace);
     if (!calendar.decides_after(epoch)) continue;
-    const auto at = std::find_if(decisions.begin(), decisions.end(),
-                                 [&](const DecisionMetrics& decision) { return decision.epoch == epoch; });
+    const auto at = std::ranges::find(decisions, epoch, &DecisionMetrics::epoch);
     AB_CHECK(at != decisions.end() && at->values.contains("skips") && at->values.contains("wait"),
              "--decisions-from names a run that decided nothing after epoch {}, where this one does", epoch);
     pace = {at->values.at("skips"), at->values.at("wait")};

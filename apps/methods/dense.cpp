@@ -11,7 +11,6 @@ namespace {
 
 struct Int8Options {
   int block = Int8Wire{}.block;
-  bool operator==(const Int8Options&) const = default;
 };
 
 std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica, Comm& world, const LrSchedule&) {

@@ -140,14 +140,10 @@ std::string found_cell(const RankFractionSearch& found) {
 /// The sources of ranks that all `runs` ImageNet runs were planned with, in order.
 std::vector<std::string> common_labels(const std::vector<Row>& rows, std::size_t runs) {
   std::vector<std::string> labels;
-  for (const Row& row : rows) {
-    const std::string& label = row.planned.source.label;
-    const auto planned = std::count_if(rows.begin(), rows.end(), [&](const Row& other) {
-      return other.experiment->has_traffic && other.planned.source.label == label;
-    });
-    const bool is_new = std::find(labels.begin(), labels.end(), label) == labels.end();
-    if (is_new && static_cast<std::size_t>(planned) == runs) labels.push_back(label);
-  }
+  std::map<std::string, std::size_t> planned;
+  for (const Row& row : rows)
+    if (const std::string& label = row.planned.source.label; row.experiment->has_traffic && ++planned[label] == runs)
+      labels.push_back(label);
   return labels;
 }
 

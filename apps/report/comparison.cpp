@@ -96,8 +96,7 @@ double computing_seconds(const Run& run) {
 }  // namespace
 
 const Run* dense_baseline(const std::vector<Run>& runs) {
-  const auto at =
-      std::find_if(runs.begin(), runs.end(), [](const Run& run) { return run.summary.method == kBaseline; });
+  const auto at = std::ranges::find_if(runs, [](const Run& run) { return run.summary.method == kBaseline; });
   return at == runs.end() ? nullptr : &*at;
 }
 
@@ -113,22 +112,19 @@ double wire_saving(const Run& run, const Run* baseline) {
 
 std::vector<std::string> phases_of(const std::vector<Run>& runs) {
   std::vector<std::string> met;
-  const auto add = [&](const std::string& phase) {
-    if (std::find(met.begin(), met.end(), phase) == met.end()) met.push_back(phase);
-  };
-  const auto sent = [](const Run& run, const std::string& phase) {
-    const auto at = run.summary.wire_bytes_per_rank_by_phase.find(phase);
-    return at != run.summary.wire_bytes_per_rank_by_phase.end() && at->second > 0;
+  const auto add = [&](const Run& run, const std::string& phase) {
+    const auto sent = run.summary.wire_bytes_per_rank_by_phase.find(phase);
+    if (sent == run.summary.wire_bytes_per_rank_by_phase.end() || sent->second <= 0) return;
+    if (std::ranges::find(met, phase) == met.end()) met.push_back(phase);
   };
   for (const Run& run : runs)
     for (const auto& [phase, bytes] : run.summary.wire_bytes_per_rank_by_phase)
-      if (bytes > 0 && !run.summary.steps_by_phase.contains(phase)) add(phase);  // before the first step
+      if (!run.summary.steps_by_phase.contains(phase)) add(run, phase);  // before the first step
   for (const Run& run : runs)
-    for (const StepMetrics& m : run.steps)
-      if (sent(run, m.phase)) add(m.phase);
+    for (const StepMetrics& m : run.steps) add(run, m.phase);
   for (const Run& run : runs)
     for (const auto& [phase, bytes] : run.summary.wire_bytes_per_rank_by_phase)
-      if (bytes > 0) add(phase);  // phases too short for a line of metrics
+      add(run, phase);  // too short for a line of metrics
   return met;
 }
 
@@ -138,8 +134,7 @@ std::string sent_in(const Run& run) {
 
 std::string compare_text(const std::vector<Run>& runs, int width) {
   const Run* baseline = dense_baseline(runs);
-  const bool one_setup =
-      std::all_of(runs.begin(), runs.end(), [&](const Run& run) { return setup_of(run) == setup_of(runs[0]); });
+  const bool one_setup = std::ranges::all_of(runs, [&](const Run& run) { return setup_of(run) == setup_of(runs[0]); });
   std::vector<std::string> headings{"run",   "method", "steps", "top-1",    "best",    "sent in",    "wire/rank",
                                     "saved", "model",  "time",  "images/s", "waiting", "compression"};
   if (!one_setup) headings.push_back("setup");

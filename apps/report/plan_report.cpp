@@ -114,8 +114,7 @@ std::string never_begins(const RunPlan& plan) {
   const auto& steps = plan.summary.steps_by_phase;
   if (!method.has_ranks && steps.size() == 1 && steps.contains(CompressedGradients::kWarmup))
     return "\nThe warm-up of the method does not end in this run: nothing in it is compressed.\n";
-  const bool splits = std::any_of(plan.phases.begin(), plan.phases.end(),
-                                  [](const std::string& phase) { return phase.starts_with("low-rank"); });
+  const bool splits = std::ranges::any_of(plan.phases, [](const auto& phase) { return phase.starts_with("low-rank"); });
   if (!method.has_ranks || splits) return "";
   return "\nNo weight is split in this run: nothing in it is low-rank.\n";
 }

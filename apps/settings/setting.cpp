@@ -38,15 +38,28 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-std::string shown(const Value& value) {
+std::string text_of(const Value& value, std::string (*of_text)(const std::string&), std::string (*of_real)(double)) {
+  const auto of_list = [](const auto& list, auto of_one) {
+    std::vector<std::string> texts;
+    std::ranges::transform(list, std::back_inserter(texts), of_one);
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  };
   return std::visit(
-      []<class V>(const V& v) -> std::string {
-        if constexpr (std::is_same_v<V, std::vector<std::string>> || std::is_same_v<V, std::vector<double>>)
-          return fmt::format("[{}]", fmt::join(v, ", "));
-        else if constexpr (std::is_same_v<V, std::string>) return fmt::format("'{}'", v);
+      [&]<class V>(const V& v) -> std::string {
+        if constexpr (std::is_same_v<V, std::vector<std::string>>) return of_list(v, of_text);
+        else if constexpr (std::is_same_v<V, std::vector<double>>) return of_list(v, of_real);
+        else if constexpr (std::is_same_v<V, std::string>) return of_text(v);
+        else if constexpr (std::is_same_v<V, double>) return of_real(v);
         else return fmt::format("{}", v);
       },
       value);
+}
+
+/// As it stands in a sentence.
+std::string shown(const Value& value) {
+  return text_of(
+      value, [](const std::string& text) { return "'" + text + "'"; },
+      [](double real) { return fmt::format("{}", real); });
 }
 
 [[noreturn]] void reject(const Setting& setting, const Value& value, const std::string& where) {
@@ -162,25 +175,7 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
 
 std::string toml_text(const Setting& setting, const TrainConfig& config) {
   if (setting.at_auto && setting.get(config) == Value(*setting.at_auto)) return toml_string(kAuto);
-  return std::visit(
-      []<class V>(const V& value) -> std::string {
-        if constexpr (std::is_same_v<V, std::string>) {
-          return toml_string(value);
-        } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-          std::vector<std::string> quoted;
-          std::transform(value.begin(), value.end(), std::back_inserter(quoted), toml_string);
-          return fmt::format("[{}]", fmt::join(quoted, ", "));
-        } else if constexpr (std::is_same_v<V, std::vector<double>>) {
-          std::vector<std::string> texts;
-          std::transform(value.begin(), value.end(), std::back_inserter(texts), real_text);
-          return fmt::format("[{}]", fmt::join(texts, ", "));
-        } else if constexpr (std::is_same_v<V, double>) {
-          return real_text(value);
-        } else {
-          return fmt::format("{}", value);
-        }
-      },
-      setting.get(config));
+  return text_of(setting.get(config), toml_string, real_text);
 }
 
 const Setting* find_setting(const std::string& key) {

@@ -89,14 +89,13 @@ void check_same_data(const TrainAndTest& data, Comm& world) {
 /// A rank that cannot write its part of a checkpoint says so now, and not when the run is told to stop or has trained to
 /// its end. A network disk may show to one machine only after a while what another has written.
 void check_sees_folder(const TrainConfig& config, int rank) {
-  const auto patience = std::min(std::chrono::milliseconds(60'000), std::chrono::milliseconds(500) * config.timeout_s);
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const double patience = std::min(60.0, 0.5 * static_cast<double>(config.timeout_s));  // seconds
+  const Stopwatch waited;
   const auto sees = [&] {
     std::error_code ignored;
     return std::filesystem::exists(in_folder(config.out, kConfigFile), ignored);
   };
-  while (!sees() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  while (!sees() && waited.seconds() < patience) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   AB_CHECK(sees(), "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
            config.out);
 }

@@ -4,6 +4,7 @@
 // the same run again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -24,6 +25,16 @@ namespace fs = std::filesystem;
 using namespace ab;
 using ab::test::contains;
 using ab::test::message_of;
+
+namespace ab {
+
+/// Whether every setting is the same.
+static bool operator==(const TrainConfig& a, const TrainConfig& b) {
+  return std::ranges::all_of(train_settings(),
+                             [&](const Setting& setting) { return setting.get(a) == setting.get(b); });
+}
+
+}  // namespace ab
 
 namespace {
 

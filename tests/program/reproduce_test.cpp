@@ -123,7 +123,7 @@ int group_size(const TrainConfig& config) { return ab_settings(config).group_siz
 
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   const TrainConfig full = experiment_config(find_experiment("resnet50_4k"));
-  EXPECT_EQ(scale_config(full, 1), full);
+  EXPECT_TRUE(differing_settings(full, scale_config(full, 1)).empty());
   const TrainConfig half = scale_config(full, 0.5);
   EXPECT_EQ(half.ranks, 8);
   EXPECT_EQ(half.ranks_per_node, 4);
