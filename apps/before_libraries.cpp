@@ -37,10 +37,6 @@ const char* value_of(Words environment, const char* name) {
   return word ? *word + strlen(name) + 1 : nullptr;
 }
 
-void say(const char* text) {
-  if (write(STDERR_FILENO, text, strlen(text)) < 0) return;  // nobody listens
-}
-
 bool is_first_rank(Words environment) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"})
     if (const char* const rank = value_of(environment, name)) return strcmp(rank, "0") == 0;
@@ -51,14 +47,11 @@ void leave_threads_unbound(Words environment, bool speaks) {
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
     char** word = find(environment, name);
     if (!word) continue;
-    if (speaks && strcasecmp(*word, "OMP_PROC_BIND=false") != 0) {
-      char text[256];
-      snprintf(text, sizeof text,
-               "warning: %s is ignored, which would put all ranks and loaders of a process on the same cores; bind "
-               "processes with taskset, mpirun --bind-to or srun --cpu-bind\n",
-               name);
-      say(text);
-    }
+    if (speaks && strcasecmp(*word, "OMP_PROC_BIND=false") != 0)
+      dprintf(STDERR_FILENO,
+              "warning: %s is ignored, which would put all ranks and loaders of a process on the same cores; bind "
+              "processes with taskset, mpirun --bind-to or srun --cpu-bind\n",
+              name);
     for (; *word; ++word) word[0] = word[1];
   }
 }
@@ -103,11 +96,9 @@ void fit_openblas(Words arguments, Words environment) {
   const int now = threads > 0 && threads < cores ? threads : cores;
   const long fit = left > kBytesToWork + kBufferBytes ? (left - kBytesToWork) / kBufferBytes : 1;
   if (left < kBufferBytes + kBytesToStart) {
-    char text[256];
-    snprintf(text, sizeof text,
-             "abtrain: libraries need %ld MB of addresses to start, and ulimit leaves %ld; raise it (ulimit -v, -d)\n",
-             (kBufferBytes + kBytesToStart) / 1000000, left / 1000000);
-    say(text);
+    dprintf(STDERR_FILENO,
+            "abtrain: libraries need %ld MB of addresses to start, and ulimit leaves %ld; raise it (ulimit -v, -d)\n",
+            (kBufferBytes + kBytesToStart) / 1000000, left / 1000000);
     _exit(kNoMemory);
   }
   if (now <= fit) return;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 
 #include "apps/report/comparison.h"
-#include "apps/report/report.h"
 #include "apps/report/terminal.h"
 #include "engine/core/atomic_file.h"
+#include "engine/core/path.h"
 
 namespace ab {
 namespace {
@@ -20,17 +21,28 @@ void make_labels_unique(std::vector<Run>& runs) {
   for (Run& run : runs) run.label = run.folder;
 }
 
-}  // namespace
-
-int run_compare(const CompareConfig& config) {
-  const std::string out = config.report.empty() ? "" : out_file(config.report, kReportPage);
+int run_compare(const std::vector<std::string>& folders, const std::string& page) {
+  const std::string out = page.empty() ? "" : out_file(page, kReportPage);
   std::vector<Run> runs;
-  for (const std::string& run : config.folders) runs.push_back(read_run(run));
+  for (const std::string& run : folders) runs.push_back(read_run(run));
   make_labels_unique(runs);
   if (!out.empty()) write_file_atomically(out, report_html(runs));
   print_text(compare_text(runs, terminal_width()));
-  if (!out.empty()) print_text(fmt::format("\nreport: {}\n", config.report));
+  if (!out.empty()) print_text(fmt::format("\nreport: {}\n", page));
   return 0;
+}
+
+}  // namespace
+
+Command compare_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("compare", "accuracy, bytes and time of several runs side by side");
+  const auto folders = std::make_shared<std::vector<std::string>>();
+  const auto page = std::make_shared<std::string>();
+  parser->add_option("runs", *folders, "run folders; savings count against the first dense one")
+      ->required()
+      ->transform(expand_home);
+  add_path(parser, "--out", *page, "also write a self-contained HTML page with curves")->type_name("FILE");
+  return {parser, [folders, page] { return run_compare(*folders, *page); }};
 }
 
 }  // namespace ab

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <mutex>
 
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
+#include "apps/train/train_record.h"
 #include "data/archive_index.h"
 #include "data/image_files.h"
 #include "data/imagenet.h"
 #include "data/loader.h"
+#include "data/pack.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
 
@@ -29,7 +32,7 @@ TrainAndTest images_in(const std::string& folder) {
 }
 
 int pack(const std::string& from, const std::string& to, const PackOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const TrainAndTest source = images_in(from);
   PackedBytes bytes;
   {
@@ -37,10 +40,9 @@ int pack(const std::string& from, const std::string& to, const PackOptions& opti
     bytes =
         pack_images(source, to, options, [&](std::int64_t done, std::int64_t total) { progress.images(done, total); });
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   print_text(fmt::format("{}: {} of train, {} of val, {} from {}, in {}\n", to, counted(source.train->count, "image"),
                          source.test->count, human_bytes(static_cast<double>(bytes.packed)),
-                         human_bytes(static_cast<double>(bytes.source)), human_seconds(seconds)));
+                         human_bytes(static_cast<double>(bytes.source)), human_seconds(watch.seconds())));
   return 0;
 }
 
@@ -92,13 +94,12 @@ double images_per_second(const Dataset& set, int threads, double seconds) {
   constexpr std::int64_t most_in_a_batch = 64;
   Loader loader(set, {.batch_size = std::min(most_in_a_batch, set.count), .threads = threads});
   std::int64_t images = 0;
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  for (std::int64_t epoch = 0; elapsed() < seconds; ++epoch) {
+  const Stopwatch watch;
+  for (std::int64_t epoch = 0; watch.seconds() < seconds; ++epoch) {
     loader.start_epoch(epoch);
-    while (const auto batch = elapsed() < seconds ? loader.next() : std::nullopt) images += batch->count();
+    while (const auto batch = watch.seconds() < seconds ? loader.next() : std::nullopt) images += batch->count();
   }
-  return static_cast<double>(images) / elapsed();
+  return static_cast<double>(images) / watch.seconds();
 }
 
 int bench(const std::string& folder, int threads) {
@@ -114,21 +115,47 @@ int bench(const std::string& folder, int threads) {
   return 0;
 }
 
+/// `folders`: FROM and TO of pack, else one.
+int run_data(const std::string& action, const std::vector<std::string>& folders, PackOptions options) {
+  const bool packs = action == "pack";
+  AB_CHECK(folders.size() == (packs ? 2u : 1u), "abtrain data {}",
+           packs ? "pack takes two folders: FROM, which has the images, and TO"
+                 : action + " takes one folder: that of train and val");
+  AB_CHECK(packs || options.side == 0, "--side is a flag of abtrain data pack alone");
+  set_compute_threads(options.threads);
+  options.threads = compute_threads();
+  if (packs) return pack(folders[0], folders[1], options);
+  if (action == "bench") return bench(folders[0], options.threads);
+  return action == "verify" ? verify(folders[0], options.threads) : index(folders[0], options.threads);
+}
+
 }  // namespace
 
-int run_data(const DataCommand& command) {
-  const bool packs = command.action == "pack";
-  AB_CHECK(command.folders.size() == (packs ? 2u : 1u), "abtrain data {}",
-           packs ? "pack takes two folders: FROM, which has the images, and TO"
-                 : command.action + " takes one folder: that of train and val");
-  AB_CHECK(packs || command.pack.side == 0, "--side is a flag of abtrain data pack alone");
-  set_compute_threads(command.pack.threads);
-  PackOptions options = command.pack;
-  options.threads = compute_threads();
-  const std::string& folder = command.folders[0];
-  if (packs) return pack(folder, command.folders[1], options);
-  if (command.action == "bench") return bench(folder, options.threads);
-  return command.action == "verify" ? verify(folder, options.threads) : index(folder, options.threads);
+Command data_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("data", "pack, check, index or time the images of ImageNet");
+  const auto action = std::make_shared<std::string>();
+  const auto folders = std::make_shared<std::vector<std::string>>();
+  const auto options = std::make_shared<PackOptions>(PackOptions{.threads = 0});
+  parser
+      ->add_option(
+          "ACTION", *action,
+          "pack FROM TO: write the images of FROM to archives in TO; verify DIR: decode every image; index DIR: "
+          "write the indexes that archives lack; bench DIR: tell how many images a second training would get")
+      ->required()
+      ->check(CLI::IsMember({"pack", "verify", "index", "bench"}));
+  parser->add_option("folders", *folders, "FROM and TO, or DIR: folders of train and val")
+      ->required()
+      ->transform(expand_home);
+  CLI::Option* side =
+      parser
+          ->add_option("--side", options->side,
+                       "pack images with a shorter side of at most so many pixels; without it pixels stay as they are")
+          ->check(CLI::Range(1, 65500));
+  parser->add_option("--quality", options->quality, "of scaled images as JPEG (default 90)")
+      ->check(CLI::Range(1, 100))
+      ->needs(side);
+  parser->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  return {parser, [=] { return run_data(*action, *folders, *options); }};
 }
 
 }  // namespace ab

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 
 #include "apps/model_file/model_file.h"
@@ -16,7 +17,14 @@
 namespace ab {
 namespace {
 
-std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::string& dataset) {
+struct EvalFlags {
+  std::string model_file, model, dataset, data_dir, device = "cpu", precision = "fp32";
+  std::int64_t classes = 0, image_size = 0, val_samples = 0;
+  int threads = 0;
+  bool views = false;
+};
+
+std::shared_ptr<const Dataset> test_images(const EvalFlags& config, const std::string& dataset) {
   const DatasetEntry& entry = find_dataset(dataset);
   const std::shared_ptr<const Dataset> images =
       entry.load(folder_of(entry, config.data_dir), 0, config.val_samples).test;
@@ -25,7 +33,7 @@ std::shared_ptr<const Dataset> test_images(const EvalConfig& config, const std::
 }
 
 /// The dense model that the flags describe, filled from a file that does not.
-LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const TensorFile& content,
+LoadedModel load_foreign(const EvalFlags& config, const Dataset& images, const TensorFile& content,
                          const std::string& file, Device device) {
   LoadedModel loaded;
   loaded.info.spec = {.name = config.model,
@@ -37,9 +45,7 @@ LoadedModel load_foreign(const EvalConfig& config, const Dataset& images, const 
   return loaded;
 }
 
-}  // namespace
-
-int run_eval(const EvalConfig& config) {
+int run_eval(const EvalFlags& config) {
   set_compute_threads(config.threads, 1);
   start_compute_threads();
   const BoundedHostMemory bounded(bytes_until_the_end_of_each());
@@ -72,6 +78,36 @@ int run_eval(const EvalConfig& config) {
                          counted(result.samples, "test image"), dataset, result.loss, 100 * result.top1,
                          100 * result.top5));
   return 0;
+}
+
+}  // namespace
+
+Command eval_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("eval", "loss and accuracy of a saved model over all test images");
+  const auto flags = std::make_shared<EvalFlags>();
+  add_path(parser, "--model-file", flags->model_file, "model.safetensors, or the run folder that holds it")->required();
+  parser->add_option("--model", flags->model, "network in a file of torchvision or timm: resnet50, vit_b_16 …");
+  parser->add_option("--classes", flags->classes, "with --model: its outputs; as the data set has when not given")
+      ->check(CLI::Range(1, 1000000));
+  parser
+      ->add_option("--image-size", flags->image_size,
+                   "height and width that the model sees; as trained, or as the data set has them, when not given")
+      ->check(CLI::Range(1, 1024));
+  parser
+      ->add_option("--dataset", flags->dataset,
+                   fmt::format("{}; as trained when not given", fmt::join(dataset_names(), ", ")))
+      ->check(CLI::IsMember(dataset_names()));
+  add_path(parser, "--data-dir", flags->data_dir,
+           "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
+           "given), or of ImageNet's train and val");
+  parser->add_option("--val-samples", flags->val_samples, "the first N test images only; 0: all")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
+  parser->add_option("--device", flags->device, "processor: cpu (default), cuda, or cuda:N for GPU N");
+  parser->add_option("--threads", flags->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  parser->add_option("--precision", flags->precision, "type of activations: fp32, tf32 (GPUs only), bf16 or fp16")
+      ->check(CLI::IsMember(precision_names()));
+  parser->add_flag("--val-views", flags->views, "over six views of each image: shifted by a pixel and mirrored");
+  return {parser, [flags] { return run_eval(*flags); }};
 }
 
 }  // namespace ab

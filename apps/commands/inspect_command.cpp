@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "apps/model_file/torch_layout.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
+#include "engine/core/threads.h"
 #include "engine/io/safetensors.h"
 #include "engine/kernels/elementwise.h"
 
@@ -24,8 +26,7 @@ struct StoredLayer {
   FactoredShape of;
   std::int64_t parameters = 0;
   std::optional<std::int64_t> r;  ///< of the factors
-  Tensor outer, inner;            ///< factored: W2 = outer · inner + dense, matrices of float32
-  Tensor dense;  ///< W2 of the weight itself, or of the rest beside its factors; undefined when there is none
+  std::vector<double> sigma;      ///< of W2; empty where that holds NaN or infinity
 };
 
 /// W [O, I, kh, kw] as (O·kh) × (I·kw).
@@ -45,17 +46,23 @@ Tensor matrix_of(const Tensor& w, const FactoredShape& of) {
   return of.spatial ? spatial_matrix(w) : in_float32(w).view({of.rows(), of.columns()});
 }
 
+std::vector<double> singular_values(const Tensor& w2) {
+  try {
+    return decompose(w2, nullptr, SvdMethod::gram).sigma.to_doubles();
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::numerics) throw;
+    return {};
+  }
+}
+
 /// The layer that the factors of a weight and its rest make up.
 StoredLayer factored_layer(const TensorFile& content, const std::string& name, const FactoredShape& of) {
   const Tensor a = in_float32(*content.find(name + ".a")), b = in_float32(*content.find(name + ".b"));
-  const bool tall = of.rows() >= of.columns();
-  StoredLayer layer{name, of, a.numel() + b.numel(), a.dim(1), tall ? a : transposed(b), tall ? b : transposed(a), {}};
   const Tensor* rest = content.find(name + ".rest");
-  if (rest && rest->shape() == of.shape) {
-    layer.dense = matrix_of(*rest, of);
-    layer.parameters += rest->numel();
-  }
-  return layer;
+  const bool has_rest = rest && rest->shape() == of.shape;
+  const Tensor product_of_both = of.rows() >= of.columns() ? product(a, b) : product(transposed(b), transposed(a));
+  const Tensor w2 = has_rest ? add(product_of_both, matrix_of(*rest, of)) : product_of_both;
+  return {name, of, a.numel() + b.numel() + (has_rest ? rest->numel() : 0), a.dim(1), singular_values(w2)};
 }
 
 /// The layers of a file in its order, and how many parameters lie in everything else.
@@ -72,28 +79,12 @@ std::vector<StoredLayer> layers_of(const TensorFile& content, const std::string&
       if (last == ".a") layers.push_back(factored_layer(content, weight->first, weight->second));
     } else if (value.rank() >= 2 && value.numel() > 0) {
       const FactoredShape of{value.shape()};
-      layers.push_back({name, of, value.numel(), {}, {}, {}, matrix_of(value, of)});
+      layers.push_back({name, of, value.numel(), {}, singular_values(matrix_of(value, of))});
     } else {
       other_parameters += value.numel();
     }
   }
   return layers;
-}
-
-Tensor matrix_of(const StoredLayer& layer) {
-  if (!layer.r) return layer.dense;
-  const Tensor w2 = product(layer.outer, layer.inner);
-  return layer.dense.defined() ? add(w2, layer.dense) : w2;
-}
-
-/// The singular values of W2, or nothing when it holds NaN or infinity.
-std::vector<double> singular_values(const StoredLayer& layer) {
-  try {
-    return decompose(matrix_of(layer), nullptr, SvdMethod::gram).sigma.to_doubles();
-  } catch (const Error& problem) {
-    if (problem.kind() != ErrorKind::numerics) throw;
-    return {};
-  }
 }
 
 std::string shape_text(const Shape& shape) { return fmt::format("{}", fmt::join(shape.begin(), shape.end(), "×")); }
@@ -142,12 +133,11 @@ std::string inspect_text(const std::string& file, int width) {
   for (const StoredLayer& layer : layers) {
     const double share = static_cast<double>(layer.parameters) / static_cast<double>(std::max<std::int64_t>(1, stored));
     const std::int64_t n = std::min(layer.of.rows(), layer.of.columns());
-    const std::vector<double> sigma = singular_values(layer);
     table.add({shorten(without_controls(short_name(layer.name)), name_width), shape_text(layer.of.shape),
                layer.r ? fmt::format("{}/{}", *layer.r, n) : std::string("full"),
                human_count(static_cast<double>(layer.parameters)), fmt::format("{:.1f} %", 100 * share),
-               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5), spectrum_bars(sigma),
-               directions_held(sigma)});
+               bar(static_cast<double>(layer.parameters) / static_cast<double>(largest), 5), spectrum_bars(layer.sigma),
+               directions_held(layer.sigma)});
   }
   text += table.str();
   text += fmt::format(
@@ -162,9 +152,7 @@ std::string inspect_text(const std::string& file, int width) {
 }
 
 std::string cut_text(const SplitMetrics& cut, int width) {
-  if (std::all_of(cut.sensitivity.begin(), cut.sensitivity.end(),
-                  [](const LayerSensitivity& w) { return w.by_loss.empty(); }))
-    return "";
+  if (std::ranges::all_of(cut.sensitivity, [](const LayerSensitivity& w) { return w.by_loss.empty(); })) return "";
   const int name_width = std::clamp(width - 76, 20, 48);
   TextTable table({"layer", "m×n", "r", "kept", "loss rises by", "loss holds, by directions", "weight holds"}, {5, 6});
   for (std::size_t i = 0; i < cut.layers.size(); ++i) {
@@ -191,12 +179,18 @@ std::string cut_text(const SplitMetrics& cut, int width) {
       cut.step, table.str(), percent(kept));
 }
 
-int run_inspect(const std::string& file_or_folder) {
-  print_text(inspect_text(model_path(file_or_folder), terminal_width()));
-  std::error_code ignored;
-  if (std::filesystem::exists(in_folder(file_or_folder, kSummaryFile), ignored))
-    for (const SplitMetrics& cut : read_run(file_or_folder).splits) print_text(cut_text(cut, terminal_width()));
-  return 0;
+Command inspect_command(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("inspect", "layers, ranks and singular values of a safetensors file");
+  const auto path = std::make_shared<std::string>();
+  add_path(parser, "file", *path, "model.safetensors, or the run folder that holds it")->required();
+  return {parser, [path] {
+            start_compute_threads();
+            print_text(inspect_text(model_path(*path), terminal_width()));
+            std::error_code ignored;
+            if (std::filesystem::exists(in_folder(*path, kSummaryFile), ignored))
+              for (const SplitMetrics& cut : read_run(*path).splits) print_text(cut_text(cut, terminal_width()));
+            return 0;
+          }};
 }
 
 }  // namespace ab

@@ -6,14 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
-#include "apps/model_file/model_file.h"
-#include "apps/paper/paper_traffic.h"
-#include "apps/paper/reproduce_report.h"
-#include "apps/report/plan_report.h"
-#include "apps/report/report.h"
 #include "apps/train/run_folder.h"
-#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -21,29 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-template <bool (*is_one)(const std::string&)> bool text_is_one(const std::string& file) {
-  return is_one(read_file(file, ErrorKind::data));
-}
-
-bool is_paper_table(const std::string& text) { return is_reproduce_report(text) || is_paper_traffic_report(text); }
-
-bool is_model_of_ours(const std::string& file) { return describes_its_model(read_safetensors(file)); }
-
 /// A file that cannot be read is none of ours.
-bool holds_one(const std::string& file, const OutKind& kind) {
-  try {
-    return kind.wrote_one(file);
-  } catch (const Error&) {
-    return false;
-  }
+bool holds_mark(const std::string& file, const char* mark) {
+  constexpr std::size_t kBeginning = 16 << 20;  // of a model file, whose header it holds
+  std::string text(kBeginning, '\0');
+  std::ifstream(file, std::ios::binary).read(text.data(), kBeginning);
+  return text.find(mark) != std::string::npos;
 }
 
 }  // namespace
-
-const OutKind kReportPage{"a page of abtrain compare", ".html", text_is_one<is_report_html>};
-const OutKind kPlanFile{"a plan of abtrain", ".json", text_is_one<is_plan_json>};
-const OutKind kModelExport{"a model file of abtrain", ".safetensors", is_model_of_ours};
-const OutKind kPaperTable{"a table of abtrain reproduce", ".md", text_is_one<is_paper_table>};
 
 std::string out_file(const std::string& out, const OutKind& kind, const std::vector<std::string>& inputs) {
   std::error_code ignored;
@@ -65,7 +46,7 @@ std::string out_file(const std::string& out, const OutKind& kind, const std::vec
   AB_CHECK(exists || !is_link, "--out {} is a link to a file that is not there; give the name of that file", out);
   const bool is_file = fs::is_regular_file(out, ignored);
   const bool is_empty = is_file && fs::file_size(out, ignored) == 0;
-  AB_CHECK(!exists || is_empty || (is_file && holds_one(out, kind)),
+  AB_CHECK(!exists || is_empty || (is_file && holds_mark(out, kind.mark)),
            "--out {} is there already, and is not {}; choose another name", out, kind.what);
   return is_link ? real : out;
 }

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "apps/paper/experiments.h"
-#include "apps/paper/reproduce_report.h"
+#include "apps/paper/paper_traffic.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
+#include "engine/core/path.h"
 #include "engine/core/say.h"
 
 namespace ab {
 namespace {
+
+struct ReproduceFlags {
+  std::string experiment;  ///< a name of experiments(), or "all"; empty: list them
+  bool dry_run = false, verbose = false, overwrite = false;
+  std::string out;
+  Adjustments adjustments{};
+  RankChoice ranks{};
+};
 
 constexpr const char* kReportFile = "reproduce.md";
 constexpr const char* kAll = "all";
@@ -53,10 +63,80 @@ int train_method(TrainConfig config, const char* method, const std::string& fold
   return run_train(config, method == std::string(kBaseline));
 }
 
-}  // namespace
+/// One experiment beside the paper.
+struct Reproduction {
+  const Experiment* experiment = nullptr;
+  std::vector<std::string> changes{};  ///< settings that were scaled or given otherwise
+  std::vector<PlannedTraffic> planned{};
+  struct Trained {
+    Summary ab, dense;
+  };
+  std::optional<Trained> trained{};
+};
 
-int run_reproduce(const ReproduceCommand& command) {
-  if (command.list || command.experiment.empty()) return list_experiments();
+std::string ratio(double compression) { return fmt::format("{:.2f} : 1", compression); }
+
+std::string points(double difference) { return fmt::format("{:+.2f} points", 100 * difference); }
+
+constexpr const char* kReportNotes =
+    R"(Compression: numbers that the dense model stores : those of the model that the run leaves. Saved: against the same run
+in dense data-parallel training with float32 gradients, bytes on the wire under ring algorithms, mean over ranks.
+Without validations: groups rejoin for a validation, which the authors' release does not. Low-rank steps alone: bytes
+of a low-rank step against those of a dense one. r/n: of every weight that is split; measured: of a run's last split,
+taken for all of them (in brackets: the median over weights).
+)";
+constexpr const char* kTrafficNote =
+    R"(The published saving is the mean over all ImageNet runs; what it counts is not known, so it stands beside each way
+to count.
+)";
+constexpr const char* kTop1Note = "The published top-1 gain is ResNet-50's; at which batch size is not known.\n";
+
+/// Published, planned and trained figures in one table, in Markdown.
+std::string reproduce_report(const Reproduction& r) {
+  const Experiment& experiment = *r.experiment;
+  std::vector<std::string> headings{"", "published"};
+  std::vector<TrafficFigures> columns;
+  for (const PlannedTraffic& planned : r.planned) {
+    headings.push_back("planned, r/n " + rank_text(planned));
+    columns.push_back(planned.figures);
+  }
+  if (r.trained) {
+    headings.push_back("trained");
+    columns.push_back(traffic_figures(r.trained->ab, r.trained->dense));
+  }
+  TextTable table(headings);
+  const auto add = [&](const std::string& name, const std::string& published, const auto& cell) {
+    std::vector<std::string> cells{name, published};
+    for (const TrafficFigures& figures : columns) cells.push_back(cell(figures));
+    table.add(std::move(cells));
+  };
+  const auto add_trained = [&](const char* name, const std::string& published, const std::string& trained) {
+    std::vector<std::string> cells{name, published};
+    cells.insert(cells.end(), r.planned.size(), "-");  // no plan can tell
+    cells.push_back(trained);
+    table.add(std::move(cells));
+  };
+  add("compression", experiment.has_compression ? ratio(kPublishedCompression) : "-",
+      [](const TrafficFigures& f) { return ratio(f.compression); });
+  const double dense = r.trained ? r.trained->dense.final_val_top1 : 0,
+               ab = r.trained ? r.trained->ab.final_val_top1 : 0;
+  if (r.trained) add_trained("top-1, dense", "-", percent(dense));
+  if (r.trained) add_trained("top-1, AB", "-", percent(ab));
+  add_trained("top-1, AB over dense", experiment.has_top1_gain ? points(kPublishedTop1Gain) : "-", points(ab - dense));
+  add("low-rank steps", "-", [](const TrafficFigures& f) { return percent(f.low_rank_steps); });
+  for (const TrafficDefinition& definition : kTrafficDefinitions)
+    add(fmt::format("saved, {}", definition.name), experiment.has_traffic ? percent(kPublishedTraffic) : "-",
+        [&](const TrafficFigures& f) { return percent(f.*definition.saved); });
+  std::string text = fmt::format("# {}\n\n{}.\n", experiment.name, experiment.title);
+  if (!r.changes.empty()) text += fmt::format("Changed from the paper's experiment: {}.\n", fmt::join(r.changes, ", "));
+  text += fmt::format("\n{}\n{}", table.markdown(), kReportNotes);
+  if (experiment.has_traffic) text += kTrafficNote;
+  if (experiment.has_top1_gain) text += kTop1Note;
+  return text;
+}
+
+int run_reproduce(const ReproduceFlags& command) {
+  if (command.experiment.empty()) return list_experiments();
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
     check_table_of(command.out);
@@ -70,7 +150,7 @@ int run_reproduce(const ReproduceCommand& command) {
   result.experiment = &find_experiment(command.experiment);
   const TrainConfig config =
       experiment_config(*result.experiment, command.adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train);
-  result.changes = changed_settings(experiment_config(*result.experiment), config);
+  result.changes = differing_settings(experiment_config(*result.experiment), config);
   check_rank_choice(command.ranks, {config});
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
@@ -92,6 +172,43 @@ int run_reproduce(const ReproduceCommand& command) {
   const std::string report = reproduce_report(result);
   publish(report, folder, report);
   return 0;
+}
+
+}  // namespace
+
+Command reproduce_command(CLI::App& app, const HelpScope& scope) {
+  CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
+  const auto flags = std::make_shared<ReproduceFlags>();
+  parser->add_option("EXPERIMENT", flags->experiment, "its name, or all; without it they are listed");
+  parser->add_flag("--dry-run", flags->dry_run, "only plan what would be sent; needs no data");
+  parser->add_flag("--verbose", flags->verbose, "of all: every experiment at every rank fraction");
+  parser
+      ->add_option("--scale", flags->adjustments.scale,
+                   "this share of images, ranks and steps, schedules in proportion; the model stays (default 1)")
+      ->type_name("NUM");
+  CLI::Option* ratio =
+      parser
+          ->add_option("--ratio", flags->ranks.ratio,
+                       "plan with this share of all singular values kept; several shares when not given")
+          ->check(CLI::Range(1e-6, 1.0))
+          ->type_name("NUM");
+  parser
+      ->add_option("--factors-from", flags->ranks.runs,
+                   "plan with the ranks r of trained runs of the same model: folders or summary.json files")
+      ->excludes(ratio)
+      ->type_name("PATH")
+      ->transform(expand_home);
+  add_path(parser, "--out", flags->out,
+           "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
+           "not given); finished runs in it are kept")
+      ->type_name("FOLDER");
+  parser->add_flag("--overwrite", flags->overwrite, "train again what the folder already holds");
+  const GivenSettings given =
+      add_settings(parser, scope, {"out", "overwrite", "resume", "resume_step", "method", "preset"});
+  return {parser, [given, flags] {
+            flags->adjustments.flags = given();
+            return run_reproduce(*flags);
+          }};
 }
 
 }  // namespace ab

@@ -70,7 +70,7 @@ std::string brief(const std::string& text) {
 template <class Row> std::string preset_cases(const Row& row) {
   std::string cases;
   Names all{kOurPreset};
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     Names words{kOurPreset};
     for (const Preset& preset : method.presets) words.push_back(preset.name);
     for (const std::string& word : words)

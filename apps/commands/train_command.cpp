@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/commands/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -10,7 +11,6 @@
 
 #include "apps/plan/memory_check.h"
 #include "apps/plan/method_choice.h"
-#include "apps/report/plan_report.h"
 #include "apps/report/progress.h"
 #include "apps/report/terminal.h"
 #include "apps/settings/hardware.h"
@@ -148,11 +148,13 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   wait_for_all(world);
   if (speaks) say_processor(config);
   warn_of_unlike_processors(config, world);
-  if (speaks) progress.emplace(has_twin);
-  if (speaks) warn_of_idle_network(config, world);
-  if (speaks) warn_of_lost_steps(config);
-  if (speaks) warn_of_old_kernels(config);
-  if (speaks) warn_of_short_epochs(config, data, world);
+  if (speaks) {
+    progress.emplace(has_twin);
+    warn_of_idle_network(config, world);
+    warn_of_lost_steps(config);
+    warn_of_old_kernels(config);
+    warn_of_short_epochs(config, data, world);
+  }
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
     progress->resume(checkpoint.step);
@@ -256,6 +258,15 @@ int run_train(const TrainConfig& config, bool has_twin) {
   const int exit_code = train_on_threads(config, options, has_twin);
   end_if_interrupted();
   return exit_code;
+}
+
+Command train_command(CLI::App& app, const HelpScope& scope) {
+  CLI::App* parser = app.add_subcommand("train", "train a model and write a run folder");
+  const auto config_file = std::make_shared<std::string>();
+  add_config_file(parser, *config_file);
+  return {parser, [config_file, given = add_settings(parser, scope)] {
+            return run_train(resolve_train_config(given(), *config_file));
+          }};
 }
 
 }  // namespace ab

@@ -7,13 +7,11 @@
 
 #include "ablowrank/groups/ab_strategy.h"
 #include "apps/methods/method.h"
-#include "apps/settings/setting.h"
 
 namespace ab {
 namespace {
 
 constexpr const char* kName = "ab";
-constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
 
 /// VGG16 on CIFAR-10 as the authors of arXiv 2405.01067 released it with their code (github.com/Helmholtz-AI-Energy/AB-Training,
 /// April 2024). W, S, D and R are step for step those of the release; a run still synchronises before it validates and when it
@@ -31,9 +29,12 @@ void paper(TrainConfig& config) {
 }
 
 void declare(std::vector<Setting>& settings) {
-  auto s = method_section<AbOptions>(settings, kName, "AB-training (method ab)");
-  auto schedule = s.part(&AbOptions::schedule);
-  auto policy = s.part(&AbOptions::rank_policy);
+  constexpr const char* title = "AB-training (method ab)";
+  const auto s = method_section<AbOptions>(settings, kName, title);
+  const Section<PhaseSchedule> schedule(
+      settings, title, "ab.", [](auto& c) -> auto& { return c.template of<AbOptions>().schedule; });
+  const Section<RankPolicy> policy(
+      settings, title, "ab.", [](auto& c) -> auto& { return c.template of<AbOptions>().rank_policy; });
 
   schedule.number("first_split", &PhaseSchedule::first_split, 0, kMany,
                   "W: the first split comes after so many steps at full rank");

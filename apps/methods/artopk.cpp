@@ -4,9 +4,8 @@
 #include "engine/sync/artopk.h"
 
 #include <algorithm>
-#include <numeric>
 
-#include "apps/methods/compressed.h"
+#include "apps/methods/method.h"
 
 namespace ab {
 namespace {

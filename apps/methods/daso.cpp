@@ -11,8 +11,6 @@ namespace {
 constexpr const char* kName = "daso";
 constexpr std::int64_t kMostEpochs = 1'000'000;
 
-const DasoOptions& settings_of(const TrainConfig& config) { return config.of<DasoOptions>(); }
-
 void release(TrainConfig& config) {
   config.of<DasoOptions>() = {.blocking_epochs = 4, .cooldown_epochs = 4, .max_skips = 8};
 }
@@ -39,13 +37,13 @@ void declare(std::vector<Setting>& settings) {
 }
 
 void check(const TrainConfig& config, Layer&, int) {
-  const DasoOptions& daso = settings_of(config);
+  const DasoOptions& daso = config.of<DasoOptions>();
   AB_CHECK(daso.start_wait <= daso.start_skips, "--daso.start-wait {} is above --daso.start-skips {}", daso.start_wait,
            daso.start_skips);
 }
 
 std::unique_ptr<SyncStrategy> make(const TrainConfig& config, Layer& model, Comm& world, const LrSchedule& schedule) {
-  DasoOptions options = settings_of(config);
+  DasoOptions options = config.of<DasoOptions>();
   options.node_size = node_layout(config, world.size()).node_size;
   // Ranks that do not share gradients share batch norms with all or with none.
   const bool synchronised =
@@ -62,8 +60,7 @@ std::vector<DasoPace> paces_of_run(const DasoOptions& options, const DasoCalenda
   for (std::int64_t epoch = 0; epoch < calendar.epochs(); ++epoch) {
     paces.push_back(pace);
     if (!calendar.decides_after(epoch)) continue;
-    const auto at = std::find_if(decisions.begin(), decisions.end(),
-                                 [&](const DecisionMetrics& decision) { return decision.epoch == epoch; });
+    const auto at = std::ranges::find(decisions, epoch, &DecisionMetrics::epoch);
     AB_CHECK(at != decisions.end() && at->values.contains("skips") && at->values.contains("wait"),
              "--decisions-from names a run that decided nothing after epoch {}, where this one does", epoch);
     pace = {at->values.at("skips"), at->values.at("wait")};
@@ -84,7 +81,7 @@ Told told_paces(const std::vector<DasoPace>& paces) {
 }
 
 MayBecome told(const TrainConfig& config, Layer&, const RunFacts& facts) {
-  const DasoOptions options = settings_of(config);
+  const DasoOptions options = config.of<DasoOptions>();
   const DasoCalendar calendar(options, facts.schedule);
   AB_CHECK(calendar.epochs() <= kMostEpochs, "a run of DASO can be planned for {} epochs at most, not for {}",
            kMostEpochs, calendar.epochs());

@@ -32,7 +32,6 @@ void nodes(TrainConfig& config) {
 }
 
 void declare(std::vector<Setting>& settings) {
-  constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
   auto s = method_section<LateCutSettings>(settings, kName, "Late cut (method late-cut)");
   s.numbers("at", &LateCutSettings::at, 0, 1, "shares of the run after which weights are cut").above_low = true;
   s.choice(

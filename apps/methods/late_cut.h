@@ -18,8 +18,6 @@ struct Method;
 struct LateCutSettings : LateCutOptions {
   std::string full_rank_method = "powersgd";  ///< until the first cut
   std::string low_rank_method = "powersgd";   ///< of factors, after it
-
-  bool operator==(const LateCutSettings&) const = default;
 };
 
 inline LateCutSettings& late_cut_settings(TrainConfig& config) { return config.of<LateCutSettings>(); }

@@ -4,7 +4,7 @@
 
 #include "apps/methods/method.h"
 
-// One row a method, the baseline first: NAME stands for NAME_method(), which is in NAME.cpp.
+// One row a method, the baseline first: NAME stands for NAME_method().
 #define AB_METHODS(METHOD) \
   METHOD(dense)            \
   METHOD(ab)               \
@@ -34,22 +34,6 @@ const std::vector<Method>& methods() {
   return all;
 }
 
-const Method& find_method(const std::string& name) {
-  find_method_settings(name);  // throws where there is none
-  return *std::ranges::find(methods(), name, &Method::name);
-}
-
-const std::vector<MethodSettings>& method_settings() {
-  static const std::vector<MethodSettings> all = [] {
-    std::vector<MethodSettings> list;
-    for (const Method& method : methods())
-      list.push_back({method.name, method.declare, method.bring_defaults, method.uses, method.presets,
-                      method.dense_start, method.has_factors});
-    return list;
-  }();
-  return all;
-}
-
 std::int64_t evaluation_period(const TrainConfig& config, const LrSchedule& schedule) {
   const std::int64_t per_epoch = schedule.steps_per_epoch, epochs = (schedule.total_steps + per_epoch - 1) / per_epoch;
   return config.eval_every > 0 ? std::min(config.eval_every, epochs) * per_epoch : schedule.total_steps;
@@ -73,6 +57,12 @@ GradientWire gradient_wire(const TrainConfig& config) {
   const double by_default = config.device == "cpu" ? 4 : 25;  // on a GPU that of PyTorch: not timed
   const double mb = config.bucket_mb > 0 ? config.bucket_mb : by_default;
   return {.bucket_bytes = std::llround(mb * 1048576.0), .dtype = config.comm_dtype};
+}
+
+CompressionStart compression_start(const TrainConfig& config, const LrSchedule& schedule) {
+  return {.dense_steps = dense_steps(config.dense_steps, schedule.total_steps),
+          .gradients = gradient_wire(config),
+          .seed = config.seed};
 }
 
 Replica replica_of(Layer& model, bool synchronised) {

@@ -23,8 +23,7 @@ Ranks ranks_of_run(const AssumedR& assumed, const std::vector<LayerRank>& split,
   Ranks ranks;
   bool any_cut = false;
   for (const Weight* weight : weights) {
-    const auto at =
-        std::find_if(split.begin(), split.end(), [&](const LayerRank& layer) { return layer.name == weight->name(); });
+    const auto at = std::ranges::find(split, weight->name(), &LayerRank::name);
     if (partial && at == split.end()) {
       ranks[weight->name()] = weight->n();
       continue;

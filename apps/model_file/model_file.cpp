@@ -6,7 +6,6 @@
 #include <set>
 
 #include "apps/model_file/stored_factors.h"
-#include "apps/model_file/torch_layout.h"
 #include "engine/kernels/reduce.h"
 #include "layers/weight.h"
 

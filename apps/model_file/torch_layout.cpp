@@ -132,10 +132,6 @@ std::string with_present_parts(std::string name) {
   return name;
 }
 
-bool has_name(const TensorFile& content, const std::function<bool(const std::string&)>& wanted) {
-  return std::any_of(content.tensors.begin(), content.tensors.end(), [&](const auto& t) { return wanted(t.name); });
-}
-
 /// How many tensors of the model follow each text that ends in a dot, or nothing, in the names of the file.
 std::map<std::string, std::size_t> count_by_prefix(const TensorFile& content, const FileShapes& wanted) {
   std::map<std::string, std::size_t> counts;
@@ -174,7 +170,8 @@ std::vector<std::string> unwrap_names(TensorFile& content, const std::vector<Fil
   std::vector<std::string> left_out;
   for (const std::string_view part : kWrappers) {
     const auto has_part = [&](const std::string& name) { return without_part(name, part) != name; };
-    if (has_name(content, has_part) && rename_all(content, [&](const auto& name) { return without_part(name, part); }))
+    if (std::ranges::any_of(content.tensors, has_part, &NamedTensor::name) &&
+        rename_all(content, [&](const auto& name) { return without_part(name, part); }))
       left_out.emplace_back(part);
   }
   const std::string prefix = find_prefix(content, wanted, file);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "apps/paper/experiments.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "apps/methods/ab.h"
 #include "apps/settings/setting.h"
 #include "data/datasets.h"
-#include "engine/core/check.h"
 
 namespace ab {
 
@@ -45,7 +42,7 @@ const Experiment& find_experiment(const std::string& name) {
   const std::string nearest = nearest_name(name, names);
   throw Error(ErrorKind::config,
               fmt::format("there is no experiment '{}'; {}", name,
-                          nearest.empty() ? "abtrain reproduce --list shows them" : "did you mean " + nearest + "?"));
+                          nearest.empty() ? "abtrain reproduce lists them" : "did you mean " + nearest + "?"));
 }
 
 TrainConfig experiment_config(const Experiment& experiment, const Adjustments& adjustments, ConfigUse use) {
@@ -110,16 +107,6 @@ TrainConfig scale_config(const TrainConfig& original, double scale, int ranks) {
   scale_steps(config, scale);
   scale_images(config, scale);
   return config;
-}
-
-std::string changed_settings(const TrainConfig& from, const TrainConfig& to) {
-  std::vector<std::string> changes;
-  for (const Setting& setting : train_settings()) {
-    if (setting.flag_only || setting.may_change || setting.key == "method") continue;
-    const std::string before = toml_text(setting, from), after = toml_text(setting, to);
-    if (before != after) changes.push_back(fmt::format("{} {} → {}", setting.key, before, after));
-  }
-  return fmt::format("{}", fmt::join(changes, ", "));
 }
 
 }  // namespace ab

@@ -2,14 +2,12 @@
 #include "apps/paper/paper_traffic.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 
 #include "ablowrank/groups/phases.h"
 #include "apps/methods/ab.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
-#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -73,12 +71,15 @@ TrafficFigures traffic_figures(const RunPlan& run, const RunPlan& dense) {
 
 namespace {
 
-constexpr const char* kTitle = "# Traffic of the paper's experiments, planned\n\n";
 constexpr double kLowestRatio = 1e-6;  // r = 1 everywhere
 
-std::string model_of_run(const std::string& path) {
-  const std::string file = std::filesystem::is_directory(path) ? in_folder(path, kSummaryFile) : path;
-  return summary_from_json(read_file(file, ErrorKind::data), file).model;
+/// The ratio, the run of its model, or its own policy where that needs no trained model; or else some fractions.
+std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
+  if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
+  for (const std::string& run : choice.runs)
+    if (read_summary(run).model == config.model) return {{"measured", 0, run}};
+  if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
+  return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 
 /// A run and its dense twin; the twin is planned once.
@@ -139,14 +140,10 @@ std::string found_cell(const RankFractionSearch& found) {
 /// The sources of ranks that all `runs` ImageNet runs were planned with, in order.
 std::vector<std::string> common_labels(const std::vector<Row>& rows, std::size_t runs) {
   std::vector<std::string> labels;
-  for (const Row& row : rows) {
-    const std::string& label = row.planned.source.label;
-    const auto planned = std::count_if(rows.begin(), rows.end(), [&](const Row& other) {
-      return other.experiment->has_traffic && other.planned.source.label == label;
-    });
-    const bool is_new = std::find(labels.begin(), labels.end(), label) == labels.end();
-    if (is_new && static_cast<std::size_t>(planned) == runs) labels.push_back(label);
-  }
+  std::map<std::string, std::size_t> planned;
+  for (const Row& row : rows)
+    if (const std::string& label = row.planned.source.label; row.experiment->has_traffic && ++planned[label] == runs)
+      labels.push_back(label);
   return labels;
 }
 
@@ -222,18 +219,10 @@ The paper published a mean reduction of {}, and what that counts is not known.
 
 void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs) {
   for (const std::string& run : choice.runs) {
-    const std::string model = model_of_run(run);
+    const std::string model = read_summary(run).model;
     AB_CHECK(std::any_of(configs.begin(), configs.end(), [&](const TrainConfig& c) { return c.model == model; }),
              "--factors-from {} is a run of {}, which is not the model here", run, model);
   }
-}
-
-std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice) {
-  if (choice.ratio > 0) return {{fmt::format("{:g}", choice.ratio), choice.ratio}};
-  for (const std::string& run : choice.runs)
-    if (model_of_run(run) == config.model) return {{"measured", 0, run}};
-  if (ab_settings(config).rank_policy.ratio > 0) return {{"as configured"}};
-  return {{"1/16", 1.0 / 16}, {"1/8", 1.0 / 8}, {"1/4", 1.0 / 4}, {"1/2", 1.0 / 2}};
 }
 
 std::string rank_text(const PlannedTraffic& planned) {
@@ -272,8 +261,6 @@ RankFractionSearch find_rank_fraction(const std::vector<TrainConfig>& configs, c
   return found;
 }
 
-bool is_paper_traffic_report(const std::string& text) { return text.starts_with(kTitle); }
-
 PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice) {
   std::vector<Row> rows;
   std::vector<TrainConfig> all, imagenet;
@@ -288,7 +275,8 @@ PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice
   const std::vector<std::string> labels = common_labels(rows, imagenet.size());
   const std::vector<MeanTraffic> means = mean_traffic(rows, labels, imagenet);
   const std::string result = result_of(means, labels);
-  return {result, kTitle + result + "\n" + fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
+  return {result, "# Traffic of the paper's experiments, planned\n\n" + result + "\n" +
+                      fmt::format(kTrafficNotes, percent(kPublishedTraffic)) +
                       fmt::format("\n{}\n{}", rows_table(rows), means_table(means, labels))};
 }
 

@@ -61,9 +61,6 @@ struct RankChoice {
 };
 /// Throws Error(config) when one of the runs is of a model that none of `configs` trains.
 void check_rank_choice(const RankChoice& choice, const std::vector<TrainConfig>& configs);
-/// The sources for a configuration: the ratio, the run of its model, or its own policy where that needs no
-/// trained model; without any of them the fractions 1/16, 1/8, 1/4 and 1/2.
-std::vector<RankSource> rank_sources(const TrainConfig& config, const RankChoice& choice);
 
 /// A run planned with one source of ranks, beside its dense twin.
 struct PlannedTraffic {
@@ -90,7 +87,5 @@ struct PaperTraffic {
                        ///< the rank fraction that would give the published one
 };
 PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice& choice);
-/// Whether a text is such a report.
-bool is_paper_traffic_report(const std::string& text);
 
 }  // namespace ab

@@ -6,10 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "apps/methods/method.h"
 #include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
-#include "data/loader.h"
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"
 #include "engine/core/say.h"

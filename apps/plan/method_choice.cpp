@@ -133,6 +133,12 @@ std::vector<FlagValue> bucket_flags(const TrainConfig& config) {
   return flags;
 }
 
+std::string flags_text(const std::vector<FlagValue>& flags) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
 std::vector<MethodPlan> plan_all_methods(const std::vector<FlagValue>& flags, const std::string& config_file,
                                          const PlanOptions& options) {
   AB_CHECK(

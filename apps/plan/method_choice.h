@@ -32,6 +32,8 @@ BucketPlan plan_in_best_bucket(TrainConfig config, PlanOptions options);
 TrainConfig settle_bucket(const TrainConfig& config, const PlanOptions& options);
 /// The sizes of its buckets, to be given as flags.
 std::vector<FlagValue> bucket_flags(const TrainConfig& config);
+/// "--method acpsgd --acpsgd.rank 32 --bucket-mb 16"
+std::string flags_text(const std::vector<FlagValue>& flags);
 
 struct MethodPlan {
   const MeasuredMethod* method = nullptr;

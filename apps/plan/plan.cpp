@@ -2,19 +2,14 @@
 #include "apps/plan/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <set>
 
-#include "apps/model_file/model_file.h"
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
-#include "data/datasets.h"
-#include "engine/core/atomic_file.h"
 #include "engine/core/precision.h"
 #include "layers/weight.h"
 
@@ -26,21 +21,17 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 /// A run that was trained: how fast, and which ranks its weights had.
 struct TrainedRun {
   Summary summary;
-  std::vector<std::vector<LayerRank>> splits;
+  std::vector<std::vector<LayerRank>> splits{};
   bool from_folder = false;
 };
 
 /// The splits of metrics.jsonl tell more than summary.json, which holds the model as the run left it.
 TrainedRun read_trained_run(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
-    Run run = read_run(path);
-    TrainedRun trained{run.summary, {}, true};
-    for (const SplitMetrics& split : run.splits) trained.splits.push_back(split.layers);
-    if (trained.splits.empty()) trained.splits.push_back(run.summary.per_layer);
-    return trained;
-  }
-  const Summary summary = summary_from_json(read_file(path, ErrorKind::data), path);
-  return {summary, {summary.per_layer}};
+  TrainedRun trained{.summary = read_summary(path), .from_folder = std::filesystem::is_directory(path)};
+  if (trained.from_folder)
+    for (const SplitMetrics& split : read_run(path).splits) trained.splits.push_back(split.layers);
+  if (trained.splits.empty()) trained.splits.push_back(trained.summary.per_layer);
+  return trained;
 }
 
 /// The ranks r that the method plans with.
@@ -54,8 +45,7 @@ AssumedR assumed_r(const PlanOptions& options, const std::optional<TrainedRun>& 
 RunFacts facts_of(const TrainConfig& config, const DataShape& data, int world_size) {
   constexpr std::int64_t kMostSteps = 1'000'000'000;
   RunFacts facts{.world_size = world_size};
-  const std::int64_t per_epoch = steps_per_epoch(config, data.train, world_size);
-  facts.schedule = make_schedule(config, per_epoch);
+  facts.schedule = make_schedule(config, steps_per_epoch(config, data.train, world_size));
   check_warm_up(config, facts.schedule);
   const std::int64_t steps = facts.schedule.total_steps;
   AB_CHECK(steps >= 1 && steps <= kMostSteps, "a run of {} steps cannot be planned; at most {} can", steps, kMostSteps);
@@ -320,7 +310,7 @@ std::string settle_step(const TrainConfig& config, PlanOptions& options) {
   if (options.step_milliseconds != kAutoStep) return "";
   const std::string& run = options.factors_from.empty() ? options.decisions_from : options.factors_from;
   if (!run.empty()) {
-    options.step_milliseconds = 1000 * measured_step_seconds(config, read_trained_run(run).summary);
+    options.step_milliseconds = 1000 * measured_step_seconds(config, read_summary(run));
     AB_CHECK(options.step_milliseconds > 0, "--step-ms auto: {} does not tell how long its steps took", run);
     return fmt::format("--step-ms auto takes {:.3g} ms, as steps of {} took, their waiting included.\n",
                        options.step_milliseconds, run);

@@ -50,7 +50,6 @@ struct RehearsedRank {
   std::vector<RehearsedPart> parts{};
   std::vector<std::pair<std::size_t, std::int64_t>> order{};  ///< of parts, and how often in a row
   std::int64_t peak_bytes = 0;                                ///< the most that was held at a time
-  std::int64_t from_system = 0;                               ///< on a CPU with blocks that were kept for reuse
   std::vector<LayerRank> cut_r{};                             ///< of every weight that the last cut was about
   std::vector<Partition> partitions{};
   std::vector<std::string> roles{};                   ///< by rank

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/plan_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -116,8 +114,7 @@ std::string never_begins(const RunPlan& plan) {
   const auto& steps = plan.summary.steps_by_phase;
   if (!method.has_ranks && steps.size() == 1 && steps.contains(CompressedGradients::kWarmup))
     return "\nThe warm-up of the method does not end in this run: nothing in it is compressed.\n";
-  const bool splits = std::any_of(plan.phases.begin(), plan.phases.end(),
-                                  [](const std::string& phase) { return phase.starts_with("low-rank"); });
+  const bool splits = std::ranges::any_of(plan.phases, [](const auto& phase) { return phase.starts_with("low-rank"); });
   if (!method.has_ranks || splits) return "";
   return "\nNo weight is split in this run: nothing in it is low-rank.\n";
 }
@@ -242,12 +239,6 @@ std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
                      duration(exposed));
 }
 
-std::string flags_text(const std::vector<FlagValue>& flags) {
-  std::vector<std::string> words;
-  for (const auto& [key, value] : flags) words.push_back(fmt::format("{} {}", find_setting(key)->flag(), value));
-  return fmt::format("{}", fmt::join(words, " "));
-}
-
 namespace {
 
 std::string choice_title(const BucketPlan& first) {
@@ -324,12 +315,6 @@ std::string plan_json(const RunPlan& plan) {
   own["dense_bfloat16"] = dense_json(plan.summary, plan.dense_bfloat16);
   for (const PhaseMemory& row : plan.memory) own["memory_per_rank"].push_back(memory_json(row));
   return json.dump(2) + "\n";
-}
-
-bool is_plan_json(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  return json.is_object() && json.contains("method") && json.contains("plan") && json["plan"].is_object() &&
-         json["plan"].contains("phases") && json["plan"].contains("dense_float32");
 }
 
 }  // namespace ab

@@ -13,13 +13,9 @@ namespace ab {
 std::string plan_text(const RunPlan& plan);
 /// That another bucket would delay the run less; empty where it hardly would.
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best);
-/// "--method acpsgd --acpsgd.rank 32 --bucket-mb 16"
-std::string flags_text(const std::vector<FlagValue>& flags);
 /// NaN becomes null. summary_from_json() reads it.
 std::string plan_json(const RunPlan& plan);
 /// The methods as a table, and a sentence on which of them is soonest done.
 std::string choice_text(const std::vector<MethodPlan>& plans);
-/// Whether a text is such JSON, of this or an earlier release.
-bool is_plan_json(const std::string& text);
 
 }  // namespace ab

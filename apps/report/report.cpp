@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "apps/report/report.h"
-
-#include <fmt/format.h>
+#include "apps/report/comparison.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "apps/report/comparison.h"
-#include "apps/report/frontier.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 
@@ -71,9 +66,6 @@ th { color: var(--soft); font-weight: 500; } tr:last-child td { border-bottom: 0
 th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; }
 @media print { body { max-width: none; } figure, article { break-inside: avoid; } }
 )css";
-
-constexpr const char* kPageBegins = "<!doctype html>\n<html lang=\"en\"><head>";
-constexpr const char* kGenerator = "<meta name=\"generator\" content=\"abtrain\">";
 
 /// One curve for each run, in the run's colour.
 template <class PointsOf>
@@ -158,43 +150,52 @@ std::string table(const std::vector<Run>& runs) {
 }
 
 std::string phase_chart(const std::vector<Run>& runs) {
-  BarChart chart{"Bytes by phase of training",
-                 "A bar shows what a rank sends in the whole run, phase after phase; shorter is better.",
-                 {"sent per rank", NumberStyle::bytes},
-                 phases_of(runs),
-                 {}};
+  constexpr int kFirstColour =
+      3;  // of a phase: elsewhere in the palette than curves, so that nobody takes one for a run
+  RowChart chart{.title = "Bytes by phase of training",
+                 .how = "A bar shows what a rank sends in the whole run, phase after phase; shorter is better.",
+                 .x = {"sent per rank", NumberStyle::bytes},
+                 .row_height = 36,
+                 .band_height = 24,
+                 .label_width = 130};
+  for (const std::string& phase : phases_of(runs))
+    chart.legend.emplace_back(kFirstColour + static_cast<int>(chart.legend.size()), phase);
   for (const Run& run : runs) {
-    StackedBar bar{run.label, {}};
-    for (const std::string& phase : chart.parts) {
+    RowChart::Row& row = chart.rows.emplace_back(RowChart::Row{run.label});
+    double end = 0;
+    for (const auto& [colour, phase] : chart.legend) {
       const auto at = run.summary.wire_bytes_per_rank_by_phase.find(phase);
-      bar.parts.push_back(at == run.summary.wire_bytes_per_rank_by_phase.end() ? 0 : at->second);
+      if (at == run.summary.wire_bytes_per_rank_by_phase.end() || at->second <= 0) continue;
+      const std::string hover = fmt::format("{}, {}: {}", run.label, phase, human_bytes(at->second));
+      row.bands.push_back({.begin = end, .end = end + at->second, .colour = colour, .hover = hover});
+      end += at->second;
     }
-    chart.bars.push_back(std::move(bar));
+    chart.x_end = std::max(chart.x_end, 1.02 * end);
   }
   return draw(chart);
 }
 
 /// Each layer a row; a band for as long as splits choose the same r, as dark as it is close to n.
 std::string rank_chart(const Run& run) {
-  BandChart chart{"Rank r of every layer: " + run.label,
-                  "A row is a weight, and a band is the darker, the more of its n directions the rank r keeps.",
-                  {"step"},
-                  static_cast<double>(std::max(run.summary.steps, run.splits.back().step)),
-                  {}};
+  RowChart chart{.title = "Rank r of every layer: " + run.label,
+                 .how = "A row is a weight, and a band is the darker, the more of its n directions the rank r keeps.",
+                 .x = {"step"},
+                 .x_end = static_cast<double>(std::max({std::int64_t{1}, run.summary.steps, run.splits.back().step}))};
   for (std::size_t i = 0; i < run.splits.size(); ++i) {
     const double begin = static_cast<double>(run.splits[i].step);
     const double end = i + 1 < run.splits.size() ? static_cast<double>(run.splits[i + 1].step) : chart.x_end;
     for (const LayerRank& layer : run.splits[i].layers) {
       const std::string name = short_name(layer.name), text = fmt::format("{} of {}", layer.r, layer.n);
-      auto row = std::ranges::find(chart.rows, name, &BandRow::label);
-      if (row == chart.rows.end()) row = chart.rows.insert(row, BandRow{name, {}});
+      auto row = std::ranges::find(chart.rows, name, &RowChart::Row::label);
+      if (row == chart.rows.end()) row = chart.rows.insert(row, RowChart::Row{name});
       double from = begin;
       if (!row->bands.empty() && row->bands.back().text == text) {
         from = row->bands.back().begin;
         row->bands.pop_back();
       }
       row->bands.push_back(
-          {from, end, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)), text,
+          {from, end, kShade, static_cast<double>(layer.r) / static_cast<double>(std::max<std::int64_t>(1, layer.n)),
+           text,
            fmt::format("{} ({}×{}): r = {} from step {} to {}", layer.name, layer.m, layer.n, layer.r, from, end)});
     }
   }
@@ -245,34 +246,25 @@ std::string course_charts(const std::vector<Run>& runs) {
     for (const auto& m : records) points.push_back({static_cast<double>(m.step), m.*value});
     return points;
   };
-  std::string html = draw(
-      LineChart{"Training loss",
-                "A curve shows how far a run's answers lie from the labels of its training images; lower is better.",
-                {"step"},
-                {"cross entropy, nats"},
-                false,
-                curves_of(runs, false, [&](const Run& run) { return over_steps(run.steps, &StepMetrics::loss); }),
-                marks});
-  html += draw(
-      LineChart{"Accuracy on the validation images",
-                "A point shows the share of validation images whose class a run names right; higher is better.",
-                {"step"},
-                {"top-1", NumberStyle::percent},
-                false,
-                curves_of(runs, true, [&](const Run& run) { return over_steps(run.epochs, &EpochMetrics::val_top1); }),
-                marks});
-  return html + draw(LineChart{"Bytes sent by rank 0",
-                               "A curve adds up what rank 0 has sent since the start; a flat stretch sends nothing.",
-                               {"step"},
-                               {"sent since the start", NumberStyle::bytes},
-                               true,
-                               curves_of(runs, false,
-                                         [&](const Run& run) {
-                                           std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
-                                           points.insert(points.begin(), {0, 0});
-                                           return points;
-                                         }),
-                               marks});
+  const auto chart = [&](const char* title, const char* how, const Axis& y, bool from_zero, bool marked,
+                         auto points_of) {
+    return draw(LineChart{title, how, {"step"}, y, from_zero, curves_of(runs, marked, points_of), marks});
+  };
+  return chart("Training loss",
+               "A curve shows how far a run's answers lie from the labels of its training images; lower is better.",
+               {"cross entropy, nats"}, false, false,
+               [&](const Run& run) { return over_steps(run.steps, &StepMetrics::loss); }) +
+         chart("Accuracy on the validation images",
+               "A point shows the share of validation images whose class a run names right; higher is better.",
+               {"top-1", NumberStyle::percent}, false, true,
+               [&](const Run& run) { return over_steps(run.epochs, &EpochMetrics::val_top1); }) +
+         chart("Bytes sent by rank 0",
+               "A curve adds up what rank 0 has sent since the start; a flat stretch sends nothing.",
+               {"sent since the start", NumberStyle::bytes}, true, false, [&](const Run& run) {
+                 std::vector<Point> points = over_steps(run.steps, &StepMetrics::wire_bytes);
+                 points.insert(points.begin(), {0, 0});
+                 return points;
+               });
 }
 
 std::string accuracy_by_bytes(const std::vector<Run>& runs) {
@@ -293,12 +285,6 @@ std::string accuracy_by_bytes(const std::vector<Run>& runs) {
 
 }  // namespace
 
-bool is_report_html(const std::string& text) {
-  const std::string head = text.substr(0, text.find("<style>"));
-  return head.starts_with(kPageBegins) &&
-         (head.find(kGenerator) != head.npos || head.find("<title>abtrain: ") != head.npos);
-}
-
 std::string report_html(const std::vector<Run>& runs) {
   std::vector<std::string> labels;
   std::string ranks, directions;
@@ -310,13 +296,12 @@ std::string report_html(const std::vector<Run>& runs) {
   }
   const std::string title = fmt::format("abtrain: {}", fmt::join(labels, ", "));
   return fmt::format(
-             "{}<meta charset=\"utf-8\">{}"
+             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"abtrain\">"
              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{}</title>\n"
              "<style>{}</style></head>\n<body><header><h1>{} compared</h1><p>Bytes are what one rank puts on the wire "
              "under ring algorithms, in the mean over ranks. Rest the pointer on a point, a bar or a curve to read "
              "it.</p></header>\n",
-             kPageBegins, kGenerator, escape_html(title), kReportStyle,
-             counted(static_cast<std::int64_t>(runs.size()), "run")) +
+             escape_html(title), kReportStyle, counted(static_cast<std::int64_t>(runs.size()), "run")) +
          cards(runs) + charts("Training, step by step", course_charts(runs)) +
          charts("Accuracy and its cost", accuracy_by_bytes(runs) + frontier_charts(runs) + phase_chart(runs)) +
          charts("Layers after each split", ranks) + charts("Layers at the last cut", directions) + table(runs) +

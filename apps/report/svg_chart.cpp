@@ -26,9 +26,6 @@ std::string colour_class(int colour) {
   return fmt::format("k{}{}", colour % kColours, colour >= kColours ? " dashed" : "");
 }
 
-/// Parts of a bar start elsewhere in the palette than curves, so that nobody takes a part for a run.
-int part_colour(std::size_t part) { return static_cast<int>(part) + 3; }
-
 /// A linear map from data to the page.
 struct Scale {
   double low, high, from, to;
@@ -290,68 +287,36 @@ std::string draw(const FrontierChart& chart) {
   return figure(chart.title, chart.how, legend_of("points", entries), kHeight, svg);
 }
 
-std::string draw(const BarChart& chart) {
-  constexpr double kBarHeight = 24, kRow = 36, kLabels = 130;
-  double longest = 0;
-  for (const StackedBar& bar : chart.bars) {
-    double sum = 0;
-    for (const double part : bar.parts) sum += part;
-    longest = std::max(longest, sum);
-  }
-  if (!(longest > 0)) return nothing_drawn(chart.title, chart.how, "Nothing was sent.");
-  std::vector<LegendEntry> entries;
-  for (std::size_t i = 0; i < chart.parts.size(); ++i)
-    entries.emplace_back(colour_class(part_colour(i)), chart.parts[i]);
-
-  const Scale x{0, longest * 1.02, kLabels, kWidth - kRight};
-  const double bottom = kTop + kRow * static_cast<double>(chart.bars.size());
+std::string draw(const RowChart& chart) {
+  constexpr double kDigit = 7, kLetter = 9;  // width of a character inside a band, and of a label
+  if (!(chart.x_end > 0)) return nothing_drawn(chart.title, chart.how, "Nothing was sent.");
+  const double bottom = kTop + chart.row_height * static_cast<double>(chart.rows.size());
+  const Scale x{0, chart.x_end, chart.label_width, kWidth - kRight};
   std::string svg = x_axis(x, kTop, bottom, chart.x);
-  double top = kTop + (kRow - kBarHeight) / 2;
-  for (const StackedBar& bar : chart.bars) {
-    svg +=
-        fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-                    kLabels - 8, top + kBarHeight / 2 + 4, escape_html(shorten(bar.label, 14)), escape_html(bar.label));
-    double begin = 0;
-    for (std::size_t i = 0; i < bar.parts.size(); ++i) {
-      const double end = begin + bar.parts[i];
-      if (bar.parts[i] > 0)
-        svg += fmt::format(
-            "<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"><title>{}, {}: "
-            "{}</title></rect>",
-            colour_class(part_colour(i)), x(begin), top, x(end) - x(begin), kBarHeight, escape_html(bar.label),
-            escape_html(chart.parts[i]), number_text(bar.parts[i], chart.x.style));
-      begin = end;
-    }
-    top += kRow;
-  }
-  return figure(chart.title, chart.how, legend_of("bars", entries), bottom + kBottom, svg);
-}
-
-std::string draw(const BandChart& chart) {
-  constexpr double kRow = 20, kLabels = 192;
-  constexpr double kDigit = 7;  // width of a character inside a band
-  const double bottom = kTop + kRow * static_cast<double>(chart.rows.size());
-  const Scale x{0, std::max(1.0, chart.x_end), kLabels, kWidth - kRight};
-  std::string svg = x_axis(x, kTop, bottom, chart.x);
-  double top = kTop;
-  for (const BandRow& row : chart.rows) {
+  double middle = kTop + chart.row_height / 2;
+  for (const RowChart::Row& row : chart.rows) {
+    const int label_columns = static_cast<int>(chart.label_width / kLetter);
     svg += fmt::format("<text class=\"tick\" text-anchor=\"end\" x=\"{}\" y=\"{:.1f}\">{}<title>{}</title></text>",
-                       kLabels - 8, top + 13, escape_html(shorten(row.label, 21)), escape_html(row.label));
-    for (const BandRow::Band& band : row.bands) {
+                       chart.label_width - 8, middle + 4, escape_html(shorten(row.label, label_columns)),
+                       escape_html(row.label));
+    for (const RowChart::Band& band : row.bands) {
       const double width = x(band.end) - x(band.begin);
-      svg += fmt::format(
-          "<g><title>{}</title><rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" "
-          "fill-opacity=\"{:.2f}\"/>",
-          escape_html(band.hover), x(band.begin), top + 1, std::max(0.5, width - 0.8), kRow - 2,
-          0.08 + 0.34 * std::clamp(band.fraction, 0.0, 1.0));
-      if (width > kDigit * (text_width(band.text) + 1))
+      const std::string look = band.colour != kShade
+                                   ? fmt::format("class=\"fill {}\"", colour_class(band.colour))
+                                   : fmt::format("class=\"band\" fill-opacity=\"{:.2f}\"", 0.08 + 0.34 * band.fraction);
+      svg += fmt::format("<g><title>{}</title><rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\"/>",
+                         escape_html(band.hover), look, x(band.begin), middle - chart.band_height / 2,
+                         std::max(0.5, width - 0.8), chart.band_height);
+      if (!band.text.empty() && width > kDigit * (text_width(band.text) + 1))
         svg += fmt::format("<text class=\"inside\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-                           x(band.begin) + width / 2, top + 13.5, escape_html(band.text));
+                           x(band.begin) + width / 2, middle + 3.5, escape_html(band.text));
       svg += "</g>";
     }
-    top += kRow;
+    middle += chart.row_height;
   }
-  return figure(chart.title, chart.how, "", bottom + kBottom, svg);
+  std::vector<LegendEntry> entries;
+  for (const auto& [colour, label] : chart.legend) entries.emplace_back(colour_class(colour), label);
+  return figure(chart.title, chart.how, entries.empty() ? "" : legend_of("bars", entries), bottom + kBottom, svg);
 }
 
 }  // namespace ab

@@ -20,9 +20,8 @@ std::string number_text(double value, NumberStyle style);
 std::string escape_html(const std::string& text);
 
 struct Axis {
-  Axis(std::string text, NumberStyle numbers = NumberStyle::plain) : label(std::move(text)), style(numbers) {}
   std::string label;  ///< the unit comes after it, where the style has one
-  NumberStyle style;
+  NumberStyle style = NumberStyle::plain;
 };
 
 struct Point {
@@ -70,36 +69,29 @@ struct FrontierChart {
 /// With the Pareto front, a line along the points that nobody dominates: as high as can be had for so much.
 std::string draw(const FrontierChart& chart);
 
-struct StackedBar {
-  std::string label;
-  std::vector<double> parts;  ///< one for each entry of BarChart::parts
-};
-struct BarChart {
-  std::string title, how;
-  Axis x;
-  std::vector<std::string> parts;
-  std::vector<StackedBar> bars;
-};
-/// Horizontal bars, each a stack of parts.
-std::string draw(const BarChart& chart);
-
-/// A row of bands over x, each as dark as its value.
-struct BandRow {
-  std::string label;
+/// Rows of bands over x: bars that are stacks of parts, or stretches that are as dark as their value.
+struct RowChart {
   struct Band {
     double begin = 0, end = 0;
-    double fraction = 0;  ///< 0 to 1
-    std::string text, hover;
+    int colour = 0;  ///< kShade: by `fraction`, from 0 to 1
+    double fraction = 0;
+    std::string text{};  ///< in the band, where it has room
+    std::string hover{};
   };
-  std::vector<Band> bands;
-};
-struct BandChart {
+  struct Row {
+    std::string label;
+    std::vector<Band> bands{};
+  };
   std::string title, how;
   Axis x;
   double x_end = 0;
-  std::vector<BandRow> rows;
+  double row_height = 20, band_height = 18, label_width = 192;
+  std::vector<std::pair<int, std::string>> legend{};  ///< colours and what they stand for
+  std::vector<Row> rows{};
 };
-std::string draw(const BandChart& chart);
+constexpr int kShade = -2;
+/// Says so when there is nothing to draw.
+std::string draw(const RowChart& chart);
 
 /// Round axis positions from at or above `low` to at or below `high`, about `count` of them.
 std::vector<double> axis_ticks(double low, double high, int count);

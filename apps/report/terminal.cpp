@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "apps/report/terminal.h"
 
-#include <fmt/format.h>
+#include <locale.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,40 +19,17 @@ namespace {
 
 constexpr int kWidthElsewhere = 100, kWidthUnknown = 80;
 
-struct CodePoints {
-  char32_t first, last;
-};
-/// East Asian Wide and Fullwidth of Unicode, emoji among them, with the gaps between neighbours of one script closed.
-constexpr CodePoints kTwoColumns[] = {
-    {0x1100, 0x115f},   {0x231a, 0x231b},   {0x23e9, 0x23ec},   {0x25fd, 0x25fe},   {0x2614, 0x2615},
-    {0x2648, 0x2653},   {0x26aa, 0x26ab},   {0x26bd, 0x26be},   {0x2705, 0x2705},   {0x274c, 0x274c},
-    {0x2753, 0x2755},   {0x2795, 0x2797},   {0x2b1b, 0x2b1c},   {0x2b50, 0x2b50},   {0x2e80, 0x303e},
-    {0x3041, 0x4dbf},   {0x4e00, 0xa4cf},   {0xa960, 0xa97c},   {0xac00, 0xd7a3},   {0xf900, 0xfaff},
-    {0xfe10, 0xfe19},   {0xfe30, 0xfe6f},   {0xff01, 0xff60},   {0xffe0, 0xffe6},   {0x16fe0, 0x18cff},
-    {0x1b000, 0x1b2ff}, {0x1f18e, 0x1f19a}, {0x1f200, 0x1f320}, {0x1f32d, 0x1f64f}, {0x1f680, 0x1f6ff},
-    {0x1f7e0, 0x1f7eb}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
-/// Marks that stand over the character before them, joiners, selectors of its form.
-constexpr CodePoints kNoColumn[] = {{0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},
-                                    {0x64b, 0x65f},   {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200f},
-                                    {0x202a, 0x202e}, {0x2060, 0x2064}, {0x20d0, 0x20ff}, {0x302a, 0x302d},
-                                    {0x3099, 0x309a}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xfeff, 0xfeff}};
-
-bool begins_code_point(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
-
-/// The first code point of `text`, with its bytes.
-std::string_view first_character(std::string_view text) {
-  std::size_t bytes = 1;
-  while (bytes < text.size() && !begins_code_point(text[bytes])) ++bytes;
-  return text.substr(0, bytes);
-}
-
-int columns_of(std::string_view character) {
-  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(character[i])); };
-  char32_t code = byte(0);
-  if (character.size() > 1) code &= 0x7fu >> character.size();
-  for (std::size_t i = 1; i < character.size(); ++i) code = code << 6 | (byte(i) & 0x3f);
-  const auto holds = [code](const CodePoints& some) { return some.first <= code && code <= some.last; };
-  return std::ranges::any_of(kNoColumn, holds) ? 0 : std::ranges::any_of(kTwoColumns, holds) ? 2 : 1;
+/// The bytes of the first character of UTF-8 text, and the columns that it takes.
+std::pair<std::size_t, int> first_character(std::string_view text) {
+  static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  const locale_t before = ::uselocale(utf8);
+  wchar_t character = 0;
+  std::mbstate_t state{};
+  const std::size_t bytes = std::mbrtowc(&character, text.data(), text.size(), &state);
+  const int columns = ::wcwidth(character);
+  ::uselocale(before);
+  const bool is_one = bytes > 0 && bytes <= text.size();
+  return {is_one ? bytes : 1, is_one && columns >= 0 ? columns : 1};
 }
 
 /// Three significant digits and a unit: 1234567 -> "1.23 M".
@@ -84,25 +62,29 @@ int terminal_width(int descriptor) {
 
 int text_width(std::string_view text) {
   int width = 0;
-  for (; !text.empty(); text.remove_prefix(first_character(text).size())) width += columns_of(first_character(text));
+  while (!text.empty()) {
+    const auto [bytes, columns] = first_character(text);
+    width += columns;
+    text.remove_prefix(bytes);
+  }
   return width;
 }
 
 std::string_view beginning(std::string_view text, int width) {
-  std::size_t bytes = 0;
-  while (bytes < text.size()) {
-    const std::string_view character = first_character(text.substr(bytes));
-    if ((width -= columns_of(character)) < 0) break;
-    bytes += character.size();
+  std::size_t end = 0;
+  while (end < text.size()) {
+    const auto [bytes, columns] = first_character(text.substr(end));
+    if ((width -= columns) < 0) break;
+    end += bytes;
   }
-  return text.substr(0, bytes);
+  return text.substr(0, end);
 }
 
 std::string shorten(std::string_view text, int width) {
   if (text_width(text) <= width || width < 3) return std::string(text);
   const int front = (width - 1) / 2, back = width - 1 - front;
   std::string_view end = text;
-  while (text_width(end) > back) end.remove_prefix(first_character(end).size());
+  while (text_width(end) > back) end.remove_prefix(first_character(end).first);
   return fmt::format("{}…{}", beginning(text, front), end);
 }
 

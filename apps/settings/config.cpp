@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <set>
 
-#include "apps/settings/earlier_names.h"
 #include "apps/settings/hardware.h"
 #include "apps/settings/setting.h"
 #include "data/datasets.h"
@@ -32,15 +31,9 @@ struct GivenValue {
 
 /// That of the setting with this key; null: it was not given.
 const GivenValue* find_value(const std::vector<GivenValue>& values, const std::string& key) {
-  const auto at =
-      std::find_if(values.begin(), values.end(), [&](const GivenValue& v) { return v.setting->key == key; });
-  return at == values.end() ? nullptr : &*at;
-}
-
-/// Whether some settings are in a TOML table of that name.
-bool has_table(const std::string& name) {
-  return std::any_of(train_settings().begin(), train_settings().end(),
-                     [&](const Setting& setting) { return setting.table() == name; });
+  for (const GivenValue& value : values)
+    if (value.setting->key == key) return &value;
+  return nullptr;
 }
 
 /// A TOML value as ours; dates and tables are nothing that a setting could hold.
@@ -63,48 +56,32 @@ Value value_of(const toml::node& node, const std::string& where) {
   return names;
 }
 
-/// A TOML file, and how sentences about it go on.
-struct File {
-  std::string name;
-  bool is_saved = false;  ///< by a run
-};
-
-[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, const std::string& value,
-                                 const File& file) {
+[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, bool is_saved) {
   std::vector<std::string> known;
   for (const Setting& setting : train_settings())
     if (!setting.flag_only) known.push_back(setting.key);
-  std::string sentence = earlier_name(where, key, value);
-  if (sentence.empty()) {
-    const std::string nearest = nearest_name(key, known);
-    sentence = fmt::format("{} is not a setting", where);
-    if (!nearest.empty() && !file.is_saved) sentence += fmt::format("; did you mean {}?", nearest);
-  }
-  if (file.is_saved)
-    sentence +=
-        fmt::format("; the run was saved by another version of abtrain{}; begin a new one with settings of today",
-                    key.starts_with("ab.") ? ", whose method ab trained late cuts (--method late-cut) too" : "");
-  throw Error(ErrorKind::config, sentence);
+  const std::string nearest = nearest_name(key, known);
+  throw Error(ErrorKind::config,
+              fmt::format("{} is not a setting{}", where,
+                          is_saved          ? "; the run was saved by another version of abtrain; begin a new one"
+                          : nearest.empty() ? ""
+                                            : fmt::format("; did you mean {}?", nearest)));
 }
 
-void collect(const toml::table& table, const std::string& prefix, const File& file, std::vector<GivenValue>& values) {
+/// `is_saved`: the file was written by a run.
+void collect(const toml::table& table, const std::string& prefix, const std::string& file, bool is_saved,
+             std::vector<GivenValue>& values) {
   for (const auto& [toml_key, node] : table) {
     const std::string key = prefix + std::string(toml_key.str());
-    const std::string where = fmt::format("{}:{}: {}", file.name, toml_key.source().begin.line, key);
+    const std::string where = fmt::format("{}:{}: {}", file, toml_key.source().begin.line, key);
     const toml::table* inner = node.as_table();
-    if (inner && prefix.empty() && has_table(key)) {
-      collect(*inner, key + ".", file, values);
-      continue;
-    }
-    if (key == "skip_damaged") {  // by which earlier versions said it, in runs that may go on
-      const auto skips = node.value_exact<bool>();
-      AB_CHECK(skips, "{} is neither true nor false", where);
-      values.push_back({find_setting("on_bad_image"), std::string(*skips ? "skip" : "fail"), where});
+    if (inner && prefix.empty() &&
+        std::ranges::find(train_settings(), key, &Setting::table) != train_settings().end()) {
+      collect(*inner, key + ".", file, is_saved, values);
       continue;
     }
     const Setting* setting = find_setting(key);
-    const std::string text = node.value_or(std::string());
-    if (!setting || !earlier_name(where, key, text).empty()) refuse_unknown(where, key, text, file);
+    if (!setting) refuse_unknown(where, key, is_saved);
     AB_CHECK(!setting->flag_only, "{} is about one start of a run: give it as {}, not in a file", where,
              setting->flag());
     values.push_back({setting, value_of(node, where), where});
@@ -150,8 +127,6 @@ std::vector<GivenValue> read_flags(const std::vector<FlagValue>& flags) {
   for (const auto& [key, text] : flags) {
     const Setting* setting = find_setting(key);
     AB_CHECK(setting, "--{} is not a flag", key);
-    const std::string earlier = earlier_name(setting->flag(), key, text);
-    if (!earlier.empty()) throw Error(ErrorKind::config, earlier);
     AB_CHECK(!text.empty() || !setting->never_empty, "{} is given without a value; is a variable empty?",
              setting->flag());
     values.push_back({setting, value_from_text(*setting, text, setting->flag()), setting->flag()});
@@ -166,7 +141,7 @@ std::vector<GivenValue> parse_config(const std::string& text, const std::string&
   const bool is_saved = text.starts_with(kSavedConfigBegins);
   std::vector<GivenValue> values;
   try {
-    collect(toml::parse(text, file), "", {file, is_saved}, values);
+    collect(toml::parse(text, file), "", file, is_saved, values);
   } catch (const toml::parse_error& problem) {
     throw Error(ErrorKind::config, fmt::format("{}:{}: {}", file, problem.source().begin.line, problem.description()));
   }
@@ -268,11 +243,10 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   else run_wiring(config);
 }
 
-/// The folder of --resume FOLDER; empty for --resume auto and without the flag.
-std::string folder_to_resume(const std::vector<FlagValue>& flags) {
-  for (const auto& [key, text] : flags)
-    if (key == "resume" && text != "auto") return expand_home(text);
-  return "";
+/// The text of a flag; null: it was not given.
+const std::string* text_of(const std::vector<FlagValue>& flags, const std::string& key) {
+  const auto at = std::ranges::find(flags, key, &FlagValue::first);
+  return at == flags.end() ? nullptr : &at->second;
 }
 
 /// A run folder brings its own settings and is the place that the run goes on in.
@@ -282,33 +256,27 @@ TrainConfig resolve_resumed(const std::string& folder, std::vector<FlagValue> fl
   std::error_code ignored;
   AB_CHECK(std::filesystem::exists(saved, ignored), "--resume {}: there is no run, since there is no {}", folder,
            saved);
-  for (const auto& [key, text] : flags)
-    AB_CHECK(key != "out", "--resume {} goes on in that folder; leave --out away", folder);
+  AB_CHECK(!text_of(flags, "out"), "--resume {} goes on in that folder; leave --out away", folder);
   std::erase_if(flags, [](const FlagValue& flag) { return flag.first == "resume"; });
   TrainConfig config = resolve_train_config(flags, saved);
   config.resume = config.out = folder;
   return config;
 }
 
-/// A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
-void keep_ranks(const std::vector<FlagValue>& flags, TrainConfig& config) {
-  const auto is_given = [](const FlagValue& flag) { return flag.first == "ranks"; };
-  if (config.resume.empty() || std::ranges::any_of(flags, is_given)) return;
-  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
-  if (ranks > 0) config.ranks = ranks;
-}
-
 }  // namespace
 
 TrainConfig resolve_train_config(const std::vector<FlagValue>& flags, const std::string& config_file, ConfigUse use) {
   TrainConfig config;
-  if (const std::string folder = folder_to_resume(flags); !folder.empty()) {
-    config = resolve_resumed(folder, flags, config_file);
+  if (const std::string* folder = text_of(flags, "resume"); folder && *folder != "auto" && !folder->empty()) {
+    config = resolve_resumed(expand_home(*folder), flags, config_file);
   } else {
     const std::string text = config_file.empty() ? "" : read_file(config_file, ErrorKind::config, kMaxConfigBytes);
     config = resolve_config_text(flags, text, config_file, use);
   }
-  keep_ranks(flags, config);
+  // A run that goes on has as many ranks as it had, also where processes become threads, unless a flag says otherwise.
+  if (config.resume.empty() || text_of(flags, "ranks")) return config;
+  const int ranks = ranks_of_newest_checkpoint((std::filesystem::path(config.out) / "checkpoints").string());
+  if (ranks > 0) config.ranks = ranks;
   return config;
 }
 

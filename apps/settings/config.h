@@ -39,7 +39,7 @@ void check_resumable(const TrainConfig& saved, const TrainConfig& now);
 inline constexpr const char* kSavedConfigBegins = "# A training run of abtrain.";
 
 /// As TOML all settings that concern the run, and those of other methods that somebody changed; reading it back gives
-/// an equal TrainConfig.
+/// the same.
 std::string to_toml(const TrainConfig& config);
 
 /// One line of --help.

@@ -11,32 +11,29 @@
 namespace ab {
 namespace {
 
-struct DeviceWord {
-  DeviceKind kind = DeviceKind::cpu;
-  std::optional<int> index;
-};
+constexpr int kInTurn = -1;
 
-DeviceWord parse(const std::string& word) {
+/// The number of the GPU; nothing for the CPU.
+std::optional<int> gpu_of(const std::string& word) {
   const std::string prefix = "cuda:";
-  if (word == "cpu") return {};
-  if (word == "cuda") return {DeviceKind::cuda, std::nullopt};
+  if (word == "cpu") return std::nullopt;
+  if (word == "cuda") return kInTurn;
   int index = -1;
   const char* const end = word.data() + word.size();
   const bool has_index =
       word.starts_with(prefix) && std::from_chars(word.data() + prefix.size(), end, index).ptr == end && index >= 0;
   AB_CHECK(has_index, "--device cannot be '{}'; allowed is cpu, cuda, or cuda:N for GPU N", word);
-  return {DeviceKind::cuda, index};
+  return index;
 }
 
 }  // namespace
 
-void check_device_word(const std::string& word) { (void)parse(word); }
+void check_device_word(const std::string& word) { gpu_of(word); }
 
 Device choose_device(const std::string& word) {
-  const DeviceWord wanted = parse(word);
-  if (wanted.kind == DeviceKind::cpu) return {};
-  const int in_turn = local_rank() % std::max(1, cuda_device_count());
-  const int index = wanted.index.value_or(in_turn);
+  const std::optional<int> gpu = gpu_of(word);
+  if (!gpu) return {};
+  const int index = *gpu != kInTurn ? *gpu : local_rank() % std::max(1, cuda_device_count());
   check_cuda_device(index);
   return {DeviceKind::cuda, index};
 }

@@ -15,6 +15,9 @@
 
 namespace ab {
 
+/// "For ever" for a number of steps, and exact in a double.
+inline constexpr double kMany = 1e15;
+
 /// The values of a choice by their words.
 template <class T> using Words = std::vector<std::pair<const char*, T>>;
 
@@ -24,14 +27,6 @@ template <class Options> class Section {
   template <class Access>
   Section(std::vector<Setting>& settings, std::string title, std::string prefix, Access access)
       : settings_(settings), title_(std::move(title)), prefix_(std::move(prefix)), read_(access), write_(access) {}
-
-  /// For options that are a member of these, under the same heading.
-  template <class Part, class Owner> Section<Part> part(Part Owner::*member) const {
-    Section<Part> section(settings_, title_, prefix_, {}, {});
-    section.read_ = [read = read_, member](const TrainConfig& c) -> const Part& { return read(c).*member; };
-    section.write_ = [write = write_, member](TrainConfig& c) -> Part& { return write(c).*member; };
-    return section;
-  }
 
   /// A switch, a text or a list of names.
   template <class T, class Owner> Setting& value(const char* key, T Owner::*member, const char* help) const {
@@ -88,18 +83,6 @@ template <class Options> class Section {
   }
 
  private:
-  template <class> friend class Section;
-
-  using Read = std::function<const Options&(const TrainConfig&)>;
-  using Write = std::function<Options&(TrainConfig&)>;
-
-  Section(std::vector<Setting>& settings, std::string title, std::string prefix, Read read, Write write)
-      : settings_(settings),
-        title_(std::move(title)),
-        prefix_(std::move(prefix)),
-        read_(std::move(read)),
-        write_(std::move(write)) {}
-
   /// Given: the type of Value outside; T: that of the member.
   template <class Given, class T, class Owner, class ToGiven, class ToHeld>
   Setting& add(const char* key, const char* help, T Owner::*member, ToGiven to_given, ToHeld to_held) const {
@@ -119,8 +102,8 @@ template <class Options> class Section {
 
   std::vector<Setting>& settings_;
   std::string title_, prefix_;
-  Read read_;
-  Write write_;
+  std::function<const Options&(const TrainConfig&)> read_;
+  std::function<Options&(TrainConfig&)> write_;
 };
 
 /// The settings of a method, whose options are of a type of their own.

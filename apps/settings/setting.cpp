@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 
 #include "engine/core/check.h"
 #include "engine/core/path.h"
@@ -37,15 +38,28 @@ std::string toml_string(const std::string& text) {
   return quoted + '"';
 }
 
-std::string shown(const Value& value) {
+std::string text_of(const Value& value, std::string (*of_text)(const std::string&), std::string (*of_real)(double)) {
+  const auto of_list = [](const auto& list, auto of_one) {
+    std::vector<std::string> texts;
+    std::ranges::transform(list, std::back_inserter(texts), of_one);
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  };
   return std::visit(
-      []<class V>(const V& v) -> std::string {
-        if constexpr (std::is_same_v<V, std::vector<std::string>> || std::is_same_v<V, std::vector<double>>)
-          return fmt::format("[{}]", fmt::join(v, ", "));
-        else if constexpr (std::is_same_v<V, std::string>) return fmt::format("'{}'", v);
+      [&]<class V>(const V& v) -> std::string {
+        if constexpr (std::is_same_v<V, std::vector<std::string>>) return of_list(v, of_text);
+        else if constexpr (std::is_same_v<V, std::vector<double>>) return of_list(v, of_real);
+        else if constexpr (std::is_same_v<V, std::string>) return of_text(v);
+        else if constexpr (std::is_same_v<V, double>) return of_real(v);
         else return fmt::format("{}", v);
       },
       value);
+}
+
+/// As it stands in a sentence.
+std::string shown(const Value& value) {
+  return text_of(
+      value, [](const std::string& text) { return "'" + text + "'"; },
+      [](double real) { return fmt::format("{}", real); });
 }
 
 [[noreturn]] void reject(const Setting& setting, const Value& value, const std::string& where) {
@@ -65,11 +79,10 @@ bool is_a_word(const Setting& setting, const std::string& text) {
 
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    begin = std::min(text.find_first_not_of(' ', begin), end);
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
+  for (const auto part : std::views::split(text, ',')) {
+    const std::string word(part.begin(), part.end());
+    if (const std::size_t begin = word.find_first_not_of(' '); begin != std::string::npos)
+      parts.push_back(word.substr(begin));
   }
   return parts;
 }
@@ -96,15 +109,8 @@ std::string Setting::table() const {
 }
 
 std::string Setting::kind() const {
-  switch (type) {
-    case SettingType::on_off: return "";
-    case SettingType::integer: return "INT";
-    case SettingType::real: return "NUM";
-    case SettingType::text: return words.empty() ? "TEXT" : "WORD";
-    case SettingType::list: return "LIST";
-    case SettingType::numbers: return "NUMS";
-  }
-  return "";
+  static constexpr const char* kinds[] = {"", "INT", "NUM", "TEXT", "LIST", "NUMS"};
+  return words.empty() ? kinds[static_cast<std::size_t>(type)] : "WORD";
 }
 
 std::string Setting::range() const {
@@ -116,15 +122,9 @@ std::string Setting::range() const {
 }
 
 std::string Setting::allowed() const {
-  switch (type) {
-    case SettingType::on_off: return "true or false";
-    case SettingType::integer: return "an integer, " + range();
-    case SettingType::real: return "a number, " + range();
-    case SettingType::text: return words.empty() ? "a text" : range();
-    case SettingType::list: return "a list of names";
-    case SettingType::numbers: return "a list of numbers, each " + range();
-  }
-  return "";
+  static constexpr const char* kinds[] = {"true or false", "an integer, ",    "a number, ",
+                                          "a text",        "a list of names", "a list of numbers, each "};
+  return (words.empty() ? kinds[static_cast<std::size_t>(type)] : "") + range();
 }
 
 Value value_from_text(const Setting& setting, const std::string& text, const std::string& where) {
@@ -175,25 +175,7 @@ void assign(const Setting& setting, TrainConfig& config, const Value& value, con
 
 std::string toml_text(const Setting& setting, const TrainConfig& config) {
   if (setting.at_auto && setting.get(config) == Value(*setting.at_auto)) return toml_string(kAuto);
-  return std::visit(
-      []<class V>(const V& value) -> std::string {
-        if constexpr (std::is_same_v<V, std::string>) {
-          return toml_string(value);
-        } else if constexpr (std::is_same_v<V, std::vector<std::string>>) {
-          std::vector<std::string> quoted;
-          std::transform(value.begin(), value.end(), std::back_inserter(quoted), toml_string);
-          return fmt::format("[{}]", fmt::join(quoted, ", "));
-        } else if constexpr (std::is_same_v<V, std::vector<double>>) {
-          std::vector<std::string> texts;
-          std::transform(value.begin(), value.end(), std::back_inserter(texts), real_text);
-          return fmt::format("[{}]", fmt::join(texts, ", "));
-        } else if constexpr (std::is_same_v<V, double>) {
-          return real_text(value);
-        } else {
-          return fmt::format("{}", value);
-        }
-      },
-      setting.get(config));
+  return text_of(setting.get(config), toml_string, real_text);
 }
 
 const Setting* find_setting(const std::string& key) {
@@ -231,9 +213,9 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
   return best;
 }
 
-const MethodSettings& find_method_settings(const std::string& name) {
+const Method& find_method(const std::string& name) {
   std::vector<std::string> names;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     if (method.name == name) return method;
     names.push_back(method.name);
   }
@@ -241,7 +223,7 @@ const MethodSettings& find_method_settings(const std::string& name) {
 }
 
 void choose_method(TrainConfig& config, const std::string& name, const std::string& preset) {
-  const MethodSettings& method = find_method_settings(name);
+  const Method& method = find_method(name);
   config.method = name, config.preset = preset;
   if (method.bring_defaults) method.bring_defaults(config);
   if (preset == kOurPreset) return;
@@ -255,7 +237,7 @@ void choose_method(TrainConfig& config, const std::string& name, const std::stri
 }
 
 bool concerns(const Setting& setting, const TrainConfig& config) {
-  const MethodSettings& method = find_method_settings(config.method);
+  const Method& method = find_method(config.method);
   const std::vector<std::string> used = method.uses ? method.uses(config) : std::vector<std::string>{};
   const std::string table = setting.table();
   return table.empty() || table == method.name || std::find(used.begin(), used.end(), table) != used.end();

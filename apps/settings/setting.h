@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,6 +15,13 @@
 #include "apps/settings/train_config.h"
 
 namespace ab {
+
+class Comm;
+class Layer;
+class SyncStrategy;
+struct MayBecome;  // told.h
+struct Replica;
+struct RunFacts;
 
 /// A value as it came from a flag or a file, before it is checked.
 using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
@@ -81,18 +89,43 @@ struct Preset {
   void (*start)(TrainConfig&);  ///< stores them
 };
 
-/// A method as far as this room knows it. apps/methods has them all.
-struct MethodSettings {
-  std::string name;
+/// A training method as one unit: its settings, what it refuses and its strategy. apps/methods has them all.
+struct Method {
+  const char* name;  ///< --method, the TOML table of its settings and the prefix of their flags
+  /// Adds its settings (section.h).
   void (*declare)(std::vector<Setting>& settings) = nullptr;
-  void (*bring_defaults)(TrainConfig& config) = nullptr;
-  std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
+  /// Published settings that its own can start from (--preset).
   std::vector<Preset> presets{};
-  bool dense_start = false, has_factors = false;  ///< takes --dense-steps; --execution and --rank-multiple
+  /// Changes defaults, before the user's values (choose_method()): what it trains best with; and what it cannot train with
+  /// may be refused then only if the user asked for it, so that --method NAME alone always trains.
+  void (*bring_defaults)(TrainConfig& config) = nullptr;
+  /// The other methods whose settings the run takes too.
+  std::vector<std::string> (*uses)(const TrainConfig& config) = nullptr;
+  /// Throws Error(config) when settings of the run exclude each other, or do not fit the model (dense, of which only
+  /// names and shapes count) or the number of ranks. Asked before anything is loaded or written.
+  void (*check)(const TrainConfig& config, Layer& model, int world_size) = nullptr;
+  /// Throws Error(config) when the run is too short for its settings. Asked before anything is written.
+  void (*check_length)(const TrainConfig& config, const LrSchedule& schedule) = nullptr;
+  /// Collective. Parameters get their final roles here. `config`, `model` and `world` outlive the strategy.
+  std::unique_ptr<SyncStrategy> (*make)(const TrainConfig& config, Layer& model, Comm& world,
+                                        const LrSchedule& schedule) = nullptr;
+  /// In place of make(): a method that averages gradients or parameters and does nothing else to the model, so that others
+  /// can train with it for a while, from whatever step.
+  std::unique_ptr<SyncStrategy> (*average)(const TrainConfig& config, Replica replica, Comm& world,
+                                           const LrSchedule& schedule) = nullptr;
+  /// The runs that a run may become where only training could tell, for its plan; null: there is one.
+  MayBecome (*told)(const TrainConfig& config, Layer& model, const RunFacts& facts) = nullptr;
+  bool dense_start = false;  ///< --dense-steps concerns it
+  bool has_factors = false;  ///< --execution and --rank-multiple concern it
+  bool drifts = false;       ///< replicas that it trains differ between its averages, and optimizer state always does
+  bool has_ranks = false;    ///< its plan can be given the ranks r of its factors (AssumedR)
+  bool decides = false;      ///< its plan can follow the decisions of a trained run (RunFacts::decisions)
 };
-const std::vector<MethodSettings>& method_settings();
-/// Throws Error(config) that lists the methods.
-const MethodSettings& find_method_settings(const std::string& name);
+
+/// All methods; the first is kBaseline.
+const std::vector<Method>& methods();
+/// The method of that name. Throws Error(config) that lists them.
+const Method& find_method(const std::string& name);
 
 /// Sets config.method and config.preset, and what they bring. Throws Error(config) that lists the methods, or the presets.
 void choose_method(TrainConfig& config, const std::string& name, const std::string& preset = kOurPreset);

@@ -22,19 +22,19 @@ std::string shown(const Setting& setting, const TrainConfig& config) {
 /// Where runs start from: a method, or one of its presets.
 struct Start {
   std::string name;
-  const MethodSettings* method;
+  const Method* method;
   TrainConfig config;
 };
 
 /// First every method, then their presets.
 std::vector<Start> all_starts() {
   std::vector<Start> starts;
-  const auto add = [&](const std::string& name, const MethodSettings& method, const char* preset) {
+  const auto add = [&](const std::string& name, const Method& method, const char* preset) {
     starts.push_back({name, &method, {}});
     choose_method(starts.back().config, method.name, preset);
   };
-  for (const MethodSettings& method : method_settings()) add(method.name, method, kOurPreset);
-  for (const MethodSettings& method : method_settings())
+  for (const Method& method : methods()) add(method.name, method, kOurPreset);
+  for (const Method& method : methods())
     for (const Preset& preset : method.presets) add(preset.name, method, preset.name);
   return starts;
 }
@@ -52,15 +52,15 @@ std::vector<std::string> defaults_of(const Setting& setting) {
   if (setting.unset_at_zero || setting.brings_defaults) return {};
   const std::string ours = shown(setting, {});
   std::vector<std::string> notes = default_in(setting, {});
-  std::map<const MethodSettings*, std::string> of_method;
+  std::map<const Method*, std::string> of_method;
   for (const Start& start : starts) {
     const std::string value = shown(setting, start.config);
     const auto [at, is_method] = of_method.try_emplace(start.method, value);
     const bool differs = is_method ? value != ours : value != at->second;
     if (differs && !value.empty())
-      notes.push_back(fmt::format("{}{} {}",
-                                  is_method || setting.table() == start.method->name ? "" : start.method->name + " ",
-                                  start.name, value));
+      notes.push_back(fmt::format(
+          "{}{} {}", is_method || setting.table() == start.method->name ? "" : std::string(start.method->name) + " ",
+          start.name, value));
   }
   return notes;
 }

@@ -37,36 +37,16 @@ enum class OnBadImage { fail, skip };
 /// holds these need not know which methods there are.
 class MethodOptions {
  public:
-  /// T: default-constructible, copyable and comparable.
+  /// T: default-constructible and copyable.
   template <class T> const T& of() const {
     static const T defaults{};
     const auto at = held_.find(typeid(T));
-    return at == held_.end() ? defaults : *std::any_cast<T>(&at->second.value);
+    return at == held_.end() ? defaults : *std::any_cast<T>(&at->second);
   }
-  template <class T> T& of() {
-    const auto [at, is_new] = held_.try_emplace(typeid(T), Held{T{}, &holds<T>});
-    return *std::any_cast<T>(&at->second.value);
-  }
-
-  bool operator==(const MethodOptions& other) const { return agrees_with(other) && other.agrees_with(*this); }
+  template <class T> T& of() { return *std::any_cast<T>(&held_.try_emplace(typeid(T), T{}).first->second); }
 
  private:
-  struct Held {
-    std::any value;
-    bool (*equals)(const MethodOptions&, const std::any&);
-  };
-
-  template <class T> static bool holds(const MethodOptions& options, const std::any& value) {
-    return options.of<T>() == *std::any_cast<T>(&value);
-  }
-  /// Whether `other` has the values that are held here.
-  bool agrees_with(const MethodOptions& other) const {
-    for (const auto& [type, held] : held_)
-      if (!held.equals(other, held.value)) return false;
-    return true;
-  }
-
-  std::map<std::type_index, Held> held_;
+  std::map<std::type_index, std::any> held_;
 };
 
 struct TrainConfig {
@@ -162,8 +142,6 @@ struct TrainConfig {
   /// Those of one method: of<AbOptions>().
   template <class Options> const Options& of() const { return method_options.of<Options>(); }
   template <class Options> Options& of() { return method_options.of<Options>(); }
-
-  bool operator==(const TrainConfig&) const = default;
 };
 
 }  // namespace ab

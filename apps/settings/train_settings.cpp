@@ -9,8 +9,6 @@
 namespace ab {
 namespace {
 
-constexpr double kMany = 1e15;  // "for ever" for a number of steps, and exact in a double
-
 using T = TrainConfig;
 
 Section<T> section(std::vector<Setting>& all, const char* title) {
@@ -33,8 +31,7 @@ void declare_data(std::vector<Setting>& all) {
   s.number("val_samples", &T::val_samples, 0, 1e9, "validate on N images only; 0: all");
   s.number(
       "val_from_train", &T::val_from_train, 0, 1e9,
-      "validate on N of the training images, of all classes in proportion, which training leaves out, instead of the test images; "
-      "0: no");
+      "validate on N training images, of all classes in proportion, which training leaves out; 0: on the test images");
   s.value("val_views", &T::val_views,
           "after the last step, validate over six views of each image too: shifted by a pixel and mirrored")
       .may_change = true;
@@ -65,23 +62,21 @@ void declare_data(std::vector<Setting>& all) {
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
   s.number(
        "cache_gb", &T::cache_gb, 0, 1e6,
-       "memory of each machine, in GB, in which images from files stay decoded, for all its ranks; once it is full, the "
-       "others are read again in every epoch. Results do not change")
+       "GB of memory of each machine in which images from files stay decoded, for all its ranks; results do not change")
       .may_change = true;
-  s.choice("on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
-           "an image that cannot be read or decoded ends the run; or stderr and summary.json name it, training takes "
-           "another image in its place, and a validation counts one less")
+  s.choice(
+       "on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
+       "an image that cannot be read or decoded ends the run; or is named in summary.json, and another takes its place")
       .may_change = true;
   Setting& most = s.number("max_bad_images", &T::max_bad_images, 0, 1e9,
-                           "with skip: end the run when more images than these are bad, on all ranks, since it was "
-                           "started or resumed");
+                           "with skip: more bad images than these end the run, on all ranks since its start");
   most.may_change = true, most.beside = {"on_bad_image", {"skip"}};
 }
 
 /// Both bring defaults, which are in place before any value is given (config.cpp).
 void declare_method(const Section<T>& s) {
   std::vector<std::string> names, presets;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     names.push_back(method.name);
     for (const Preset& preset : method.presets)
       presets.push_back(fmt::format("for {} {}, {}", method.name, preset.name, preset.help));
@@ -101,13 +96,12 @@ void declare_method(const Section<T>& s) {
 /// Settings that several methods have.
 void declare_of_methods(std::vector<Setting>& all) {
   std::vector<std::string> dense_start, factors;
-  for (const MethodSettings& method : method_settings()) {
+  for (const Method& method : methods()) {
     if (method.dense_start) dense_start.push_back(method.name);
     if (method.has_factors) factors.push_back(method.name);
   }
-  constexpr double kMost = 1e15;
   auto s = section(all, "Several methods");
-  s.number("dense_steps", &T::dense_steps, -1, kMost,
+  s.number("dense_steps", &T::dense_steps, -1, kMany,
            "steps at the start that exchange everything, before a method compresses gradients or averages less often; "
            "-1: a tenth of the run, for local none")
       .beside = {"method", dense_start};
@@ -116,31 +110,26 @@ void declare_of_methods(std::vector<Setting>& all) {
            "compute with the two factors of a weight, with W = A*B, or with the cheaper of them")
       .beside = {"method", factors};
   s.number("rank_multiple", &T::rank_multiple, 0, 1024,
-           "round ranks r of weights up to a multiple of this; 0: of 8 on a GPU, which reads factors of other widths "
-           "slowly, and of 1 on a CPU")
+           "round ranks r of weights up to a multiple of this; 0: of 8 on a GPU, of 1 on a CPU")
       .beside = {"method", factors};
 }
 
 void declare_ranks(std::vector<Setting>& all) {
   auto s = section(all, "Ranks");
   declare_method(s);
-  s.number(
-      "ranks", &T::ranks, 1, 1024,
-      "ranks inside this process; under mpirun, srun or torchrun the launcher decides, and a run that goes on keeps "
-      "its number");
+  s.number("ranks", &T::ranks, 1, 1024,
+           "ranks inside this process; under mpirun, srun or torchrun the launcher decides");
   s.number(
       "ranks_per_node", &T::ranks_per_node, 0, 1024,
       "every N ranks share a node, for counters, --network and methods that tell nodes apart; 0: those that share a "
       "machine, where such methods take every rank for a node");
   s.value("device", &T::device,
-          "processor: cpu, cuda, or cuda:N for GPU N; for cuda, ranks in one process share GPU 0, and processes "
-          "take the GPUs of their machine in turn")
+          "cpu, cuda, or cuda:N for GPU N; for cuda, ranks of one process share GPU 0, and processes take GPUs in turn")
       .may_change = true;
   s.name(
        "cuda_graph", &T::cuda_graph, {"auto", "on", "off"},
-       "capture forward and backward of a step in a CUDA graph and launch that, with the same results; auto: on a "
-       "GPU, unless processes exchange gradients while backward computes, batch norm is synchronised or a graph would "
-       "need too much memory")
+       "capture forward and backward of a step in a CUDA graph, with the same results; auto: on a GPU, unless gradients "
+       "travel while backward computes, batch norm is synchronised or memory is short")
       .may_change = true;
   s.number("threads", &T::threads, 0, 1024, "threads per rank; 0: the cores that a rank has for itself").may_change =
       true;
@@ -156,8 +145,7 @@ void declare_communication(std::vector<Setting>& all) {
   Setting& bucket = s.number(
       "bucket_mb", &T::bucket_mb, 0, 1024,
       "gradients are reduced in buckets of this many MiB; 0: 4 between CPUs, 25 between GPUs; auto: the size that delays "
-      "the run least by plan's model of --network, or of the links that it assumes; a step computes as long as it "
-      "communicates there, unless plan has --step-ms; config.toml keeps the number");
+      "the run least by plan's model of --network, with steps that compute as long as they communicate");
   bucket.may_change = true;  // runs that were begun before it could be 0 have 4
   bucket.at_auto = kAutoBucket;
   s.choice(
@@ -179,8 +167,7 @@ void declare_communication(std::vector<Setting>& all) {
       "'latency=4ms,bandwidth=20Gbps', one way, of a node's card in each direction; node-latency and node-bandwidth "
       "inside nodes; '; from 500: bandwidth=1Gbps' after 500 updates. plan counts with it");
   s.number("timeout_s", &T::timeout_s, 1, 86400,
-           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them for its next "
-           "image")
+           "seconds a collective waits for a peer before all ranks stop; a rank waits half of them for an image")
       .may_change = true;
   s.name("transport", &T::transport, {"auto", "threads", "mpi", "nccl"},
          "link between ranks; auto: threads in one process, mpi between processes on CPUs, nccl between processes "
@@ -207,13 +194,12 @@ void declare_run(std::vector<Setting>& all) {
   s.number("seed", &T::seed, 0, kMany, "seed of initialisation, shuffling and augmentation");
   std::vector<std::string> precisions = precision_names();
   precisions.insert(precisions.begin(), kAuto);
-  s.name("precision", &T::precision, precisions,
-         "type of activations and of what matrix products and convolutions read; weights, gradients and optimizer "
-         "state are float32. tf32: float32 that GPUs multiply faster, the same as fp32 on a CPU. fp16: with dynamic "
-         "loss scaling. auto: bf16 on a GPU and on a CPU that multiplies it (AVX512-BF16, AMX), else fp32");
+  s.name(
+      "precision", &T::precision, precisions,
+      "type of activations and of what products and convolutions read; weights, gradients and optimizer state are "
+      "float32. tf32: float32 that GPUs multiply faster. auto: bf16 where it is multiplied (GPUs, AVX512-BF16, AMX)");
   s.value("autotune", &T::autotune,
-          "on a GPU, time the first few algorithms for every convolution and matrix product and take the fastest; "
-          "cuDNN compiles some of them, for seconds each, whenever shapes are new")
+          "on a GPU, time algorithms for every convolution and product, seconds for a new shape, and take the fastest")
       .may_change = true;
   s.value("deterministic", &T::deterministic,
           "two runs on equal GPUs give equal bits: only algorithms that repeat are used. On a CPU runs always do");
@@ -229,19 +215,16 @@ void declare_run(std::vector<Setting>& all) {
   s.number("log_every", &T::log_every, 1, kMany, "steps between lines of metrics.jsonl").may_change = true;
   s.number(
        "save_every", &T::save_every, 0, kMany,
-       "steps between checkpoints; 0: only when the run is told to stop (Ctrl-C or a signal), when an image cannot be "
-       "read, and before the last validation until the model is written")
+       "steps between checkpoints; 0: only when the run is told to stop or lacks an image, and before the last validation")
       .may_change = true;
   s.number("keep_checkpoints", &T::keep_checkpoints, 1, 1000, "how many checkpoints stay; older ones are removed")
       .may_change = true;
   Setting& resume =
       s.value("resume", &T::resume,
-              "continue the run in this folder from its newest checkpoint; auto: the run in the folder of --out, "
-              "if it has one, else start anew");
+              "continue the run in this folder from its newest checkpoint; auto: that in --out, if it has one");
   resume.flag_only = resume.never_empty = resume.is_path = true;
-  Setting& step = s.number(
-      "resume_step", &T::resume_step, 1, kMany,
-      "with resume: continue from the checkpoint of this step instead of the newest, and set later ones aside");
+  Setting& step = s.number("resume_step", &T::resume_step, 1, kMany,
+                           "with resume: continue from the checkpoint of this step, and set later ones aside");
   step.unset_at_zero = step.flag_only = true;
 }
 
@@ -256,9 +239,9 @@ void declare_optimizer(std::vector<Setting>& all) {
   Setting& trust = s.number("lars_trust", &T::lars_trust, 0, 1000,
                             "lars: share of a weight's norm that an update at learning rate 1 changes it by");
   trust.above_low = true, trust.beside = {"optimizer", {"lars"}};
-  s.value("lars_share_rates", &T::lars_share_rates,
-          "lars: each rank works out the rates of a share of the weights, and all gather them (PTO); for methods that "
-          "average gradients in every step");
+  s.value(
+      "lars_share_rates", &T::lars_share_rates,
+      "lars: each rank works out the rates of some weights, and all gather them (PTO); where gradients are averaged");
   s.number("vector_lr", &T::vector_lr, 0, 1000,
            "learning rate of biases and norm parameters, as a multiple of --lr; their weight decay stays")
       .above_low = true;
@@ -294,7 +277,7 @@ const std::vector<Setting>& train_settings() {
     declare_run(all);
     declare_optimizer(all);
     declare_of_methods(all);
-    for (const MethodSettings& method : method_settings())
+    for (const Method& method : methods())
       if (method.declare) method.declare(all);
     return all;
   }();

@@ -2,8 +2,6 @@
 //
 // AB-training (arXiv 2405.01067): an ordinary training loop around AbStrategy.
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ablowrank/groups/ab_strategy.h"

@@ -3,7 +3,6 @@
 // Dense training, which stands beside the others; one of its gradients by PowerSGD; and its W, cut at many ranks.
 
 #include <array>
-#include <cmath>
 
 #include "ablowrank/cut.h"
 #include "ablowrank/loss_metric.h"

@@ -2,8 +2,6 @@
 //
 // The late cut (ablowrank/late_cut.h): an ordinary training loop around LateCutStrategy.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ablowrank/late_cut.h"

@@ -164,11 +164,8 @@ json of_plans() {
       const RehearsedRun run = rehearse_most(resolve_train_config(flags, "", ConfigUse::plan), {});
       json classes = json::array();
       for (const RehearsedClass& ranks : run.classes) classes.push_back(of_rank(ranks.rank));
-      std::string words;
-      for (const auto& [key, value] : flags)
-        words += fmt::format("{}{} {}", words.empty() ? "" : " ", find_setting(key)->flag(), value);
       methods.push_back({{"name", method.name},
-                         {"flags", words},
+                         {"flags", flags_text(flags)},
                          {"below", method.points_below},
                          {"steps", summary_of(run).steps},
                          {"classes", classes}});

@@ -68,32 +68,24 @@ ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::
           .init = config.init};
 }
 
-std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch) {
-  return (batches_per_epoch + config.accumulate - 1) / config.accumulate;
-}
-
 std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size) {
   const Sampler sampler{.count = images, .batch_size = config.batch_size, .world_size = world_size};
   sampler.check();
-  return updates_per_epoch(config, sampler.batches_per_epoch());
+  return (sampler.batches_per_epoch() + config.accumulate - 1) / config.accumulate;
 }
 
-std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch) {
-  return config.steps > 0 ? config.steps : config.epochs * updates_per_epoch;
-}
-
-LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch) {
-  const double per_epoch = static_cast<double>(updates_per_epoch);
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch) {
+  const double per_epoch = static_cast<double>(steps_per_epoch);
   LrSchedule schedule;
   schedule.kind = config.schedule;
   schedule.peak = config.lr;
   schedule.start = schedule.end = config.min_lr;
   schedule.warmup_steps =
       config.warmup_steps > 0 ? config.warmup_steps : std::llround(config.warmup_epochs * per_epoch);
-  schedule.total_steps = total_steps(config, updates_per_epoch);
+  schedule.total_steps = config.steps > 0 ? config.steps : config.epochs * steps_per_epoch;
   schedule.step_length = std::max<std::int64_t>(1, std::llround(config.lr_step_epochs * per_epoch));
   schedule.step_factor = config.lr_step_factor;
-  schedule.steps_per_epoch = updates_per_epoch;
+  schedule.steps_per_epoch = steps_per_epoch;
   return schedule;
 }
 
@@ -144,16 +136,15 @@ void check_run(const TrainConfig& config, const Method& method, int world_size) 
 
 void check_warm_up(const TrainConfig& config, const LrSchedule& schedule) {
   if (schedule.warmup_steps == 0 || schedule.warmup_steps < schedule.total_steps) return;
-  const auto in_steps = [](const char* flag, double epochs, std::int64_t steps) {
-    return fmt::format("{} {} ({} steps)", flag, epochs, steps);
-  };
-  throw Error(
-      ErrorKind::config,
-      fmt::format("{} does not end within {}, so the rate would never reach --lr; shorten the warm-up or train longer",
-                  config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
-                                          : in_steps("--warmup-epochs", config.warmup_epochs, schedule.warmup_steps),
-                  config.steps > 0 ? fmt::format("--steps {}", config.steps)
-                                   : in_steps("--epochs", static_cast<double>(config.epochs), schedule.total_steps)));
+  const std::string warm_up = config.warmup_steps > 0 ? fmt::format("--warmup-steps {}", config.warmup_steps)
+                                                      : fmt::format("--warmup-epochs {} ({} steps)",
+                                                                    config.warmup_epochs, schedule.warmup_steps);
+  const std::string run = config.steps > 0 ? fmt::format("--steps {}", config.steps)
+                                           : fmt::format("--epochs {} ({} steps)", config.epochs, schedule.total_steps);
+  throw Error(ErrorKind::config,
+              fmt::format("{} does not end within {}, so the rate would never reach --lr; shorten the "
+                          "warm-up or train longer",
+                          warm_up, run));
 }
 
 void check_length(const TrainConfig& config, const Method& method, std::int64_t images, int world_size) {

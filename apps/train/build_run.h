@@ -36,14 +36,10 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
 /// The model of a run, for images of that many classes, of that size unless config.image_size says otherwise.
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size);
 
-/// Updates in a pass over the data: one for every `accumulate` batches, and one for what is left of them.
-std::int64_t updates_per_epoch(const TrainConfig& config, std::int64_t batches_per_epoch);
-/// Updates in a pass over so many images. Throws Error(config) when they are less than one batch for each rank.
+/// Updates in a pass over so many images: one for every `accumulate` batches, and one for what is left of them. Throws
+/// Error(config) when they are less than one batch for each rank.
 std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int world_size);
-/// How long a run is.
-std::int64_t total_steps(const TrainConfig& config, std::int64_t updates_per_epoch);
-
-LrSchedule make_schedule(const TrainConfig& config, std::int64_t updates_per_epoch);
+LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch);
 /// `world`: the ranks that may share out its work; null: none.
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world = nullptr);
 /// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked

@@ -9,7 +9,6 @@
 #include "apps/train/learner.h"
 #include "data/batch_feed.h"
 #include "engine/comm/texts.h"
-#include "engine/core/threads.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/ops/loss.h"
 
@@ -75,12 +74,13 @@ std::optional<Batch> next_batch(BatchFeed& feed, std::string& failure) {
   }
 }
 
-}  // namespace
-
-std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks) {
+/// How often the ranks ask each other whether to stop: batches of the rank that has most.
+std::int64_t most_batches(std::int64_t samples, std::int64_t image_size, int ranks) {
   const std::int64_t batches = (samples + batch_size(image_size) - 1) / batch_size(image_size);
   return (batches + ranks - 1) / ranks;
 }
+
+}  // namespace
 
 std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world, const EvaluationOptions& options) {
   const NoGradScope no_grad;
@@ -105,7 +105,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   bool stopped = false;
   const bool rehearses = device_of(model).kind == DeviceKind::shapes;
   std::int64_t rehearsed = 0;  // images of the batch that was looked at last: one of each size is enough
-  for (std::int64_t i = evaluation_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
+  for (std::int64_t i = most_batches(set.count, side, world.size()); i > 0 && !stopped; --i) {
     if (options.stop) options.stop->ask();
     Tensor logits;
     std::optional<Batch> batch;

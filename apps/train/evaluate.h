@@ -20,9 +20,6 @@ struct Evaluation {
   std::int64_t samples = 0, bad = 0;  ///< counted, and not since they could not be read (EvaluationOptions::bad_images)
 };
 
-/// How often the ranks ask each other whether to stop: batches of the rank that has most.
-std::int64_t evaluation_batches(std::int64_t samples, std::int64_t image_size, int ranks);
-
 /// An image could not be had; all ranks are told, and can go on together.
 class EvaluationError : public Error {
  public:

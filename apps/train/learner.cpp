@@ -6,7 +6,6 @@
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
 #include "data/transform.h"
-#include "layers/model_state.h"
 #include "layers/whitening.h"
 
 namespace ab {

@@ -245,18 +245,24 @@ void remove_last_checkpoint(const TrainConfig& config, std::int64_t step) {
   if (fs::is_empty(folder, ignored)) fs::remove(folder, ignored);
 }
 
+Summary read_summary(const std::string& file_or_folder) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(file_or_folder, ignored);
+  const std::string file = is_folder ? in_folder(file_or_folder, kSummaryFile) : file_or_folder;
+  AB_CHECK_KIND(data, !is_folder || fs::exists(file, ignored), "{} holds no finished run: it has no {}", file_or_folder,
+                kSummaryFile);
+  return summary_from_json(read_file(file, ErrorKind::data), file);
+}
+
 Run read_run(const std::string& folder) {
   std::error_code ignored;
   AB_CHECK_KIND(data, fs::is_directory(folder, ignored), "there is no run folder {}", folder);
-  AB_CHECK_KIND(data, fs::exists(in_folder(folder, kSummaryFile), ignored), "{} holds no finished run: it has no {}",
-                folder, kSummaryFile);
   Run run;
   run.folder = folder;
   fs::path path = fs::absolute(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   run.label = path.filename().string();
-  const std::string summary_file = in_folder(folder, kSummaryFile);
-  run.summary = summary_from_json(read_file(summary_file, ErrorKind::data), summary_file);
+  run.summary = read_summary(folder);
   read_metrics(in_folder(folder, kMetricsFile), run);
   try {
     run.config = resolve_train_config({}, in_folder(folder, kConfigFile), ConfigUse::plan);

@@ -81,6 +81,8 @@ struct Run {
   std::vector<DecisionMetrics> decisions;
 };
 
+/// Reads summary.json, or that of the run folder which was given instead.
+Summary read_summary(const std::string& file_or_folder);
 /// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one
 /// sentence when the folder holds no finished run.
 Run read_run(const std::string& folder);

@@ -37,7 +37,7 @@ void RunImages::save(StateDict& state) const {
 std::string RunImages::compare(const StateDict& state) const {
   std::size_t different = 0;
   bool same = state.integer(kFingerprint) == fingerprint_;
-  if (same && state.has(kContents)) {  // which earlier versions lack
+  if (same) {
     const Tensor saved = state.tensor(kContents);
     same = saved.dtype() == DType::int64 && saved.numel() == static_cast<std::int64_t>(contents_.size());
     for (std::size_t i = 0; same && i < contents_.size(); ++i)
@@ -45,11 +45,9 @@ std::string RunImages::compare(const StateDict& state) const {
     same = same && 4 * different <= contents_.size();
   }
   AB_CHECK_KIND(data, same, "the checkpoint was saved with other images; give the data set that the run began with");
-  return different == 0 ? ""
-                        : fmt::format(
-                              "{} of {} image files that were looked at have another size than when the "
-                              "checkpoint was saved",
-                              different, contents_.size());
+  if (different == 0) return "";
+  return fmt::format("{} of {} image files that were looked at have another size than when the checkpoint was saved",
+                     different, contents_.size());
 }
 
 TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes) {

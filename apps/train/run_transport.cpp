@@ -4,7 +4,6 @@
 #include "apps/settings/hardware.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"
-#include "engine/comm/texts.h"
 #include "engine/core/machine.h"
 #include "engine/core/threads.h"
 

@@ -1,11 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// Stopping at a step that all ranks agree on. Batch systems and launchers announce the end of a job by a signal (Slurm:
-// SIGTERM, or another by --signal; submitit SIGUSR2), which may reach one rank only and at any moment; a limit of processor
-// time by SIGXCPU, a terminal that closes by SIGHUP; a person presses Ctrl-C. A thread that does
-// nothing else waits for it and raises a flag; in every step the ranks start to exchange their flags, and a few steps
-// later they all read the same answer.
+// Stopping at a step that all ranks agree on. Batch systems, launchers, limits, terminals and people announce the end of a job by
+// a signal, which may reach one rank only and at any moment. A thread that does nothing else waits for it and raises a flag; in
+// every step the ranks start to exchange their flags, and a few steps later they all read the same answer.
 
 #include <algorithm>
 #include <chrono>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "apps/train/summary.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "apps/train/stop_request.h"
 #include "engine/core/check.h"
@@ -58,24 +56,6 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("steps_by_phase", s.steps_by_phase);
   visit("per_layer", s.per_layer);
 }
-
-/// Runs of earlier releases do not tell these.
-constexpr std::string_view kLaterFields[] = {"sent_bytes_per_rank_total",
-                                             "inter_node_sent_bytes_per_rank_total",
-                                             "waiting_seconds_by_phase",
-                                             "waiting_not_measured",
-                                             "compression_seconds",
-                                             "image_waiting_seconds",
-                                             "train_samples",
-                                             "train_classes",
-                                             "val_classes",
-                                             "images_cached",
-                                             "bytes_cached",
-                                             "images_from_cache",
-                                             "images_from_files",
-                                             "views_val_top1",
-                                             "bad_images",
-                                             "bad_image_names"};
 
 }  // namespace
 
@@ -132,7 +112,6 @@ Summary summary_from_json(const std::string& text, const std::string& file) {
   Summary summary;
   for_each_field(summary, [&]<class T>(const char* name, T& member) {
     const auto at = json.find(name);
-    if (at == json.end() && std::ranges::find(kLaterFields, name) != std::end(kLaterFields)) return;
     AB_CHECK_KIND(data, at != json.end(), "{} is not a summary of a run: it lacks \"{}\"", file, name);
     if constexpr (std::is_same_v<T, double>) {
       if (at->is_null()) {

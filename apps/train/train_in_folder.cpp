@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -16,6 +15,7 @@
 #include "apps/settings/hardware.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
+#include "engine/comm/texts.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/say.h"
 #include "engine/io/checkpoint_folder.h"
@@ -23,8 +23,6 @@
 
 namespace ab {
 namespace {
-
-constexpr const char* kLogBytes = "metrics.bytes";  // in a checkpoint: how long metrics.jsonl was
 
 /// The ranks whose hash is not that of rank 0.
 std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
@@ -34,16 +32,6 @@ std::vector<int> ranks_unlike_first(std::size_t hash, Comm& world) {
   for (int rank = 0; rank < world.size(); ++rank)
     if (all.data<std::int64_t>()[rank] != all.data<std::int64_t>()[0]) different.push_back(rank);
   return different;
-}
-
-/// The text of a rank, on all ranks.
-std::string text_of_rank(int root, const std::string& text, Comm& world) {
-  const Tensor length = Tensor::from(std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())}, {1});
-  world.broadcast(length, root);
-  const Tensor bytes({*length.data<std::int64_t>()}, DType::uint8);
-  if (world.rank() == root) std::memcpy(bytes.raw(), text.data(), text.size());
-  world.broadcast(bytes, root);
-  return {static_cast<const char*>(bytes.raw()), bytes.bytes()};
 }
 
 /// The lines "key = value" of TOML, each with its table.
@@ -79,8 +67,8 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
                            31 * static_cast<std::size_t>(config.resume_step);
   const std::vector<int> different = ranks_unlike_first(hash, world);
   if (different.empty()) return;
-  const std::string first = text_of_rank(0, text, world), other = text_of_rank(different[0], text, world);
-  const std::string unlike = difference(first, other, different[0]);
+  const std::vector<std::string> texts = gather_texts(world, text);
+  const std::string unlike = difference(texts[0], texts[static_cast<std::size_t>(different[0])], different[0]);
   throw Error(
       ErrorKind::config,
       fmt::format("rank(s) {} started with settings that differ from rank 0's, or see a different run folder{}: "
@@ -101,14 +89,13 @@ void check_same_data(const TrainAndTest& data, Comm& world) {
 /// A rank that cannot write its part of a checkpoint says so now, and not when the run is told to stop or has trained to
 /// its end. A network disk may show to one machine only after a while what another has written.
 void check_sees_folder(const TrainConfig& config, int rank) {
-  const auto patience = std::min(std::chrono::milliseconds(60'000), std::chrono::milliseconds(500) * config.timeout_s);
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const double patience = std::min(60.0, 0.5 * static_cast<double>(config.timeout_s));  // seconds
+  const Stopwatch waited;
   const auto sees = [&] {
     std::error_code ignored;
     return std::filesystem::exists(in_folder(config.out, kConfigFile), ignored);
   };
-  while (!sees() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  while (!sees() && waited.seconds() < patience) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   AB_CHECK(sees(), "rank {} does not see the run folder {}: checkpoints need a file system that all ranks share", rank,
            config.out);
 }
@@ -165,32 +152,6 @@ void write_result(const TrainConfig& config, const TrainAndTest& data, const Tra
   }
 }
 
-/// The listener of rank 0: it writes that down, and passes it on.
-TrainListener writing_to(MetricsLog& log, const TrainListener& listener) {
-  TrainListener both;
-  both.on_step = [&](const StepMetrics& m, std::int64_t total) {
-    log.write(m);
-    if (listener.on_step) listener.on_step(m, total);
-  };
-  both.on_epoch = [&](const EpochMetrics& m) {
-    log.write(m);
-    if (listener.on_epoch) listener.on_epoch(m);
-  };
-  both.on_split = [&](const SplitMetrics& m) {
-    log.write(m);
-    if (listener.on_split) listener.on_split(m);
-  };
-  both.on_decision = [&](const DecisionMetrics& m) {
-    log.write(m);
-    if (listener.on_decision) listener.on_decision(m);
-  };
-  both.on_save = [&](StateDict& state) {
-    state.put(kLogBytes, log.synced_bytes());
-    if (listener.on_save) listener.on_save(state);
-  };
-  return both;
-}
-
 }  // namespace
 
 std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world, const TrainAndTest& data,
@@ -227,8 +188,9 @@ std::optional<TrainResult> train_in_folder(const TrainConfig& asked, Comm& world
     log.emplace(in_folder(config.out, kMetricsFile), checkpoint ? checkpoint->state.integer(kLogBytes) : 0);
     if (checkpoint && listener.on_resume) listener.on_resume(*checkpoint);
   }
-  TrainResult result = train(config, world, data, log ? writing_to(*log, listener) : TrainListener{},
-                             std::move(checkpoint), std::move(model));
+  TrainListener on_rank_0 = keeps_folder ? listener : TrainListener{};
+  if (log) on_rank_0.log = &*log;
+  TrainResult result = train(config, world, data, on_rank_0, std::move(checkpoint), std::move(model));
   if (keeps_folder && !result.stopped) write_result(config, data, result);
   return result;
 }

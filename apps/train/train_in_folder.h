@@ -3,11 +3,7 @@
 //
 // A whole run with its folder: what `abtrain train` does, for programs of one's own. config.out gets config.toml,
 // metrics.jsonl, checkpoints and, at the end, model.safetensors and summary.json (run_folder.h).
-//
-//   ab::TrainConfig config;                                    // every setting of abtrain train
-//   choose_method(config, "ab"), config.epochs = 10, config.out = "runs/mine", config.resume = "auto";
-//   const ab::TrainAndTest data = ab::load_data(config);       // or a Dataset of your own
-//   ab::run_thread_ranks(4, {}, [&](ab::Comm& world) { ab::train_in_folder(config, world, data); });
+// apps/README.md has an example.
 
 #include <optional>
 

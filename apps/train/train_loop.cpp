@@ -6,7 +6,6 @@
 
 #include "apps/settings/hardware.h"
 #include "apps/train/build_run.h"
-#include "apps/train/learner.h"
 #include "apps/train/run_folder.h"
 #include "apps/train/run_images.h"
 #include "apps/train/run_transport.h"
@@ -41,9 +40,8 @@ class Trainer {
         feed_(*data.train, make_loader_options(config, world, *data.train, bad_images_),
               model ? device_of(*model) : choose_device(config.device),
               activation_type(precision_named(config.precision))),
-        updates_per_epoch_(updates_per_epoch(config, feed_.batches_per_epoch())),
-        total_steps_(total_steps(config, updates_per_epoch_)),
-        schedule_(make_schedule(config, updates_per_epoch_)),
+        schedule_(make_schedule(config, steps_per_epoch(config, data.train->count, world.size()))),
+        total_steps_(schedule_.total_steps),
         learner_(config, method, world, *data.train, schedule_, std::move(model), goes_on),
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
@@ -378,7 +376,7 @@ class Trainer {
     dict.put("ledger", world_.ledger().to_text());
     learner_.save(dict);
     record_.save(dict);
-    if (world_.rank() == 0 && listener_.on_save) listener_.on_save(dict);
+    if (listener_.log) dict.put(kLogBytes, listener_.log->synced_bytes());
     const Ledger of_training = world_.ledger();
     save_checkpoint(in_folder(config_.out, kCheckpointFolder), state.step, dict, keep, world_);
     world_.ledger() = of_training;
@@ -414,7 +412,7 @@ class Trainer {
     saved_step_ = state.step = dict.integer("step");
     epoch_ = dict.integer("epoch");
     batch_ = dict.integer("batch");
-    epoch_told_ = dict.has("epoch_told") && dict.integer("epoch_told") != 0;  // which earlier versions lack
+    epoch_told_ = dict.integer("epoch_told") != 0;
     learner_.load(dict, state);
     record_.load(dict);
     world_.ledger().from_text(dict.text("ledger"));
@@ -427,8 +425,8 @@ class Trainer {
   const TrainListener& listener_;
   const std::shared_ptr<BadImages> bad_images_;  // null: one ends the run
   BatchFeed feed_;
-  std::int64_t updates_per_epoch_, total_steps_;
   LrSchedule schedule_;
+  std::int64_t total_steps_;
   Learner learner_;
   SyncStrategy& strategy_;  // the learner's
   TrainRecord record_;

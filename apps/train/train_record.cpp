@@ -7,7 +7,6 @@
 #include "apps/model_file/model_file.h"
 #include "engine/core/threads.h"
 #include "engine/sync/sync_strategy.h"
-#include "layers/weight.h"
 
 namespace ab {
 namespace {
@@ -115,6 +114,7 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   interval_image_waiting_ = image_waiting_;
   interval_loss_ = interval_images_ = 0;
   interval_steps_ = 0;
+  if (listener_.log) listener_.log->write(metrics);
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
 }
 
@@ -145,12 +145,10 @@ double TrainRecord::mean_epoch_loss() {
 }
 
 void TrainRecord::decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values) {
-  if (world_.rank() == 0 && listener_.on_decision && !values.empty())
-    listener_.on_decision({epoch, step, std::move(values)});
+  if (listener_.log && !values.empty()) listener_.log->write(DecisionMetrics{epoch, step, std::move(values)});
 }
 
 void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity) {
-  if (world_.rank() != 0 || !listener_.on_split) return;
   SplitMetrics metrics{step, {}};
   for (const Weight* w : inventory_of(model_).weights) {
     const auto of_weight = sensitivity.find(w->name());
@@ -158,7 +156,9 @@ void TrainRecord::split(std::int64_t step, const std::map<std::string, LayerSens
     metrics.layers.push_back({w->name(), w->m(), w->n(), w->r()});
     metrics.sensitivity.push_back(of_weight == sensitivity.end() ? LayerSensitivity{} : of_weight->second);
   }
-  if (!metrics.layers.empty()) listener_.on_split(metrics);
+  if (metrics.layers.empty()) return;
+  if (listener_.log) listener_.log->write(metrics);
+  if (world_.rank() == 0 && listener_.on_split) listener_.on_split(metrics);
 }
 
 void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evaluation& result) {
@@ -168,8 +168,9 @@ void TrainRecord::validation(std::int64_t epoch, std::int64_t step, const Evalua
   summary_.final_val_top5 = result.top5;
   summary_.best_val_top1 = std::max(summary_.best_val_top1, result.top1);
   summary_.val_samples = result.samples;
-  if (world_.rank() == 0 && listener_.on_epoch)
-    listener_.on_epoch({epoch, step, result.loss, result.top1, result.top5, result.samples, result.bad});
+  const EpochMetrics metrics{epoch, step, result.loss, result.top1, result.top5, result.samples, result.bad};
+  if (listener_.log) listener_.log->write(metrics);
+  if (world_.rank() == 0 && listener_.on_epoch) listener_.on_epoch(metrics);
 }
 
 void TrainRecord::average_validation(const Evaluation& result, std::int64_t step) {
@@ -211,19 +212,23 @@ void TrainRecord::gather_waiting() {
   if (config_.device == "cpu") summary_.compression_seconds = means.data<double>()[i];  // a GPU works on meanwhile
 }
 
+template <class Record, class Visit> void TrainRecord::for_each_number(Record& r, Visit&& visit) {
+  visit("record.images", r.images_);
+  visit("record.train_seconds", r.summary_.train_seconds);
+  visit("record.compression_seconds", r.compression_seconds_);
+  visit("record.image_waiting", r.image_waiting_);
+  visit("record.best_val_top1", r.summary_.best_val_top1);
+  visit("record.interval_loss", r.interval_loss_);
+  visit("record.interval_images", r.interval_images_);
+  visit("record.interval_steps", r.interval_steps_);
+  visit("record.epoch_loss", r.epoch_loss_);
+  visit("record.epoch_steps", r.epoch_steps_);
+}
+
 void TrainRecord::save(StateDict& state) const {
   AB_ASSERT(unchecked_.empty());
-  state.put("record.images", images_);
-  state.put("record.train_seconds", summary_.train_seconds);
-  state.put("record.compression_seconds", compression_seconds_);
-  state.put("record.image_waiting", image_waiting_);
-  state.put("record.best_val_top1", summary_.best_val_top1);
+  for_each_number(*this, [&](const char* name, auto number) { state.put(name, number); });
   state.put("record.interval_seconds", interval_.seconds());
-  state.put("record.interval_loss", interval_loss_);
-  state.put("record.interval_images", interval_images_);
-  state.put("record.interval_steps", interval_steps_);
-  state.put("record.epoch_loss", epoch_loss_);
-  state.put("record.epoch_steps", epoch_steps_);
   for (const auto& [phase, steps] : summary_.steps_by_phase) state.put("record.steps_by_phase." + phase, steps);
   std::map<std::string, double> waiting = waiting_before_;
   for (const auto& [phase, seconds] : world_.ledger().waiting_seconds()) waiting[phase] += seconds;
@@ -231,21 +236,13 @@ void TrainRecord::save(StateDict& state) const {
 }
 
 void TrainRecord::load(const StateDict& saved) {
-  images_ = saved.number("record.images");
-  summary_.train_seconds = saved.number("record.train_seconds");
-  summary_.best_val_top1 = saved.number("record.best_val_top1");
+  for_each_number(*this, [&]<class T>(const char* name, T& number) {
+    if constexpr (std::is_same_v<T, double>) number = saved.number(name);
+    else number = saved.integer(name);
+  });
+  interval_image_waiting_ = image_waiting_;
   interval_.lap();
   interval_.advance(saved.number("record.interval_seconds"));
-  interval_loss_ = saved.number("record.interval_loss");
-  interval_images_ = saved.number("record.interval_images");
-  interval_steps_ = saved.integer("record.interval_steps");
-  if (saved.has("record.epoch_loss")) {  // which checkpoints of earlier versions lack
-    epoch_loss_ = saved.number("record.epoch_loss");
-    epoch_steps_ = saved.number("record.epoch_steps");
-  }
-  if (saved.has("record.compression_seconds")) compression_seconds_ = saved.number("record.compression_seconds");
-  if (saved.has("record.image_waiting"))
-    interval_image_waiting_ = image_waiting_ = saved.number("record.image_waiting");
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";
   for (const auto& [name, text] : saved.values()) {
     if (name.starts_with(steps)) summary_.steps_by_phase[name.substr(steps.size())] = saved.integer(name);

@@ -22,15 +22,17 @@ namespace ab {
 
 class Repetition;
 
+/// Of a checkpoint: how long metrics.jsonl was.
+inline constexpr const char* kLogBytes = "metrics.bytes";
+
 /// Listeners of the loop, called on rank 0 only. Any of them may be empty.
 struct TrainListener {
   std::function<void(const Checkpoint&)> on_resume;                           ///< the run goes on from there
   std::function<void(const StepMetrics&, std::int64_t total_steps)> on_step;  ///< every log_every steps
   std::function<void(const EpochMetrics&)> on_epoch;
   std::function<void(const SplitMetrics&)> on_split;
-  std::function<void(const DecisionMetrics&)> on_decision;
-  std::function<void(StateDict&)> on_save;  ///< adds to a checkpoint what the caller must remember
-  Repetition* repetition = nullptr;         ///< of a rehearsal: what it leaves out
+  MetricsLog* log = nullptr;         ///< of rank 0: where metrics are written too
+  Repetition* repetition = nullptr;  ///< of a rehearsal: what it leaves out
 };
 
 class Stopwatch {
@@ -64,13 +66,10 @@ class TrainRecord {
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
   /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks.
   void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
-  /// An update that a rehearsal leaves out.
   void step_left_out(const std::string& phase) { ++summary_.steps_by_phase[phase]; }
-  /// The updates of another epoch begin.
   void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
   /// The mean loss of the updates of this epoch, over all ranks. Collective.
   double mean_epoch_loss();
-  /// The method has decided at the end of an epoch.
   void decision(std::int64_t epoch, std::int64_t step, std::map<std::string, std::int64_t> values);
   /// Weights have been factorised.
   void split(std::int64_t step, const std::map<std::string, LayerSensitivity>& sensitivity);
@@ -81,7 +80,6 @@ class TrainRecord {
   void validation(std::int64_t epoch, std::int64_t step, const Evaluation& result);
   void average_validation(const Evaluation& result, std::int64_t step);
   void views_validation(const Evaluation& result) { summary_.views_val_top1 = result.top1; }
-  /// This rank has waited for its loader.
   void waited_for_images(double seconds) { image_waiting_ += seconds; }
   /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
   void begin_exchange();
@@ -95,6 +93,8 @@ class TrainRecord {
   void load(const StateDict& saved);
 
  private:
+  /// Calls visit(name, member) for the numbers that a checkpoint keeps.
+  template <class Record, class Visit> static void for_each_number(Record& r, Visit&& visit);
   void check_losses_before(std::int64_t step);
   double mean_over_ranks(double value);
   void gather_waiting();

@@ -128,8 +128,6 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
   expect_failure("train --bacth-size 4", 2, "no flag or argument '--bacth-size'; did you mean --batch-size?");
   expect_failure("train --batch-sizes=4", 2, "did you mean --batch-size?");
   expect_failure("train --ab.cycle 4", 2, "'--ab.cycle'");
-  expect_failure("train --method ab --ab.train both", 2,
-                 "--ab.train both: --method ab is AB-training by groups alone now");
   expect_failure("train run.toml", 2, "did you mean --config run.toml?");
   expect_failure("train now", 2, "no flag or argument 'now'");
   expect_failure("train --lr", 2, "--lr");

@@ -4,6 +4,7 @@
 // the same run again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -13,7 +14,6 @@
 #include "apps/methods/late_cut.h"
 #include "apps/plan/plan.h"
 #include "apps/settings/config.h"
-#include "apps/settings/earlier_names.h"
 #include "apps/settings/setting.h"
 #include "apps/train/build_run.h"
 #include "engine/core/atomic_file.h"
@@ -25,6 +25,16 @@ namespace fs = std::filesystem;
 using namespace ab;
 using ab::test::contains;
 using ab::test::message_of;
+
+namespace ab {
+
+/// Whether every setting is the same.
+static bool operator==(const TrainConfig& a, const TrainConfig& b) {
+  return std::ranges::all_of(train_settings(),
+                             [&](const Setting& setting) { return setting.get(a) == setting.get(b); });
+}
+
+}  // namespace ab
 
 namespace {
 
@@ -401,24 +411,6 @@ TEST_F(ConfigTest, WhatALateCutKeepsIsOneNumberOrOneForEachCut) {
   EXPECT_EQ(kept("keep = [0.9, 0.8]\n", 1), 0.8);
 }
 
-// Method ab had both until the late cut became a method of its own. What meant that is refused, never trained differently.
-TEST_F(ConfigTest, SettingsOfTheLateCutAreNoneOfAb) {
-  for (const char* own :
-       {"train = \"both\"", "train = \"groups\"", "cut_at = [0.7]", "cut_keep = [0.9]", "gather_steps = 5",
-        "directions = \"loss\"", "full_rank_method = \"local\"", "low_rank_method = \"local\"", "loss_share = 0.99",
-        "budget = 0.03", "conv_factors = \"channel\"", "preset = \"nodes\"", "preset = \"groups\"",
-        "rank_policy = \"loss-share\"", "rank_policy = \"loss-budget\""}) {
-    const std::string message = refused_toml(fmt::format("method = \"ab\"\n[ab]\n{}\n", own));
-    EXPECT_TRUE(contains(message, ":3: ab.")) << message;
-    EXPECT_TRUE(contains(message, "the late cut is --method late-cut with --")) << message;
-  }
-  // A run of then has all of its settings, in the order in which they were.
-  EXPECT_TRUE(contains(refused_toml(fmt::format("{}\nmethod = \"ab\"\n[ab]\npreset = \"default\"\ntrain = \"both\"\n"
-                                                "warmup_steps = 400\ncycle_steps = 100\n",
-                                                kSavedConfigBegins)),
-                       "saved by another version of abtrain, whose method ab trained late cuts (--method late-cut)"));
-}
-
 TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
   const std::string dense = to_toml(from_toml("")), cut = to_toml(from_toml("method = \"late-cut\"\n"));
   EXPECT_EQ(of<PowerSgdOptions>(from_toml(dense, {{"method", "late-cut"}})).rank, 0.25);
@@ -435,46 +427,6 @@ TEST_F(ConfigTest, WhatAFlagPutsInPlaceOfASavedMethodBringsItsOwn) {
                             from_toml(cut, {{"preset", "nodes"}});
                           }),
                "would change nothing: " + file_ + " is of a run and gives every setting of its method already"));
-}
-
-// Whatever was renamed or removed is refused with the way to say it now, as a flag and in a file.
-TEST_F(ConfigTest, EarlierNamesAreRefusedWithTheirPresentOnes) {
-  for (const auto& [text, now] : std::vector<std::pair<std::string, std::string>>{
-           {"[ab]\nwarmup_steps = 3\n", ":2: ab.warmup_steps is now --ab.first-split"},
-           {"[late_cut]\nat = [0.5]\n", ":1: late_cut is now spelt late-cut"},
-           {"[powersgd]\npreset = \"paper\"\n", ":2: powersgd.preset is now --preset"},
-           {"[mstopk]\ndense_steps = 3\n", ":2: mstopk.dense_steps is now --dense-steps"},
-           {"[late-cut]\nexecution = \"factors\"\n", ":2: late-cut.execution is now --execution"},
-           {"[powersgd]\nratio = 0.25\n", ":2: powersgd.ratio is now --powersgd.rank with a share below 1"},
-           {"[daso]\nnode_size = 2\n", ":2: daso.node_size is gone: --ranks-per-node"},
-           {"[daso]\ndecide = \"clock\"\n", ":2: daso.decide is gone: with --daso.stability 1"},
-           {"[ab]\nrank_policy = \"ratio\"\n", ":2: ab.rank_policy is gone: --ab.ratio"},
-           {"beta1 = 0.9\n", ":1: beta1 is now --betas"}})
-    EXPECT_TRUE(contains(refused_toml(text), now)) << refused_toml(text);
-  for (const auto& [key, now] :
-       std::vector<std::pair<std::string, std::string>>{{"skip_damaged", "--x is now --on-bad-image skip"},
-                                                        {"ranks_from", "--x is now --factors-from"},
-                                                        {"variant", "--x is gone: give"},
-                                                        {"lr", ""},
-                                                        {"ab.ratio", ""}})
-    EXPECT_TRUE(contains(earlier_name("--x", key), now) && (!now.empty() || earlier_name("--x", key).empty())) << key;
-}
-
-// Of runs that were saved when it was a switch.
-TEST_F(ConfigTest, SkipDamagedIsReadAsAChoice) {
-  EXPECT_EQ(from_toml("skip_damaged = true\n").on_bad_image, OnBadImage::skip);
-  EXPECT_EQ(from_toml("skip_damaged = false\n").on_bad_image, OnBadImage::fail);
-  EXPECT_EQ(from_toml("skip_damaged = true\n", {{"on_bad_image", "fail"}}).on_bad_image, OnBadImage::fail);
-  EXPECT_TRUE(contains(refused_toml("skip_damaged = 1\n"), ":1: skip_damaged is neither true nor false"));
-  TrainConfig skips = from_toml("on_bad_image = \"skip\"\n");
-  std::string saved = to_toml(skips);
-  const std::string now = "on_bad_image = \"skip\"\nmax_bad_images = 100\n";
-  ASSERT_TRUE(contains(saved, now));
-  saved.replace(saved.find(now), now.size(), "skip_damaged = true\n");
-  EXPECT_EQ(from_toml(saved), skips);
-  skips.max_bad_images = 7;
-  EXPECT_EQ(from_toml(saved, {{"max_bad_images", "7"}}), skips);
-  EXPECT_TRUE(contains(refused("max_bad_images", "7"), "--max-bad-images counts with --on-bad-image skip only"));
 }
 
 TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {

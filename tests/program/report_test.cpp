@@ -8,8 +8,6 @@
 
 #include "apps/commands/commands.h"
 #include "apps/report/comparison.h"
-#include "apps/report/frontier.h"
-#include "apps/report/report.h"
 #include "apps/report/svg_chart.h"
 #include "apps/report/terminal.h"
 #include "apps/train/run_folder.h"
@@ -249,8 +247,8 @@ TEST_F(ReportTest, ChartsSurviveWhatRunsLeaveBehind) {
   chart.curves[0].points.clear();
   for (int i = 0; i < 100000; ++i) chart.curves[0].points.push_back({double(i), std::sin(i * 0.001)});
   EXPECT_LT(draw(chart).size(), 60000u);
-  EXPECT_TRUE(
-      contains(draw(BarChart{"t", "how", {"x", NumberStyle::bytes}, {"p"}, {{"run", {0}}}}), "Nothing was sent"));
+  EXPECT_TRUE(contains(draw(RowChart{.title = "t", .how = "how", .x = {"x", NumberStyle::bytes}, .rows = {{"run"}}}),
+                       "Nothing was sent"));
 }
 
 TEST_F(ReportTest, ChartsMarkTheFirstSplitOfARun) {

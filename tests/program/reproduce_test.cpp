@@ -123,7 +123,7 @@ int group_size(const TrainConfig& config) { return ab_settings(config).group_siz
 
 TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   const TrainConfig full = experiment_config(find_experiment("resnet50_4k"));
-  EXPECT_EQ(scale_config(full, 1), full);
+  EXPECT_TRUE(differing_settings(full, scale_config(full, 1)).empty());
   const TrainConfig half = scale_config(full, 0.5);
   EXPECT_EQ(half.ranks, 8);
   EXPECT_EQ(half.ranks_per_node, 4);
@@ -146,8 +146,8 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   EXPECT_LT(tiny.warmup_steps, tiny.steps) << "a warm-up that does not end is refused";
   for (const double scale : {0.0, -1.0, 1.5, std::nan("")}) EXPECT_THROW(scale_config(full, scale), Error);
 
-  EXPECT_EQ(changed_settings(full, full), "");
-  EXPECT_TRUE(contains(changed_settings(full, half), "ranks 16 → 8"));
+  EXPECT_TRUE(differing_settings(full, full).empty());
+  EXPECT_TRUE(contains(fmt::format("{}", fmt::join(differing_settings(full, half), ", ")), "--ranks 8 (it was 16)"));
 }
 
 TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
@@ -187,11 +187,9 @@ class CliReproduceTest : public ab::test::ProgramTest {
 };
 
 TEST_F(CliReproduceTest, ListsAndPlans) {
-  for (const char* arguments : {"reproduce", "reproduce --list"}) {
-    const auto list = run(arguments);
-    EXPECT_EQ(list.exit_code, 0) << list.err;
-    for (const Released& released : kReleased) EXPECT_TRUE(contains(list.out, released.name));
-  }
+  const auto list = run("reproduce");
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  for (const Released& released : kReleased) EXPECT_TRUE(contains(list.out, released.name));
   const auto one = run("reproduce resnet50_4k --dry-run");
   EXPECT_EQ(one.exit_code, 0) << one.err;
   EXPECT_EQ(row(one.out, "saved, whole run, all bytes").size(), 6u) << "published, and planned at four fractions";
@@ -221,7 +219,7 @@ TEST_F(CliReproduceTest, HelpHasTheValuesOfTheExperiment) {
 
 TEST_F(CliReproduceTest, WrongUseIsExitTwo) {
   expect_failure("reproduce resnet50_4kk", 2, "did you mean resnet50_4k?");
-  expect_failure("reproduce zzz", 2, "--list");
+  expect_failure("reproduce zzz", 2, "abtrain reproduce lists them");
   expect_failure("reproduce all", 2, "--dry-run");
   expect_failure("reproduce resnet50_4k --dry-run --scale 2", 2, "--scale");
   expect_failure("reproduce resnet50_4k --dry-run --config x", 2, "--config");
@@ -239,8 +237,8 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const std::string report = read_file(path("small/reproduce.md"), ErrorKind::data);
   EXPECT_TRUE(first.out.ends_with(report));
-  EXPECT_TRUE(contains(report, "steps 15000 → 30"));
-  EXPECT_TRUE(contains(report, "ranks 8 → 4"));
+  EXPECT_TRUE(contains(report, "--steps 30 (it was 15000)"));
+  EXPECT_TRUE(contains(report, "--ranks 4 (it was 8)"));
   EXPECT_EQ(row(report, "top-1, AB over dense").size(), 4u) << "published, planned, trained";
   for (const char* figure : {"saved, whole run, all bytes", "saved, whole run, between nodes",
                              "saved, low-rank steps alone, all bytes", "compression"}) {
