@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A training method as one unit: its settings, what it refuses and its strategy. A new method is
-//   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
+//   engine/sync/NAME.h         options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      this record
 //   and one row in methods.cpp, and one in tests/method_laws.h
 // and engine/kernels/NAME.{h,cpp} for kernels that are not there yet: that folder alone is compiled for GPUs too.

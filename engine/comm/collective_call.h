@@ -21,6 +21,7 @@ struct CollectiveCall {
 
   bool operator==(const CollectiveCall&) const = default;
   std::string str() const;  ///< "all_reduce(mean) of 100 float32"
+  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 
   /// Collective, type and operation in one number below kKinds, for transports that tell calls apart by a number.
   static constexpr int kKinds = 6 * kDTypeCount * 3;
@@ -43,7 +44,7 @@ ElementRange part_of_rank(std::int64_t elements, int rank, int ranks);
 /// "rank 2", "ranks 2, 3".
 std::string list_ranks(const std::vector<int>& ranks);
 
-/// An all-reduce between ranks that see each other's memory (shared_reduce.cpp). No messages: each rank takes care of one part
+/// An all-reduce between ranks that see each other's memory (thread_comm.cpp). No messages: each rank takes care of one part
 /// and adds it up in the order, and with the roundings, of the algorithm that is asked for, so that bits equal those of ranks
 /// that exchange messages. Writes the result of part `rank`, of each segment, into the tensors of all ranks. `tensors`: of every member, alike, on
 /// one device; nobody else touches that part meanwhile.

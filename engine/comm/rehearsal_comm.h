@@ -45,19 +45,15 @@ class RehearsalComm : public Comm {
   Record& record() { return *record_; }
 
  protected:
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
-  void note_split(const ColourOf& colour_of) override;
-  void do_barrier() override {}
-  Request do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
-  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
-  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, int rank, std::vector<int> world_ranks) override;
+  void note_split(const ColourOf& colour_of, const std::string& name) override;
+  Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+                const std::vector<std::int64_t>& counts) override;
 
  private:
   RehearsalComm(int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger,
-                std::shared_ptr<Record> record);
-  Request start(Collective what, std::size_t bytes);
+                std::shared_ptr<Record> record)
+      : Comm(rank, std::move(name), std::move(world_ranks), std::move(ledger)), record_(std::move(record)) {}
 
   std::shared_ptr<Record> record_;
 };

@@ -33,6 +33,9 @@ enum class AllReduce : std::uint8_t {
 };
 const char* name_of(AllReduce algorithm);
 
+/// 0, 1, … count-1: the ranks of a world of so many.
+std::vector<int> first_ranks(int count);
+
 /// A group as it lies on nodes. Members are numbered in rank order.
 struct Layout {
   Layout() = default;

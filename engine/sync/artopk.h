@@ -12,7 +12,7 @@
 //   gather      every rank sends its own k values with their indices (sparse_average.h)
 //   layerwise   the same with k_l = max(1, ⌊c·G_l⌋) of every parameter l (LW-Topk)
 //   automatic   star by ring, star by tree or gather, whichever artopk_switch.h finds fastest; if asked, with the ratio
-//               between two bounds that artopk_ratio.h chooses
+//               between two bounds that it chooses
 // A residual starts as zeros. The leader's turn is counted from the first compressed step.
 
 #include <optional>

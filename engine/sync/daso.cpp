@@ -1,11 +1,99 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/daso.h"
 
+#include <map>
+
 #include "engine/kernels/elementwise.h"
-#include "engine/sync/flat.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {
+
+DasoPace next_pace(const DasoPace& pace, const DasoOptions& options) {
+  const DasoPace next =
+      pace.skips > 1 ? DasoPace{pace.skips / 2, pace.wait - 1} : DasoPace{options.max_skips, options.max_skips / 4};
+  return {next.skips, std::clamp<std::int64_t>(next.wait, 1, next.skips)};
+}
+
+void DasoController::epoch_end(double loss) {
+  const bool is_first = best_ == std::numeric_limits<double>::max();
+  if (is_first || loss < best_ * (1 - options_.stability)) {
+    best_ = loss;
+    bad_epochs_ = 0;
+  } else if (++bad_epochs_ > options_.patience) {
+    bad_epochs_ = 0;
+    pace_ = next_pace(pace_, options_);
+  }
+}
+
+void DasoController::save(StateDict& state) const {
+  state.put("daso.skips", pace_.skips);
+  state.put("daso.wait", pace_.wait);
+  state.put("daso.best_loss", best_);
+  state.put("daso.bad_epochs", bad_epochs_);
+}
+
+void DasoController::load(const StateDict& saved) {
+  pace_ = {saved.integer("daso.skips"), saved.integer("daso.wait")};
+  best_ = saved.number("daso.best_loss");
+  bad_epochs_ = saved.integer("daso.bad_epochs");
+}
+
+namespace {
+
+/// The state that decides about all that is to come: the pace and for how long the loss has not fallen.
+struct Standing {
+  DasoPace pace;
+  std::int64_t bad_epochs = 0;
+  auto operator<=>(const Standing&) const = default;
+};
+
+/// The best way to a standing: sends so far, and the standing one epoch before.
+struct Way {
+  std::int64_t sends = 0;
+  std::optional<Standing> from{};
+};
+
+}  // namespace
+
+std::vector<DasoPace> extreme_paces(const DasoOptions& options, const DasoCalendar& calendar, bool most) {
+  std::vector<std::map<Standing, Way>> ways(1);
+  ways[0][{{options.start_skips, options.start_wait}}] = {};
+  bool first = true;  // the first loss is the best so far
+  for (std::int64_t epoch = 0; epoch + 1 < calendar.epochs(); ++epoch) {
+    std::map<Standing, Way> next;
+    const bool decides = calendar.decides_after(epoch);
+    for (const auto& [standing, way] : ways.back()) {
+      const std::int64_t sends = way.sends + (calendar.blocking(epoch) ? 0 : calendar.sends(epoch, standing.pace));
+      const auto go = [&, &from = standing](const Standing& to) {
+        const auto [at, is_new] = next.try_emplace(to, Way{sends, from});
+        if (!is_new && (most ? sends > at->second.sends : sends < at->second.sends)) at->second = {sends, from};
+      };
+      if (!decides) {
+        go(standing);
+        continue;
+      }
+      go({standing.pace, 0});
+      if (first) continue;
+      if (standing.bad_epochs < options.patience) go({standing.pace, standing.bad_epochs + 1});
+      else go({next_pace(standing.pace, options), 0});
+    }
+    first = first && !decides;
+    ways.push_back(std::move(next));
+  }
+  const std::int64_t last = calendar.epochs() - 1;
+  std::optional<Standing> at;
+  std::int64_t best = 0;
+  for (const auto& [standing, way] : ways.back()) {
+    const std::int64_t sends = way.sends + (calendar.blocking(last) ? 0 : calendar.sends(last, standing.pace));
+    if (!at || (most ? sends > best : sends < best)) at = standing, best = sends;
+  }
+  std::vector<DasoPace> paces(ways.size());
+  for (std::size_t epoch = ways.size(); epoch-- > 0;) {
+    paces[epoch] = at->pace;
+    at = ways[epoch].at(*at).from;
+  }
+  return paces;
+}
 
 DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& options, const LrSchedule& schedule,
                            SyncBn sync_bn, const GradientWire& wire)
@@ -15,36 +103,27 @@ DasoStrategy::DasoStrategy(Replica model, Comm& world, const DasoOptions& option
       calendar_(options, schedule),
       controller_(options),
       layout_{world.size(), options.node_size},
-      node_(split_nodes(world, layout_)),
       mean_(this->replica().values(), wire.dtype) {
   AB_CHECK(options_.start_skips >= 1 && options_.max_skips >= 1, "DASO sends every B >= 1 steps");
   AB_CHECK(options_.start_wait >= 1 && options_.start_wait <= options_.start_skips,
            "DASO cannot wait {} steps for what it sends every {}", options_.start_wait, options_.start_skips);
+  node_ = split_nodes(world, layout_);
   for (int q = 0; q < layout_.size_of(0); ++q) {
     std::unique_ptr<Comm> comm = world.split([&](int rank) { return sends_in(q, rank) ? 0 : 1 + rank; }, kLabel);
     across_.push_back(sends_in(q) ? std::move(comm) : nullptr);
   }
-  if (options_.node_size > 1) gradients_.emplace(replica().params, *node_, ReduceOp::mean, wire);
+  if (options_.node_size > 1)
+    buckets_ = std::make_unique<GradientBuckets>(replica().params, *node_, ReduceOp::mean, wire);
 }
 
-int DasoStrategy::sender_in_node(std::int64_t q) const { return static_cast<int>(q % node_->size()); }
 bool DasoStrategy::sends_in(std::int64_t q, int rank) const {
   const int node = layout_.node_of(rank);
   return rank - layout_.first_of(node) == q % layout_.size_of(node);
 }
-bool DasoStrategy::sends_in(std::int64_t q) const { return sends_in(q, world().rank()); }
 
 std::string DasoStrategy::phase() const {
   const std::int64_t epoch = std::min(calendar_.epoch_of(done_), calendar_.epochs() - 1);
   return calendar_.blocking(epoch) ? kBlocking : kCycling;
-}
-
-void DasoStrategy::set_gradient_exchange(bool on) {
-  if (gradients_) gradients_->set_exchange(on);
-}
-
-void DasoStrategy::finish_grads(TrainState&) {
-  if (gradients_) gradients_->finish();
 }
 
 DasoStrategy::Flight DasoStrategy::send(bool passes) {
@@ -61,7 +140,7 @@ DasoStrategy::Flight DasoStrategy::send(bool passes) {
 
 void DasoStrategy::share_in_node(Tensor flat, std::int64_t q, const std::vector<Tensor>& tensors) {
   if (!flat.defined()) flat = flat_like(tensors);
-  node_->broadcast(flat, sender_in_node(q));
+  node_->broadcast(flat, static_cast<int>(q % node_->size()));
   scatter_parts(flat, tensors);
 }
 

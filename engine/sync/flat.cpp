@@ -67,10 +67,6 @@ FlatGradients::FlatGradients(std::vector<Param*> params, bool with_residual, std
   if (with_residual) residual_ = Tensor::zeros(padded, DType::float32, device);
 }
 
-Tensor FlatGradients::part(const Tensor& flat, std::size_t i) const {
-  return flat.slice(begins_[i], begins_[i] + params_[i]->numel());
-}
-
 void FlatGradients::gather() const {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const Tensor &gradient = params_[i]->value.grad(), to = part(work_, i);

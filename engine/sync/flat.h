@@ -83,9 +83,12 @@ class FlatGradients {
   std::int64_t elements() const { return elements_; }   ///< those of parameters
   const Tensor& work() const { return work_; }          ///< [elements() and padding] M, then Ĝ
   const Tensor& residual() const { return residual_; }  ///< the same, E of this rank
-  /// Parameter i begins at element begin(i).
   const std::vector<Param*>& params() const { return params_; }
+  /// Parameter i begins at element begin(i); its part of work() or residual().
   std::int64_t begin(std::size_t i) const { return begins_[i]; }
+  Tensor part(const Tensor& flat, std::size_t i) const {
+    return flat.slice(begins_[i], begins_[i] + params_[i]->numel());
+  }
 
   /// work = G + E, or G where there is no residual. A gradient that has not arrived counts as zeros.
   void gather() const;
@@ -97,8 +100,6 @@ class FlatGradients {
   void load(const StateDict& saved, const std::string& prefix);
 
  private:
-  Tensor part(const Tensor& flat, std::size_t i) const;
-
   std::vector<Param*> params_;
   std::vector<std::int64_t> begins_;
   std::int64_t elements_ = 0;

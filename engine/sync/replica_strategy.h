@@ -13,6 +13,7 @@
 #include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
 #include "engine/sync/batch_norm_sync.h"
+#include "engine/sync/gradient_buckets.h"
 #include "engine/sync/sync_strategy.h"
 
 namespace ab {
@@ -33,6 +34,14 @@ struct Replica {
 
 class ReplicaStrategy : public SyncStrategy {
  public:
+  void set_gradient_exchange(bool on) override {
+    exchange_ = on;
+    if (buckets_) buckets_->set_exchange(on);
+  }
+  bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
+  void finish_grads(TrainState& /*state*/) override {
+    if (buckets_) buckets_->finish();
+  }
   void begin_evaluation(TrainState& /*state*/) override { average_buffers(); }
   void end_evaluation(TrainState& state) final;
   void finish(TrainState& /*state*/) override { average_buffers(); }
@@ -47,6 +56,10 @@ class ReplicaStrategy : public SyncStrategy {
   void average_buffers();
   /// Keeps this rank's own replica until end_evaluation(), while another model is looked at.
   void set_aside();
+
+  std::unique_ptr<Comm> node_;                ///< the ranks of this node, for a method that knows nodes
+  std::unique_ptr<GradientBuckets> buckets_;  ///< the gradients that ranks average in every step; null: none
+  bool exchange_ = true;                      ///< as set_gradient_exchange() was told
 
  private:
   Comm& world_;
