@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 
 namespace ab::test {
 

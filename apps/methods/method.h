@@ -16,7 +16,6 @@
 #include "apps/settings/section.h"
 #include "engine/comm/comm.h"
 #include "engine/sync/gradient_buckets.h"
-#include "engine/sync/node_layout.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 

@@ -3,8 +3,6 @@
 
 #include <numeric>
 
-#include "engine/comm/collective_call.h"
-
 namespace ab {
 namespace {
 
@@ -39,6 +37,25 @@ class Waiting {
  private:
   Ledger& ledger_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// A world of one rank.
+class SelfComm final : public Comm {
+ public:
+  SelfComm(std::string name, std::shared_ptr<Ledger> ledger) : Comm(0, std::move(name), {0}, std::move(ledger)) {}
+
+  bool takes_device_tensors() const override { return true; }
+  void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
+
+ protected:
+  std::unique_ptr<Comm> do_split(int /*colour*/, const std::string& name, int /*rank*/, std::vector<int>) override {
+    return std::make_unique<SelfComm>(name, shared_ledger());
+  }
+  Request start(const CollectiveCall& /*call*/, const Tensor& in, const Tensor& out,
+                const std::vector<std::int64_t>& /*counts*/) override {
+    if (in.raw() != out.raw()) out.copy_from(in);
+    return {};
+  }
 };
 
 }  // namespace
@@ -173,30 +190,6 @@ ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {
 std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
-
-// A world of one rank.
-
-namespace {
-
-class SelfComm final : public Comm {
- public:
-  SelfComm(std::string name, std::shared_ptr<Ledger> ledger) : Comm(0, std::move(name), {0}, std::move(ledger)) {}
-
-  bool takes_device_tensors() const override { return true; }
-  void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
-
- protected:
-  std::unique_ptr<Comm> do_split(int /*colour*/, const std::string& name, int /*rank*/, std::vector<int>) override {
-    return std::make_unique<SelfComm>(name, shared_ledger());
-  }
-  Request start(const CollectiveCall& /*call*/, const Tensor& in, const Tensor& out,
-                const std::vector<std::int64_t>& /*counts*/) override {
-    if (in.raw() != out.raw()) out.copy_from(in);
-    return {};
-  }
-};
-
-}  // namespace
 
 std::unique_ptr<Comm> make_self_comm(const CommOptions& options) {
   return std::make_unique<SelfComm>(

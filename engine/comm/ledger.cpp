@@ -104,12 +104,7 @@ LedgerEntry Ledger::total() const {
   return sum;
 }
 
-LedgerEntry Ledger::total_of_phase(const std::string& phase) const {
-  LedgerEntry sum;
-  for (const auto& [key, entry] : entries())
-    if (key.phase == phase) add(sum, entry);
-  return sum;
-}
+LedgerEntry Ledger::total_of_phase(const std::string& phase) const { return by_phase()[phase]; }
 
 std::map<std::string, LedgerEntry> Ledger::by_phase() const {
   std::map<std::string, LedgerEntry> sums;

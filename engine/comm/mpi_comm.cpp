@@ -69,6 +69,7 @@ class MpiLibrary {
     }
     started_.notify_one();
   }
+
   void stop_advancing(const void* who) { in_flight_.erase(who); }
 
  private:
@@ -82,6 +83,7 @@ class MpiLibrary {
     AB_CHECK_KIND(communication, level >= MPI_THREAD_SERIALIZED,
                   "this MPI library does not support threads (MPI_THREAD_SERIALIZED); use a build of it that does");
   }
+
   ~MpiLibrary() {
     advancing_ = {};
     if (ours_ && !failed_) MPI_Finalize();

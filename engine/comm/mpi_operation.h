@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/virtual_network.h"
 
 namespace ab {

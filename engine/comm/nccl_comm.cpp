@@ -10,7 +10,7 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/nccl_world.h"
 #include "engine/device/cuda/memory.h"
 #include "engine/device/cuda/thread_stream.h"
@@ -210,31 +210,27 @@ class NcclComm final : public Comm {
 struct Introduction {
   std::string host, gpu, id;
 
-  static Introduction of_this_rank(int rank, int device_index);
-  static Introduction from_text(const std::string& text);
-  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
-};
-
-Introduction Introduction::of_this_rank(int rank, int device_index) {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::array<char, 32> gpu{};
-  AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
-  Introduction mine{host.data(), gpu.data(), ""};
-  if (rank == 0) {
+  static Introduction of_this_rank(int rank, int device_index) {
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    gethostname(host.data(), host.size() - 1);
+    std::array<char, 32> gpu{};
+    AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
+    Introduction mine{host.data(), gpu.data(), ""};
+    if (rank != 0) return mine;
     ncclUniqueId id;
     AB_NCCL(ncclGetUniqueId(&id));
     mine.id.assign(id.internal, sizeof id.internal);
+    return mine;
   }
-  return mine;
-}
 
-Introduction Introduction::from_text(const std::string& text) {
-  const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
-  AB_CHECK_KIND(communication, second != std::string::npos,
-                "a rank introduced itself in words that this one does not know");
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
-}
+  static Introduction from_text(const std::string& text) {
+    const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
+    AB_CHECK_KIND(communication, second != std::string::npos,
+                  "a rank introduced itself in words that this one does not know");
+    return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+  }
+  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
+};
 
 void check_gpus(const std::vector<Introduction>& ranks) {
   for (std::size_t b = 0; b < ranks.size(); ++b)

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/socket.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/hash.h"

@@ -89,7 +89,7 @@ struct Round {
 };
 
 struct MessageRounds {
-  int parts = 1;  ///< that the buffer is cut into, in order and of equal size (part_of_rank() in collective_call.h)
+  int parts = 1;  ///< that the buffer is cut into, in order and of equal size (part_of_rank() in comm.h)
   std::vector<Round> rounds{};
 };
 

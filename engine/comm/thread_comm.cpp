@@ -14,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/say.h"

@@ -12,6 +12,54 @@ namespace {
 
 std::string hash_of(const std::string& text) { return hash128(text.data(), text.size()); }
 
+using nlohmann::json;
+
+DType dtype_named(const std::string& name) {
+  for (const DType t : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int64, DType::uint8})
+    if (name_of(t) == name) return t;
+  throw Error(ErrorKind::checkpoint, fmt::format("there is no dtype {}", name));
+}
+
+/// Text to a manifest whose fields have the right types.
+Manifest parse_fields(const std::string& text) {
+  constexpr int kMaxDepth = 4;  // object, list of tensors, tensor, list of ranks
+  const json content = json::parse(text, [](int depth, json::parse_event_t event, const json& value) {
+    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    AB_CHECK_KIND(checkpoint, !opens || depth < kMaxDepth, "it nests too deeply");
+    AB_CHECK_KIND(checkpoint, !value.is_number_float(), "it holds {}, which is no whole number", value.dump());
+    return true;
+  });
+  AB_CHECK_KIND(checkpoint, content.at("format") == "abtrain checkpoint", "it is not one of an abtrain checkpoint");
+  AB_CHECK_KIND(checkpoint, content.at("version") == Manifest::kVersion,
+                "it has format version {}, this program reads version {}", content.at("version").dump(),
+                Manifest::kVersion);
+  Manifest manifest{content.at("step"), content.at("values"), {}};
+  for (const json& line : content.at("tensors")) {
+    const std::vector<std::int64_t> dims = line.at("shape");
+    manifest.tensors.push_back({line.at("name"), dtype_named(line.at("dtype")),
+                                Shape(std::span<const std::int64_t>(dims)), line.at("hash"), line.at("ranks")});
+  }
+  return manifest;
+}
+
+/// Whether merge() may have made it: names in order, of printable characters, ranks too, and no rank has a name twice.
+bool may_be_merged(const Manifest& manifest) {
+  std::string previous;
+  std::set<int> holders;  // of the current name
+  for (const StoredTensor& tensor : manifest.tensors) {
+    const auto printable = [](char c) { return ' ' < c && c <= '~'; };
+    if (tensor.name.empty() || tensor.name < previous || !std::ranges::all_of(tensor.name, printable)) return false;
+    if (tensor.name != previous) holders.clear();
+    previous = tensor.name;
+    for (const std::int64_t dim : tensor.shape)
+      if (dim < 0) return false;
+    for (const int rank : tensor.ranks)
+      if (rank < 0 || rank >= manifest.world_size() || !holders.insert(rank).second) return false;
+    if (tensor.ranks.empty() || !std::ranges::is_sorted(tensor.ranks)) return false;
+  }
+  return manifest.step >= 0 && manifest.world_size() > 0;
+}
+
 }  // namespace
 
 std::string hash_of(const std::map<std::string, std::string>& values) { return hash_of(nlohmann::json(values).dump()); }
@@ -65,58 +113,6 @@ std::string to_json(const Manifest& manifest) {
   text += "\n ],\n";
   return text + fmt::format(" \"hash\":\"{}\"}}\n", hash_of(text));
 }
-
-namespace {
-
-using nlohmann::json;
-
-DType dtype_named(const std::string& name) {
-  for (const DType t : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int64, DType::uint8})
-    if (name_of(t) == name) return t;
-  throw Error(ErrorKind::checkpoint, fmt::format("there is no dtype {}", name));
-}
-
-/// Text to a manifest whose fields have the right types.
-Manifest parse_fields(const std::string& text) {
-  constexpr int kMaxDepth = 4;  // object, list of tensors, tensor, list of ranks
-  const json content = json::parse(text, [](int depth, json::parse_event_t event, const json& value) {
-    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    AB_CHECK_KIND(checkpoint, !opens || depth < kMaxDepth, "it nests too deeply");
-    AB_CHECK_KIND(checkpoint, !value.is_number_float(), "it holds {}, which is no whole number", value.dump());
-    return true;
-  });
-  AB_CHECK_KIND(checkpoint, content.at("format") == "abtrain checkpoint", "it is not one of an abtrain checkpoint");
-  AB_CHECK_KIND(checkpoint, content.at("version") == Manifest::kVersion,
-                "it has format version {}, this program reads version {}", content.at("version").dump(),
-                Manifest::kVersion);
-  Manifest manifest{content.at("step"), content.at("values"), {}};
-  for (const json& line : content.at("tensors")) {
-    const std::vector<std::int64_t> dims = line.at("shape");
-    manifest.tensors.push_back({line.at("name"), dtype_named(line.at("dtype")),
-                                Shape(std::span<const std::int64_t>(dims)), line.at("hash"), line.at("ranks")});
-  }
-  return manifest;
-}
-
-/// Whether merge() may have made it: names in order, of printable characters, ranks too, and no rank has a name twice.
-bool may_be_merged(const Manifest& manifest) {
-  std::string previous;
-  std::set<int> holders;  // of the current name
-  for (const StoredTensor& tensor : manifest.tensors) {
-    const auto printable = [](char c) { return ' ' < c && c <= '~'; };
-    if (tensor.name.empty() || tensor.name < previous || !std::ranges::all_of(tensor.name, printable)) return false;
-    if (tensor.name != previous) holders.clear();
-    previous = tensor.name;
-    for (const std::int64_t dim : tensor.shape)
-      if (dim < 0) return false;
-    for (const int rank : tensor.ranks)
-      if (rank < 0 || rank >= manifest.world_size() || !holders.insert(rank).second) return false;
-    if (tensor.ranks.empty() || !std::ranges::is_sorted(tensor.ranks)) return false;
-  }
-  return manifest.step >= 0 && manifest.world_size() > 0;
-}
-
-}  // namespace
 
 Manifest parse_manifest(const std::string& text, const std::string& file) {
   try {

@@ -32,6 +32,7 @@ class LossScale {
 
   /// The loss_scale of backward().
   double value() const { return value_; }
+
   /// After every update, with the norm of its gradients (Optimizer::read_grad_norm). Counts the update before: halves
   /// after an overflow, doubles after growth_steps without. Throws Error(numerics) when gradients overflow at the floor.
   void update(HostRead grad_norm) {
@@ -48,6 +49,7 @@ class LossScale {
     state.put("loss_scale.last", last_value_);
     state.put("loss_scale.last_overflowed", std::int64_t{last_overflowed()});
   }
+
   void load(const StateDict& saved) {
     value_ = saved.number("loss_scale");
     good_steps_ = saved.integer("loss_scale.good_steps");
@@ -62,6 +64,7 @@ class LossScale {
     last_norm_ = {};
     return last_overflowed_;
   }
+
   void count(bool overflow) {
     if (overflow) {
       AB_CHECK_KIND(numerics, value_ / 2 >= options_.floor,

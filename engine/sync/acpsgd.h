@@ -104,6 +104,7 @@ class AcpSgdStrategy final : public CompressedGradients {
 
   bool is_p_turn(std::int64_t step) const { return (step - settings().dense_steps) % 2 == 0; }
   GradientBuckets& buckets_of(std::int64_t step) const { return is_p_turn(step) ? *p_buckets_ : *q_buckets_; }
+
   /// The item that a parameter sends in a turn. A whole gradient has a place of its own, the same in both turns, as an optimizer
   /// on a GPU makes its table anew when gradients move.
   BucketItem whole_item(Param* param) {
@@ -113,6 +114,7 @@ class AcpSgdStrategy final : public CompressedGradients {
               param->value.set_grad(gradient);
             }};
   }
+
   BucketItem p_item(const LowRankMatrix& w) const {
     const auto pack = [&w](const Tensor& gradient, const Tensor& place) {
       add_and_project(gradient, w.residual, w.q, w.work, w.own_p);
@@ -120,6 +122,7 @@ class AcpSgdStrategy final : public CompressedGradients {
     };
     return {w.param, w.p.numel(), pack, [&w](const Tensor& place) { w.p.copy_from(place); }};
   }
+
   BucketItem q_item(const LowRankMatrix& w) const {
     const auto pack = [this, &w](const Tensor& gradient, const Tensor& place) {
       const Tf32Scope exact(Precision::fp32);  // in backward or after it

@@ -84,6 +84,7 @@ class CompressedGradients : public ReplicaStrategy {
     buckets_->finish();
     check_buckets(*buckets_);
   }
+
   /// In place, over all ranks, in the type that gradients have on the wire: the one way in which floats of a payload are
   /// summed. The result counts for failed().
   void reduce(const Tensor& payload, ReduceOp op) {
@@ -93,6 +94,7 @@ class CompressedGradients : public ReplicaStrategy {
     cast_into(payload, sent);
     check_.add(payload);
   }
+
   /// Gradients that have arrived in buckets count for failed().
   void check_buckets(const GradientBuckets& buckets) const {
     for (const Tensor& result : buckets.results()) check_.add(result);

@@ -32,6 +32,7 @@ struct DilocoOptions {
   double mixing = 0;               ///< a, 0 to 1
 
   std::int64_t round_steps() const { return inner_steps / fragments; }  ///< h
+
   /// Throws Error(config) when they do not fit each other, or a model of so many trained tensors.
   void validate(std::size_t trained_tensors) const {
     AB_CHECK(inner_steps >= 1 && fragments >= 1 && overlap_steps >= 0,
@@ -88,6 +89,7 @@ class DilocoStrategy final : public ReplicaStrategy {
   }
 
   std::string phase() const override { return kSteps; }
+
   void after_step(TrainState& state) override {
     if (Fragment* const fragment = sent_at(state.step)) send(*fragment);
     agree_ = agrees_after(state.step);
@@ -100,11 +102,13 @@ class DilocoStrategy final : public ReplicaStrategy {
       axpy(1 - options_.mixing, global.view(local.shape()), local);
     });
   }
+
   std::int64_t step_kind(std::int64_t step) const override {
     const std::int64_t h = options_.round_steps(), done = step + 1, ahead = done + options_.overlap_steps;
     const auto fragment = [&](std::int64_t at) { return at % h == 0 ? 1 + (at / h - 1) % options_.fragments : 0; };
     return fragment(ahead) * (options_.fragments + 1) + fragment(done);
   }
+
   void pass(TrainState& state) override {
     if (Fragment* const fragment = sent_at(state.step)) {
       fragment->sent = Tensor(fragment->global.shape(), wire_, fragment->global.device());
@@ -113,11 +117,13 @@ class DilocoStrategy final : public ReplicaStrategy {
     if (Fragment* const fragment = ended_at(state.step)) fragment->sent = fragment->sent_buffers = {};
     agree_ = agrees_after(state.step);
   }
+
   void begin_evaluation(TrainState& /*state*/) override {
     set_aside();
     show_global();
     average_buffers();
   }
+
   void finish(TrainState& state) override {
     // One fragment may be on its way, others have been trained since their last round.
     const std::int64_t h = options_.round_steps(), ended = state.step / h,
@@ -133,7 +139,9 @@ class DilocoStrategy final : public ReplicaStrategy {
     show_global();
     agree_ = true;
   }
+
   bool replicas_agree() const override { return agree_; }
+
   /// Collective: what is in flight arrives first, which changes no result.
   void save(StateDict& state) const override {
     for (std::size_t f = 0; f < fragments_.size(); ++f) {
@@ -147,6 +155,7 @@ class DilocoStrategy final : public ReplicaStrategy {
         state.put(fmt::format("diloco.{}.arrived_buffers", f), fragment.sent_buffers);
     }
   }
+
   void load(const StateDict& saved, TrainState& state) override {
     for (std::size_t f = 0; f < fragments_.size(); ++f) {
       Fragment& fragment = fragments_[f];
@@ -184,6 +193,7 @@ class DilocoStrategy final : public ReplicaStrategy {
     const std::int64_t h = options_.round_steps();
     return step % h == 0 ? &fragments_[static_cast<std::size_t>((step / h - 1) % options_.fragments)] : nullptr;
   }
+
   void send(Fragment& fragment) {
     const Tensor delta = flat_like(fragment.params);
     gather_parts(fragment.params, delta);
@@ -197,6 +207,7 @@ class DilocoStrategy final : public ReplicaStrategy {
     gather_parts(fragment.buffers, fragment.sent_buffers);
     fragment.buffer_request = outer_->all_reduce_async(fragment.sent_buffers, ReduceOp::mean);
   }
+
   /// Waits for what was sent and takes the outer step.
   void take_outer_step(Fragment& fragment) {
     fragment.wait();
@@ -208,6 +219,7 @@ class DilocoStrategy final : public ReplicaStrategy {
     if (fragment.sent_buffers.defined()) scatter_parts(fragment.sent_buffers, fragment.buffers);
     fragment.sent = fragment.sent_buffers = {};
   }
+
   void show_global() {
     for (const Fragment& fragment : fragments_) scatter_parts(fragment.global, fragment.params);
   }

@@ -2,7 +2,6 @@
 #include "engine/sync/gradient_buckets.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/pack.h"

@@ -21,7 +21,6 @@
 
 #include "engine/optim/schedule.h"
 #include "engine/sync/flat.h"
-#include "engine/sync/node_layout.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
@@ -73,6 +72,7 @@ class LocalStrategy final : public ReplicaStrategy {
 
   std::string phase() const override { return kSteps; }
   void start(TrainState& state) override { begin_round(state.step); }
+
   void after_step(TrainState& state) override {
     agree_ = state.step == round_end_;
     if (!agree_) return;
@@ -81,6 +81,7 @@ class LocalStrategy final : public ReplicaStrategy {
     mean_.agree();
     begin_round(state.step);
   }
+
   std::int64_t step_kind(std::int64_t step) const override { return step + 1 == round_end_; }
   void pass(TrainState& state) override {
     agree_ = state.step == round_end_;

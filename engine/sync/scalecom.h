@@ -103,6 +103,7 @@ class ScaleComStrategy final : public CompressedGradients {
       settle_chunks(layer.size, layer.offsets, layer.values, options_.beta, check(), layer.memory, layer.p);
     gradients_->hand_over();
   }
+
   void save_compression(StateDict& state) const override { gradients_->save(state, kName); }
   void load_compression(const StateDict& saved) override { gradients_->load(saved, kName); }
 

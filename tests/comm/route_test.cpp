@@ -9,7 +9,7 @@
 #include <map>
 #include <numeric>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/ledger.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
