@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What methods have in common, beside their record (Method in setting.h). A new method is
-//   engine/sync/NAME.{h,cpp}   options and strategy (sync_strategy.h)
+//   engine/sync/NAME.h         options and strategy (sync_strategy.h)
 //   apps/methods/NAME.cpp      its record, or that of several methods alike
 //   and one row in methods.cpp, and one in tests/method_laws.h
 // and engine/kernels/NAME.{h,cpp} for kernels that are not there yet: that folder alone is compiled for GPUs too.
@@ -12,6 +12,7 @@
 #include "apps/settings/section.h"
 #include "engine/sync/compressed_gradients.h"
 #include "engine/sync/node_layout.h"
+#include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 
 namespace ab {

@@ -3,34 +3,24 @@
 
 #include <numeric>
 
-#include "engine/comm/collective_call.h"
-
 namespace ab {
 namespace {
 
-void check_tensor(Collective what, const Tensor& tensor) {
-  AB_CHECK(tensor.defined(), "{}: the tensor is undefined", name_of(what));
-}
-
-void check_same_device(Collective what, const Tensor& in, const Tensor& out) {
+void check_tensors(Collective what, const Tensor& in, const Tensor& out) {
+  AB_CHECK(in.defined() && out.defined(), "{}: the tensor is undefined", name_of(what));
   AB_CHECK(in.device() == out.device(), "{}: input and output are on different devices; move one with to()",
            name_of(what));
 }
 
 void check_reducible(Collective what, const Tensor& tensor, ReduceOp op) {
-  check_tensor(what, tensor);
   AB_CHECK(tensor.dtype() != DType::uint8, "{}: reduces numbers, got uint8", name_of(what));
   AB_CHECK(tensor.dtype() != DType::int64 || op != ReduceOp::mean, "{}: the mean of int64 is not an int64; use sum",
            name_of(what));
 }
 
 const char* name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::mean: return "mean";
-    case ReduceOp::max: return "max";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"sum", "mean", "max"};
+  return kNames[static_cast<int>(op)];
 }
 
 /// Counts the time of a scope as waiting.
@@ -49,119 +39,122 @@ class Waiting {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// A world of one rank.
+class SelfComm final : public Comm {
+ public:
+  SelfComm(std::string name, std::shared_ptr<Ledger> ledger) : Comm(0, std::move(name), {0}, std::move(ledger)) {}
+
+  bool takes_device_tensors() const override { return true; }
+  void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
+
+ protected:
+  std::unique_ptr<Comm> do_split(int /*colour*/, const std::string& name, int /*rank*/, std::vector<int>) override {
+    return std::make_unique<SelfComm>(name, shared_ledger());
+  }
+  Request start(const CollectiveCall& /*call*/, const Tensor& in, const Tensor& out,
+                const std::vector<std::int64_t>& /*counts*/) override {
+    if (in.raw() != out.raw()) out.copy_from(in);
+    return {};
+  }
+};
+
 }  // namespace
 
-Comm::Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
+Comm::Comm(int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
     : rank_(rank),
-      size_(size),
       name_(std::move(name)),
       world_ranks_(std::move(world_ranks)),
       ledger_(std::move(ledger)),
       layout_(ledger_->layout_of(world_ranks_)) {
-  AB_ASSERT(world_ranks_.size() == static_cast<std::size_t>(size_) && 0 <= rank_ && rank_ < size_);
+  AB_ASSERT(0 <= rank_ && rank_ < size());
 }
 
 std::unique_ptr<Comm> Comm::split(const ColourOf& colour_of, const std::string& name) {
   const int colour = colour_of(rank_);
+  int new_rank = 0;
   std::vector<int> members;
-  for (int r = 0; r < size_; ++r) {
+  for (int r = 0; r < size(); ++r) {
     AB_CHECK(colour_of(r) >= 0, "split: a colour is at least 0, got {} of rank {}", colour_of(r), r);
-    if (colour_of(r) == colour) members.push_back(r);
+    if (colour_of(r) != colour) continue;
+    if (r < rank_) ++new_rank;
+    members.push_back(world_rank(r));
   }
-  note_split(colour_of);
-  do_barrier();  // none is missing, where a transport's own split could wait without limit
-  return do_split(colour, name, members);
+  note_split(colour_of, name);
+  start({}, {}, {}, {}).wait();  // none is missing, where a transport's own split could wait without limit
+  return do_split(colour, name, new_rank, std::move(members));
 }
 
-void Comm::barrier() {
-  count(Collective::barrier, 0);
-  const Waiting waiting(*ledger_);
-  do_barrier();
-}
-
-/// Counts the time of its wait(). `reached`: what the transport writes; copied to `out` if that is a tensor beyond its
-/// reach.
-Request Comm::waiting(Request started, const Tensor& reached, const Tensor& out) {
-  return Request([ledger = ledger_, started = std::make_shared<Request>(std::move(started)), reached, out] {
+Request Comm::run(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+                  const std::vector<std::int64_t>& counts) {
+  ledger_->count(call.what, name_, layout_, call.bytes());
+  const bool reaches = in.device().kind == DeviceKind::cpu || takes_device_tensors();
+  const bool in_place = in.raw() == out.raw() && in.numel() == out.numel();
+  const Tensor from = reaches ? in : in.to(Device{});
+  const Tensor into = reaches ? out : in_place ? from : Tensor(out.shape(), out.dtype());
+  const auto started = std::make_shared<Request>(start(call, from, into, counts));
+  return Request([ledger = ledger_, started, into, out] {
     const Waiting waiting(*ledger);
     started->wait();
-    if (reached.raw() != out.raw()) out.copy_from(reached);
+    if (into.raw() != out.raw()) out.copy_from(into);
   });
 }
 
+Route Comm::route(const CollectiveCall& call) const { return ledger_->route(call.what, layout_, call.bytes()); }
+
+void Comm::barrier() { run({}, {}, {}).wait(); }
+
 Request Comm::broadcast_async(const Tensor& tensor, int root) {
-  check_tensor(Collective::broadcast, tensor);
-  AB_CHECK(0 <= root && root < size_, "broadcast: root {} is not a rank of group '{}' of {}", root, name_, size_);
-  count(Collective::broadcast, tensor.bytes());
-  const Tensor reached = reaches(tensor) ? tensor : tensor.to(Device{});
-  return waiting(do_broadcast(reached, root), reached, tensor);
+  check_tensors(Collective::broadcast, tensor, tensor);
+  AB_CHECK(0 <= root && root < size(), "broadcast: root {} is not a rank of group '{}' of {}", root, name_, size());
+  return run({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor,
+             tensor);
 }
 
 Request Comm::all_reduce_async(const Tensor& tensor, ReduceOp op) {
+  check_tensors(Collective::all_reduce, tensor, tensor);
   check_reducible(Collective::all_reduce, tensor, op);
-  count(Collective::all_reduce, tensor.bytes());
-  const Tensor reached = reaches(tensor) ? tensor : tensor.to(Device{});
-  return waiting(do_all_reduce(reached, op), reached, tensor);
+  return run({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor,
+             tensor);
 }
 
 void Comm::count_all_reduce_alone(std::int64_t bytes) {
-  AB_ASSERT(size_ == 1);
-  count(Collective::all_reduce, static_cast<std::size_t>(bytes));
+  AB_ASSERT(size() == 1);
+  ledger_->count(Collective::all_reduce, name_, layout_, bytes);
 }
 
 Request Comm::reduce_scatter_async(const Tensor& in, const Tensor& out, ReduceOp op) {
+  check_tensors(Collective::reduce_scatter, in, out);
   check_reducible(Collective::reduce_scatter, in, op);
-  check_tensor(Collective::reduce_scatter, out);
-  check_same_device(Collective::reduce_scatter, in, out);
-  AB_CHECK(in.dtype() == out.dtype() && in.numel() == size_ * out.numel(),
-           "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size_, in.numel(),
+  AB_CHECK(in.dtype() == out.dtype() && in.numel() == size() * out.numel(),
+           "reduce_scatter over {} ranks: {} elements of {} do not give {} of {} to each", size(), in.numel(),
            name_of(in.dtype()), out.numel(), name_of(out.dtype()));
-  count(Collective::reduce_scatter, in.bytes());
-  const Tensor part = reaches(in) ? out : Tensor(out.shape(), out.dtype());
-  return waiting(do_reduce_scatter(reaches(in) ? in : in.to(Device{}), part, op), part, out);
+  return run({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in, out);
 }
 
 Request Comm::all_gather_async(const Tensor& in, const Tensor& out) {
-  return all_gather_v_async(in, out, std::vector<std::int64_t>(static_cast<std::size_t>(size_), in.numel()));
+  return all_gather_v_async(in, out, std::vector<std::int64_t>(world_ranks_.size(), in.numel()));
 }
 
 Request Comm::all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
-  check_tensor(Collective::all_gather, in);
-  check_tensor(Collective::all_gather, out);
-  check_same_device(Collective::all_gather, in, out);
-  AB_CHECK(counts.size() == static_cast<std::size_t>(size_), "all_gather: {} counts for {} ranks", counts.size(),
-           size_);
+  check_tensors(Collective::all_gather, in, out);
+  AB_CHECK(counts.size() == world_ranks_.size(), "all_gather: {} counts for {} ranks", counts.size(), size());
   for (const std::int64_t n : counts) AB_CHECK(n >= 0, "all_gather: a rank cannot contribute {} elements", n);
-  AB_CHECK(in.numel() == counts[static_cast<std::size_t>(rank_)],
-           "all_gather: rank {} of group '{}' brings {} elements, its count says {}", rank_, name_, in.numel(),
-           counts[static_cast<std::size_t>(rank_)]);
+  const std::int64_t own = counts[static_cast<std::size_t>(rank_)];
+  AB_CHECK(in.numel() == own, "all_gather: rank {} of group '{}' brings {} elements, its count says {}", rank_, name_,
+           in.numel(), own);
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   AB_CHECK(in.dtype() == out.dtype() && out.numel() == total,
            "all_gather: {} elements of {} do not fit an output of {} of {}", total, name_of(in.dtype()), out.numel(),
            name_of(out.dtype()));
-  count(Collective::all_gather, out.bytes());
-  const Tensor parts = reaches(in) ? out : Tensor(out.shape(), out.dtype());
-  return waiting(do_all_gather_v(reaches(in) ? in : in.to(Device{}), parts, counts), parts, out);
+  return run({.what = Collective::all_gather, .dtype = in.dtype(), .elements = total}, in, out, counts);
 }
 
 Request Comm::all_to_all_async(const Tensor& in, const Tensor& out) {
-  check_tensor(Collective::all_to_all, in);
-  check_tensor(Collective::all_to_all, out);
-  check_same_device(Collective::all_to_all, in, out);
-  AB_CHECK(in.dtype() == out.dtype() && in.numel() == out.numel() && in.numel() % size_ == 0,
-           "all_to_all over {} ranks: {} elements of {} do not go into {} of {} in equal parts", size_, in.numel(),
+  check_tensors(Collective::all_to_all, in, out);
+  AB_CHECK(in.dtype() == out.dtype() && in.numel() == out.numel() && in.numel() % size() == 0,
+           "all_to_all over {} ranks: {} elements of {} do not go into {} of {} in equal parts", size(), in.numel(),
            name_of(in.dtype()), out.numel(), name_of(out.dtype()));
-  count(Collective::all_to_all, in.bytes());
-  const Tensor parts = reaches(in) ? out : Tensor(out.shape(), out.dtype());
-  return waiting(do_all_to_all(reaches(in) ? in : in.to(Device{}), parts), parts, out);
-}
-
-bool Comm::reaches(const Tensor& tensor) const {
-  return tensor.device().kind == DeviceKind::cpu || takes_device_tensors();
-}
-
-void Comm::count(Collective what, std::size_t payload_bytes) {
-  ledger_->count(what, name_, layout_, static_cast<std::int64_t>(payload_bytes));
+  return run({.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()}, in, out);
 }
 
 std::string CollectiveCall::str() const {
@@ -197,44 +190,6 @@ ElementRange part_of_rank(std::int64_t elements, int rank, int ranks) {
 std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
-
-// A world of one rank.
-
-namespace {
-
-void copy_unless_same(const Tensor& in, const Tensor& out) {
-  if (in.raw() != out.raw()) out.copy_from(in);
-}
-
-class SelfComm final : public Comm {
- public:
-  SelfComm(std::string name, std::shared_ptr<Ledger> ledger) : Comm(0, 1, std::move(name), {0}, std::move(ledger)) {}
-
-  bool takes_device_tensors() const override { return true; }
-  void abort(const std::string& /*reason*/, int /*exit_code*/) noexcept override {}
-
- protected:
-  std::unique_ptr<Comm> do_split(int /*colour*/, const std::string& name, const std::vector<int>&) override {
-    return std::make_unique<SelfComm>(name, shared_ledger());
-  }
-  void do_barrier() override {}
-  Request do_broadcast(const Tensor& /*tensor*/, int /*root*/) override { return {}; }
-  Request do_all_reduce(const Tensor& /*tensor*/, ReduceOp /*op*/) override { return {}; }
-  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp /*op*/) override {
-    copy_unless_same(in, out);
-    return {};
-  }
-  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& /*counts*/) override {
-    copy_unless_same(in, out);
-    return {};
-  }
-  Request do_all_to_all(const Tensor& in, const Tensor& out) override {
-    copy_unless_same(in, out);
-    return {};
-  }
-};
-
-}  // namespace
 
 std::unique_ptr<Comm> make_self_comm(const CommOptions& options) {
   return std::make_unique<SelfComm>(

@@ -45,6 +45,27 @@ class Request {
   std::function<void()> finish_;
 };
 
+/// A call of a collective, as a rank asks its group for it. All ranks must ask for the same; transports compare these
+/// descriptions and errors print them.
+struct CollectiveCall {
+  Collective what = Collective::barrier;
+  DType dtype = DType::uint8;
+  std::int64_t elements = 0;  ///< of the full buffer: all parts of a gather
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+
+  bool operator==(const CollectiveCall&) const = default;
+  std::string str() const;  ///< "all_reduce(mean) of 100 float32"
+  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
+
+  /// Collective, type and operation in one number below kKinds, for transports that tell calls apart by a number.
+  static constexpr int kKinds = 6 * kDTypeCount * 3;
+  int kind() const {
+    return (static_cast<int>(what) * kDTypeCount + static_cast<int>(dtype)) * 3 + static_cast<int>(op);
+  }
+  static CollectiveCall of_kind(int kind);
+};
+
 struct VirtualCard;
 
 /// The group of a rank, by a number of at least 0.
@@ -55,7 +76,7 @@ class Comm {
   virtual ~Comm() = default;
 
   int rank() const { return rank_; }
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::string& name() const { return name_; }
 
   /// Ranks of the same colour (>= 0) form a new group, ordered by their rank here. `colour_of` a rank here is the same on
@@ -94,6 +115,10 @@ class Comm {
   Request all_gather_async(const Tensor& in, const Tensor& out);
   Request all_gather_v_async(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts);
   Request all_to_all_async(const Tensor& in, const Tensor& out);
+  /// Any of them, which is known to be right: the checks of the others are left out. A broadcast and an all-reduce work in
+  /// place, with `in` as `out`; a barrier has no tensors. `counts`: of a gather.
+  Request run(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+              const std::vector<std::int64_t>& counts = {});
 
   /// Whether this transport works on device memory itself.
   virtual bool takes_device_tensors() const { return false; }
@@ -116,37 +141,30 @@ class Comm {
   virtual void abort(const std::string& reason, int exit_code) noexcept = 0;
 
  protected:
-  Comm(int rank, int size, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger);
+  /// `world_ranks`: of the members.
+  Comm(int rank, std::string name, std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger);
 
   /// How this group lies on nodes, and how its collectives travel.
   const Layout& layout() const { return layout_; }
-  Route route(Collective what, std::size_t payload_bytes) const {
-    return ledger_->route(what, layout_, static_cast<std::int64_t>(payload_bytes));
-  }
+  Route route(const CollectiveCall& call) const;
 
   // A transport implements these. Arguments have been checked and the ledger has been written. Tensors are in host
   // memory; if takes_device_tensors(), they may also be on a device, all of one call on the same.
-  /// `members`: the ranks of this colour, by their rank here, ascending.
-  virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) = 0;
+  virtual Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+                        const std::vector<std::int64_t>& counts) = 0;
+  /// The group of that colour: this rank's number in it, and its members by their rank in the world.
+  virtual std::unique_ptr<Comm> do_split(int colour, const std::string& name, int rank,
+                                         std::vector<int> world_ranks) = 0;
   /// Before it: all groups of the split, those of other ranks too.
-  virtual void note_split(const ColourOf& /*colour_of*/) {}
-  virtual void do_barrier() = 0;
-  virtual Request do_broadcast(const Tensor& tensor, int root) = 0;
-  virtual Request do_all_reduce(const Tensor& tensor, ReduceOp op) = 0;
-  virtual Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) = 0;
-  virtual Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) = 0;
-  virtual Request do_all_to_all(const Tensor& in, const Tensor& out) = 0;
+  virtual void note_split(const ColourOf& /*colour_of*/, const std::string& /*name*/) {}
 
   /// The members of this group by their rank in the world.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
+  int world_rank(int member) const { return world_ranks_[static_cast<std::size_t>(member)]; }
   const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
 
  private:
-  void count(Collective what, std::size_t payload_bytes);
-  Request waiting(Request started, const Tensor& reached, const Tensor& out);
-  bool reaches(const Tensor& tensor) const;
-
-  int rank_, size_;
+  int rank_;
   std::string name_;
   std::vector<int> world_ranks_;
   std::shared_ptr<Ledger> ledger_;
@@ -174,5 +192,27 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
 /// Throws Error(communication) in builds without MPI, and when a launcher started several tasks that MPI does
 /// not join into one world.
 std::unique_ptr<Comm> make_mpi_comm(const CommOptions& options = {});
+
+// For transports.
+
+/// Elements [begin, end) of a buffer.
+struct ElementRange {
+  std::int64_t begin, end;
+  std::int64_t size() const { return end - begin; }
+};
+/// The segments of a collective (route.h), in order; one at least.
+std::vector<ElementRange> segment_ranges(const Route& route, const CollectiveCall& call);
+/// The part of a buffer of `elements` that rank `rank` of `ranks` takes care of; sizes differ by at most one.
+ElementRange part_of_rank(std::int64_t elements, int rank, int ranks);
+
+/// "rank 2", "ranks 2, 3".
+std::string list_ranks(const std::vector<int>& ranks);
+
+/// An all-reduce between ranks that see each other's memory (thread_comm.cpp). No messages: each rank takes care of one part
+/// and adds it up in the order, and with the roundings, of the algorithm that is asked for, so that bits equal those of ranks
+/// that exchange messages. Writes the result of part `rank`, of each segment, into the tensors of all ranks. `tensors`: of every member, alike, on
+/// one device; nobody else touches that part meanwhile.
+void reduce_shared_part(const Route& route, const Layout& layout, const CollectiveCall& call, int rank,
+                        const std::vector<Tensor>& tensors);
 
 }  // namespace ab

@@ -18,14 +18,6 @@ void add(LedgerEntry& sum, const LedgerEntry& entry) {
   sum.inter_node_sent_bytes += entry.inter_node_sent_bytes;
 }
 
-/// That of a release which did not write it: a direct exchange or NCCL's, nodes of consecutive ranks as equal as can be.
-Route earlier_route(Collective what, int ranks, int crossing_links, AllReduce now) {
-  const int nodes = std::max(1, crossing_links);
-  std::vector<int> node_of;
-  for (int rank = 0; rank < ranks; ++rank) node_of.push_back(static_cast<int>(std::int64_t{rank} * nodes / ranks));
-  return route_of(what, now == AllReduce::library ? now : AllReduce::direct, Layout(node_of));
-}
-
 }  // namespace
 
 double wire_factor(Collective collective, int ranks) {
@@ -112,12 +104,7 @@ LedgerEntry Ledger::total() const {
   return sum;
 }
 
-LedgerEntry Ledger::total_of_phase(const std::string& phase) const {
-  LedgerEntry sum;
-  for (const auto& [key, entry] : entries())
-    if (key.phase == phase) add(sum, entry);
-  return sum;
-}
+LedgerEntry Ledger::total_of_phase(const std::string& phase) const { return by_phase()[phase]; }
 
 std::map<std::string, LedgerEntry> Ledger::by_phase() const {
   std::map<std::string, LedgerEntry> sums;
@@ -126,7 +113,7 @@ std::map<std::string, LedgerEntry> Ledger::by_phase() const {
 }
 
 // A line of text is: collective group phase ranks crossing_links calls payload_bytes algorithm nodes inter_parts
-// intra_parts. Releases before there were algorithms end it after the payload.
+// intra_parts.
 std::string Ledger::to_text() const {
   std::string text;
   for (const auto& [key, tally] : tallies_)
@@ -147,17 +134,13 @@ void Ledger::from_text(const std::string& text) {
     Tally tally;
     int collective = -1, algorithm = -1;
     fields >> collective >> key.group >> key.phase >> route.ranks >> route.crossing_links >> tally.calls >>
-        tally.payload_bytes;
-    AB_CHECK_KIND(checkpoint, fields && collective >= 0 && collective <= static_cast<int>(Collective::all_to_all),
+        tally.payload_bytes >> algorithm >> route.nodes >> route.inter_parts >> route.intra_parts;
+    AB_CHECK_KIND(checkpoint,
+                  fields && 0 <= collective && collective <= static_cast<int>(Collective::all_to_all) &&
+                      0 <= algorithm && algorithm <= static_cast<int>(AllReduce::library),
                   "the checkpoint's traffic ledger cannot be read: '{}'", line);
     key.collective = static_cast<Collective>(collective);
-    if (fields >> algorithm >> route.nodes >> route.inter_parts >> route.intra_parts) {
-      AB_CHECK_KIND(checkpoint, algorithm >= 0 && algorithm <= static_cast<int>(AllReduce::library),
-                    "the checkpoint's traffic ledger cannot be read: '{}'", line);
-      route.algorithm = static_cast<AllReduce>(algorithm);
-    } else {
-      route = earlier_route(key.collective, route.ranks, route.crossing_links, wiring_.all_reduce);
-    }
+    route.algorithm = static_cast<AllReduce>(algorithm);
     tallies_[key] = tally;
   }
 }

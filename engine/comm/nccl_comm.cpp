@@ -10,7 +10,7 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 #include "engine/comm/nccl_world.h"
 #include "engine/device/cuda/memory.h"
 #include "engine/device/cuda/thread_stream.h"
@@ -76,7 +76,7 @@ class NcclComm final : public Comm {
  public:
   NcclComm(std::shared_ptr<NcclWorld> world, ncclComm_t communicator, int rank, std::string name,
            std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
-      : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
+      : Comm(rank, std::move(name), std::move(world_ranks), std::move(ledger)),
         world_(std::move(world)),
         communicator_(communicator) {}
   // Leaving by an exception while peers may wait for this rank is a failure of the world, whatever its cause.
@@ -91,101 +91,64 @@ class NcclComm final : public Comm {
   }
 
  protected:
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
-  void do_barrier() override;
-  Request do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
-  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
-  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, int rank, std::vector<int> world_ranks) override {
+    const ncclComm_t group =
+        world_->create(communicator_, fmt::format("the making of group '{}'", name), [&](ncclComm_t* made) {
+          return ncclCommSplit(communicator_, colour, this->rank(), made, nullptr);  // configured as its parent
+        });
+    return std::make_unique<NcclComm>(world_, group, rank, name, std::move(world_ranks), shared_ledger());
+  }
 
- private:
-  template <class Issue>
-  Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out, const Issue& issue);
-  Request max_with_nan(const Tensor& tensor);
-  std::string in_group(const std::string& what) const { return fmt::format("{} in group '{}'", what, name()); }
-
-  std::shared_ptr<NcclWorld> world_;
-  ncclComm_t communicator_;
-};
-
-/// Starts `issue(from, to)` when `in` is ready; after wait() the calling thread's stream, or the host, sees `out`.
-template <class Issue>
-Request NcclComm::start(const CollectiveCall& call, const Tensor& in, const Tensor& out, const Issue& issue) {
-  if (call.elements == 0 && call.what != Collective::barrier) return {};
-  const auto from = std::make_shared<Reachable>(*world_, in);
-  const auto to = in.raw() == out.raw() && in.bytes() == out.bytes() ? from : std::make_shared<Reachable>(*world_, out);
-  if (from->on_host() && in.numel() > 0) from->fetch();
-  auto& compute = cuda::ThreadStream::current(world_->device_index());
-  SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.handle());
-  const SharedEvent done = world_->issue(communicator_, in_group(call.str()), std::move(ready),
-                                         [&] { return issue(from->pointer(), to->pointer()); });
-  // `from` and `to` are kept until the streams that may reuse their memory wait for the collective.
-  return Request([world = world_, from, to, done, waiting = compute.handle()] {
-    AB_CUDA(cudaStreamWaitEvent(to->on_host() ? world->copy_stream() : waiting, done.get()));
-    if (to->on_host()) to->store();
-    world->check();
-  });
-}
-
-std::unique_ptr<Comm> NcclComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
-  const ncclComm_t group =
-      world_->create(communicator_, fmt::format("the making of group '{}'", name), [&](ncclComm_t* made) {
-        return ncclCommSplit(communicator_, colour, rank(), made, nullptr);  // configured as its parent
-      });
-  std::vector<int> member_world_ranks;
-  for (const int member : members) member_world_ranks.push_back(world_ranks()[static_cast<std::size_t>(member)]);
-  const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
-  return std::make_unique<NcclComm>(world_, group, static_cast<int>(new_rank), name, std::move(member_world_ranks),
-                                    shared_ledger());
-}
-
-/// NCCL has none: a sum of nothing in particular, which the host waits for.
-void NcclComm::do_barrier() {
-  const Tensor token = Tensor::zeros(Shape{1}, DType::int64);
-  start({}, token, token, [&](const void* from, void* to) {
-    return ncclAllReduce(from, to, 1, ncclInt64, ncclSum, communicator_, world_->stream());
-  }).wait();
-}
-
-Request NcclComm::do_broadcast(const Tensor& tensor, int root) {
-  return start({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root},
-               tensor, tensor, [&](const void* from, void* to) {
-                 return ncclBroadcast(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()),
-                                      root, communicator_, world_->stream());
-               });
-}
-
-Request NcclComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
-  if (may_hide_nan(tensor, op)) return max_with_nan(tensor);
-  return start({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor,
-               tensor, [&](const void* from, void* to) {
-                 return ncclAllReduce(from, to, static_cast<std::size_t>(tensor.numel()), nccl_type(tensor.dtype()),
-                                      nccl_op(op), communicator_, world_->stream());
-               });
-}
-
-Request NcclComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
-  if (may_hide_nan(in, op)) {
-    const Tensor all = in.clone().view(Shape{in.numel()});
-    const auto gathering = std::make_shared<Request>(max_with_nan(all));
-    return Request([gathering, all, out, begin = rank() * out.numel()] {
-      gathering->wait();
-      out.copy_from(all.slice(begin, begin + out.numel()));
+  /// Starts when `in` is ready; after wait() the calling thread's stream, or the host, sees `out`.
+  Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+                const std::vector<std::int64_t>& counts) override {
+    if (call.what == Collective::barrier && !in.defined()) {  // NCCL has none: a sum that the host waits for
+      const Tensor token = Tensor::zeros(Shape{1}, DType::int64);
+      return start(call, token, token, counts);
+    }
+    if (call.elements == 0 && call.what != Collective::barrier) return {};
+    if (call.what == Collective::all_reduce && may_hide_nan(in, call.op)) return max_with_nan(in);
+    if (call.what == Collective::reduce_scatter && may_hide_nan(in, call.op)) return max_of_part(in, out);
+    const auto from = std::make_shared<Reachable>(*world_, in);
+    const auto to =
+        in.raw() == out.raw() && in.bytes() == out.bytes() ? from : std::make_shared<Reachable>(*world_, out);
+    if (from->on_host() && in.numel() > 0) from->fetch();
+    auto& compute = cuda::ThreadStream::current(world_->device_index());
+    SharedEvent ready = record_event(from->on_host() ? world_->copy_stream() : compute.handle());
+    const std::string what = fmt::format("{} in group '{}'", call.str(), name());
+    const SharedEvent done = world_->issue(communicator_, what, std::move(ready),
+                                           [&] { return issue(call, from->pointer(), to->pointer(), counts); });
+    // `from` and `to` are kept until the streams that may reuse their memory wait for the collective.
+    return Request([world = world_, from, to, done, waiting = compute.handle()] {
+      AB_CUDA(cudaStreamWaitEvent(to->on_host() ? world->copy_stream() : waiting, done.get()));
+      if (to->on_host()) to->store();
+      world->check();
     });
   }
-  return start({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in, out,
-               [&](const void* from, void* to) {
-                 return ncclReduceScatter(from, to, static_cast<std::size_t>(out.numel()), nccl_type(in.dtype()),
-                                          nccl_op(op), communicator_, world_->stream());
-               });
-}
 
-Request NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
-  const CollectiveCall call{.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()};
-  const ncclDataType_t type = nccl_type(in.dtype());
-  const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
-  return start(call, in, out, [&](const void* from, void* to) {
+ private:
+  using Counts = std::vector<std::int64_t>;
+
+  ncclResult_t issue(const CollectiveCall& call, const void* from, void* to, const Counts& counts) const {
+    const cudaStream_t stream = world_->stream();
+    const auto all = static_cast<std::size_t>(call.elements), part = all / static_cast<std::size_t>(size());
+    switch (call.what) {
+      case Collective::barrier: return ncclAllReduce(from, to, 1, ncclInt64, ncclSum, communicator_, stream);
+      case Collective::broadcast:
+        return ncclBroadcast(from, to, all, nccl_type(call.dtype), call.root, communicator_, stream);
+      case Collective::all_reduce:
+        return ncclAllReduce(from, to, all, nccl_type(call.dtype), nccl_op(call.op), communicator_, stream);
+      case Collective::reduce_scatter:
+        return ncclReduceScatter(from, to, part, nccl_type(call.dtype), nccl_op(call.op), communicator_, stream);
+      case Collective::all_gather: return gather(call.dtype, from, to, counts);
+      case Collective::all_to_all: return swap(call.dtype, from, to, part);
+    }
+    AB_ASSERT(!"a collective that NCCL does not know");
+  }
+
+  ncclResult_t gather(DType dtype, const void* from, void* to, const Counts& counts) const {
+    const ncclDataType_t type = nccl_type(dtype);
+    const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
     if (equal)
       return ncclAllGather(from, to, static_cast<std::size_t>(counts[0]), type, communicator_, world_->stream());
     // One broadcast from each rank, all at once.
@@ -195,42 +158,51 @@ Request NcclComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std
       const auto count = static_cast<std::size_t>(counts[r]);
       if (count > 0)
         AB_NCCL(ncclBroadcast(from, part, count, type, static_cast<int>(r), communicator_, world_->stream()));
-      part += count * size_of(in.dtype());
+      part += count * size_of(dtype);
     }
     return ncclGroupEnd();
-  });
-}
+  }
 
-Request NcclComm::do_all_to_all(const Tensor& in, const Tensor& out) {
-  const CollectiveCall call{.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()};
-  return start(call, in, out, [&](const void* from, void* to) {
-    const auto count = static_cast<std::size_t>(in.numel() / size());
+  ncclResult_t swap(DType dtype, const void* from, void* to, std::size_t count) const {
+    const ncclDataType_t type = nccl_type(dtype);
     AB_NCCL(ncclGroupStart());
     for (int peer = 0; peer < size(); ++peer) {
-      const std::size_t at = static_cast<std::size_t>(peer) * count * size_of(in.dtype());
-      AB_NCCL(ncclSend(static_cast<const std::byte*>(from) + at, count, nccl_type(in.dtype()), peer, communicator_,
-                       world_->stream()));
-      AB_NCCL(ncclRecv(static_cast<std::byte*>(to) + at, count, nccl_type(in.dtype()), peer, communicator_,
-                       world_->stream()));
+      const std::size_t at = static_cast<std::size_t>(peer) * count * size_of(dtype);
+      AB_NCCL(ncclSend(static_cast<const std::byte*>(from) + at, count, type, peer, communicator_, world_->stream()));
+      AB_NCCL(ncclRecv(static_cast<std::byte*>(to) + at, count, type, peer, communicator_, world_->stream()));
     }
     return ncclGroupEnd();
-  });
-}
+  }
 
-/// The largest of all operands, or NaN if any is: gathered, and reduced here.
-Request NcclComm::max_with_nan(const Tensor& tensor) {
-  const Tensor all(Shape{size() * tensor.numel()}, tensor.dtype(), tensor.device());
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), tensor.numel());
-  const auto gathering = std::make_shared<Request>(do_all_gather_v(tensor, all, counts));
-  return Request([gathering, tensor, all, ranks = size()] {
-    gathering->wait();
-    std::vector<const void*> sources;
-    for (int r = 0; r < ranks; ++r)
-      sources.push_back(static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(r) * tensor.bytes());
-    void* const destination = tensor.raw();
-    reduce_in_rank_order(tensor.device(), tensor.dtype(), ReduceOp::max, sources, {&destination, 1}, tensor.numel());
-  });
-}
+  /// The largest of all operands, or NaN if any is: gathered, and reduced here.
+  Request max_with_nan(const Tensor& tensor) {
+    const Tensor all(Shape{size() * tensor.numel()}, tensor.dtype(), tensor.device());
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(size()), tensor.numel());
+    const auto gathering = std::make_shared<Request>(
+        start({.what = Collective::all_gather, .dtype = tensor.dtype(), .elements = all.numel()}, tensor, all, counts));
+    return Request([gathering, tensor, all, ranks = size()] {
+      gathering->wait();
+      std::vector<const void*> sources;
+      for (int r = 0; r < ranks; ++r)
+        sources.push_back(static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(r) * tensor.bytes());
+      void* const destination = tensor.raw();
+      reduce_in_rank_order(tensor.device(), tensor.dtype(), ReduceOp::max, sources, {&destination, 1}, tensor.numel());
+    });
+  }
+
+  /// The same of a reduce-scatter.
+  Request max_of_part(const Tensor& in, const Tensor& out) {
+    const Tensor all = in.clone().view(Shape{in.numel()});
+    const auto reducing = std::make_shared<Request>(max_with_nan(all));
+    return Request([reducing, all, out, begin = rank() * out.numel()] {
+      reducing->wait();
+      out.copy_from(all.slice(begin, begin + out.numel()));
+    });
+  }
+
+  std::shared_ptr<NcclWorld> world_;
+  ncclComm_t communicator_;
+};
 
 // --- The world.
 
@@ -238,31 +210,27 @@ Request NcclComm::max_with_nan(const Tensor& tensor) {
 struct Introduction {
   std::string host, gpu, id;
 
-  static Introduction of_this_rank(int rank, int device_index);
-  static Introduction from_text(const std::string& text);
-  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
-};
-
-Introduction Introduction::of_this_rank(int rank, int device_index) {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::array<char, 32> gpu{};
-  AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
-  Introduction mine{host.data(), gpu.data(), ""};
-  if (rank == 0) {
+  static Introduction of_this_rank(int rank, int device_index) {
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    gethostname(host.data(), host.size() - 1);
+    std::array<char, 32> gpu{};
+    AB_CUDA(cudaDeviceGetPCIBusId(gpu.data(), static_cast<int>(gpu.size()), device_index));
+    Introduction mine{host.data(), gpu.data(), ""};
+    if (rank != 0) return mine;
     ncclUniqueId id;
     AB_NCCL(ncclGetUniqueId(&id));
     mine.id.assign(id.internal, sizeof id.internal);
+    return mine;
   }
-  return mine;
-}
 
-Introduction Introduction::from_text(const std::string& text) {
-  const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
-  AB_CHECK_KIND(communication, second != std::string::npos,
-                "a rank introduced itself in words that this one does not know");
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
-}
+  static Introduction from_text(const std::string& text) {
+    const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
+    AB_CHECK_KIND(communication, second != std::string::npos,
+                  "a rank introduced itself in words that this one does not know");
+    return {text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+  }
+  std::string text() const { return fmt::format("{} {} {}", host, gpu, id); }
+};
 
 void check_gpus(const std::vector<Introduction>& ranks) {
   for (std::size_t b = 0; b < ranks.size(); ++b)
@@ -311,11 +279,9 @@ std::unique_ptr<Comm> make_nccl_comm(std::unique_ptr<Bootstrap> bootstrap, int d
   const ncclComm_t communicator = world->create(nullptr, "the making of the world", [&](ncclComm_t* made) {
     return ncclCommInitRankConfig(made, ranks, id, rank, &config);
   });
-  std::vector<int> everyone;
-  for (int r = 0; r < ranks; ++r) everyone.push_back(r);
   auto nodes = options.ranks_per_node > 0 ? consecutive_nodes(ranks, options.ranks_per_node) : nodes_of(introductions);
   return std::make_unique<NcclComm>(
-      world, communicator, rank, "world", everyone,
+      world, communicator, rank, "world", first_ranks(ranks),
       std::make_shared<Ledger>(std::move(nodes), Wiring{.all_reduce = AllReduce::library}));
 }
 

@@ -28,27 +28,19 @@ bool has_two_levels(const Layout& layout) {
 }  // namespace
 
 const char* name_of(Collective collective) {
-  switch (collective) {
-    case Collective::barrier: return "barrier";
-    case Collective::broadcast: return "broadcast";
-    case Collective::all_reduce: return "all_reduce";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-    case Collective::all_to_all: return "all_to_all";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"barrier", "broadcast", "all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
+  return kNames[static_cast<int>(collective)];
 }
 
 const char* name_of(AllReduce algorithm) {
-  switch (algorithm) {
-    case AllReduce::direct: return "direct";
-    case AllReduce::ring: return "ring";
-    case AllReduce::tree: return "tree";
-    case AllReduce::two_level: return "two-level";
-    case AllReduce::automatic: return "auto";
-    case AllReduce::library: return "library";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"direct", "ring", "tree", "two-level", "auto", "library"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 Layout::Layout(const std::vector<int>& nodes) : node_of(nodes) {
@@ -149,8 +141,7 @@ template <class PartsOf> Round all_gather(const std::vector<int>& members, int r
 std::pair<int, int> part_with_own_number(int member) { return {member, member + 1}; }
 
 MessageRounds direct(Collective what, int ranks, int rank, int root) {
-  std::vector<int> everyone(static_cast<std::size_t>(ranks));
-  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::vector<int> everyone = first_ranks(ranks);
   MessageRounds all{.parts = ranks};
   if (what == Collective::all_to_all) {
     Round& swap = all.rounds.emplace_back();

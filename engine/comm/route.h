@@ -33,6 +33,9 @@ enum class AllReduce : std::uint8_t {
 };
 const char* name_of(AllReduce algorithm);
 
+/// 0, 1, … count-1: the ranks of a world of so many.
+std::vector<int> first_ranks(int count);
+
 /// A group as it lies on nodes. Members are numbered in rank order.
 struct Layout {
   Layout() = default;
@@ -86,7 +89,7 @@ struct Round {
 };
 
 struct MessageRounds {
-  int parts = 1;  ///< that the buffer is cut into, in order and of equal size (part_of_rank() in collective_call.h)
+  int parts = 1;  ///< that the buffer is cut into, in order and of equal size (part_of_rank() in comm.h)
   std::vector<Round> rounds{};
 };
 

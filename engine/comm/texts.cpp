@@ -42,16 +42,7 @@ std::string failures_of(Comm& comm, const std::function<void()>& part) {
   } catch (const std::exception& failure) {
     reason = in_our_words(failure).what();
   }
-  std::string failures;
-  int more = 0;
-  const std::vector<std::string> reasons = gather_texts(comm, reason);
-  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (reasons[rank].empty()) continue;
-    if (failures.empty()) failures = fmt::format("rank {}: {}", rank, reasons[rank]);
-    else ++more;
-  }
-  if (more > 0) failures += fmt::format(" (and {} more rank{})", more, more == 1 ? "" : "s");
-  return failures;
+  return first_failure(comm, reason);
 }
 
 namespace {

@@ -20,8 +20,7 @@ std::vector<std::string> gather_texts(Comm& comm, const std::string& mine);
 /// when none has.
 std::string first_failure(Comm& comm, const std::string& mine);
 
-/// Collective. Runs this rank's `part`, which must not communicate, and tells all ranks how it went: empty
-/// when no rank's part threw, else who failed first in rank order and why ("rank 2: cannot write …").
+/// Collective. Runs this rank's `part`, which must not communicate: the same of what it throws ("rank 2: cannot write …").
 std::string failures_of(Comm& comm, const std::function<void()>& part);
 
 /// The processes of a job before NCCL has connected their GPUs, and when it fails: they exchange short texts, over TCP

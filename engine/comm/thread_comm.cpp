@@ -14,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "engine/comm/collective_call.h"
 #include "engine/comm/comm.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/say.h"
@@ -91,42 +90,192 @@ class ThreadComm final : public Comm {
  public:
   ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank, std::string name,
              std::vector<int> world_ranks, std::shared_ptr<Ledger> ledger)
-      : Comm(rank, static_cast<int>(world_ranks.size()), std::move(name), world_ranks, std::move(ledger)),
+      : Comm(rank, std::move(name), std::move(world_ranks), std::move(ledger)),
         world_(std::move(world)),
         group_(std::move(group)),
         me_(static_cast<std::size_t>(rank)) {}
 
   bool takes_device_tensors() const override { return true; }
   const VirtualCard* card() const override {
-    return world_->traffic ? &world_->traffic->card_of(world_ranks()[me_]) : nullptr;
+    return world_->traffic ? &world_->traffic->card_of(world_rank(rank())) : nullptr;
   }
-  void abort(const std::string& reason, int exit_code) noexcept override;
+  void abort(const std::string& reason, int /*exit_code*/) noexcept override {
+    const Lock lock(world_->mutex);
+    world_->fail({own(), reason, nullptr});
+  }
 
  protected:
-  std::unique_ptr<Comm> do_split(int colour, const std::string& name, const std::vector<int>& members) override;
-  void do_barrier() override { complete(post({}, {}), {}); }
-  Request do_broadcast(const Tensor& tensor, int root) override;
-  Request do_all_reduce(const Tensor& tensor, ReduceOp op) override;
-  Request do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) override;
-  Request do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) override;
-  Request do_all_to_all(const Tensor& in, const Tensor& out) override;
+  std::unique_ptr<Comm> do_split(int colour, const std::string& name, int rank, std::vector<int> world_ranks) override {
+    const Lock lock(world_->mutex);
+    const std::pair key(splits_++, colour);
+    auto& child = group_->children[key];
+    const bool is_last = ++child.joined == world_ranks.size();
+    auto comm = std::make_unique<ThreadComm>(world_, child.group, rank, name, std::move(world_ranks), shared_ledger());
+    if (is_last) group_->children.erase(key);
+    return comm;
+  }
+
+  Request start(const CollectiveCall& call, const Tensor& in, const Tensor& out,
+                const std::vector<std::int64_t>& counts) override {
+    const std::int64_t sequence = post(call, in);
+    Work work;
+    if (call.what == Collective::all_reduce)
+      work = [this, way = route(call)](const Slot& slot) {
+        reduce_shared_part(way, layout(), slot.call, rank(), slot.tensors);
+      };
+    else if (call.what != Collective::barrier)
+      work = [this, out, counts](const Slot& slot) { take(slot, out, counts); };
+    return Request([this, sequence, work] { complete(sequence, work); });
+  }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Work = std::function<void(const Slot&)>;
 
-  std::int64_t post(const CollectiveCall& call, const Tensor& tensor);
-  void complete(std::int64_t sequence, const Work& work);
-  Request later(std::int64_t sequence, Work work) {
-    return Request([this, sequence, work = std::move(work)] { complete(sequence, work); });
+  /// Tells what this rank calls at its next slot; waits for no other rank.
+  std::int64_t post(const CollectiveCall& call, const Tensor& tensor) {
+    if (world_->traffic) synchronize(tensor.device());  // nothing sets out before it is there
+    const Lock lock(world_->mutex);
+    world_->throw_if_failed();
+    const std::int64_t sequence = next_sequence_++;
+    const auto ranks = static_cast<std::size_t>(size());
+    Slot& slot = group_->slots.try_emplace(sequence, call, own(), ranks).first->second;
+    if (slot.call != call)
+      fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}", sequence,
+                       name(), slot.first_rank, slot.call.str(), own(), call.str()));
+    slot.tensors[me_] = tensor;
+    if (world_->traffic) set_out(slot);
+    return sequence;
   }
-  void set_out(Slot& slot);
-  void wait_for_messages(Lock& lock, const Slot& slot);
-  void check_one_device(const Slot& slot);
-  void reach(Slot& slot, Progress progress);
-  void wait_until_all(Lock& lock, const Slot& slot, Progress goal);
-  [[noreturn]] void fail(const std::string& reason);
-  int world_rank(std::size_t member) const { return world_ranks()[member]; }
+
+  /// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
+  void complete(std::int64_t sequence, const Work& work) {
+    Lock lock(world_->mutex);
+    Slot& slot = group_->slots.at(sequence);
+    const Device device = slot.tensors[me_].device();
+    const auto unlocked = [&](auto&& part) {
+      lock.unlock();
+      part();
+      lock.lock();
+    };
+    unlocked([&] { synchronize(device); });
+    reach(slot, Progress::arrived);
+    wait_until_all(lock, slot, Progress::arrived);
+    if (work) {
+      check_one_device(slot);
+      unlocked([&] {
+        work(slot);
+        synchronize(device);
+      });
+      reach(slot, Progress::finished);
+      wait_until_all(lock, slot, Progress::finished);
+      slot.tensors[me_] = {};  // here, and not with the slot on another thread: a stream gives back its own memory
+    }
+    if (slot.in_traffic) wait_for_messages(lock, slot);
+    if (++slot.departures < slot.progress.size()) return;
+    if (slot.in_traffic) world_->traffic->forget(*slot.in_traffic);
+    group_->slots.erase(sequence);
+  }
+
+  /// What this rank receives of the others' tensors.
+  void take(const Slot& slot, const Tensor& out, const std::vector<std::int64_t>& counts) const {
+    const CollectiveCall& call = slot.call;
+    if (call.what == Collective::broadcast && rank() != call.root)
+      out.copy_from(slot.tensors[static_cast<std::size_t>(call.root)]);
+    if (call.what == Collective::reduce_scatter) {
+      std::vector<const void*> sources;
+      for (const Tensor& t : slot.tensors) sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
+      void* const destination = out.raw();
+      reduce_in_rank_order(out.device(), out.dtype(), call.op, sources, {&destination, 1}, out.numel());
+    }
+    if (call.what != Collective::all_gather && call.what != Collective::all_to_all) return;
+    const Tensor flat = out.view(Shape{out.numel()});
+    std::int64_t begin = 0;
+    for (std::size_t r = 0; r < slot.tensors.size(); ++r) {
+      const Tensor& in = slot.tensors[r];
+      const std::int64_t part = counts.empty() ? out.numel() / size() : counts[r];
+      const Tensor to = flat.slice(begin, begin + part);
+      if (call.what == Collective::all_to_all)
+        to.copy_from(in.view(Shape{in.numel()}).slice(rank() * part, (rank() + 1) * part));
+      else if (to.raw() != in.raw()) to.copy_from(in);
+      begin += part;
+    }
+  }
+
+  /// This rank's messages set out. Needs the mutex.
+  void set_out(Slot& slot) {
+    if (!slot.in_traffic) {
+      const Route way = route(slot.call);
+      std::vector<std::int64_t> segments;
+      for (const ElementRange& segment : segment_ranges(way, slot.call))
+        segments.push_back(segment.size() * static_cast<std::int64_t>(size_of(slot.call.dtype)));
+      slot.in_traffic = world_->traffic->add(
+          {slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments), ledger().links()});
+    }
+    world_->traffic->start(*slot.in_traffic, rank(), network_now());
+    if (world_->waiting_for_messages > 0) world_->changed.notify_all();  // what they expect may have changed
+  }
+
+  /// Until all messages that this rank waits for would have come.
+  void wait_for_messages(Lock& lock, const Slot& slot) {
+    ++world_->waiting_for_messages;
+    while (!world_->failure) {
+      const NetworkTime now = network_now(), over = world_->traffic->over(*slot.in_traffic, rank(), now);
+      if (over <= now) break;
+      world_->changed.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(over)));
+    }
+    --world_->waiting_for_messages;
+    world_->throw_if_failed();
+  }
+
+  /// Ranks read each other's memory, so it must be of one kind. Needs the mutex.
+  void check_one_device(const Slot& slot) {
+    const Device mine = slot.tensors[me_].device();
+    for (std::size_t member = 0; member < slot.tensors.size(); ++member)
+      if (slot.tensors[member].device() != mine)
+        fail(
+            fmt::format("{} in group '{}': the tensors of ranks {} and {} are on different devices; ranks that are "
+                        "threads share one device",
+                        slot.call.str(), name(), own(), world_rank(static_cast<int>(member))));
+  }
+
+  void reach(Slot& slot, Progress progress) {
+    slot.progress[me_] = progress;
+    if (slot.all_reached(progress)) world_->changed.notify_all();
+  }
+
+  void wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
+    auto deadline = std::chrono::steady_clock::now() + world_->timeout;
+    bool in_time = true;
+    while (true) {
+      world_->throw_if_failed();
+      if (slot.all_reached(goal)) return;
+      std::vector<int> missing, ended;
+      for (std::size_t member = 0; member < slot.progress.size(); ++member) {
+        if (slot.progress[member] >= goal) continue;
+        missing.push_back(world_rank(static_cast<int>(member)));
+        if (world_->ended[static_cast<std::size_t>(missing.back())]) ended.push_back(missing.back());
+      }
+      if (!ended.empty())
+        fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(), name(),
+                         list_ranks(ended)));
+      if (!in_time)
+        fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
+                         world_->timeout.count(), own(), list_ranks(missing)));
+      in_time = world_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout;
+      if (in_time || world_->waiting_for_messages == 0) continue;
+      deadline = std::chrono::steady_clock::now() + world_->timeout;  // messages may take their time
+      in_time = true;
+    }
+  }
+
+  /// Needs the mutex.
+  [[noreturn]] void fail(const std::string& reason) {
+    const Error error(ErrorKind::communication, reason);
+    world_->fail({own(), reason, std::make_exception_ptr(error)});
+    throw error;
+  }
+  int own() const { return world_rank(rank()); }
 
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
@@ -135,205 +284,86 @@ class ThreadComm final : public Comm {
   std::int64_t splits_ = 0;
 };
 
-/// Tells what this rank calls at its next slot; waits for no other rank.
-std::int64_t ThreadComm::post(const CollectiveCall& call, const Tensor& tensor) {
-  if (world_->traffic) synchronize(tensor.device());  // nothing sets out before it is there
-  const Lock lock(world_->mutex);
-  world_->throw_if_failed();
-  const std::int64_t sequence = next_sequence_++;
-  const auto ranks = static_cast<std::size_t>(size());
-  Slot& slot = group_->slots.try_emplace(sequence, call, world_rank(me_), ranks).first->second;
-  if (slot.call != call)
-    fail(fmt::format("ranks disagree on collective {} of group '{}': rank {} calls {}, rank {} calls {}", sequence,
-                     name(), slot.first_rank, slot.call.str(), world_rank(me_), call.str()));
-  slot.tensors[me_] = tensor;
-  if (world_->traffic) set_out(slot);
-  return sequence;
-}
-
-/// This rank's messages set out. Needs the mutex.
-void ThreadComm::set_out(Slot& slot) {
-  if (!slot.in_traffic) {
-    const std::int64_t size = static_cast<std::int64_t>(size_of(slot.call.dtype));
-    const Route way = route(slot.call.what, static_cast<std::size_t>(slot.call.elements * size));
-    std::vector<std::int64_t> segments;
-    for (const ElementRange& segment : segment_ranges(way, slot.call)) segments.push_back(segment.size() * size);
-    slot.in_traffic = world_->traffic->add(
-        {slot.call.what, way, layout(), world_ranks(), slot.call.root, std::move(segments), ledger().links()});
+/// One part of the buffers of all ranks.
+class Part {
+ public:
+  Part(const CollectiveCall& call, ElementRange range, const std::vector<Tensor>& tensors)
+      : call_(call), count_(range.size()), device_(tensors[0].device()) {
+    for (const Tensor& tensor : tensors)
+      places_.push_back(static_cast<std::byte*>(tensor.raw()) +
+                        static_cast<std::size_t>(range.begin) * size_of(call.dtype));
   }
-  world_->traffic->start(*slot.in_traffic, rank(), network_now());
-  if (world_->waiting_for_messages > 0) world_->changed.notify_all();  // what they expect may have changed
-}
 
-/// Until all messages that this rank waits for would have come.
-void ThreadComm::wait_for_messages(Lock& lock, const Slot& slot) {
-  ++world_->waiting_for_messages;
-  while (!world_->failure) {
-    const NetworkTime now = network_now(), over = world_->traffic->over(*slot.in_traffic, rank(), now);
-    if (over <= now) break;
-    world_->changed.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(over)));
+  int ranks() const { return static_cast<int>(places_.size()); }
+  /// Partial sums lie where the buffer of one rank was.
+  void add(const std::vector<int>& sources, int into) const {
+    void* const destination = place(into);
+    reduce(call_.op == ReduceOp::mean ? ReduceOp::sum : call_.op, sources, {&destination, 1});
   }
-  --world_->waiting_for_messages;
-  world_->throw_if_failed();
-}
+  void complete(const std::vector<int>& sources) const { reduce(call_.op, sources, places_); }
 
-/// Waits for all ranks to arrive, does this rank's work, and waits until nobody works on its memory any more.
-void ThreadComm::complete(std::int64_t sequence, const Work& work) {
-  Lock lock(world_->mutex);
-  Slot& slot = group_->slots.at(sequence);
-  const Device device = slot.tensors[me_].device();
-  const auto unlocked = [&](auto&& part) {
-    lock.unlock();
-    part();
-    lock.lock();
-  };
-  unlocked([&] { synchronize(device); });
-  reach(slot, Progress::arrived);
-  wait_until_all(lock, slot, Progress::arrived);
-  if (work) {
-    check_one_device(slot);
-    unlocked([&] {
-      work(slot);
-      synchronize(device);
-    });
-    reach(slot, Progress::finished);
-    wait_until_all(lock, slot, Progress::finished);
-    slot.tensors[me_] = {};  // here, and not with the slot on another thread: a stream gives back its own memory
-  }
-  if (slot.in_traffic) wait_for_messages(lock, slot);
-  if (++slot.departures < slot.progress.size()) return;
-  if (slot.in_traffic) world_->traffic->forget(*slot.in_traffic);
-  group_->slots.erase(sequence);
-}
-
-/// Ranks read each other's memory, so it must be of one kind. Needs the mutex.
-void ThreadComm::check_one_device(const Slot& slot) {
-  const Device mine = slot.tensors[me_].device();
-  for (std::size_t member = 0; member < slot.tensors.size(); ++member)
-    if (slot.tensors[member].device() != mine)
-      fail(
-          fmt::format("{} in group '{}': the tensors of ranks {} and {} are on different devices; ranks that are "
-                      "threads share one device",
-                      slot.call.str(), name(), world_rank(me_), world_rank(member)));
-}
-
-void ThreadComm::reach(Slot& slot, Progress progress) {
-  slot.progress[me_] = progress;
-  if (slot.all_reached(progress)) world_->changed.notify_all();
-}
-
-void ThreadComm::wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
-  auto deadline = std::chrono::steady_clock::now() + world_->timeout;
-  bool in_time = true;
-  while (true) {
-    world_->throw_if_failed();
-    if (slot.all_reached(goal)) return;
-    std::vector<int> missing, ended;
-    for (std::size_t member = 0; member < slot.progress.size(); ++member) {
-      if (slot.progress[member] >= goal) continue;
-      missing.push_back(world_rank(member));
-      if (world_->ended[static_cast<std::size_t>(missing.back())]) ended.push_back(missing.back());
-    }
-    if (!ended.empty())
-      fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(), name(),
-                       list_ranks(ended)));
-    if (!in_time)
-      fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
-                       world_->timeout.count(), world_rank(me_), list_ranks(missing)));
-    in_time = world_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout;
-    if (in_time || world_->waiting_for_messages == 0) continue;
-    deadline = std::chrono::steady_clock::now() + world_->timeout;  // messages may take their time
-    in_time = true;
-  }
-}
-
-/// Needs the mutex.
-void ThreadComm::fail(const std::string& reason) {
-  const Error error(ErrorKind::communication, reason);
-  world_->fail({world_rank(me_), reason, std::make_exception_ptr(error)});
-  throw error;
-}
-
-void ThreadComm::abort(const std::string& reason, int /*exit_code*/) noexcept {
-  const Lock lock(world_->mutex);
-  world_->fail({world_rank(me_), reason, nullptr});
-}
-
-std::unique_ptr<Comm> ThreadComm::do_split(int colour, const std::string& name, const std::vector<int>& members) {
-  std::vector<int> member_world_ranks;
-  for (const int member : members) member_world_ranks.push_back(world_rank(static_cast<std::size_t>(member)));
-  const auto new_rank = std::lower_bound(members.begin(), members.end(), rank()) - members.begin();
-
-  const Lock lock(world_->mutex);
-  const std::pair key(splits_++, colour);
-  auto& child = group_->children[key];
-  auto comm = std::make_unique<ThreadComm>(world_, child.group, static_cast<int>(new_rank), name,
-                                           std::move(member_world_ranks), shared_ledger());
-  if (++child.joined == members.size()) group_->children.erase(key);
-  return comm;
-}
-
-Request ThreadComm::do_broadcast(const Tensor& tensor, int root) {
-  const auto sequence =
-      post({.what = Collective::broadcast, .dtype = tensor.dtype(), .elements = tensor.numel(), .root = root}, tensor);
-  return later(sequence, [this, tensor, root](const Slot& slot) {
-    if (rank() != root) tensor.copy_from(slot.tensors[static_cast<std::size_t>(root)]);
-  });
-}
-
-Request ThreadComm::do_all_reduce(const Tensor& tensor, ReduceOp op) {
-  const auto sequence =
-      post({.what = Collective::all_reduce, .dtype = tensor.dtype(), .elements = tensor.numel(), .op = op}, tensor);
-  return later(sequence, [this, way = route(Collective::all_reduce, tensor.bytes())](const Slot& slot) {
-    reduce_shared_part(way, layout(), slot.call, rank(), slot.tensors);
-  });
-}
-
-Request ThreadComm::do_reduce_scatter(const Tensor& in, const Tensor& out, ReduceOp op) {
-  const auto sequence =
-      post({.what = Collective::reduce_scatter, .dtype = in.dtype(), .elements = in.numel(), .op = op}, in);
-  return later(sequence, [this, in, out, op](const Slot& slot) {
+ private:
+  void* place(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
+  void reduce(ReduceOp op, const std::vector<int>& ranks_of_sources, std::span<void* const> destinations) const {
     std::vector<const void*> sources;
-    for (const Tensor& t : slot.tensors) sources.push_back(static_cast<const char*>(t.raw()) + me_ * out.bytes());
-    void* const destination = out.raw();
-    reduce_in_rank_order(in.device(), in.dtype(), op, sources, {&destination, 1}, out.numel());
-  });
+    for (const int rank : ranks_of_sources) sources.push_back(place(rank));
+    reduce_in_rank_order(device_, call_.dtype, op, sources, destinations, count_, ranks());
+  }
+
+  const CollectiveCall& call_;
+  std::int64_t count_;
+  Device device_;
+  std::vector<void*> places_;
+};
+
+void reduce_along_ring(const Part& part, int owner) {
+  const int p = part.ranks();
+  const auto hop = [&](int i) { return (owner + i) % p; };
+  for (int i = 1; i + 1 < p; ++i) part.add({hop(i), hop(i + 1)}, hop(i + 1));
+  part.complete({hop(p - 1), owner});
 }
 
-Request ThreadComm::do_all_gather_v(const Tensor& in, const Tensor& out, const std::vector<std::int64_t>& counts) {
-  const auto sequence = post({.what = Collective::all_gather, .dtype = in.dtype(), .elements = out.numel()}, in);
-  return later(sequence, [out, counts](const Slot& slot) {
-    const Tensor flat = out.view(Shape{out.numel()});
-    std::int64_t begin = 0;
-    for (std::size_t r = 0; r < counts.size(); ++r) {
-      const Tensor part = flat.slice(begin, begin + counts[r]);
-      if (part.raw() != slot.tensors[r].raw()) part.copy_from(slot.tensors[r]);
-      begin += counts[r];
-    }
-  });
+void reduce_up_tree(const Part& part) {
+  const int p = part.ranks();
+  int distance = 1;
+  for (; 2 * distance < p; distance *= 2)
+    for (int r = 0; r + distance < p; r += 2 * distance) part.add({r, r + distance}, r);
+  part.complete({0, distance});
 }
 
-Request ThreadComm::do_all_to_all(const Tensor& in, const Tensor& out) {
-  const auto sequence = post({.what = Collective::all_to_all, .dtype = in.dtype(), .elements = in.numel()}, in);
-  return later(sequence, [this, out](const Slot& slot) {
-    const std::int64_t part = out.numel() / size();
-    const auto part_of = [part](const Tensor& tensor, std::int64_t r) {
-      return tensor.view(Shape{tensor.numel()}).slice(r * part, (r + 1) * part);
-    };
-    for (int r = 0; r < size(); ++r)
-      part_of(out, r).copy_from(part_of(slot.tensors[static_cast<std::size_t>(r)], rank()));
-  });
+void reduce_by_nodes(const Part& part, const Layout& layout) {
+  std::vector<int> firsts;
+  for (const std::vector<int>& node : layout.members) {
+    part.add(node, node[0]);
+    firsts.push_back(node[0]);
+  }
+  part.complete(firsts);
 }
 
 }  // namespace
+
+void reduce_shared_part(const Route& route, const Layout& layout, const CollectiveCall& call, int rank,
+                        const std::vector<Tensor>& tensors) {
+  if (layout.ranks() == 1) return;
+  for (const ElementRange& segment : segment_ranges(route, call)) {
+    const ElementRange mine = part_of_rank(segment.size(), rank, layout.ranks());
+    const Part part(call, {segment.begin + mine.begin, segment.begin + mine.end}, tensors);
+    switch (route.algorithm) {
+      case AllReduce::ring: reduce_along_ring(part, rank); break;
+      case AllReduce::tree: reduce_up_tree(part); break;
+      case AllReduce::two_level: reduce_by_nodes(part, layout); break;
+      case AllReduce::direct:
+      case AllReduce::automatic:
+      case AllReduce::library: part.complete(first_ranks(part.ranks()));
+    }
+  }
+}
 
 void run_thread_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body) {
   AB_CHECK(ranks >= 1, "a world needs at least one rank, got {}", ranks);
   const std::vector<int> nodes = consecutive_nodes(ranks, options.ranks_per_node);
   const auto world = std::make_shared<ThreadWorld>(nodes, options);
   const auto group = std::make_shared<ThreadGroup>();
-  std::vector<int> everyone;
-  for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
 
   const auto fail = [&](int rank, const std::string& reason) {
     const std::lock_guard lock(world->mutex);
@@ -342,7 +372,7 @@ void run_thread_ranks(int ranks, const CommOptions& options, const std::function
   const auto make_comm = [&](int rank) -> std::unique_ptr<Comm> {
     if (ranks == 1) return make_self_comm(options);  // which does not wait for the GPU
     auto ledger = std::make_shared<Ledger>(nodes, options.wiring);
-    return std::make_unique<ThreadComm>(world, group, rank, "world", everyone, std::move(ledger));
+    return std::make_unique<ThreadComm>(world, group, rank, "world", first_ranks(ranks), std::move(ledger));
   };
   const auto run_rank = [&](int rank) {
     try {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "engine/comm/collective_call.h"
+#include "engine/comm/comm.h"
 
 namespace ab {
 namespace {
@@ -22,6 +22,15 @@ template <class Next> NetworkTime move_on(std::atomic<NetworkTime>& clock, Next 
   NetworkTime after = next(before);
   while (!clock.compare_exchange_weak(before, after)) after = next(before);
   return after;
+}
+
+std::int64_t bytes_of(const Transfer& transfer, std::int64_t segment, int parts) {
+  return part_of_rank(segment, transfer.last - 1, parts).end - part_of_rank(segment, transfer.first, parts).begin;
+}
+
+VirtualNetwork::Message message(const VirtualCollective& collective, int from, int to, std::int64_t bytes) {
+  return {collective.world_ranks[static_cast<std::size_t>(from)], collective.world_ranks[static_cast<std::size_t>(to)],
+          bytes};
 }
 
 }  // namespace
@@ -57,19 +66,6 @@ NetworkTime VirtualNetwork::busy_until() const {
     latest = std::max({latest, cards_[i].sends_until.load(), cards_[i].receives_until.load()});
   return latest;
 }
-
-namespace {
-
-std::int64_t bytes_of(const Transfer& transfer, std::int64_t segment, int parts) {
-  return part_of_rank(segment, transfer.last - 1, parts).end - part_of_rank(segment, transfer.first, parts).begin;
-}
-
-VirtualNetwork::Message message(const VirtualCollective& collective, int from, int to, std::int64_t bytes) {
-  return {collective.world_ranks[static_cast<std::size_t>(from)], collective.world_ranks[static_cast<std::size_t>(to)],
-          bytes};
-}
-
-}  // namespace
 
 VirtualTraffic::State::State(const std::vector<int>& node_of_rank)
     : card_count(VirtualNetwork::card_count(node_of_rank)),

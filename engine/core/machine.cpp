@@ -18,6 +18,12 @@
 namespace ab {
 namespace {
 
+namespace fs = std::filesystem;
+
+bool has_word(const std::string& list, const std::string& word) {
+  return ("," + list + ",").find("," + word + ",") != std::string::npos;
+}
+
 std::vector<int> mask_of_thread() {
   std::vector<int> mask;
   // A kernel with more possible cores than the set holds refuses it.
@@ -33,6 +39,54 @@ std::vector<int> mask_of_thread() {
     for (unsigned core = 0; core < std::max(1u, std::thread::hardware_concurrency()); ++core)
       mask.push_back(static_cast<int>(core));
   return mask;
+}
+
+constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+
+std::atomic<int> processes_here{1};
+
+struct PagesOfProcess {
+  std::int64_t addresses = 0, data = 0;  // bytes
+};
+
+PagesOfProcess pages_of_process() {
+  std::ifstream statm("/proc/self/statm");
+  PagesOfProcess pages;
+  std::int64_t resident = 0, shared = 0, text = 0, library = 0;
+  if (!(statm >> pages.addresses >> resident >> shared >> text >> library >> pages.data)) return {};
+  for (std::int64_t* count : {&pages.addresses, &pages.data}) *count *= sysconf(_SC_PAGESIZE);
+  return pages;
+}
+
+std::int64_t left_by_groups(const std::string& root) {
+  std::int64_t left = kUnknown;
+  for (const auto& [folder, unified] : control_groups("memory", root)) {
+    const auto most = number_in(folder / (unified ? "memory.max" : "memory.limit_in_bytes"));
+    const auto now = number_in(folder / (unified ? "memory.current" : "memory.usage_in_bytes"));
+    if (!most || !now) continue;
+    std::int64_t cache = 0;
+    for (const char* files : {"inactive_file", "active_file"})
+      cache += number_in(folder / "memory.stat", unified ? files : std::string("total_") + files).value_or(0);
+    left = std::min(left, std::max<std::int64_t>(0, *most - *now + cache));
+  }
+  return left;
+}
+
+constexpr std::int64_t kAddressesOfLibraries = std::int64_t{48} << 20;  // stacks, and code that is compiled on the way
+
+/// The rest that ulimit leaves, as a shell sets it.
+std::int64_t left_by_limits() {
+  std::int64_t left = kUnknown;
+  const PagesOfProcess now = pages_of_process();
+  const auto count = [&](auto resource, std::int64_t used) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    left = std::min(
+        left, std::max<std::int64_t>(0, static_cast<std::int64_t>(limit.rlim_cur) - used - kAddressesOfLibraries));
+  };
+  count(RLIMIT_AS, now.addresses);
+  count(RLIMIT_DATA, now.data);
+  return left;
 }
 
 }  // namespace
@@ -94,58 +148,6 @@ std::string name_of_machine() {
   return host.data() + ("/" + boot);
 }
 
-namespace {
-
-constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
-
-std::atomic<int> processes_here{1};
-
-struct PagesOfProcess {
-  std::int64_t addresses = 0, data = 0;  // bytes
-};
-
-PagesOfProcess pages_of_process() {
-  std::ifstream statm("/proc/self/statm");
-  PagesOfProcess pages;
-  std::int64_t resident = 0, shared = 0, text = 0, library = 0;
-  if (!(statm >> pages.addresses >> resident >> shared >> text >> library >> pages.data)) return {};
-  for (std::int64_t* count : {&pages.addresses, &pages.data}) *count *= sysconf(_SC_PAGESIZE);
-  return pages;
-}
-
-std::int64_t left_by_groups(const std::string& root) {
-  std::int64_t left = kUnknown;
-  for (const auto& [folder, unified] : control_groups("memory", root)) {
-    const auto most = number_in(folder / (unified ? "memory.max" : "memory.limit_in_bytes"));
-    const auto now = number_in(folder / (unified ? "memory.current" : "memory.usage_in_bytes"));
-    if (!most || !now) continue;
-    std::int64_t cache = 0;
-    for (const char* files : {"inactive_file", "active_file"})
-      cache += number_in(folder / "memory.stat", unified ? files : std::string("total_") + files).value_or(0);
-    left = std::min(left, std::max<std::int64_t>(0, *most - *now + cache));
-  }
-  return left;
-}
-
-constexpr std::int64_t kAddressesOfLibraries = std::int64_t{48} << 20;  // stacks, and code that is compiled on the way
-
-/// The rest that ulimit leaves, as a shell sets it.
-std::int64_t left_by_limits() {
-  std::int64_t left = kUnknown;
-  const PagesOfProcess now = pages_of_process();
-  const auto count = [&](auto resource, std::int64_t used) {
-    rlimit limit{};
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-    left = std::min(
-        left, std::max<std::int64_t>(0, static_cast<std::int64_t>(limit.rlim_cur) - used - kAddressesOfLibraries));
-  };
-  count(RLIMIT_AS, now.addresses);
-  count(RLIMIT_DATA, now.data);
-  return left;
-}
-
-}  // namespace
-
 std::int64_t available_host_bytes(const std::string& root) {
   std::int64_t left = left_by_groups(root);
   if (const auto kib = number_in(root + "/proc/meminfo", "MemAvailable:")) left = std::min(left, *kib * 1024);
@@ -167,16 +169,6 @@ void check_host_memory(const std::string& what, std::int64_t bytes, const std::s
            static_cast<double>(bytes) / 1e6, static_cast<double>(left) / 1e6,
            processes_here > 1 ? " for each process" : "", remedy);
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-bool has_word(const std::string& list, const std::string& word) {
-  return ("," + list + ",").find("," + word + ",") != std::string::npos;
-}
-
-}  // namespace
 
 std::vector<ControlGroup> control_groups(const std::string& controller, const std::string& root) {
   std::vector<ControlGroup> groups;

@@ -3,10 +3,9 @@
 
 #include <pwd.h>
 #include <unistd.h>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace ab {
 namespace {
@@ -33,21 +32,12 @@ std::string absolute_path(const std::string& path) {
 }
 
 bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i++]);
-    if (first < 0x80) continue;
-    const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
-    if (first < 0xC2 || first > 0xF4 || text.size() - i < static_cast<std::size_t>(more)) return false;
-    std::uint32_t code = first & (0x3Fu >> more);
-    for (int k = 0; k < more; ++k) {
-      const auto next = static_cast<unsigned char>(text[i++]);
-      if ((next & 0xC0) != 0x80) return false;
-      code = code << 6 | (next & 0x3F);
-    }
-    const std::uint32_t least = more == 3 ? 0x10000 : more == 2 ? 0x800 : 0x80;
-    if (code < least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return false;
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
   }
-  return true;
 }
 
 }  // namespace ab

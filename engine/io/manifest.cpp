@@ -2,9 +2,7 @@
 #include "engine/io/manifest.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "engine/core/hash.h"
@@ -13,6 +11,54 @@ namespace ab {
 namespace {
 
 std::string hash_of(const std::string& text) { return hash128(text.data(), text.size()); }
+
+using nlohmann::json;
+
+DType dtype_named(const std::string& name) {
+  for (const DType t : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int64, DType::uint8})
+    if (name_of(t) == name) return t;
+  throw Error(ErrorKind::checkpoint, fmt::format("there is no dtype {}", name));
+}
+
+/// Text to a manifest whose fields have the right types.
+Manifest parse_fields(const std::string& text) {
+  constexpr int kMaxDepth = 4;  // object, list of tensors, tensor, list of ranks
+  const json content = json::parse(text, [](int depth, json::parse_event_t event, const json& value) {
+    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    AB_CHECK_KIND(checkpoint, !opens || depth < kMaxDepth, "it nests too deeply");
+    AB_CHECK_KIND(checkpoint, !value.is_number_float(), "it holds {}, which is no whole number", value.dump());
+    return true;
+  });
+  AB_CHECK_KIND(checkpoint, content.at("format") == "abtrain checkpoint", "it is not one of an abtrain checkpoint");
+  AB_CHECK_KIND(checkpoint, content.at("version") == Manifest::kVersion,
+                "it has format version {}, this program reads version {}", content.at("version").dump(),
+                Manifest::kVersion);
+  Manifest manifest{content.at("step"), content.at("values"), {}};
+  for (const json& line : content.at("tensors")) {
+    const std::vector<std::int64_t> dims = line.at("shape");
+    manifest.tensors.push_back({line.at("name"), dtype_named(line.at("dtype")),
+                                Shape(std::span<const std::int64_t>(dims)), line.at("hash"), line.at("ranks")});
+  }
+  return manifest;
+}
+
+/// Whether merge() may have made it: names in order, of printable characters, ranks too, and no rank has a name twice.
+bool may_be_merged(const Manifest& manifest) {
+  std::string previous;
+  std::set<int> holders;  // of the current name
+  for (const StoredTensor& tensor : manifest.tensors) {
+    const auto printable = [](char c) { return ' ' < c && c <= '~'; };
+    if (tensor.name.empty() || tensor.name < previous || !std::ranges::all_of(tensor.name, printable)) return false;
+    if (tensor.name != previous) holders.clear();
+    previous = tensor.name;
+    for (const std::int64_t dim : tensor.shape)
+      if (dim < 0) return false;
+    for (const int rank : tensor.ranks)
+      if (rank < 0 || rank >= manifest.world_size() || !holders.insert(rank).second) return false;
+    if (tensor.ranks.empty() || !std::ranges::is_sorted(tensor.ranks)) return false;
+  }
+  return manifest.step >= 0 && manifest.world_size() > 0;
+}
 
 }  // namespace
 
@@ -68,141 +114,17 @@ std::string to_json(const Manifest& manifest) {
   return text + fmt::format(" \"hash\":\"{}\"}}\n", hash_of(text));
 }
 
-// Reading a manifest: every field is checked before it is used.
-
-namespace {
-
-using nlohmann::json;
-
-/// The fields of one JSON object of the manifest; every problem is an Error that names file and place.
-class Fields {
- public:
-  Fields(const json& object, std::string file, std::string place)
-      : object_(object), file_(std::move(file)), place_(std::move(place)) {
-    check(object.is_object(), "is not a JSON object");
-  }
-
-  void check(bool condition, const std::string& problem) const {
-    AB_CHECK_KIND(checkpoint, condition, "{}: {} {}", file_, place_, problem);
-  }
-
-  const json& list(const char* name) const {
-    const json& value = field(name);
-    check(value.is_array(), fmt::format("has something else than a list in \"{}\"", name));
-    return value;
-  }
-  const std::string& text(const char* name) const { return text_of(name, field(name)); }
-  std::int64_t integer(const char* name) const { return integer_of(name, field(name)); }
-  std::vector<std::string> texts(const char* name) const {
-    std::vector<std::string> values;
-    for (const json& value : list(name)) values.push_back(text_of(name, value));
-    return values;
-  }
-  std::vector<std::int64_t> integers(const char* name) const {
-    std::vector<std::int64_t> values;
-    for (const json& value : list(name)) values.push_back(integer_of(name, value));
-    return values;
-  }
-
- private:
-  const json& field(const char* name) const {
-    const auto at = object_.find(name);
-    check(at != object_.end(), fmt::format("lacks the field \"{}\"", name));
-    return *at;
-  }
-  const std::string& text_of(const char* name, const json& value) const {
-    check(value.is_string(), fmt::format("has something else than text in \"{}\"", name));
-    return value.get_ref<const std::string&>();
-  }
-  std::int64_t integer_of(const char* name, const json& value) const {
-    constexpr auto kLargest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    check(value.is_number_unsigned() && value.get<std::uint64_t>() <= kLargest,
-          fmt::format("has something else than an integer from 0 in \"{}\"", name));
-    return value.get<std::int64_t>();
-  }
-
-  const json& object_;
-  std::string file_, place_;
-};
-
-std::optional<DType> dtype_named(const std::string& name) {
-  for (const DType t : {DType::float32, DType::bfloat16, DType::float16, DType::float64, DType::int64, DType::uint8})
-    if (name_of(t) == name) return t;
-  return {};
-}
-
-/// The deepest a manifest nests: object, list of tensors, tensor, list of ranks.
-constexpr int kMaxDepth = 4;
-
-json parse_json(const std::string& text, const std::string& file) {
-  const auto limit_depth = [&](int depth, json::parse_event_t event, json&) {
-    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    AB_CHECK_KIND(checkpoint, !opens || depth < kMaxDepth, "{} is not a manifest: it nests too deeply", file);
-    return true;
-  };
-  try {
-    return json::parse(text, limit_depth);
-  } catch (const json::parse_error& error) {
-    throw Error(ErrorKind::checkpoint, fmt::format("{} is not valid JSON at byte {}", file, error.byte));
-  } catch (const json::out_of_range&) {
-    throw Error(ErrorKind::checkpoint, fmt::format("{} holds a number that is too large", file));
-  }
-}
-
-StoredTensor parse_tensor(const json& line, std::size_t index, int world_size, const std::string& file) {
-  const Fields fields(line, file, fmt::format("tensor {}", index));
-  StoredTensor tensor;
-  tensor.name = fields.text("name");
-  fields.check(!tensor.name.empty() &&
-                   std::all_of(tensor.name.begin(), tensor.name.end(), [](char c) { return ' ' < c && c <= '~'; }),
-               "has a name that is empty or not of printable ASCII characters");
-  const std::optional<DType> dtype = dtype_named(fields.text("dtype"));
-  fields.check(dtype.has_value(), "has an unknown dtype");
-  tensor.dtype = *dtype;
-  const std::vector<std::int64_t> dims = fields.integers("shape");
-  fields.check(dims.size() <= Shape::kMaxRank, fmt::format("has {} dimensions", dims.size()));
-  tensor.shape = Shape(std::span<const std::int64_t>(dims));
-  tensor.hash = fields.text("hash");
-  std::int64_t previous = -1;
-  for (const std::int64_t rank : fields.integers("ranks")) {
-    fields.check(previous < rank && rank < world_size, "has ranks out of order or outside of the world");
-    tensor.ranks.push_back(static_cast<int>(rank));
-    previous = rank;
-  }
-  fields.check(!tensor.ranks.empty(), "belongs to no rank");
-  return tensor;
-}
-
-}  // namespace
-
 Manifest parse_manifest(const std::string& text, const std::string& file) {
-  AB_CHECK_KIND(checkpoint, text.size() <= Manifest::kMaxBytes, "{} is larger than {} bytes", file,
-                Manifest::kMaxBytes);
-  const json content = parse_json(text, file);
-  const Fields fields(content, file, "the manifest");
-  fields.check(fields.text("format") == "abtrain checkpoint", "is not one of an abtrain checkpoint");
-  const std::int64_t version = fields.integer("version");
-  fields.check(version == Manifest::kVersion,
-               fmt::format("has format version {}, this program reads version {}", version, Manifest::kVersion));
-
-  Manifest manifest;
-  manifest.step = fields.integer("step");
-  manifest.values = fields.texts("values");
-  fields.check(!manifest.values.empty() && manifest.values.size() <= std::numeric_limits<int>::max() &&
-                   fields.integer("world_size") == static_cast<std::int64_t>(manifest.values.size()),
-               "does not have one hash of values for each rank");
-  std::set<int> holders;  // of the current name
-  for (const json& line : fields.list("tensors")) {
-    StoredTensor tensor = parse_tensor(line, manifest.tensors.size(), manifest.world_size(), file);
-    const std::string previous = manifest.tensors.empty() ? "" : manifest.tensors.back().name;
-    fields.check(previous <= tensor.name, "has tensors out of order");
-    if (previous < tensor.name) holders.clear();
-    for (const int rank : tensor.ranks)
-      fields.check(holders.insert(rank).second, fmt::format("gives rank {} two tensors of one name", rank));
-    manifest.tensors.push_back(std::move(tensor));
+  try {
+    AB_CHECK_KIND(checkpoint, text.size() <= Manifest::kMaxBytes, "it is larger than {} bytes", Manifest::kMaxBytes);
+    const Manifest manifest = parse_fields(text);
+    AB_CHECK_KIND(checkpoint, may_be_merged(manifest) && to_json(manifest) == text, "it is damaged");
+    return manifest;
+  } catch (const json::exception&) {
+    throw Error(ErrorKind::checkpoint, fmt::format("the manifest {} cannot be used: it is damaged", file));
+  } catch (const Error& error) {
+    throw Error(ErrorKind::checkpoint, fmt::format("the manifest {} cannot be used: {}", file, error.what()));
   }
-  fields.check(to_json(manifest) == text, "is damaged: it is not what its hash was made of");
-  return manifest;
 }
 
 }  // namespace ab

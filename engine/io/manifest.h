@@ -10,9 +10,8 @@
 //    ],
 //    "hash":"<hash of all text before this line>"}
 // Hashes are XXH3-128. The lowest of a tensor's ranks writes it, the others read it from there, so replicas
-// are stored once. A manifest comes from anywhere: it is accepted only when every field checks and when the
-// text is, to the byte, the one that this file writes for it, which covers its hash, fields twice, and
-// unknown fields.
+// are stored once. A manifest comes from anywhere: it is accepted only when the text is, to the byte, the one that this
+// file writes for it, which covers its hash, fields twice, and unknown fields.
 
 #include <cstdint>
 #include <map>

@@ -11,10 +11,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
+#include <tuple>
 
 #include "engine/core/atomic_file.h"
 
@@ -116,13 +119,138 @@ std::string foreign_format(std::span<const std::uint8_t> first, const std::strin
   return "";
 }
 
+struct DTypeName {
+  std::string_view name;
+  std::uint64_t bits;
+  std::optional<DType> dtype = {};  // none: part of the format, but no Tensor of ours holds it
+};
+
+constexpr DTypeName kDTypes[] = {
+    {"F32", 32, DType::float32},
+    {"F64", 64, DType::float64},
+    {"BF16", 16, DType::bfloat16},
+    {"F16", 16, DType::float16},
+    {"I64", 64, DType::int64},
+    {"U8", 8, DType::uint8},
+    {"I32", 32},
+    {"U32", 32},
+    {"U64", 64},
+    {"I16", 16},
+    {"U16", 16},
+    {"I8", 8},
+    {"BOOL", 8},
+    {"C64", 64},
+    {"F8_E4M3", 8},
+    {"F8_E5M2", 8},
+    {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6},
+    {"F6_E3M2", 6},
+    {"F4", 4},
+};
+
+/// A line of the header.
+struct Entry {
+  std::string name;
+  DType dtype = DType::float32;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
+  std::string unread;                // UnreadTensor::reason; empty for a tensor that is read
+};
+
+struct Header {
+  std::map<std::string, std::string> metadata;
+  std::vector<Entry> entries;  // by begin; together they cover the data exactly
+};
+
+/// A name from the file, safe to print: escaped and of bounded length.
+std::string quoted(std::string name) {
+  if (name.size() > 100) name = name.substr(0, 97) + "...";
+  return nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Fields that the format does not know are passed over, as by the reference. Nothing is copied that may nest deeply.
+Entry parse_entry(const std::string& name, const nlohmann::json& fields, const std::string& file) {
+  const auto check = [&](bool condition, const std::string& problem) {
+    AB_CHECK_KIND(checkpoint, condition, "{}: tensor {} {}", file, quoted(name), problem);
+  };
+  const auto field = [&](const char* key) -> const nlohmann::json& {
+    check(fields.is_object() && fields.contains(key), fmt::format("lacks the field \"{}\"", key));
+    return *fields.find(key);
+  };
+  const auto numbers = [&](const char* key) {
+    const nlohmann::json& list = field(key);
+    const auto is_number = [](const nlohmann::json& value) { return value.is_number_unsigned(); };
+    check(list.is_array() && std::ranges::all_of(list, is_number),
+          fmt::format("has something else than integers below 2^64 in \"{}\"", key));
+    return list.get<std::vector<std::uint64_t>>();
+  };
+  check(field("dtype").is_string(), "has something else than a text in \"dtype\"");
+  const auto dtype = field("dtype").get<std::string>();
+  const auto known = std::ranges::find(kDTypes, dtype, &DTypeName::name);
+  check(known != std::end(kDTypes), fmt::format("has the unknown dtype {}", quoted(dtype)));
+  const std::vector<std::uint64_t> offsets = numbers("data_offsets"), shape = numbers("shape");
+  check(offsets.size() == 2, "needs exactly two numbers in \"data_offsets\"");
+  const std::uint64_t begin = offsets[0], end = offsets[1];
+  check(begin <= end, fmt::format("ends at {} before it begins at {}", end, begin));
+  std::uint64_t bytes = known->bits;
+  for (const std::uint64_t dim : shape) {
+    const bool wraps = __builtin_mul_overflow(bytes, dim, &bytes);
+    check(!wraps && dim <= std::numeric_limits<std::int64_t>::max(), "has a shape whose size overflows 64 bits");
+  }
+  check(bytes % 8 == 0, fmt::format("of {} ends within a byte", dtype));
+  check(end - begin == bytes / 8, fmt::format("has {} bytes of data, its shape [{}] of {} needs {}", end - begin,
+                                              fmt::join(shape, ", "), dtype, bytes / 8));
+  if (!known->dtype) return {name, {}, {}, begin, end, fmt::format("has dtype {}", dtype)};
+  if (shape.size() > Shape::kMaxRank) return {name, {}, {}, begin, end, fmt::format("has {} dimensions", shape.size())};
+  const std::vector<std::int64_t> dims(shape.begin(), shape.end());
+  return {name, *known->dtype, Shape(std::span<const std::int64_t>(dims)), begin, end, ""};
+}
+
+/// Together, the tensors cover the data exactly: no hole, no overlap, nothing after the last.
+void check_coverage(const std::vector<Entry>& entries, std::uint64_t data_bytes, const std::string& file) {
+  std::uint64_t expected = 0;
+  for (const Entry& entry : entries) {
+    AB_CHECK_KIND(checkpoint, entry.begin == expected, "{}: tensor {} begins at byte {} of the data, expected {} ({})",
+                  file, quoted(entry.name), entry.begin, expected, entry.begin < expected ? "an overlap" : "a hole");
+    AB_CHECK_KIND(checkpoint, entry.end <= data_bytes,
+                  "{}: tensor {} ends at byte {} of the data, but the file holds only {}: it is truncated", file,
+                  quoted(entry.name), entry.end, data_bytes);
+    expected = entry.end;
+  }
+  AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file, data_bytes - expected);
+}
+
+/// `data_bytes` is what follows the JSON in the file.
+Header parse_header(const std::string& text, std::uint64_t data_bytes, const std::string& file) {
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::checkpoint, fmt::format("{}: the header is not valid JSON", file));
+  }
+  AB_CHECK_KIND(checkpoint, json.is_object(), "{}: the header is not a JSON object", file);
+  Header header;
+  for (const auto& [name, value] : json.items()) {
+    if (name != "__metadata__") {
+      header.entries.push_back(parse_entry(name, value, file));
+      continue;
+    }
+    const auto is_text = [](const nlohmann::json& text) { return text.is_string(); };
+    AB_CHECK_KIND(checkpoint, value.is_null() || (value.is_object() && std::ranges::all_of(value, is_text)),
+                  "{}: in __metadata__ only strings may be", file);
+    if (value.is_object()) header.metadata = value.get<std::map<std::string, std::string>>();
+  }
+  std::ranges::sort(header.entries, {}, [](const Entry& e) { return std::tie(e.begin, e.end, e.name); });
+  check_coverage(header.entries, data_bytes, file);
+  return header;
+}
+
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and so is this reader");
 
 constexpr std::uint64_t kPrefixBytes = 8;
 constexpr std::uint64_t kMaxJsonBytes = 100'000'000;  // the limit of the reference implementation
-
-/// Copies `count` bytes at `offset` of the file to `to`, or throws.
-using ReadAt = std::function<void(std::uint64_t offset, void* to, std::size_t count)>;
 
 /// Whether a file can be what it is taken for: a size that may be, and JSON after it.
 bool looks_like_safetensors(std::span<const std::uint8_t> first) {
@@ -132,20 +260,41 @@ bool looks_like_safetensors(std::span<const std::uint8_t> first) {
   return json_bytes <= kMaxJsonBytes && first[kPrefixBytes] == '{';
 }
 
-TensorFile read_tensor_file(std::uint64_t file_bytes, const ReadAt& read_at, const std::string& file) {
+/// The size of the JSON that the first 8 bytes announce.
+std::uint64_t json_size(std::span<const std::uint8_t> first_bytes, std::uint64_t file_bytes, const std::string& file) {
+  AB_CHECK_KIND(checkpoint, first_bytes.size() >= kPrefixBytes && file_bytes >= kPrefixBytes,
+                "{} is not a safetensors file: it has {} bytes, the shortest possible header has 8", file, file_bytes);
+  std::uint64_t json_bytes;
+  std::memcpy(&json_bytes, first_bytes.data(), kPrefixBytes);
+  AB_CHECK_KIND(
+      checkpoint, json_bytes <= kMaxJsonBytes,
+      "{} is not a safetensors file: such a file begins with the size of its header, and {} bytes are more than "
+      "the {} allowed",
+      file, json_bytes, kMaxJsonBytes);
+  AB_CHECK_KIND(checkpoint, json_bytes <= file_bytes - kPrefixBytes,
+                "{} is truncated or not a safetensors file: it announces a header of {} bytes and has {} in all", file,
+                json_bytes, file_bytes);
+  return json_bytes;
+}
+
+TensorFile read_tensor_file(std::istream& in, std::uint64_t file_bytes, const std::string& file) {
+  const auto read_at = [&](std::uint64_t offset, void* to, std::size_t count) {
+    in.seekg(static_cast<std::streamoff>(offset));
+    in.read(static_cast<char*>(to), static_cast<std::streamsize>(count));
+    AB_CHECK_KIND(checkpoint, in.good(), "cannot read {}: it ended early or was replaced while it was read", file);
+  };
   std::vector<std::uint8_t> first(std::min<std::uint64_t>(file_bytes, kTellingBytes));
   read_at(0, first.data(), first.size());
   const std::string other = looks_like_safetensors(first) ? "" : foreign_format(first, file);
   AB_CHECK_KIND(checkpoint, other.empty(), "{} is not a safetensors file but {}", file, other);
-  const std::uint64_t json_bytes = safetensors_json_size(first, file_bytes, file);
-  std::vector<std::uint8_t> json(json_bytes);
+  std::string json(json_size(first, file_bytes, file), ' ');
   read_at(kPrefixBytes, json.data(), json.size());
-  const std::uint64_t data_begin = kPrefixBytes + json_bytes;
-  TensorFileHeader header = parse_safetensors_header(json, file_bytes - data_begin, file);
+  const std::uint64_t data_begin = kPrefixBytes + json.size();
+  Header header = parse_header(json, file_bytes - data_begin, file);
 
   TensorFile content;
   content.metadata = std::move(header.metadata);
-  for (TensorEntry& entry : header.entries) {
+  for (Entry& entry : header.entries) {
     if (!entry.unread.empty()) {
       content.unread.push_back({std::move(entry.name), std::move(entry.unread)});
       continue;
@@ -157,6 +306,10 @@ TensorFile read_tensor_file(std::uint64_t file_bytes, const ReadAt& read_at, con
   return content;
 }
 
+std::string_view name_in_file(DType dtype) {
+  return std::ranges::find(kDTypes, std::optional(dtype), &DTypeName::dtype)->name;
+}
+
 /// The JSON part for tensors in file order, padded so that the data begins at a multiple of 8.
 std::string json_of(const TensorFile& content, const std::vector<const NamedTensor*>& order) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
@@ -165,7 +318,7 @@ std::string json_of(const TensorFile& content, const std::vector<const NamedTens
   for (const NamedTensor* tensor : order) {
     const Shape& shape = tensor->value.shape();
     const std::uint64_t end = offset + tensor->value.bytes();
-    json[tensor->name] = {{"dtype", safetensors_dtype_name(tensor->value.dtype())},
+    json[tensor->name] = {{"dtype", name_in_file(tensor->value.dtype())},
                           {"shape", std::vector<std::int64_t>(shape.begin(), shape.end())},
                           {"data_offsets", {offset, end}}};
     offset = end;
@@ -182,30 +335,9 @@ const Tensor* TensorFile::find(const std::string& name) const {
   return at == tensors.end() ? nullptr : &at->value;
 }
 
-std::uint64_t safetensors_json_size(std::span<const std::uint8_t> first_bytes, std::uint64_t file_bytes,
-                                    const std::string& file) {
-  AB_CHECK_KIND(checkpoint, first_bytes.size() >= kPrefixBytes && file_bytes >= kPrefixBytes,
-                "{} is not a safetensors file: it has {} bytes, the shortest possible header has 8", file, file_bytes);
-  std::uint64_t json_bytes;
-  std::memcpy(&json_bytes, first_bytes.data(), kPrefixBytes);
-  AB_CHECK_KIND(
-      checkpoint, json_bytes <= kMaxJsonBytes,
-      "{} is not a safetensors file: such a file begins with the size of its header, and {} bytes are more than "
-      "the {} allowed",
-      file, json_bytes, kMaxJsonBytes);
-  AB_CHECK_KIND(checkpoint, json_bytes <= file_bytes - kPrefixBytes,
-                "{} is truncated or not a safetensors file: it announces a header of {} bytes and has {} in all", file,
-                json_bytes, file_bytes);
-  return json_bytes;
-}
-
 TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::string& file) {
-  return read_tensor_file(
-      bytes.size(),
-      [&](std::uint64_t offset, void* to, std::size_t count) {
-        if (count > 0) std::memcpy(to, bytes.data() + offset, count);
-      },
-      file);
+  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  return read_tensor_file(in, bytes.size(), file);
 }
 
 TensorFile read_safetensors(const std::string& path) {
@@ -214,14 +346,7 @@ TensorFile read_safetensors(const std::string& path) {
   AB_CHECK_KIND(checkpoint, S_ISREG(info.st_mode), "cannot read {}: it is not a file", path);
   std::ifstream in(path, std::ios::binary);
   AB_CHECK_KIND(checkpoint, in.is_open(), "cannot read {}: {}", path, std::strerror(errno));
-  return read_tensor_file(
-      static_cast<std::uint64_t>(info.st_size),
-      [&](std::uint64_t offset, void* to, std::size_t count) {
-        in.seekg(static_cast<std::streamoff>(offset));
-        in.read(static_cast<char*>(to), static_cast<std::streamsize>(count));
-        AB_CHECK_KIND(checkpoint, in.good(), "cannot read {}: it ended early or was replaced while it was read", path);
-      },
-      path);
+  return read_tensor_file(in, static_cast<std::uint64_t>(info.st_size), path);
 }
 
 void write_safetensors(const std::string& path, const TensorFile& content) {

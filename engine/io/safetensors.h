@@ -13,7 +13,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/core/tensor.h"
@@ -42,29 +41,6 @@ struct TensorFile {
   const Tensor* find(const std::string& name) const;
 };
 
-/// One line of the header, checked.
-struct TensorEntry {
-  std::string name;
-  DType dtype = DType::float32;
-  Shape shape;
-  std::uint64_t begin = 0, end = 0;  ///< bytes, from the start of the data
-  std::string unread;                ///< UnreadTensor::reason; empty for a tensor that is read
-};
-
-struct TensorFileHeader {
-  std::map<std::string, std::string> metadata;
-  std::vector<TensorEntry> entries;  ///< ordered by begin; together they cover the data exactly
-};
-
-/// The size of the JSON that the first 8 bytes of a file announce, checked against the file's size.
-std::uint64_t safetensors_json_size(std::span<const std::uint8_t> first_bytes, std::uint64_t file_bytes,
-                                    const std::string& file);
-
-/// Parses and checks the JSON part; `data_bytes` is what follows it in the file. `file` names it in errors.
-/// Throws Error(checkpoint) naming the file and the tensor.
-TensorFileHeader parse_safetensors_header(std::span<const std::uint8_t> json, std::uint64_t data_bytes,
-                                          const std::string& file);
-
 /// A complete file in memory.
 TensorFile parse_safetensors(std::span<const std::uint8_t> bytes, const std::string& file);
 
@@ -74,8 +50,5 @@ TensorFile read_safetensors(const std::string& path);
 /// Writes a file atomically (see atomic_file.h), tensors ordered by alignment, then by name. Tensors may be
 /// on any device. Throws Error(checkpoint) when the disk does not take it, Error(config) for a name twice.
 void write_safetensors(const std::string& path, const TensorFile& content);
-
-/// "F32" for float32 … (safetensors_json.cpp).
-std::string_view safetensors_dtype_name(DType dtype);
 
 }  // namespace ab

@@ -14,8 +14,9 @@
 // runs with the old scale and says nothing about the new one, so it is left out of account; an overflow usually costs
 // two updates. The lag is the same everywhere and in every run, resumed or not.
 
-#include "engine/core/tensor.h"
-#include "engine/io/state_dict.h"
+#include <cmath>
+
+#include "engine/optim/optimizer.h"
 
 namespace ab {
 
@@ -31,17 +32,51 @@ class LossScale {
 
   /// The loss_scale of backward().
   double value() const { return value_; }
+
   /// After every update, with the norm of its gradients (Optimizer::read_grad_norm). Counts the update before: halves
   /// after an overflow, doubles after growth_steps without. Throws Error(numerics) when gradients overflow at the floor.
-  void update(HostRead grad_norm);
+  void update(HostRead grad_norm) {
+    const double value = value_;
+    if (last_value_ == value) count(last_overflowed());
+    last_value_ = value;
+    last_norm_ = std::move(grad_norm);
+  }
 
   /// Waits for the norm of the last update.
-  void save(StateDict& state);
-  void load(const StateDict& saved);
+  void save(StateDict& state) {
+    state.put("loss_scale", value_);
+    state.put("loss_scale.good_steps", good_steps_);
+    state.put("loss_scale.last", last_value_);
+    state.put("loss_scale.last_overflowed", std::int64_t{last_overflowed()});
+  }
+
+  void load(const StateDict& saved) {
+    value_ = saved.number("loss_scale");
+    good_steps_ = saved.integer("loss_scale.good_steps");
+    last_value_ = saved.number("loss_scale.last");
+    last_overflowed_ = saved.integer("loss_scale.last_overflowed") != 0;
+    last_norm_ = {};
+  }
 
  private:
-  bool last_overflowed();
-  void count(bool overflow);
+  bool last_overflowed() {
+    if (last_norm_.defined()) last_overflowed_ = !std::isfinite(grad_norm_of(last_norm_));
+    last_norm_ = {};
+    return last_overflowed_;
+  }
+
+  void count(bool overflow) {
+    if (overflow) {
+      AB_CHECK_KIND(numerics, value_ / 2 >= options_.floor,
+                    "gradients are not finite even with a loss scale of {}: lower the learning rate or train in bf16",
+                    value_);
+      value_ /= 2;
+      good_steps_ = 0;
+    } else if (++good_steps_ == options_.growth_steps) {
+      value_ *= 2;
+      good_steps_ = 0;
+    }
+  }
 
   LossScaleOptions options_;
   double value_;

@@ -179,14 +179,6 @@ class Sgd final : public Optimizer {
   SgdOptions options_;
 };
 
-}  // namespace
-
-std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions& options) {
-  return std::make_unique<Sgd>(std::move(params), options);
-}
-
-namespace {
-
 class AdamW final : public Optimizer {
  public:
   AdamW(std::vector<Param*> params, const AdamWOptions& options)
@@ -204,6 +196,10 @@ class AdamW final : public Optimizer {
 };
 
 }  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(std::vector<Param*> params, const SgdOptions& options) {
+  return std::make_unique<Sgd>(std::move(params), options);
+}
 
 std::unique_ptr<Optimizer> make_adamw(std::vector<Param*> params, const AdamWOptions& options) {
   return std::make_unique<AdamW>(std::move(params), options);

@@ -1,30 +1,94 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// AR-Topk's choice of a way for the selected elements (arXiv 2312.02493), anew at the start of every period: the one
-// that artopk_cost.h finds fastest with the latency and bandwidth of the network. Those are given (--network), or
-// measured: a ring all-reduce of one float and one of 1 MiB take
-//   T = 2 (N-1) alpha + 2 (N-1)/N M beta
-// each, the shortest of three times counts, and the mean over ranks of alpha and beta lets all decide alike. A measured
-// choice depends on the machine at that moment; one by given figures does not, and such a run repeats.
-// The model takes every rank for a node; with several on a node the link between nodes counts. Where a library carries
-// all-reduces (NCCL), ring or tree is its own choice, and ours is whether to gather.
-// With several numbers of elements to choose from, a period begins with that choice too (artopk_ratio.h), from the times of
-// the fastest way of each and the mean over ranks of their gains.
+// AR-Topk's choices (Tyagi & Swany, IEEE BigData 2023, arXiv 2312.02493): of a way for the selected elements, by a model of
+// its cost, and, if asked, of the ratio of elements that are sent.
 
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/comm/comm.h"
 #include "engine/io/state_dict.h"
-#include "engine/sync/artopk_cost.h"
-#include "engine/sync/artopk_ratio.h"
 
 namespace ab {
 
+// The cost of a step (Table I and eq. 4). With N ranks, latency alpha, beta seconds a byte, log = log2 (not rounded up) and
+// M bytes,
+//   ring all-reduce    2 (N-1) alpha + 2 (N-1)/N M beta
+//   tree all-reduce    2 log N alpha + 2 log N M beta
+//   broadcast          log N alpha + log N M beta
+//   all-gather         log N alpha + (N-1) M beta            M of each rank
+// These are not the times of our transport (engine/comm/network.h), which moves a broadcast and an all-gather in
+// fewer rounds: they are what the method switches by.
+
+double ring_seconds(int ranks, double bytes, const Link& link);
+double tree_seconds(int ranks, double bytes, const Link& link);
+double broadcast_seconds(int ranks, double bytes, const Link& link);
+double gather_seconds(int ranks, double bytes, const Link& link);
+
+/// How the selected elements of a step travel.
+enum class ArtopkWay : std::uint8_t {
+  ring,    ///< one rank's indices by broadcast, values by a ring all-reduce
+  tree,    ///< the same, by a tree
+  gather,  ///< every rank's own indices and values by an all-gather
+};
+constexpr ArtopkWay kArtopkWays[] = {ArtopkWay::ring, ArtopkWay::tree, ArtopkWay::gather};
+const char* name_of(ArtopkWay way);
+
+/// The bytes that a step sends of its k elements.
+struct ArtopkPayload {
+  double index_bytes = 0;     ///< of k indices
+  double summed_bytes = 0;    ///< of k values in an all-reduce
+  double gathered_bytes = 0;  ///< of k indices and values in an all-gather
+};
+/// 32-bit indices; values are of 32 bits in an all-gather, and of `wire_bytes` each in an all-reduce.
+ArtopkPayload artopk_payload(std::int64_t k, std::int64_t wire_bytes = 4);
+
+double artopk_seconds(ArtopkWay way, int ranks, const ArtopkPayload& payload, const Link& link);
+/// The shortest; of equal ones the first.
+ArtopkWay fastest_way(int ranks, const ArtopkPayload& payload, const Link& link);
+
+/// The link by which ring all-reduces of these sizes take these times; at least two ranks, large_bytes > small_bytes.
+/// Never better than without latency or 10 TB/s: measured times may contradict each other.
+Link link_of_ring(int ranks, double small_bytes, double small_seconds, double large_bytes, double large_seconds);
+/// The one that a group's messages take: the one between nodes, if they are on several.
+const Link& link_of_group(const Layout& group, const LinkModel& links);
+
+// The adaptive ratio (eq. 6): the c in [c_low, c_high] that weighs time against information,
+//   minimise  ( t_sync(c), 1/gain(c) ),     gain(c) = ‖largest c·G of M‖² / ‖M‖²
+// The authors fit curves through five ratios and search them by NSGA-II. With one variable, all ratios of a grid can be
+// tried: those that no other beats in both are the front, both aims are scaled to [0, 1] over it, and the chosen one has
+// the smallest  max(0.6 · time, 0.4 · 1/gain), with their weights. They measure a gain by ten steps with each
+// ratio from a copy of the model; here all gains come from one M, since selections of fewer elements are parts of those of
+// more. That leaves out what a ratio does to the residual in the long run.
+
+/// Elements to send of n, from the most to the fewest, each number once: ratios at equal distances on a logarithmic
+/// scale, at least four a decade, `most` and `least` among them.
+std::vector<std::int64_t> adaptive_elements(double least, double most, std::int64_t n);
+
+/// gain() for every number of elements, which fall. x: float32 [n]. Not finite where x is not, or is all zeros.
+std::vector<double> gains_of(const Tensor& x, const std::vector<std::int64_t>& elements);
+
+struct RatioTrial {
+  double seconds = 0;  ///< modelled time of a step's communication
+  double gain = 0;     ///< in (0, 1]
+};
+/// Which of them to use; of equal ones the first. Nothing when a gain is not above zero.
+std::optional<std::size_t> best_trial(std::span<const RatioTrial> trials);
+
+/// Anew at the start of every period it takes the way that the model finds fastest with the latency and bandwidth of the network. Those are given (--network), or
+/// measured: a ring all-reduce of one float and one of 1 MiB take
+///   T = 2 (N-1) alpha + 2 (N-1)/N M beta
+/// each, the shortest of three times counts, and the mean over ranks of alpha and beta lets all decide alike. A measured
+/// choice depends on the machine at that moment; one by given figures does not, and such a run repeats.
+/// The model takes every rank for a node; with several on a node the link between nodes counts. Where a library carries
+/// all-reduces (NCCL), ring or tree is its own choice, and ours is whether to gather.
+/// With several numbers of elements to choose from, a period begins with that choice too, from the times of
+/// the fastest way of each and the mean over ranks of their gains.
 class ArtopkSwitch {
  public:
   static constexpr const char* kProbe = "probe";  ///< phase of the measurements

@@ -16,8 +16,8 @@
 
 #include <memory>
 
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/finite_check.h"
-#include "engine/sync/gradient_buckets.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
@@ -39,20 +39,33 @@ class CompressedGradients : public ReplicaStrategy {
   static constexpr const char *kWarmup = "warmup", *kCompressed = "compressed";
 
   std::string phase() const final { return compressing_ ? kCompressed : kWarmup; }
-  void start(TrainState& state) final;
-  void set_gradient_exchange(bool on) override;
-  bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
-  void finish_grads(TrainState& state) final;
-  void after_step(TrainState& state) final;
+  void start(TrainState& state) final { enter(state.step); }
+  void finish_grads(TrainState& state) final {
+    if (!compressing_) return buckets_->finish();
+    check_.reset();
+    exchange(state.step);
+  }
+  void after_step(TrainState& state) final { enter(state.step); }
   /// The last step of the warm-up lays out what compressed steps need.
   std::int64_t step_kind(std::int64_t step) const final {
     return step < start_.dense_steps ? step + 1 == start_.dense_steps : compressed_kind(step);
   }
-  void save(StateDict& state) const final;
-  void load(const StateDict& saved, TrainState& state) final;
+  void save(StateDict& state) const final {
+    if (compressing_) save_compression(state);
+  }
+  void load(const StateDict& saved, TrainState& state) final {
+    enter(state.step);
+    if (compressing_) load_compression(saved);
+  }
 
  protected:
-  CompressedGradients(Replica replica, Comm& world, const CompressionStart& start);
+  CompressedGradients(Replica model, Comm& world, const CompressionStart& start)
+      : ReplicaStrategy(std::move(model), world),
+        start_(start),
+        device_(replica().params.empty() ? Device{} : replica().params.front()->value.value().device()),
+        check_(device_) {
+    AB_CHECK(start_.dense_steps >= 0, "a run has no {} steps of warm-up", start_.dense_steps);
+  }
 
   /// Once, when compressed steps begin: makes residuals (zeros) and buffers. Returns the parameters that are still
   /// exchanged in full, by buckets of their own.
@@ -67,28 +80,53 @@ class CompressedGradients : public ReplicaStrategy {
   virtual void load_compression(const StateDict& saved) = 0;
 
   /// Waits for the gradients that are exchanged in full.
-  void finish_rest();
+  void finish_rest() {
+    buckets_->finish();
+    check_buckets(*buckets_);
+  }
+
   /// In place, over all ranks, in the type that gradients have on the wire: the one way in which floats of a payload are
   /// summed. The result counts for failed().
-  void reduce(const Tensor& payload, ReduceOp op);
+  void reduce(const Tensor& payload, ReduceOp op) {
+    if (payload.numel() == 0) return;
+    const Tensor sent = cast(payload, start_.gradients.dtype);
+    world().all_reduce(sent, op);
+    cast_into(payload, sent);
+    check_.add(payload);
+  }
+
   /// Gradients that have arrived in buckets count for failed().
-  void check_buckets(const GradientBuckets& buckets) const;
+  void check_buckets(const GradientBuckets& buckets) const {
+    for (const Tensor& result : buckets.results()) check_.add(result);
+  }
   /// [1] float64 on the device: not zero when a result of this step is not finite.
   const Tensor& failed() const { return check_.failed(); }
   const FiniteCheck& check() const { return check_; }
 
-  std::vector<Param*> trained_params() const;
+  std::vector<Param*> trained_params() const {
+    std::vector<Param*> trained;
+    for (Param* p : replica().params)
+      if (p->trainable()) trained.push_back(p);
+    return trained;
+  }
   Device device() const { return device_; }
   const CompressionStart& settings() const { return start_; }
 
  private:
-  void enter(std::int64_t step);
+  void enter(std::int64_t step) {
+    const bool compress = step >= start_.dense_steps;
+    if (buckets_ && compress == compressing_) return;
+    compressing_ = compress;
+    buckets_.reset();  // its hooks, before others take their places; then of what is exchanged in full
+    buckets_ = std::make_unique<GradientBuckets>(compress ? begin(step) : replica().params, world(), ReduceOp::mean,
+                                                 start_.gradients);
+    buckets_->set_exchange(exchange_);
+  }
 
   CompressionStart start_;
   Device device_;
   FiniteCheck check_;
-  std::unique_ptr<GradientBuckets> buckets_;  // of all parameters, then of the rest
-  bool compressing_ = false, exchange_ = true;
+  bool compressing_ = false;
 };
 
 }  // namespace ab

@@ -2,7 +2,6 @@
 #include "engine/sync/gradient_buckets.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/pack.h"
@@ -25,9 +24,9 @@ std::vector<BucketItem> whole_gradients(const std::vector<Param*>& params) {
   return items;
 }
 
-}  // namespace
-
-std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes) {
+/// Which parameters travel together: given the bytes of each in the order in which backward completes them, the
+/// index past the last one of every bucket. A bucket is closed before the parameter that would make it larger.
+std::vector<std::size_t> bucket_ends(const std::vector<std::int64_t>& bytes, std::int64_t bucket_bytes) {
   AB_CHECK(bucket_bytes > 0, "gradient buckets need a positive size, got {} bytes", bucket_bytes);
   std::vector<std::size_t> ends;
   std::int64_t filled = 0;
@@ -42,6 +41,8 @@ std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::i
   if (!bytes.empty()) ends.push_back(bytes.size());
   return ends;
 }
+
+}  // namespace
 
 GradientBuckets::GradientBuckets(const std::vector<Param*>& params, Comm& comm, ReduceOp op, const GradientWire& wire)
     : GradientBuckets(whole_gradients(params), comm, op, wire) {}

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "engine/autograd/var.h"
@@ -28,11 +27,6 @@
 #include "engine/sync/int8_mean.h"
 
 namespace ab {
-
-/// Which parameters travel together: given the bytes of each in the order in which backward completes them, the
-/// index past the last one of every bucket. A bucket is closed before the parameter that would make it larger
-/// than `bucket_bytes`.
-std::vector<std::size_t> bucket_ends(std::span<const std::int64_t> bytes, std::int64_t bucket_bytes);
 
 /// How gradients travel.
 struct GradientWire {

@@ -22,15 +22,36 @@ struct Int8Wire {
 /// For vectors of so many elements, one after the other. `comm` outlives this.
 class Int8Mean {
  public:
-  Int8Mean(std::int64_t elements, const Int8Wire& wire, Comm& comm, Device device);
+  Int8Mean(std::int64_t elements, const Int8Wire& wire, Comm& comm, Device device)
+      : comm_(comm),
+        rounding_{wire.seed, stream_of("int8") + static_cast<std::uint64_t>(comm.rank())},
+        mean_rounding_{wire.seed, stream_of("int8 mean") + static_cast<std::uint64_t>(comm.rank())},
+        all_(elements, comm.size(), wire.block),
+        own_(all_.part_elements(), 1, wire.block),
+        sent_(Shape{all_.parts * all_.part_bytes()}, DType::uint8, device),
+        received_(sent_.shape(), DType::uint8, device),
+        mean_(Shape{all_.part_elements()}, DType::float32, device),
+        mean_bytes_(Shape{all_.part_bytes()}, DType::uint8, device) {}
 
   // In this order, for each vector; between two of them others may go on with theirs.
   /// The parts of x set out. Rounds by counters [first, first + counters()), which no other vector shares.
-  void start(const Tensor& x, std::uint64_t first);
+  void start(const Tensor& x, std::uint64_t first) {
+    first_ = first;
+    quantise(all_, x, rounding_, first_, sent_);
+    request_ = comm_.all_to_all_async(sent_, received_);
+  }
   /// The mean of this rank's part sets out, when the others' have come.
-  void add_up();
+  void add_up() {
+    request_.wait();
+    mean_of_parts(all_, received_, mean_);
+    quantise(own_, mean_, mean_rounding_, first_, mean_bytes_);
+    request_ = comm_.all_gather_async(mean_bytes_, received_);
+  }
   /// x becomes the mean.
-  void finish(const Tensor& x);
+  void finish(const Tensor& x) {
+    request_.wait();
+    dequantise(all_, received_, x);
+  }
 
   std::uint64_t counters() const { return static_cast<std::uint64_t>(all_.counters()); }
 

@@ -24,11 +24,30 @@ class MsTopkStrategy final : public CompressedGradients {
  public:
   static constexpr const char* kName = "mstopk";
 
-  MsTopkStrategy(Replica replica, Comm& world, const MsTopkOptions& options, const CompressionStart& start);
+  MsTopkStrategy(Replica replica, Comm& world, const MsTopkOptions& options, const CompressionStart& start)
+      : CompressedGradients(std::move(replica), world, start), options_(options) {}
+
+  /// The selection for an update, on a rank.
+  static SparseAverage::Select select_by_sampling(int rounds, std::uint64_t seed, int rank, std::int64_t step) {
+    const Philox random{seed, stream_of(kName) + static_cast<std::uint64_t>(rank)};
+    return [=](const Selector& selector, const Tensor& x, std::int64_t count, std::uint32_t* indices) {
+      selector.multi_sampling(x, count, rounds, random, static_cast<std::uint64_t>(step), indices);
+    };
+  }
 
  private:
-  std::vector<Param*> begin(std::int64_t step) override;
-  void exchange(std::int64_t step) override;
+  std::vector<Param*> begin(std::int64_t /*step*/) override {
+    gradients_ = std::make_unique<FlatGradients>(trained_params(), /*with_residual=*/true);
+    const std::int64_t n = gradients_->elements();
+    average_ = std::make_unique<SparseAverage>(n, elements_of_density(options_.density, n), world(), device());
+    return {};
+  }
+  void exchange(std::int64_t step) override {
+    gradients_->gather();
+    average_->run(gradients_->work(), gradients_->residual(), 1.0 / world().size(),
+                  select_by_sampling(options_.rounds, settings().seed, world().rank(), step), check());
+    gradients_->hand_over();
+  }
   void save_compression(StateDict& state) const override { gradients_->save(state, kName); }
   void load_compression(const StateDict& saved) override { gradients_->load(saved, kName); }
 
@@ -36,8 +55,5 @@ class MsTopkStrategy final : public CompressedGradients {
   std::unique_ptr<FlatGradients> gradients_;
   std::unique_ptr<SparseAverage> average_;
 };
-
-/// The selection of MSTopK for an update, on a rank.
-SparseAverage::Select select_by_sampling(int rounds, std::uint64_t seed, int rank, std::int64_t step);
 
 }  // namespace ab

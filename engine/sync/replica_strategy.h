@@ -7,12 +7,14 @@
 // it does to gradients; one that remembers something between steps (a residual, a momentum of its own) adds
 // save() and load(): parameters and buffers are in the checkpoint anyway, those of every rank.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "engine/autograd/var.h"
 #include "engine/comm/comm.h"
 #include "engine/sync/batch_norm_sync.h"
+#include "engine/sync/gradient_buckets.h"
 #include "engine/sync/sync_strategy.h"
 
 namespace ab {
@@ -31,8 +33,37 @@ struct Replica {
   std::vector<Tensor> tensors() const;
 };
 
+/// Ranks that share a node, for methods that exchange more inside a node than between nodes: consecutive ranks fill one
+/// node after another, and the last node may have fewer.
+struct NodeLayout {
+  static constexpr const char* kLabel = "node";  ///< of the communicator of a node in the ledger
+
+  int ranks = 1;      ///< of the world
+  int node_size = 1;  ///< ranks of a node
+
+  int nodes() const { return (ranks + node_size - 1) / node_size; }
+  int node_of(int rank) const { return rank / node_size; }
+  int first_of(int node) const { return node * node_size; }
+  int size_of(int node) const { return std::min(node_size, ranks - first_of(node)); }
+};
+
+/// The communicator of this rank's node. Collective over `world`, which must outlive it.
+inline std::unique_ptr<Comm> split_nodes(Comm& world, const NodeLayout& layout) {
+  AB_CHECK(layout.node_size >= 1 && layout.node_size <= world.size(), "nodes of {} ranks cannot be made of {}",
+           layout.node_size, world.size());
+  return world.split([layout](int rank) { return layout.node_of(rank); }, NodeLayout::kLabel);
+}
+
 class ReplicaStrategy : public SyncStrategy {
  public:
+  void set_gradient_exchange(bool on) override {
+    exchange_ = on;
+    if (buckets_) buckets_->set_exchange(on);
+  }
+  bool exchanges_in_backward() const override { return buckets_ && buckets_->leave_in_backward(); }
+  void finish_grads(TrainState& /*state*/) override {
+    if (buckets_) buckets_->finish();
+  }
   void begin_evaluation(TrainState& /*state*/) override { average_buffers(); }
   void end_evaluation(TrainState& state) final;
   void finish(TrainState& /*state*/) override { average_buffers(); }
@@ -47,6 +78,10 @@ class ReplicaStrategy : public SyncStrategy {
   void average_buffers();
   /// Keeps this rank's own replica until end_evaluation(), while another model is looked at.
   void set_aside();
+
+  std::unique_ptr<Comm> node_;                ///< the ranks of this node, for a method that knows nodes
+  std::unique_ptr<GradientBuckets> buckets_;  ///< the gradients that ranks average in every step; null: none
+  bool exchange_ = true;                      ///< as set_gradient_exchange() was told
 
  private:
   Comm& world_;

@@ -18,7 +18,9 @@
 // the one that it had, and goes on from θ. A validation looks at θ with the mean of the buffers. A round that the end of the
 // run cuts short ends like the others.
 
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/tile_codes.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/replica_strategy.h"
 
 namespace ab {
@@ -39,28 +41,97 @@ class SparseLocoStrategy final : public ReplicaStrategy {
   static constexpr const char *kSteps = "inner",
                               *kOuter = "outer";  ///< phases of the updates, and of the ends of rounds
 
-  SparseLocoStrategy(Replica replica, Comm& world, const SparseLocoOptions& options);
+  SparseLocoStrategy(Replica model, Comm& world, const SparseLocoOptions& options)
+      : ReplicaStrategy(std::move(model), world), options_(options), own_(Device{}) {
+    for (const Param* param : replica().params)
+      if (param->trainable()) params_.push_back(param->value.value());
+    AB_CHECK(!params_.empty(), "SparseLoCo: the model has nothing to train");
+    for (const Tensor& param : params_) {
+      codes_.push_back({.topk = {tile_grid(param.shape()), options_.topk}, .bits = options_.bits});
+      codes_.back().floats = payload_bytes_;  // all floats first, which need multiples of 4
+      payload_bytes_ += codes_.back().float_bytes();
+    }
+    for (TileCodes& codes : codes_) {
+      codes.groups = payload_bytes_;
+      payload_bytes_ += codes.group_bytes();
+    }
+    payload_bytes_ = (payload_bytes_ + 3) / 4 * 4;
+    global_ = flat_like(params_);
+    gather_parts(params_, global_);
+    residual_ = flat_like(params_);
+    residual_.set_zero();
+    own_ = FiniteCheck(global_.device());
+  }
 
   std::string phase() const override { return kSteps; }
-  void set_gradient_exchange(bool /*on*/) override {}
-  void finish_grads(TrainState& /*state*/) override {}
-  void after_step(TrainState& state) override;
+  void after_step(TrainState& state) override {
+    agree_ = false;
+    if (ends_round(state.step)) end_round();
+  }
   std::int64_t step_kind(std::int64_t step) const override { return ends_round(step + 1); }
   void pass(TrainState& state) override { agree_ = ends_round(state.step); }
-  void begin_evaluation(TrainState& state) override;
-  void finish(TrainState& state) override;
+  void begin_evaluation(TrainState& /*state*/) override {
+    if (agree_) return;
+    set_aside();
+    scatter_parts(global_, params_);
+    average_buffers();
+  }
+  void finish(TrainState& /*state*/) override {
+    if (!agree_) end_round();
+  }
   bool replicas_agree() const override { return agree_; }
-  void save(StateDict& state) const override;
-  void load(const StateDict& saved, TrainState& state) override;
+  void save(StateDict& state) const override {
+    state.put("sparseloco.global", global_);
+    state.put("sparseloco.residual", residual_);
+  }
+  void load(const StateDict& saved, TrainState& state) override {
+    global_.copy_from(saved.tensor("sparseloco.global"));
+    residual_.copy_from(saved.tensor("sparseloco.residual"));
+    agree_ = ends_round(state.step);
+  }
 
   /// That a rank sends at the end of a round, besides buffers.
   std::int64_t payload_bytes() const { return payload_bytes_; }
 
  private:
   bool ends_round(std::int64_t step) const { return step % options_.inner_steps == 0; }
-  void end_round();
+
+  void end_round() {
+    world().ledger().set_phase(kOuter);
+    const Tensor sum = flat_like(params_);  // β e + θ − θ_r
+    gather_parts(params_, sum);
+    scale_in_place(sum, -1);
+    add_in_place(sum, global_);
+    axpy(options_.beta, residual_, sum);
+    own_.reset();
+    own_.add(sum);
+
+    const Tensor payload = Tensor::zeros({payload_bytes_}, DType::uint8, sum.device());
+    for_each_tensor(sum, [&](const TileCodes& codes, const Tensor& part) {
+      const Tensor positions({2 * codes.topk.slots()}, DType::uint8, part.device());
+      const Tensor values({codes.topk.slots()}, DType::float32, part.device());
+      largest_of_tiles(codes.topk, part, own_, positions, values);
+      encode_tiles(codes, positions, values, payload);
+      add_tiles(codes, payload, 1, -1, part);
+    });
+    own_.choose(residual_, sum, residual_);
+
+    const int ranks = world().size();
+    const Tensor gathered({ranks * payload_bytes_}, DType::uint8, sum.device());
+    world().all_gather(payload, gathered);
+    for_each_tensor(global_, [&](const TileCodes& codes, const Tensor& part) {
+      add_tiles(codes, gathered, ranks, -options_.outer_lr / ranks, part);
+    });
+    scatter_parts(global_, params_);
+    average_buffers();
+    agree_ = true;
+  }
+
   /// use(codes, part) for each tensor and its part of `flat`.
-  template <class Use> void for_each_tensor(const Tensor& flat, const Use& use) const;
+  template <class Use> void for_each_tensor(const Tensor& flat, const Use& use) const {
+    auto codes = codes_.begin();
+    for_each_part(params_, flat, [&](const Tensor&, const Tensor& part) { use(*codes++, part); });
+  }
 
   SparseLocoOptions options_;
   std::vector<Tensor> params_;

@@ -15,7 +15,6 @@
 #include <numeric>
 #include <thread>
 
-#include "engine/comm/collective_call.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
 #include "engine/comm/rendezvous.h"

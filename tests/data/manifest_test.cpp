@@ -85,39 +85,42 @@ TEST(ManifestTest, SharesOnlyWhatIsEqualInNameTypeShapeAndBits) {
 TEST(ManifestTest, RefusesWhatItWouldNotWrite) {
   EXPECT_TRUE(contains(refusal("abtrain checkpoint", "other"), "not one of an abtrain checkpoint"));
   EXPECT_TRUE(contains(refusal("\"version\":1", "\"version\":7"), "version 7, this program reads version 1"));
-  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":-1"), "integer from 0 in \"step\""));
-  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":1e3"), "integer from 0 in \"step\""));
-  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":9223372036854775808"), "integer from 0 in \"step\""));
-  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":1e999"), "a number that is too large"));
-  EXPECT_TRUE(contains(refusal("\"step\":1200,", ""), "lacks the field \"step\""));
-  EXPECT_TRUE(contains(refusal("\"world_size\":2", "\"world_size\":3"), "one hash of values for each rank"));
-  EXPECT_TRUE(contains(refusal("\"values\":[", "\"values\":[1,"), "something else than text in \"values\""));
-  EXPECT_TRUE(contains(refusal("\"tensors\":[", "\"tensors\":[[],"), "tensor 0 is not a JSON object"));
-  EXPECT_TRUE(contains(refusal("uint8", "uint7"), "tensor 0 has an unknown dtype"));
-  EXPECT_TRUE(contains(refusal("[2,1,1,3]", "[2,1,1,1,1,1,3]"), "has 7 dimensions"));
-  EXPECT_TRUE(contains(refusal("[2,1,1,3]", "[2,1,1,-3]"), "tensor 1 has something else than an integer"));
-  EXPECT_TRUE(contains(refusal("[2,1,1,3]", "6"), "something else than a list in \"shape\""));
-  EXPECT_TRUE(contains(refusal("\"ranks\":[0,1]", "\"ranks\":[1,0]"), "ranks out of order"));
-  EXPECT_TRUE(contains(refusal("\"ranks\":[0,1]", "\"ranks\":[0,2]"), "outside of the world"));
-  EXPECT_TRUE(contains(refusal("\"ranks\":[0,1]", "\"ranks\":[]"), "belongs to no rank"));
-  EXPECT_TRUE(contains(refusal("\"ranks\":[1]", "\"ranks\":[0]"), "gives rank 0 two tensors of one name"));
-  EXPECT_TRUE(contains(refusal("\"bits\"", "\"zbits\""), "tensors out of order"));
-  EXPECT_TRUE(contains(refusal("\"bits\"", "\"bi\\nts\""), "printable ASCII"));
-  EXPECT_TRUE(contains(refusal("\"bits\"", "\"\""), "empty"));
-  // Fields twice or unknown, and other ways to write the same: none of them is what we write.
-  EXPECT_TRUE(contains(refusal("\"step\":1200,", "\"step\":1,\"step\":1200,"), "is damaged"));
-  EXPECT_TRUE(contains(refusal("\"step\":1200,", "\"step\":1200,\"more\":0,"), "is damaged"));
-  EXPECT_TRUE(contains(refusal("\"step\":1200,", "\"step\": 1200,"), "is damaged"));
+  EXPECT_TRUE(contains(refusal("uint8", "uint7"), "there is no dtype uint7"));
+  EXPECT_TRUE(contains(refusal("[2,1,1,3]", "[2,1,1,1,1,1,3]"), "at most 6 dimensions, got 7"));
+  EXPECT_TRUE(contains(refusal("\"step\":1200", "\"step\":1e3"), "1000.0, which is no whole number"));
+  const std::pair<const char*, const char*> damages[] = {
+      {"\"step\":1200", "\"step\":-1"},
+      {"\"step\":1200", "\"step\":9223372036854775808"},
+      {"\"step\":1200", "\"step\":1e999"},
+      {"\"step\":1200,", ""},
+      {"\"world_size\":2", "\"world_size\":3"},
+      {"\"values\":[", "\"values\":[1,"},
+      {"\"tensors\":[", "\"tensors\":[[],"},
+      {"[2,1,1,3]", "[2,1,1,-3]"},
+      {"[2,1,1,3]", "6"},
+      {"\"ranks\":[0,1]", "\"ranks\":[1,0]"},
+      {"\"ranks\":[0,1]", "\"ranks\":[0,2]"},
+      {"\"ranks\":[0,1]", "\"ranks\":[-1,1]"},
+      {"\"ranks\":[0,1]", "\"ranks\":[0,4294967297]"},
+      {"\"ranks\":[0,1]", "\"ranks\":[]"},
+      {"\"ranks\":[1]", "\"ranks\":[0]"},  // two tensors of one name
+      {"\"bits\"", "\"zbits\""},           // out of order
+      {"\"bits\"", "\"bi\\nts\""},
+      {"\"bits\"", "\"\""},
+      // Fields twice or unknown, and other ways to write the same: none of them is what we write.
+      {"\"step\":1200,", "\"step\":1,\"step\":1200,"},
+      {"\"step\":1200,", "\"step\":1200,\"more\":0,"},
+      {"\"step\":1200,", "\"step\": 1200,"}};
+  for (const auto& [from, to] : damages) EXPECT_TRUE(contains(refusal(from, to), "it is damaged")) << to;
 }
 
 TEST(ManifestTest, RefusesWhatIsNotJsonInBoundedTime) {
   const auto message = [](const std::string& text) {
     return message_of(ErrorKind::checkpoint, [&] { parse_manifest(text, "m"); });
   };
-  EXPECT_TRUE(contains(message(""), "m is not valid JSON at byte"));
-  EXPECT_TRUE(contains(message("{\"format\":\"\xff\"}"), "m is not valid JSON at byte"));
-  EXPECT_TRUE(contains(message(to_json(small_manifest()) + "x"), "m is not valid JSON at byte"));
-  EXPECT_TRUE(contains(message("[]"), "not a JSON object"));
+  for (const std::string& text : {std::string(), std::string("{\"format\":\"\xff\"}"), to_json(small_manifest()) + "x",
+                                  std::string("[]"), std::string("3")})
+    EXPECT_TRUE(contains(message(text), "the manifest m cannot be used: it is damaged")) << text;
   EXPECT_TRUE(contains(message(std::string(10'000'000, '[')), "nests too deeply"));
   std::string objects;
   for (int i = 0; i < 1'000'000; ++i) objects += "{\"a\":";

@@ -131,8 +131,10 @@ TEST_F(SafetensorsTest, IgnoresFieldsThatItDoesNotKnow) {
     for (const std::string& fields : {more + "," + known, known + "," + more})
       EXPECT_EQ(parse(R"({"w":{)" + fields + R"(},"__metadata__":null})", 4).tensors.at(0).value.numel(), 1) << value;
   }
-  const std::string deep(1'000'000, '[');
-  EXPECT_TRUE(contains(refusal(R"({"w":{"kind":)" + deep, 0), "tensor \"w\" has a field that nests too deeply"));
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_EQ(
+      parse(R"({"w":{"kind":)" + deep + "," + R"("dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).tensors.size(),
+      1u);
 }
 
 TEST_F(SafetensorsTest, TensorsThatCannotBeHeldAreNamedAndNotRead) {
@@ -222,22 +224,23 @@ TEST_F(SafetensorsTest, RefusesBrokenJson) {
   EXPECT_TRUE(contains(refusal("{\"\xff\xfe\":1}", 0), "not valid JSON"));
   for (const char* json : {"[]", "1", "\"x\"", "null", "true", "-1", "1.5"})
     EXPECT_TRUE(contains(refusal(json, 0), "not a JSON object")) << json;
-  const std::string deep(1'000'000, '[');
-  EXPECT_TRUE(contains(refusal(deep, 0), "not a JSON object"));
-  EXPECT_TRUE(contains(refusal(R"({"w":)" + deep, 0), "\"w\" is a list instead of an object"));
-  EXPECT_TRUE(contains(refusal(R"({"w":{"shape":)" + deep, 0), "has a list in \"shape\""));
+  const std::string deep(1'000'000, '['), closed = deep + std::string(1'000'000, ']');
+  EXPECT_TRUE(contains(refusal(deep, 0), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal(closed, 0), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(R"({"w":)" + closed + "}", 0), "\"w\" lacks the field"));
+  EXPECT_TRUE(
+      contains(refusal(R"({"w":{"dtype":"F32","data_offsets":[0,4],"shape":)" + closed + "}}", 4), "in \"shape\""));
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
-  EXPECT_TRUE(contains(refusal(objects, 0), "\"a\""));
+  EXPECT_TRUE(contains(refusal(objects, 0), "not valid JSON"));
 }
 
-TEST_F(SafetensorsTest, RefusesNamesTwice) {
-  const std::string entry = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
-  EXPECT_TRUE(contains(refusal("{" + entry + "," + entry + "}", 4), "holds \"w\" twice"));
-  EXPECT_TRUE(contains(refusal(R"({"__metadata__":{"a":"1","a":"2"}})", 0), "twice in __metadata__"));
-  EXPECT_TRUE(contains(refusal(R"({"__metadata__":{},"__metadata__":{}})", 0), "twice"));
-  EXPECT_TRUE(contains(refusal(R"({"w":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4),
-                       "field \"dtype\" twice"));
+// The last one counts, so what another one covers is a hole.
+TEST_F(SafetensorsTest, RefusesAnotherTensorOfTheSameName) {
+  const auto entry = [](const char* offsets) {
+    return fmt::format(R"("w":{{"dtype":"F32","shape":[1],"data_offsets":{}}})", offsets);
+  };
+  EXPECT_TRUE(contains(refusal("{" + entry("[0,4]") + "," + entry("[4,8]") + "}", 8), "expected 0 (a hole)"));
 }
 
 TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
@@ -247,26 +250,26 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   };
   const Case cases[] = {
       {"\"F31\"", "[2]", "[0,8]", "unknown dtype \"F31\""},
-      {"4", "[2]", "[0,8]", "a number in \"dtype\""},
-      {"[\"F32\"]", "[2]", "[0,8]", "a list in \"dtype\""},
-      {"\"F32\"", "2", "[0,8]", "a number in \"shape\""},
-      {"\"F32\"", "[-2]", "[0,8]", "a negative number in \"shape\""},
-      {"\"F32\"", "[2.0]", "[0,8]", "not an integer"},
-      {"\"F32\"", "[18446744073709551616]", "[0,8]", "not an integer below 2^64"},
-      {"\"F32\"", "[\"2\"]", "[0,8]", "a string in \"shape\""},
-      {"\"F32\"", "[[2]]", "[0,8]", "a list in \"shape\""},
-      {"\"F32\"", "[null]", "[0,8]", "null in \"shape\""},
+      {"4", "[2]", "[0,8]", "a text in \"dtype\""},
+      {"[\"F32\"]", "[2]", "[0,8]", "a text in \"dtype\""},
+      {"\"F32\"", "2", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[-2]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[2.0]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[18446744073709551616]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[\"2\"]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[[2]]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[null]", "[0,8]", "below 2^64 in \"shape\""},
       {"\"F32\"", "[2,18446744073709551614]", "[0,8]", "overflows"},
       {"\"F32\"", "[4294967296,4294967296]", "[0,8]", "overflows"},
       {"\"F32\"", "[9223372036854775808,0]", "[0,0]", "overflows"},
       {"\"F32\"", "[3]", "[0,8]", "has 8 bytes of data, its shape [3] of F32 needs 12"},
       {"\"F64\"", "[2]", "[0,8]", "needs 16"},
       {"\"F32\"", "[2]", "[8,0]", "ends at 0 before it begins at 8"},
-      {"\"F32\"", "[2]", "[-8,0]", "a negative number in \"data_offsets\""},
-      {"\"F32\"", "[2]", "[0.0,8]", "not an integer"},
+      {"\"F32\"", "[2]", "[-8,0]", "below 2^64 in \"data_offsets\""},
+      {"\"F32\"", "[2]", "[0.0,8]", "below 2^64 in \"data_offsets\""},
       {"\"F32\"", "[2]", "[0,8,16]", "exactly two numbers"},
       {"\"F32\"", "[2]", "[0]", "exactly two numbers"},
-      {"\"F32\"", "[2]", "{}", "an object"},
+      {"\"F32\"", "[2]", "{}", "below 2^64 in \"data_offsets\""},
       {"\"F32\"", "[2]", "[4,12]", "expected 0 (a hole)", 12},
       {"\"F32\"", "[4]", "[0,16]", "the file holds only 8: it is truncated"},
   };
@@ -279,7 +282,7 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   EXPECT_TRUE(contains(refusal("{}", 5), "5 bytes follow the last tensor"));
   EXPECT_TRUE(contains(refusal(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "lacks the field \"data_offsets\""));
   EXPECT_TRUE(contains(refusal(R"({"w":{"kind":1}})", 8), "lacks the field \"dtype\""));
-  EXPECT_TRUE(contains(refusal(R"({"w":3})", 8), "is a number instead of an object"));
+  EXPECT_TRUE(contains(refusal(R"({"w":3})", 8), "lacks the field \"dtype\""));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":{"a":1}})", 0), "only strings"));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":[]})", 0), "only strings"));
   EXPECT_TRUE(contains(refusal(R"({"a\nb":{"dtype":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
 // AR-Topk's adaptive ratio: the choice by hand, and what it does to a run. sync_artopk_test.cpp has the rest of the method.
-#include "engine/sync/artopk_ratio.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

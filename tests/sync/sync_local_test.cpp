@@ -211,9 +211,12 @@ TEST(LocalTraining, GoesOnInMidRoundWhereItStopped) {
   const LocalOptions options{.average_every = 3, .every_step_until = 2};  // rounds end at 1, 2, 5, 8, 10
   for (std::int64_t stop = 1; stop < 10; ++stop) {
     const auto self = make_self_comm();
-    LocalSteps resumed(*self, options, 10);
+    LocalSteps stopped(*self, options, 10), resumed(*self, options, 10);
+    for (std::int64_t step = 0; step < stop; ++step) stopped.step();
+    StateDict saved;
+    stopped.strategy().save(saved);
     resumed.state().step = stop;
-    resumed.strategy().load({}, resumed.state());
+    resumed.strategy().load(saved, resumed.state());
     const auto averages = [&] { return self->ledger().total_of_phase(LocalStrategy::kAverage).calls; };
     EXPECT_EQ(resumed.strategy().replicas_agree(), stop <= 2 || stop == 5 || stop == 8) << stop;
     for (std::int64_t step = stop; step < 10; ++step) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "engine/device/cuda/capture.h"
+#include "engine/device/cuda/thread_stream.h"
 
 #include "engine/device/cuda/memory.h"
-#include "engine/device/cuda/runtime.h"
-#include "engine/device/cuda/thread_stream.h"
-#include "engine/device/device.h"
 #include "engine/device/graph.h"
 
 namespace ab {

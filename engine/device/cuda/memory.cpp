@@ -6,8 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "engine/device/cuda/capture.h"
-#include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/thread_stream.h"
 #include "engine/device/device.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/cuda/runtime.h"
 
+#include "engine/device/device.h"
+
 namespace ab::cuda {
 
 std::string describe(cudaError_t status) {
@@ -30,3 +32,32 @@ Event make_timed_event() {
 }
 
 }  // namespace ab::cuda
+
+namespace ab {
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();  // the failure is answered here and must not surface at a later launch
+  return 0;
+}
+
+std::string cuda_unavailable_reason() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return {};
+  (void)cudaGetLastError();
+
+  int driver = 0;  // as 1000 · major + 10 · minor; stays 0 without a driver
+  (void)cudaDriverGetVersion(&driver);
+  if (driver == 0) return "there is no NVIDIA driver on this machine; install one, or choose the device cpu";
+  if (status == cudaErrorInsufficientDriver)
+    return fmt::format("the NVIDIA driver supports CUDA {}.{} but this build needs {}.{}; update the driver",
+                       driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  if (status == cudaSuccess || status == cudaErrorNoDevice)
+    return "the driver sees no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose the device cpu";
+  return fmt::format("the GPU cannot be used ({}); check it with nvidia-smi, or choose the device cpu",
+                     cuda::describe(status));
+}
+
+}  // namespace ab
