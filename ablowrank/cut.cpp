@@ -177,7 +177,7 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
     const std::size_t i = of_cut[k];
     if (biases[i] && !Unknowns::current())
       results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), ranks[i]);
-    return metrics[i]->cut(weights[i]->matrix(), ranks[i], SvdMethod::gram);
+    return metrics[i]->cut(weights[i]->matrix(), ranks[i]);
   };
   const auto rank = [&](std::size_t k) { return ranks[of_cut[k]]; };
   std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, rank, world);

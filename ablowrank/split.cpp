@@ -18,9 +18,9 @@ LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight,
 }
 
 /// `rank`: a number, or the policy that chooses it.
-template <class Rank> LowRank decompose_named(Weight& weight, Rank rank, SvdMethod method) {
+template <class Rank> LowRank decompose_named(Weight& weight, Rank rank) {
   try {
-    return decompose(weight.matrix(), rank, method);
+    return decompose(weight.matrix(), rank);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", weight.name(), error.what()));
   }
@@ -69,9 +69,8 @@ std::vector<std::int64_t> told_ranks(const std::vector<Weight*>& weights, std::i
   return ranks;
 }
 
-std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world, std::int64_t cut,
-                                   const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, Comm& world,
+                                   std::int64_t cut, const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   std::vector<std::int64_t> ranks;  // in a rehearsal
   if (Unknowns::current() && policy && Unknowns::current()->rank) ranks = told_ranks(weights, cut);
   else if (Unknowns::current())
@@ -80,8 +79,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
       ranks.push_back(policy ? policy->choose(equal) : weight->n());
     }
   const auto decompose = [&](std::size_t i) {
-    return ranks.empty() ? decompose_named(*weights[i], policy, method)
-                         : decompose_named(*weights[i], ranks[i], method);
+    return ranks.empty() ? decompose_named(*weights[i], policy) : decompose_named(*weights[i], ranks[i]);
   };
   const auto rank = [&](std::size_t i) { return ranks.at(i); };
   return decompose_on_owners(weights, assign_owners(weights, false, world.size()), decompose, rank, world, is_sent);

@@ -36,8 +36,8 @@ std::vector<std::int64_t> told_ranks(const std::vector<Weight*>& weights, std::i
 /// Traffic: one all-reduce of a number per weight, and from each owner one broadcast of r(O + K + 1) floats
 /// per weight. `policy` nullptr: no cut. With `is_sent`, weights and ranks for which it is false are left undefined, and not
 /// sent. `cut`: the number of the cut, for told_ranks().
-std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world, std::int64_t cut,
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, Comm& world,
+                                   std::int64_t cut,
                                    const std::function<bool(const Weight&, std::int64_t)>& is_sent = {});
 /// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone. A rehearsal, in which no owner
 /// tells the others, asks for `rank(i)`.

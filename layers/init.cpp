@@ -56,7 +56,7 @@ Tensor orthonormal(const Tensor& w) {
   const bool wide = w.dim(0) < w.dim(1);
   const Tensor tall = wide ? transpose(w) : w;
   Backend& math = backend(w.device());
-  const Svd svd = math.svd(tall, SvdMethod::gram);
+  const Svd svd = math.svd(tall);
   const Tensor result(tall.shape(), tall.dtype(), tall.device());
   math.gemm({}, svd.u, svd.vt, result);
   return wide ? transpose(result) : result;

@@ -89,7 +89,7 @@ Tensor matrix_of(const StoredLayer& layer) {
 /// The singular values of W2, or nothing when it holds NaN or infinity.
 std::vector<double> singular_values(const StoredLayer& layer) {
   try {
-    return decompose(matrix_of(layer), nullptr, SvdMethod::gram).sigma.to_doubles();
+    return decompose(matrix_of(layer), nullptr).sigma.to_doubles();
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::numerics) throw;
     return {};

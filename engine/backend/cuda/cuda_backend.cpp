@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
     cuda::conv2d_backward_weight(libraries(), spec, dy, x, dw, db);
   }
 
-  Svd svd(const Tensor& w, SvdMethod method) override { return cuda::svd(libraries(), w, method); }
+  Svd svd(const Tensor& w) override { return cuda::svd(libraries(), w); }
 
  private:
   ThreadLibraries& libraries() const { return ThreadLibraries::current(device_index_); }
