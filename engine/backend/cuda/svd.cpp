@@ -117,7 +117,7 @@ struct GramEigen {
 GramEigen gram_eigen(ThreadLibraries& libraries, const Tensor& w64) {
   const std::int64_t n = w64.dim(1);
   const Tensor gram({n, n}, DType::float64, w64.device());
-  gemm(libraries, {.transpose_a = true}, w64, w64, gram);
+  backend(w64.device()).gemm({.transpose_a = true}, w64, w64, gram);
   const std::vector<double> values = eigen_in_place(libraries, gram).to_doubles();
   const Tensor ascending = gram.to(Device{});
 
@@ -145,10 +145,10 @@ Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
     // Dividing the rows of Vᵀ by s first makes the product U itself.
     const Tensor scaled = eigen.vt.clone();
     for (std::int64_t i = 0; i < n * n; ++i) scaled.data<double>()[i] /= eigen.sigma[static_cast<std::size_t>(i / n)];
-    gemm(libraries, {.transpose_b = true}, w64, scaled.to(device), y);
+    backend(device).gemm({.transpose_b = true}, w64, scaled.to(device), y);
     result.u = cast(y, DType::float32);
   } else {
-    gemm(libraries, {.transpose_b = true}, w64, eigen.vt.to(device), y);
+    backend(device).gemm({.transpose_b = true}, w64, eigen.vt.to(device), y);
     const Tensor vectors = transpose(y);
     const Tensor signs = orthonormalise_rows(libraries, vectors);
     result.u = cast(transpose(vectors), DType::float32);
@@ -159,11 +159,11 @@ Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
 
 }  // namespace
 
-Svd svd(ThreadLibraries& libraries, const Tensor& w) {
+Svd CudaBackend::svd(const Tensor& w) {
   AB_CHECK_KIND(numerics, all_finite(w),
                 "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
                 w.shape().str());
-  return svd_gram(libraries, w);
+  return svd_gram(libraries(), w);
 }
 
 }  // namespace ab::cuda
