@@ -4,18 +4,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/sync/flat.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {
 namespace {
-
-/// The three tensors of a decomposition as consecutive pieces of one flat buffer.
-LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight, std::int64_t r) {
-  const std::int64_t outer = weight.rows() * r, inner = r * weight.columns();
-  const auto piece = [&](std::int64_t begin, std::int64_t count) { return flat.slice(begin, begin + count); };
-  return {piece(offset, outer).view({weight.rows(), r}), piece(offset + outer, r),
-          piece(offset + outer + r, inner).view({r, weight.columns()})};
-}
 
 /// `rank`: a number, or the policy that chooses it.
 template <class Rank> LowRank decompose_named(Weight& weight, Rank rank) {
@@ -33,10 +26,6 @@ std::vector<Weight*> eligible_weights(Layer& model) {
   for (Weight* w : inventory_of(model).weights)
     if (w->role() == ParamRole::weight && w->n() > 1) weights.push_back(w);
   return weights;
-}
-
-std::int64_t decomposition_elements(const Weight& weight, std::int64_t r) {
-  return r * (weight.rows() + weight.columns() + 1);
 }
 
 bool factors_are_smaller(const Weight& weight, std::int64_t r) {
@@ -103,30 +92,17 @@ std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, co
   }
 
   for (int owner = 0; owner < world.size(); ++owner) {
-    std::int64_t total = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i)
-      if (owners[i] == owner) total += decomposition_elements(*weights[i], r_of_weight.data<std::int64_t>()[i]);
-    if (total == 0) continue;
-
-    const Tensor flat({total}, DType::float32, weights.front()->dense().value.value().device());
-    std::vector<LowRank> pieces(weights.size());
-    std::int64_t offset = 0;
+    std::vector<Tensor> values;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const std::int64_t r = r_of_weight.data<std::int64_t>()[i];
       if (owners[i] != owner || r == 0) continue;
-      pieces[i] = pieces_of(flat, offset, *weights[i], r);
-      offset += decomposition_elements(*weights[i], r);
-      if (owner != world.rank()) continue;
-      pieces[i].outer.copy_from(result[i].outer);
-      pieces[i].sigma.copy_from(result[i].sigma);
-      pieces[i].inner.copy_from(result[i].inner);
+      const Device device = weights[i]->dense().value.value().device();
+      if (owner != world.rank())
+        result[i] = {Tensor({weights[i]->rows(), r}, DType::float32, device), Tensor({r}, DType::float32, device),
+                     Tensor({r, weights[i]->columns()}, DType::float32, device)};
+      values.insert(values.end(), {result[i].outer, result[i].sigma, result[i].inner});
     }
-    world.broadcast(flat, owner);
-    // Copies, so that no factor keeps the whole buffer alive.
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (owners[i] != owner || r_of_weight.data<std::int64_t>()[i] == 0) continue;
-      result[i] = {pieces[i].outer.clone(), pieces[i].sigma.clone(), pieces[i].inner.clone()};
-    }
+    broadcast_flat(world, values, owner);
   }
   return result;
 }

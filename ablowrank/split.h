@@ -18,9 +18,6 @@ namespace ab {
 /// rank on purpose, and those with nothing to cut.
 std::vector<Weight*> eligible_weights(Layer& model);
 
-/// Floats of a decomposition of rank r on the wire: U, sigma and V.
-std::int64_t decomposition_elements(const Weight& weight, std::int64_t r);
-
 /// Whether the factors of rank r have fewer elements than the weight itself.
 bool factors_are_smaller(const Weight& weight, std::int64_t r);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/groups/ab_strategy.h"
 
-#include "ablowrank/groups/join_moments.h"
 #include "ablowrank/split.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
