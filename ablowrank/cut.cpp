@@ -9,6 +9,7 @@
 #include "ablowrank/loss_ranks.h"
 #include "engine/backend/factorisations.h"
 #include "engine/kernels/reduce.h"
+#include "engine/sync/flat.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {
@@ -60,24 +61,22 @@ struct Sensitivity {
 std::vector<Sensitivity> share_sensitivity(const std::vector<Weight*>& weights,
                                            const std::vector<std::unique_ptr<LossMetric>>& metrics,
                                            const CutObservers& observers, Comm& world) {
-  std::int64_t total = 0;
-  for (const Weight* weight : weights) total += sensitivity_elements(*weight);
-  const Tensor all = Tensor::zeros({total}, DType::float64);
-  double* at = all.data<double>();
-  for (std::size_t i = 0; i < weights.size(); at += sensitivity_elements(*weights[i++])) {
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    values.push_back(Tensor::zeros({1 + weights[i]->rows() + kSensitivityIntervals + 1}, DType::float64));
     if (!metrics[i]) continue;
+    double* const at = values.back().data<double>();
     at[0] = positions_per_sample(observers.of(i));
     const std::vector<double>& increases = metrics[i]->increases();
     const std::vector<double> by_sigma = held_shares(squared_singular_values(*weights[i]), weights[i]->n());
-    std::copy(by_sigma.begin(), by_sigma.end(), std::copy(increases.begin(), increases.end(), at + 1));
+    std::ranges::copy(by_sigma, std::ranges::copy(increases, at + 1).out);
   }
-  if (total > 0) world.all_reduce(all, ReduceOp::sum);
+  all_reduce_flat(world, values, ReduceOp::sum);
   std::vector<Sensitivity> sensitivity;
-  at = all.data<double>();
-  for (const Weight* weight : weights) {
-    double *increases = at + 1, *by_sigma = increases + weight->rows(), *end = at + sensitivity_elements(*weight);
-    sensitivity.push_back({at[0], {increases, by_sigma}, {by_sigma, end}});
-    at = end;
+  for (const Tensor& of_weight : values) {
+    const std::span<double> all = of_weight.span<double>();
+    const auto by_sigma = all.end() - kSensitivityIntervals - 1;
+    sensitivity.push_back({all[0], {all.begin() + 1, by_sigma}, {by_sigma, all.end()}});
   }
   return sensitivity;
 }
@@ -100,20 +99,13 @@ std::vector<std::int64_t> ranks_of_cut(const std::vector<Weight*>& weights,
 
 /// Of those whose weights are cut, from their owners to all ranks.
 void share_bias_changes(std::vector<CutResult>& results, Comm& world) {
-  std::vector<CutResult*> cut;
-  std::int64_t total = 0;
-  for (CutResult& result : results)
-    if (result.parts.sigma.defined()) cut.push_back(&result), total += result.weight->outputs();
-  if (total == 0) return;
-  const Tensor all = Tensor::zeros({total}, DType::float32);
-  std::int64_t begin = 0;
-  for (CutResult* result : cut) {
-    const Tensor place = all.slice(begin, begin + result->weight->outputs());
-    if (result->bias_change.defined()) place.copy_from(result->bias_change);
-    result->bias_change = place;
-    begin += result->weight->outputs();
+  std::vector<Tensor> changes;
+  for (CutResult& result : results) {
+    if (!result.parts.sigma.defined()) continue;
+    if (!result.bias_change.defined()) result.bias_change = Tensor::zeros({result.weight->outputs()});
+    changes.push_back(result.bias_change);
   }
-  world.all_reduce(all, ReduceOp::sum);
+  all_reduce_flat(world, changes, ReduceOp::sum);
 }
 
 }  // namespace
@@ -164,24 +156,15 @@ std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::v
   const std::vector<Sensitivity> sensitivity = share_sensitivity(weights, metrics, observers, world);
   const std::vector<std::int64_t> ranks = ranks_of_cut(weights, earlier_ranks, sensitivity, options, index);
 
-  std::vector<Weight*> cut;
-  std::vector<int> cut_owners;
-  std::vector<std::size_t> of_cut;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (ranks[i] == weights[i]->n()) continue;
-    cut.push_back(weights[i]);
-    cut_owners.push_back(owners[i]);
-    of_cut.push_back(i);
-  }
-  const auto decompose_owned = [&](std::size_t k) {
-    const std::size_t i = of_cut[k];
+  const auto rank = [&](std::size_t i) { return ranks[i] == weights[i]->n() ? 0 : ranks[i]; };
+  const auto decompose_owned = [&](std::size_t i) {
+    if (rank(i) == 0) return LowRank{};  // it stays dense, and nothing is sent
     if (biases[i] && !Unknowns::current())
       results[i].bias_change = metrics[i]->bias_change(biases[i]->value.value(), ranks[i]);
-    return metrics[i]->cut(weights[i]->matrix(), ranks[i], SvdMethod::gram);
+    return metrics[i]->cut(weights[i]->matrix(), ranks[i]);
   };
-  const auto rank = [&](std::size_t k) { return ranks[of_cut[k]]; };
-  std::vector<LowRank> parts = decompose_on_owners(cut, cut_owners, decompose_owned, rank, world);
-  for (std::size_t k = 0; k < cut.size(); ++k) results[of_cut[k]].parts = std::move(parts[k]);
+  std::vector<LowRank> parts = decompose_on_owners(weights, owners, decompose_owned, rank, world);
+  for (std::size_t i = 0; i < weights.size(); ++i) results[i].parts = std::move(parts[i]);
   share_bias_changes(results, world);
 
   for (std::size_t i = 0; i < sensitivity.size(); ++i) {

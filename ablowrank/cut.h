@@ -5,14 +5,15 @@
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
 // Traffic:
 //   an all-reduce of OutputMoments::elements(rows) floats for each weight
-//   an all-reduce of sensitivity_elements() float64 for each weight: what directions are worth, beside singular values
+//   an all-reduce of float64, for each weight the positions a sample, the increase without each direction (one for each row), and
+//   shares of the sum of squared singular values
 //   an all-reduce of a float for each output of the weights that are cut: what biases take over
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
 
 #include <memory>
 #include <vector>
 
-#include "ablowrank/late_cut_options.h"
+#include "ablowrank/cut_schedule.h"
 #include "ablowrank/split.h"
 #include "engine/io/metrics_log.h"
 #include "engine/io/state_dict.h"
@@ -39,9 +40,6 @@ class CutObservers {
   std::vector<Weight*> weights_;
   std::vector<std::unique_ptr<OutputMoments>> moments_;
 };
-
-/// Positions a sample, the increase without each direction, and shares of the sum of squared singular values.
-inline std::int64_t sensitivity_elements(const Weight& weight) { return 1 + weight.rows() + kSensitivityIntervals + 1; }
 
 /// The rank of every weight that keeps the share `ratio` of its directions, rounded up to a multiple; n for one whose factors
 /// would not be smaller, which stays dense.

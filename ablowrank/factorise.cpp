@@ -28,9 +28,7 @@ namespace {
 
 /// The tall orientation of a matrix, which is what is decomposed.
 bool is_wide(const Tensor& w2) { return w2.dim(0) < w2.dim(1); }
-Svd svd_of(const Tensor& w2, SvdMethod method) {
-  return backend(w2.device()).svd(is_wide(w2) ? transpose(w2) : w2, method);
-}
+Svd svd_of(const Tensor& w2) { return backend(w2.device()).svd(is_wide(w2) ? transpose(w2) : w2); }
 
 LowRank leading(const Svd& svd, std::int64_t r, bool transposed) {
   // Leading columns of U are leading rows of its transpose, which is what the transposed orientation stores.
@@ -43,14 +41,12 @@ LowRank leading(const Svd& svd, std::int64_t r, bool transposed) {
 
 }  // namespace
 
-LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method) {
-  const Svd svd = svd_of(w2, method);
+LowRank decompose(const Tensor& w2, const RankPolicy* policy) {
+  const Svd svd = svd_of(w2);
   return leading(svd, policy ? policy->choose(svd.s.to_doubles(1)) : svd.s.numel(), is_wide(w2));
 }
 
-LowRank decompose(const Tensor& w2, std::int64_t r, SvdMethod method) {
-  return leading(svd_of(w2, method), r, is_wide(w2));
-}
+LowRank decompose(const Tensor& w2, std::int64_t r) { return leading(svd_of(w2), r, is_wide(w2)); }
 
 FactorPair apply_gauge(const LowRank& low_rank, Gauge gauge, bool trained_outer) {
   if (gauge == Gauge::orthonormal) {

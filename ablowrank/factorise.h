@@ -50,9 +50,9 @@ struct LowRank {
 };
 
 /// The decomposition of W2 [O, K], cut to the rank that `policy` chooses (no cut: nullptr).
-LowRank decompose(const Tensor& w2, const RankPolicy* policy, SvdMethod method);
+LowRank decompose(const Tensor& w2, const RankPolicy* policy);
 /// The same, cut to a rank that is known.
-LowRank decompose(const Tensor& w2, std::int64_t r, SvdMethod method);
+LowRank decompose(const Tensor& w2, std::int64_t r);
 
 /// The two tensors that a rank holds, of which it trains one.
 struct FactorPair {

@@ -82,12 +82,12 @@ void LossMetric::take_shapes() {
 }
 
 // With Q an orthonormal basis of P's image, P·W2 = Q·core, and the decomposition of the thin core is that of P·W2.
-LowRank LossMetric::cut(const Tensor& w2, std::int64_t r, SvdMethod method) const {
+LowRank LossMetric::cut(const Tensor& w2, std::int64_t r) const {
   const Tensor outputs = transpose(to_outputs_.slice(0, r));
   const Tensor basis = outputs.device().kind == DeviceKind::shapes ? outputs.clone() : orthonormal_columns(outputs);
   const Tensor inner = product(to_directions_.slice(0, r), in_float64(w2));
   const Tensor core = product(product(basis, outputs, true, false), inner);
-  LowRank parts = decompose(cast(core, DType::float32).to(w2.device()), nullptr, method);
+  LowRank parts = decompose(cast(core, DType::float32).to(w2.device()), nullptr);
   parts.outer = product(cast(basis, DType::float32).to(w2.device()), parts.outer);
   return parts;
 }

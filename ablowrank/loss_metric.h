@@ -36,7 +36,7 @@ class LossMetric {
   const std::vector<double>& increases() const { return increases_; }
   /// P·W2 for the first r directions, of min(r, K) factors, in about 4 O K r operations.   w2: [O, K] float32; the result on its
   /// device
-  LowRank cut(const Tensor& w2, std::int64_t r, SvdMethod method) const;
+  LowRank cut(const Tensor& w2, std::int64_t r) const;
   /// (I − P)(ȳ − b): what a bias has to take over. With fewer biases than y has elements they belong to sums of as many of
   /// those each, and are not in y (spatial factors, layers/weight.h; as if each row of a kernel met every row of an image, so that
   /// rows at its edge get a little too much).   bias: [outputs] float32; the result too, on the host

@@ -4,23 +4,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/sync/flat.h"
 #include "engine/sync/unknowns.h"
 
 namespace ab {
 namespace {
 
-/// The three tensors of a decomposition as consecutive pieces of one flat buffer.
-LowRank pieces_of(const Tensor& flat, std::int64_t offset, const Weight& weight, std::int64_t r) {
-  const std::int64_t outer = weight.rows() * r, inner = r * weight.columns();
-  const auto piece = [&](std::int64_t begin, std::int64_t count) { return flat.slice(begin, begin + count); };
-  return {piece(offset, outer).view({weight.rows(), r}), piece(offset + outer, r),
-          piece(offset + outer + r, inner).view({r, weight.columns()})};
-}
-
 /// `rank`: a number, or the policy that chooses it.
-template <class Rank> LowRank decompose_named(Weight& weight, Rank rank, SvdMethod method) {
+template <class Rank> LowRank decompose_named(Weight& weight, Rank rank) {
   try {
-    return decompose(weight.matrix(), rank, method);
+    return decompose(weight.matrix(), rank);
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", weight.name(), error.what()));
   }
@@ -33,10 +26,6 @@ std::vector<Weight*> eligible_weights(Layer& model) {
   for (Weight* w : inventory_of(model).weights)
     if (w->role() == ParamRole::weight && w->n() > 1) weights.push_back(w);
   return weights;
-}
-
-std::int64_t decomposition_elements(const Weight& weight, std::int64_t r) {
-  return r * (weight.rows() + weight.columns() + 1);
 }
 
 bool factors_are_smaller(const Weight& weight, std::int64_t r) {
@@ -69,9 +58,8 @@ std::vector<std::int64_t> told_ranks(const std::vector<Weight*>& weights, std::i
   return ranks;
 }
 
-std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world, std::int64_t cut,
-                                   const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, Comm& world,
+                                   std::int64_t cut, const std::function<bool(const Weight&, std::int64_t)>& is_sent) {
   std::vector<std::int64_t> ranks;  // in a rehearsal
   if (Unknowns::current() && policy && Unknowns::current()->rank) ranks = told_ranks(weights, cut);
   else if (Unknowns::current())
@@ -80,8 +68,7 @@ std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const Ra
       ranks.push_back(policy ? policy->choose(equal) : weight->n());
     }
   const auto decompose = [&](std::size_t i) {
-    return ranks.empty() ? decompose_named(*weights[i], policy, method)
-                         : decompose_named(*weights[i], ranks[i], method);
+    return ranks.empty() ? decompose_named(*weights[i], policy) : decompose_named(*weights[i], ranks[i]);
   };
   const auto rank = [&](std::size_t i) { return ranks.at(i); };
   return decompose_on_owners(weights, assign_owners(weights, false, world.size()), decompose, rank, world, is_sent);
@@ -105,30 +92,17 @@ std::vector<LowRank> decompose_on_owners(const std::vector<Weight*>& weights, co
   }
 
   for (int owner = 0; owner < world.size(); ++owner) {
-    std::int64_t total = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i)
-      if (owners[i] == owner) total += decomposition_elements(*weights[i], r_of_weight.data<std::int64_t>()[i]);
-    if (total == 0) continue;
-
-    const Tensor flat({total}, DType::float32, weights.front()->dense().value.value().device());
-    std::vector<LowRank> pieces(weights.size());
-    std::int64_t offset = 0;
+    std::vector<Tensor> values;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const std::int64_t r = r_of_weight.data<std::int64_t>()[i];
       if (owners[i] != owner || r == 0) continue;
-      pieces[i] = pieces_of(flat, offset, *weights[i], r);
-      offset += decomposition_elements(*weights[i], r);
-      if (owner != world.rank()) continue;
-      pieces[i].outer.copy_from(result[i].outer);
-      pieces[i].sigma.copy_from(result[i].sigma);
-      pieces[i].inner.copy_from(result[i].inner);
+      const Device device = weights[i]->dense().value.value().device();
+      if (owner != world.rank())
+        result[i] = {Tensor({weights[i]->rows(), r}, DType::float32, device), Tensor({r}, DType::float32, device),
+                     Tensor({r, weights[i]->columns()}, DType::float32, device)};
+      values.insert(values.end(), {result[i].outer, result[i].sigma, result[i].inner});
     }
-    world.broadcast(flat, owner);
-    // Copies, so that no factor keeps the whole buffer alive.
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (owners[i] != owner || r_of_weight.data<std::int64_t>()[i] == 0) continue;
-      result[i] = {pieces[i].outer.clone(), pieces[i].sigma.clone(), pieces[i].inner.clone()};
-    }
+    broadcast_flat(world, values, owner);
   }
   return result;
 }

@@ -18,9 +18,6 @@ namespace ab {
 /// rank on purpose, and those with nothing to cut.
 std::vector<Weight*> eligible_weights(Layer& model);
 
-/// Floats of a decomposition of rank r on the wire: U, sigma and V.
-std::int64_t decomposition_elements(const Weight& weight, std::int64_t r);
-
 /// Whether the factors of rank r have fewer elements than the weight itself.
 bool factors_are_smaller(const Weight& weight, std::int64_t r);
 
@@ -36,8 +33,8 @@ std::vector<std::int64_t> told_ranks(const std::vector<Weight*>& weights, std::i
 /// Traffic: one all-reduce of a number per weight, and from each owner one broadcast of r(O + K + 1) floats
 /// per weight. `policy` nullptr: no cut. With `is_sent`, weights and ranks for which it is false are left undefined, and not
 /// sent. `cut`: the number of the cut, for told_ranks().
-std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, SvdMethod method,
-                                   Comm& world, std::int64_t cut,
+std::vector<LowRank> decompose_all(const std::vector<Weight*>& weights, const RankPolicy* policy, Comm& world,
+                                   std::int64_t cut,
                                    const std::function<bool(const Weight&, std::int64_t)>& is_sent = {});
 /// The same with any decomposition: `decompose(i)` is called on the owner of weight i alone. A rehearsal, in which no owner
 /// tells the others, asks for `rank(i)`.

@@ -15,6 +15,7 @@
 #include "engine/backend/cpu/conv.h"
 #include "engine/core/random.h"
 #include "engine/kernels/elementwise.h"
+#include "tests/conv_algorithms.h"
 
 namespace {
 
@@ -101,7 +102,7 @@ void run(benchmark::State& state, const Conv2dSpec& s, DType type, ConvDirection
 std::vector<std::pair<ConvAlgorithm, DType>> candidates() {
   std::vector<std::pair<ConvAlgorithm, DType>> list;
   for (const DType type : {DType::float32, DType::bfloat16})
-    for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) list.emplace_back(algorithm, type);
+    for (const auto& [name, algorithm] : cpu::kConvAlgorithms) list.emplace_back(algorithm, type);
   return list;
 }
 

@@ -73,7 +73,7 @@ void measure(Layer& model, const Dataset& images, double rise, std::int64_t obse
     const Tensor w = weights[i]->matrix(), kept = w.clone();
     const Tensor bias = biases[i] ? biases[i]->value.value() : Tensor();
     const Tensor kept_bias = biases[i] ? bias.clone() : Tensor();
-    const FactorPair cut = apply_gauge(metrics[i].cut(kept, r, SvdMethod::gram), Gauge::split_sigma, true);
+    const FactorPair cut = apply_gauge(metrics[i].cut(kept, r), Gauge::split_sigma, true);
     w.copy_from(product(cut.outer, cut.inner));
     if (biases[i]) add_in_place(bias, metrics[i].bias_change(kept_bias, r));
     const double after = mean_loss(model, batches);

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/datasets.h"
 #include "data/image_cache.h"
-#include "data/imagenet.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/shape_images.h"

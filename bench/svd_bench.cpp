@@ -40,15 +40,12 @@ double reconstruction_error(const Tensor& weight, const LowRank& low_rank) {
 int main(int argc, char** argv) {
   using namespace ab;
   ModelSpec spec{.name = "resnet50", .classes = 1000, .image_size = 224};
-  std::string device_word = "cpu", method_word = "gram";
+  std::string device_word = "cpu";
   int threads = 0, rounds = 3;
   CLI::App app("Time of the singular value decompositions of all weights of a model");
   app.add_option("--model", spec.name, "model")->capture_default_str();
   app.add_option("--image-size", spec.image_size, "height and width of its images")->capture_default_str();
   app.add_option("--width", spec.width, "multiplies its channels")->capture_default_str();
-  app.add_option("--method", method_word, "gram (eigenvalues of WᵀW), as splits of AB-training, or direct")
-      ->check(CLI::IsMember({"gram", "direct"}))
-      ->capture_default_str();
   app.add_option("--threads", threads, "threads (0: all cores)")->capture_default_str();
   app.add_option("--device", device_word, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--rounds", rounds, "timed rounds")->check(CLI::Range(1, 1000))->capture_default_str();
@@ -56,25 +53,24 @@ int main(int argc, char** argv) {
 
   set_compute_threads(threads);
   const Device device = bench_device(device_word);
-  const SvdMethod method = method_word == "gram" ? SvdMethod::gram : SvdMethod::direct;
   const std::unique_ptr<Layer> model = make_model(spec, device);
   const std::vector<Weight*> weights = eligible_weights(*model);
 
   double error = 0;
   for (Weight* weight : weights) {
     const Tensor w = weight->matrix();
-    error = std::max(error, reconstruction_error(w, decompose(w, nullptr, method)));
+    error = std::max(error, reconstruction_error(w, decompose(w, nullptr)));
   }
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) {
     synchronize(device);
     const auto start = std::chrono::steady_clock::now();
-    for (Weight* weight : weights) decompose(weight->matrix(), nullptr, method);
+    for (Weight* weight : weights) decompose(weight->matrix(), nullptr);
     synchronize(device);
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const nlohmann::json line = {{"tool", "abtrain"},     {"model", spec.name},    {"matrices", weights.size()},
-                               {"method", method_word}, {"device", device_word}, {"threads", compute_threads()},
-                               {"seconds", seconds},    {"error", error}};
+  const nlohmann::json line = {{"tool", "abtrain"},     {"model", spec.name},           {"matrices", weights.size()},
+                               {"device", device_word}, {"threads", compute_threads()}, {"seconds", seconds},
+                               {"error", error}};
   std::printf("%s\n", line.dump().c_str());
 }

@@ -12,10 +12,12 @@ namespace {
 
 constexpr std::uint64_t kOpStream = std::uint64_t{0x72616e64} << 32;  // "rand", then the epoch
 
+constexpr std::uint64_t kEraseStream = std::uint64_t{0x65726173} << 32;  // "eras", then the epoch
+
 }  // namespace
 
 double op_strength(ImageOp op, int magnitude, int height, int width) {
-  const double part = static_cast<double>(magnitude) / kMaxMagnitude;
+  const double part = magnitude / 30.0;
   constexpr double kMaxShift = 150.0 / 331;  // of a side
   switch (op) {
     case ImageOp::shear_x:
@@ -38,25 +40,6 @@ double op_strength(ImageOp op, int magnitude, int height, int width) {
 
 bool op_is_signed(ImageOp op) { return op >= ImageOp::shear_x && op <= ImageOp::sharpness; }
 
-void apply_op(ImageOp op, double strength, Image& image, Image& scratch) {
-  switch (op) {
-    case ImageOp::identity: return;
-    case ImageOp::shear_x: return warp({1, strength, 0, 0, 1, 0}, image, scratch);
-    case ImageOp::shear_y: return warp({1, 0, 0, strength, 1, 0}, image, scratch);
-    case ImageOp::translate_x: return warp({1, 0, -strength, 0, 1, 0}, image, scratch);
-    case ImageOp::translate_y: return warp({1, 0, 0, 0, 1, -strength}, image, scratch);
-    case ImageOp::rotate: return warp(rotation(strength, image.height, image.width), image, scratch);
-    case ImageOp::brightness: return adjust_brightness(1 + strength, image);
-    case ImageOp::color: return adjust_color(1 + strength, image);
-    case ImageOp::contrast: return adjust_contrast(1 + strength, image);
-    case ImageOp::sharpness: return adjust_sharpness(1 + strength, image, scratch);
-    case ImageOp::posterize: return posterize(static_cast<int>(strength), image);
-    case ImageOp::solarize: return solarize(strength, image);
-    case ImageOp::auto_contrast: return auto_contrast(image);
-    case ImageOp::equalize: return equalize(image);
-  }
-}
-
 void rand_augment(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int operations, int magnitude,
                   Image& image, Image& scratch) {
   Draws draws(seed, kOpStream + static_cast<std::uint64_t>(epoch), sample);
@@ -67,12 +50,6 @@ void rand_augment(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, i
     apply_op(op, negative ? -strength : strength, image, scratch);
   }
 }
-
-namespace {
-
-constexpr std::uint64_t kEraseStream = std::uint64_t{0x65726173} << 32;  // "eras", then the epoch
-
-}  // namespace
 
 Box draw_erasing(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, double probability, int height,
                  int width) {

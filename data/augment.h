@@ -3,7 +3,6 @@
 //
 // Augmentations of one image: RandAugment with its operations, and random erasing.
 
-#include <array>
 #include <cstdint>
 
 #include "data/image.h"
@@ -31,7 +30,6 @@ enum class ImageOp : std::uint8_t {
   equalize
 };
 inline constexpr int kImageOps = 14;
-inline constexpr int kMaxMagnitude = 30;
 
 /// The strength of `op` at a magnitude of 0 … 30: a shear, pixels to shift by, degrees, a change of a
 /// factor of 1, bits that are kept, a threshold; 0 for operations without one.
@@ -45,30 +43,6 @@ void apply_op(ImageOp op, double strength, Image& image, Image& scratch);
 /// `operations` of them, one after the other, each drawn from all fourteen by (seed, epoch, sample).
 void rand_augment(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int operations, int magnitude,
                   Image& image, Image& scratch);
-
-// Its operations on the bytes of an image, in place, each with Pillow's rounding (image_ops.cpp).
-
-/// out[y, x] = in[⌊d·(x+½) + e·(y+½) + f⌋, ⌊a·(x+½) + b·(y+½) + c⌋], black outside; {a, b, c, d, e, f}.
-using Affine = std::array<double, 6>;
-void warp(const Affine& to_source, Image& image, Image& scratch);
-/// Turns counter-clockwise about the centre.
-Affine rotation(double degrees, int height, int width);
-
-/// image = other + factor · (image - other), where other is black; the pixel's grey; the mean grey of the
-/// image; the image smoothed by 3 · 3 weights.
-void adjust_brightness(double factor, Image& image);
-void adjust_color(double factor, Image& image);
-void adjust_contrast(double factor, Image& image);
-void adjust_sharpness(double factor, Image& image, Image& scratch);
-
-/// Keeps the upper `bits` of each byte.
-void posterize(int bits, Image& image);
-/// Inverts bytes that are not below the threshold.
-void solarize(double threshold, Image& image);
-/// Stretches each channel to 0 … 255.
-void auto_contrast(Image& image);
-/// Spreads each channel's values evenly over 0 … 255.
-void equalize(Image& image);
 
 // Random erasing (Zhong et al., 2020) as torchvision's RandomErasing(p, scale=(0.02, 0.33), ratio=(0.3, 3.3),
 // value=0): a rectangle of the normalised image becomes the mean colour.

@@ -2,7 +2,7 @@
 //
 // A record is one or two label bytes and then 32 · 32 red, green and blue bytes, one plane after the other; the planes
 // are woven into NHWC while reading, once, so that nothing later has to.
-#include "data/cifar.h"
+#include "data/datasets.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,7 @@ class LeftOut {
 std::vector<std::string> class_folders(const std::filesystem::path& folder, LeftOut& left_out);
 
 /// An image of a class: a file of that name, in an archive at that place.
-struct ImageFile : TarPlace {
-  std::string name;
-};
+using ImageFile = TarMember;
 
 /// The files in the folder of a class that are read, in order of their names' bytes. Hidden files, those of file managers
 /// and notes (.txt, .json …) are not counted as left out. Throws Error(data) when it cannot be listed, or when an image
@@ -71,5 +70,16 @@ std::vector<ImageFile> image_files(const std::filesystem::path& folder, LeftOut&
 /// The same of the archives of a part: by the folder that they lie in, wherever in the archives that is. Images in no folder have
 /// the class "".
 std::map<std::string, std::vector<ImageFile>> image_files(const std::vector<TarMember>& members, LeftOut& left_out);
+
+// The shards of a WebDataset: tar archives in which KEY.jpg lies beside KEY.cls, the class as text. Elsewhere they are read as
+// streams; here like any archive, image by image.
+
+/// Whether the files of archives are those of shards.
+bool are_of_shard(const std::vector<TarMember>& members);
+
+/// The images of all shards by class, in the order of their keys. Classes that are numbers get names of five digits, so that they
+/// stay in their order. `members`: of all shards. Throws Error(data) for an image without a class.
+std::map<std::string, std::vector<ImageFile>> shard_images(const std::vector<std::shared_ptr<const TarArchive>>& shards,
+                                                           const std::vector<TarMember>& members, LeftOut& left_out);
 
 }  // namespace ab

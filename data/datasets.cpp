@@ -5,9 +5,6 @@
 
 #include <cstdlib>
 
-#include "data/cifar.h"
-#include "data/imagenet.h"
-#include "data/synthetic.h"
 #include "engine/core/check.h"
 #include "engine/core/path.h"
 
@@ -17,18 +14,6 @@ namespace {
 TrainAndTest in_memory(ImageSets sets, std::int64_t train_images, std::int64_t test_images) {
   return {std::make_shared<ImageSet>(first_images(std::move(sets.train), train_images)),
           std::make_shared<ImageSet>(first_images(std::move(sets.test), test_images))};
-}
-
-TrainAndTest cifar10(const std::string& folder, std::int64_t train_images, std::int64_t test_images) {
-  return in_memory(load_cifar10(folder), train_images, test_images);
-}
-
-TrainAndTest cifar100(const std::string& folder, std::int64_t train_images, std::int64_t test_images) {
-  return in_memory(load_cifar100(folder), train_images, test_images);
-}
-
-TrainAndTest synthetic(const std::string& cache, std::int64_t train_images, std::int64_t test_images) {
-  return in_memory(load_cifar10(ensure_synthetic_cifar10({}, cache)), train_images, test_images);
 }
 
 /// Data sets that train without any files.
@@ -42,6 +27,13 @@ std::string without_files() {
 }  // namespace
 
 const std::vector<DatasetEntry>& datasets() {
+  using S = const std::string&;
+  using N = std::int64_t;
+  const auto cifar10 = [](S folder, N train, N test) { return in_memory(load_cifar10(folder), train, test); };
+  const auto cifar100 = [](S folder, N train, N test) { return in_memory(load_cifar100(folder), train, test); };
+  const auto synthetic = [](S cache, N train, N test) {
+    return in_memory(load_cifar10(ensure_synthetic_cifar10({}, cache)), train, test);
+  };
   static const std::vector<DatasetEntry> all{
       {"cifar10", {50000, 10000, 10, 32}, cifar10, true, "ABTRAIN_DATA_DIR"},
       {"cifar100", {50000, 10000, 100, 32}, cifar100},

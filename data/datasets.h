@@ -1,9 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The data sets of the program. A new one is two files that load it and one row in datasets.cpp: --dataset, the sizes
+// The data sets of the program. A new one is a file that loads it, its declaration below and one row in datasets.cpp: --dataset, the sizes
 // that a plan needs and the messages about missing files follow.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,44 @@ const DatasetEntry& find_dataset(const std::string& name);
 std::string folder_of(const DatasetEntry& dataset, const std::string& folder);
 /// The same without asking for it.
 std::string known_folder_of(const DatasetEntry& dataset, const std::string& folder);
+
+// CIFAR-10 and CIFAR-100 in their binary versions (Krizhevsky, "Learning multiple layers of features from tiny images", 2009).
+
+struct ImageSets {
+  ImageSet train, test;
+};
+
+/// CIFAR-10: data_batch_1..5.bin and test_batch.bin of 1 + 3072 bytes a record, in `folder`.
+/// Throws Error(data) naming the file when one is missing, truncated, or holds a label out of range.
+ImageSets load_cifar10(const std::string& folder);
+/// CIFAR-100: train.bin and test.bin of 2 + 3072 bytes a record (coarse label, fine label).
+ImageSets load_cifar100(const std::string& folder);
+
+// A built-in data set for machines without CIFAR: ten classes of procedurally drawn shapes with nuisance variation, deterministic in
+// the seed, written once in CIFAR-10's binary format and read back by its loader.
+
+struct SyntheticOptions {
+  std::int64_t train_count = 50000;
+  std::int64_t test_count = 10000;
+  std::uint64_t seed = 0;
+};
+
+/// Returns the folder that holds the set; draws and writes it first when it is not there yet (atomically:
+/// several processes may call this at once). `cache_root` empty: $XDG_CACHE_HOME/abtrain or ~/.cache/abtrain.
+std::string ensure_synthetic_cifar10(const SyntheticOptions& options, const std::string& cache_root = {});
+
+// ImageNet in the layout of ILSVRC 2012: train/<class>/*.JPEG and val/<class>/*.JPEG, decoded as they are
+// read. Classes are the folders of train, in order of their names, and files are ordered by name within a
+// class, so that every node agrees on the numbers. Any set in this layout will do. Either part may be a tar archive instead,
+// with such folders or with an archive for each class, several with such folders, or WebDataset's shards, and val may be flat,
+// with a list of labels beside it: the same images are the same data set from wherever they are read.
+
+/// Reads the lists of files under `folder`: of train, or train.tar, or ILSVRC2012_img_train.tar, and likewise of val. Throws Error(data) when a part is missing, when a class of train
+/// has no images, and when val has a class that train lacks; files that are left out are warnings. At most `train_count` and `val_count` images
+/// each, evenly spaced over the classes; 0: all.
+TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count = 0, std::int64_t val_count = 0);
+
+/// The archives of a part, train or val: one, or those that are named as its shards.
+std::vector<std::string> archives_of(const std::filesystem::path& folder, const std::string& part);
 
 }  // namespace ab

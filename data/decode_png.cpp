@@ -5,7 +5,6 @@
 // pixels are unpacked once into a buffer of the size that the header tells.
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <string_view>
 
@@ -161,17 +160,12 @@ const char* problem_of_pixels(PngContent& content) {
 }  // namespace
 
 void decode_png(std::span<const std::uint8_t> file, const std::string& name, Image& out) {
-  AB_CHECK_KIND(data, file.size() <= std::size_t{std::numeric_limits<int>::max()},
-                "{}: a PNG of {} bytes is too large to be an image of a data set", name, file.size());
   const auto check = [&](const char* problem) {
     AB_CHECK_KIND(data, problem == nullptr, "{}: the PNG is truncated or damaged ({}); fetch the file again", name,
                   problem);
   };
   {
     PngContent content = read_png_chunks(file, name);
-    AB_CHECK_KIND(data, content.unpacked_bytes <= std::size_t{std::numeric_limits<int>::max()},
-                  "{}: a PNG of {} bytes of pixels is too large to be an image of a data set", name,
-                  content.unpacked_bytes);
     check(problem_of_pixels(content));
   }
   const int bytes = static_cast<int>(file.size());

@@ -4,6 +4,8 @@
 // Random numbers drawn one after the other, for decisions whose number is not known beforehand. The sequence
 // is a pure function of (seed, stream, sample): every sample owns 256 Philox counters of a stream.
 
+#include <cmath>
+
 #include "engine/core/random.h"
 
 namespace ab {
@@ -19,10 +21,27 @@ class Draws {
   int below(int n) { return static_cast<int>(random_.below(next_++, static_cast<std::uint64_t>(n))); }
   bool coin() { return (random_.bits(next_++) >> 31) != 0; }
   double normal() { return random_.normal(next_++); }
+  Philox::Block block() { return random_.block(next_++); }
+
   /// Gamma(shape, 1), shape > 0: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
-  double gamma(double shape);
+  double gamma(double shape) {
+    // Below 1: Gamma(shape) = Gamma(shape + 1) · U^(1/shape).
+    if (shape < 1) {
+      const double power = std::pow(1 - uniform(), 1 / shape);
+      return gamma(shape + 1) * power;
+    }
+    const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+    for (;;) {
+      const double x = normal(), v = std::pow(1 + c * x, 3);
+      if (v > 0 && std::log(1 - uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
+    }
+  }
   /// Beta(a, b), a and b > 0.
-  double beta(double a, double b);
+  double beta(double a, double b) {
+    const double x = gamma(a), y = gamma(b);
+    // Tiny parameters make both vanish; the distribution is then two points, 0 and 1.
+    return x + y > 0 ? x / (x + y) : static_cast<double>(uniform() < a / (a + b));
+  }
 
  private:
   Philox random_;

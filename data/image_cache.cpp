@@ -43,7 +43,6 @@ struct ImageCache::Entry {
 
 ImageCache::ImageCache(std::int64_t images, std::int64_t bytes) {
   static_assert(std::atomic<std::int64_t>::is_always_lock_free, "processes share them");
-  AB_CHECK(images >= 0 && bytes >= 0, "a cache of {} images in {} bytes", images, bytes);
   size_ = static_cast<std::int64_t>(sizeof(Shared)) + images * static_cast<std::int64_t>(sizeof(Entry)) + bytes;
   file_ = ::memfd_create("abtrain-images", MFD_CLOEXEC);
   const bool made = file_ >= 0 && ::ftruncate(file_, size_) == 0;

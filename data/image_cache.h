@@ -66,7 +66,6 @@ class CachedImages final : public Dataset {
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
   std::string image_name(std::int64_t i) const override { return set_->image_name(i); }
   bool reads_files() const override { return set_->reads_files(); }
-  void check() const override { set_->check(); }
   std::uint64_t fingerprint() const override { return set_->fingerprint(); }
   std::vector<std::uint64_t> contents() const override { return set_->contents(); }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+//
+// The operations of RandAugment on the bytes of an image, in place, each with Pillow's rounding.
 #include "data/augment.h"
 
 #include <algorithm>
@@ -40,8 +42,8 @@ Histogram histogram(const Image& image, std::size_t channel) {
   return counts;
 }
 
-}  // namespace
-
+/// out[y, x] = in[⌊d·(x+½) + e·(y+½) + f⌋, ⌊a·(x+½) + b·(y+½) + c⌋], black outside; {a, b, c, d, e, f}.
+using Affine = std::array<double, 6>;
 void warp(const Affine& to_source, Image& image, Image& scratch) {
   // Source coordinates in 16-bit fixed point, stepped from pixel to pixel.
   const auto fixed = [](double v) { return static_cast<std::int64_t>(std::floor(v * 65536 + 0.5)); };
@@ -62,11 +64,15 @@ void warp(const Affine& to_source, Image& image, Image& scratch) {
   std::swap(image, scratch);
 }
 
+/// Turns counter-clockwise about the centre.
 Affine rotation(double degrees, int height, int width) {
   const double angle = -degrees * std::numbers::pi / 180, cosine = std::cos(angle), sine = std::sin(angle);
   const double x = width / 2.0, y = height / 2.0;
   return {cosine, sine, x - cosine * x - sine * y, -sine, cosine, y + sine * x - cosine * y};
 }
+
+// image = other + factor · (image - other), where other is black; the pixel's grey; the mean grey of the image; the image smoothed
+// by 3 · 3 weights.
 
 void adjust_brightness(double factor, Image& image) {
   const Table table =
@@ -107,16 +113,19 @@ void adjust_sharpness(double factor, Image& image, Image& scratch) {
   }
 }
 
+/// Keeps the upper `bits` of each byte.
 void posterize(int bits, Image& image) {
   const Table table = table_of([mask = 0xFF << (8 - bits)](int v) { return v & mask; });
   map_channels(image, [&](std::size_t) { return table; });
 }
 
+/// Inverts bytes that are not below the threshold.
 void solarize(double threshold, Image& image) {
   const Table table = table_of([threshold](int v) { return v < threshold ? v : 255 - v; });
   map_channels(image, [&](std::size_t) { return table; });
 }
 
+/// Stretches each channel to 0 … 255.
 void auto_contrast(Image& image) {
   map_channels(image, [&](std::size_t channel) {
     const Histogram counts = histogram(image, channel);
@@ -129,6 +138,7 @@ void auto_contrast(Image& image) {
   });
 }
 
+/// Spreads each channel's values evenly over 0 … 255.
 void equalize(Image& image) {
   map_channels(image, [&](std::size_t channel) {
     const Histogram counts = histogram(image, channel);
@@ -142,6 +152,27 @@ void equalize(Image& image) {
       return std::min<std::int64_t>(value, 255);
     });
   });
+}
+
+}  // namespace
+
+void apply_op(ImageOp op, double strength, Image& image, Image& scratch) {
+  switch (op) {
+    case ImageOp::identity: return;
+    case ImageOp::shear_x: return warp({1, strength, 0, 0, 1, 0}, image, scratch);
+    case ImageOp::shear_y: return warp({1, 0, 0, strength, 1, 0}, image, scratch);
+    case ImageOp::translate_x: return warp({1, 0, -strength, 0, 1, 0}, image, scratch);
+    case ImageOp::translate_y: return warp({1, 0, 0, 0, 1, -strength}, image, scratch);
+    case ImageOp::rotate: return warp(rotation(strength, image.height, image.width), image, scratch);
+    case ImageOp::brightness: return adjust_brightness(1 + strength, image);
+    case ImageOp::color: return adjust_color(1 + strength, image);
+    case ImageOp::contrast: return adjust_contrast(1 + strength, image);
+    case ImageOp::sharpness: return adjust_sharpness(1 + strength, image, scratch);
+    case ImageOp::posterize: return posterize(static_cast<int>(strength), image);
+    case ImageOp::solarize: return solarize(strength, image);
+    case ImageOp::auto_contrast: return auto_contrast(image);
+    case ImageOp::equalize: return equalize(image);
+  }
 }
 
 }  // namespace ab

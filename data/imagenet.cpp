@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include "data/imagenet.h"
+#include "data/datasets.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "data/archive_index.h"
-#include "data/class_folder.h"
-#include "data/image_labels.h"
+#include "data/image_files.h"
 #include "data/pack.h"
-#include "data/shards.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -35,6 +35,37 @@ bool is_known(const std::vector<std::string>& classes, const std::string& name) 
 }
 
 bool is_number(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+
+/// The class of each image, by its name without extension.
+using ImageLabels = std::map<std::string, std::string>;
+
+/// The list beside val: LOC_val_solution.csv, as Kaggle has it, or val.txt, an image and its class on each line. Empty when there is
+/// none. Throws Error(data) when it cannot be read, or does not name a class on every line.
+ImageLabels read_image_labels(const fs::path& folder) {
+  ImageLabels labels;
+  for (const char* name : {"LOC_val_solution.csv", "val.txt"}) {
+    const fs::path file = folder / name;
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) continue;
+    std::ifstream in(file);
+    std::int64_t number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      std::ranges::replace(line, ',', ' ');
+      std::istringstream words(line);
+      std::string image, label;
+      if (!(words >> image)) continue;
+      if (image == "ImageId") continue;  // the heading
+      AB_CHECK_KIND(data, static_cast<bool>(words >> label), "imagenet: line {} of '{}' names no class of '{}'", number,
+                    printable(file), printable(image));
+      labels[fs::path(image).stem().string()] = label;
+    }
+    AB_CHECK_KIND(data, in.eof() && !labels.empty(), "imagenet: '{}' cannot be read, or names no image",
+                  printable(file));
+    return labels;
+  }
+  return labels;
+}
 
 /// Puts flat images into classes. `known`: those of train.
 std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<ImageFile> flat, const ImageLabels& labels,

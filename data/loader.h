@@ -60,7 +60,7 @@ struct LoaderOptions {
 class Loader {
  public:
   /// Keeps a reference to `set`; one that a shared_ptr owns lives as long as a thread reads from it. Throws
-  /// Error(config) when training has less than one batch per rank, and Error(data) when the set contradicts itself.
+  /// Error(config) when training has less than one batch per rank.
   Loader(const Dataset& set, const LoaderOptions& options);
   Loader(Dataset&& set, const LoaderOptions& options) = delete;
   /// Waits for threads to finish the image that they prepare, but not for one that hangs in read(), as on a disk that

@@ -5,28 +5,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "data/draws.h"
 #include "engine/core/check.h"
-#include "engine/core/random.h"
 
 namespace ab {
 namespace {
 
 constexpr std::uint64_t kDrawStream = std::uint64_t{0x64726177} << 32;  // "draw", then split and index
-
-/// The random decisions of one picture, in the order in which they are asked for.
-class Dice {
- public:
-  explicit Dice(const Philox& random) : random_(random) {}
-  double uniform(double low, double high) { return low + (high - low) * 0x1p-32 * random_.bits(next_++); }
-  int between(int low, int high) {
-    return low + static_cast<int>(random_.below(next_++, static_cast<std::uint64_t>(high - low + 1)));
-  }
-  Philox::Block block() { return random_.block(next_++); }
-
- private:
-  Philox random_;
-  std::uint64_t next_ = 0;
-};
 
 using Colour = std::array<double, 3>;  // 0 … 255
 using Canvas = std::array<Colour, kShapeImageSide * kShapeImageSide>;
@@ -39,15 +24,15 @@ Colour mix(const Colour& a, const Colour& b, double part_of_b) {
 
 double brightness(const Colour& c) { return (c[0] + c[1] + c[2]) / 3; }
 
-Colour any_colour(Dice& dice, double low, double high) {
+Colour any_colour(Draws& draws, double low, double high) {
   Colour c;
-  for (double& v : c) v = dice.uniform(low, high);
+  for (double& v : c) v = draws.uniform(low, high);
   return c;
 }
 
-Colour near_colour(Dice& dice, const Colour& c, double spread) {
+Colour near_colour(Draws& draws, const Colour& c, double spread) {
   Colour result = c;
-  for (double& v : result) v = std::clamp(v + dice.uniform(-spread, spread), 0.0, 255.0);
+  for (double& v : result) v = std::clamp(v + draws.uniform(-spread, spread), 0.0, 255.0);
   return result;
 }
 
@@ -110,8 +95,8 @@ bool in_star(double u, double v, double inner) {
 }
 
 /// Paints the figure of one class, in one of its proportions.
-void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, Dice& dice) {
-  const double t = dice.uniform(0, 1);
+void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, Draws& draws) {
+  const double t = draws.uniform(0, 1);
   const auto draw = [&](const auto& inside) { paint(canvas, pose, fill, inside); };
   switch (label) {
     case 0: return draw(in_disc);
@@ -146,27 +131,27 @@ void paint_shape(Canvas& canvas, int label, const Pose& pose, const Fill& fill, 
 }
 
 /// A small disc, box or rod in any colour, to be seen past.
-void paint_clutter(Canvas& canvas, Dice& dice) {
-  Pose pose{dice.uniform(0, kShapeImageSide), dice.uniform(0, kShapeImageSide), dice.uniform(1, 4), 0,
-            dice.uniform(0, 2 * std::numbers::pi)};
-  const int kind = dice.between(0, 2);
-  pose.half_v = kind == 2 ? dice.uniform(0.4, 0.8) : pose.half_u * dice.uniform(0.6, 1);
+void paint_clutter(Canvas& canvas, Draws& draws) {
+  Pose pose{draws.uniform(0, kShapeImageSide), draws.uniform(0, kShapeImageSide), draws.uniform(1, 4), 0,
+            draws.uniform(0, 2 * std::numbers::pi)};
+  const int kind = draws.below(3);
+  pose.half_v = kind == 2 ? draws.uniform(0.4, 0.8) : pose.half_u * draws.uniform(0.6, 1);
   if (kind == 2) pose.half_u *= 2.5;
-  const Colour colour = any_colour(dice, 20, 235);
-  const Fill fill{colour, colour, dice.uniform(0.5, 1)};
+  const Colour colour = any_colour(draws, 20, 235);
+  const Fill fill{colour, colour, draws.uniform(0.5, 1)};
   if (kind == 0) paint(canvas, pose, fill, in_disc);
   else paint(canvas, pose, fill, in_square);
 }
 
 /// A foreground brighter than the background by `contrast` at least. Shapes of either polarity would be
 /// learned so much more slowly that a short run on a CPU showed nothing.
-Fill foreground(Dice& dice, const Colour& background, double contrast) {
-  Colour colour = any_colour(dice, 20, 235);
-  while (brightness(colour) < brightness(background) + contrast) colour = any_colour(dice, 20, 235);
-  return {colour, near_colour(dice, colour, 30), dice.uniform(0.75, 1)};
+Fill foreground(Draws& draws, const Colour& background, double contrast) {
+  Colour colour = any_colour(draws, 20, 235);
+  while (brightness(colour) < brightness(background) + contrast) colour = any_colour(draws, 20, 235);
+  return {colour, near_colour(draws, colour, 30), draws.uniform(0.75, 1)};
 }
 
-void add_noise_and_round(const Canvas& canvas, double sigma, Dice& dice, std::span<std::uint8_t> planes) {
+void add_noise_and_round(const Canvas& canvas, double sigma, Draws& draws, std::span<std::uint8_t> planes) {
   // The sum of two random bytes, centred: a triangular distribution of standard deviation 104.5.
   const double strength = sigma / 104.5;
   std::uint8_t bytes[16] = {};
@@ -174,7 +159,7 @@ void add_noise_and_round(const Canvas& canvas, double sigma, Dice& dice, std::sp
   for (std::size_t c = 0; c < 3; ++c)
     for (std::size_t i = 0; i < canvas.size(); ++i, used += 2) {
       if (used == sizeof bytes) {
-        const Philox::Block block = dice.block();
+        const Philox::Block block = draws.block();
         for (std::size_t b = 0; b < sizeof bytes; ++b)
           bytes[b] = static_cast<std::uint8_t>(block.v[b / 4] >> (8 * (b % 4)));
         used = 0;
@@ -188,24 +173,24 @@ void add_noise_and_round(const Canvas& canvas, double sigma, Dice& dice, std::sp
 
 void draw_shape_image(std::uint64_t seed, Split split, std::int64_t index,
                       std::span<std::uint8_t, kShapeImageBytes> planes) {
-  Dice dice({seed, kDrawStream + 2 * static_cast<std::uint64_t>(index) + (split == Split::test ? 1 : 0)});
+  Draws draws(seed, kDrawStream + 2 * static_cast<std::uint64_t>(index) + (split == Split::test ? 1 : 0), 0);
   Canvas canvas{};
 
-  const Colour background = any_colour(dice, 10, 130);
-  const Fill backdrop{near_colour(dice, background, 60), near_colour(dice, background, 60)};
+  const Colour background = any_colour(draws, 10, 130);
+  const Fill backdrop{near_colour(draws, background, 60), near_colour(draws, background, 60)};
   const Pose everywhere{kShapeImageSide / 2.0, kShapeImageSide / 2.0, kShapeImageSide, kShapeImageSide,
-                        dice.uniform(0, 2 * std::numbers::pi)};
+                        draws.uniform(0, 2 * std::numbers::pi)};
   paint(canvas, everywhere, backdrop, [](double, double) { return true; });
-  for (int n = dice.between(1, 5); n > 0; --n) paint_clutter(canvas, dice);
+  for (int n = 1 + draws.below(5); n > 0; --n) paint_clutter(canvas, draws);
 
-  const double size = dice.uniform(6, 11), margin = 0.9 * size;
-  const Pose pose{dice.uniform(margin, kShapeImageSide - margin), dice.uniform(margin, kShapeImageSide - margin),
-                  size * dice.uniform(0.8, 1), size * dice.uniform(0.8, 1), dice.uniform(0, 2 * std::numbers::pi)};
-  const Fill fill = foreground(dice, background, dice.uniform(30, 80));
-  paint_shape(canvas, shape_label(index), pose, fill, dice);
-  for (int n = dice.between(0, 2); n > 0; --n) paint_clutter(canvas, dice);
+  const double size = draws.uniform(6, 11), margin = 0.9 * size;
+  const Pose pose{draws.uniform(margin, kShapeImageSide - margin), draws.uniform(margin, kShapeImageSide - margin),
+                  size * draws.uniform(0.8, 1), size * draws.uniform(0.8, 1), draws.uniform(0, 2 * std::numbers::pi)};
+  const Fill fill = foreground(draws, background, draws.uniform(30, 80));
+  paint_shape(canvas, shape_label(index), pose, fill, draws);
+  for (int n = draws.below(3); n > 0; --n) paint_clutter(canvas, draws);
 
-  add_noise_and_round(canvas, dice.uniform(2, 22), dice, planes);
+  add_noise_and_round(canvas, draws.uniform(2, 22), draws, planes);
 }
 
 }  // namespace ab

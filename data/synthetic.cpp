@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "data/synthetic.h"
+#include "data/datasets.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "data/shape_images.h"
+#include "engine/core/atomic_file.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 /// no one trains on a mixture of old and new pictures.
 constexpr int kFormatVersion = 1;
 constexpr std::int64_t kTrainFiles = 5;
-constexpr std::int64_t kMaxCount = 10'000'000;
 constexpr std::size_t kRecordBytes = 1 + kShapeImageBytes;
 
 /// One file of CIFAR-10's layout: the pictures [begin, end) of a split.
@@ -44,13 +43,6 @@ std::vector<RecordFile> record_files(const SyntheticOptions& options) {
   return files;
 }
 
-[[noreturn]] void fail(const char* action, const fs::path& path, int error) {
-  throw Error(
-      ErrorKind::data,
-      fmt::format("synthetic data set: cannot {} '{}': {}; data_dir or XDG_CACHE_HOME chooses a different place",
-                  action, path.string(), std::strerror(error)));
-}
-
 fs::path default_cache_root() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "abtrain";
   const char* home = std::getenv("HOME");
@@ -60,40 +52,11 @@ fs::path default_cache_root() {
   return fs::path(home) / ".cache" / "abtrain";
 }
 
-/// A file descriptor, closed at the end of its scope.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail("open", path, errno);
-  }
-  ~Descriptor() { ::close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  void write(std::span<const std::uint8_t> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno != EINTR) fail("write", path_, errno);
-      if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
-  /// Waits until the contents survive a loss of power.
-  void sync() const {
-    if (::fsync(fd_) != 0) fail("write", path_, errno);
-  }
-
- private:
-  fs::path path_;
-  int fd_;
-};
-
-void sync_folder(const fs::path& folder) { Descriptor(folder, O_RDONLY | O_DIRECTORY).sync(); }
-
 /// A folder of a unique name beside its later place; removed with its contents unless it was published.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const fs::path& target) : path_(target.string() + ".tmp-XXXXXX") {
-    if (!::mkdtemp(path_.data())) fail("create", path_, errno);
+    AB_CHECK_KIND(data, ::mkdtemp(path_.data()), "cannot create '{}': {}", path_, std::strerror(errno));
     // mkdtemp() locks out everyone else; a cache may be shared.
     std::error_code ignored;
     fs::permissions(path_,
@@ -109,24 +72,17 @@ class TemporaryFolder {
 
   /// Moves the folder to its place. When another process was faster, its result stays and ours is discarded.
   void publish(const fs::path& target) {
-    sync_folder(path_);
     if (::rename(path_.c_str(), target.c_str()) == 0) {
       path_.clear();
-      sync_folder(target.parent_path());
-    } else if (errno != EEXIST && errno != ENOTEMPTY) {
-      fail("create", target, errno);
+      return sync_folder(target.parent_path().string());
     }
+    AB_CHECK_KIND(data, errno == EEXIST || errno == ENOTEMPTY, "cannot create '{}': {}", target.string(),
+                  std::strerror(errno));
   }
 
  private:
   std::string path_;
 };
-
-void write_file(const fs::path& path, std::span<const std::uint8_t> bytes) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL);
-  file.write(bytes);
-  file.sync();
-}
 
 std::vector<std::uint8_t> draw_records(const RecordFile& file, std::uint64_t seed) {
   std::vector<std::uint8_t> records(file.bytes());
@@ -140,10 +96,14 @@ std::vector<std::uint8_t> draw_records(const RecordFile& file, std::uint64_t see
 }
 
 void write_set(const fs::path& folder, const SyntheticOptions& options) {
-  for (const RecordFile& file : record_files(options)) write_file(folder / file.name, draw_records(file, options.seed));
+  for (const RecordFile& file : record_files(options)) {
+    const std::vector<std::uint8_t> records = draw_records(file, options.seed);
+    write_file_atomically((folder / file.name).string(),
+                          {reinterpret_cast<const char*>(records.data()), records.size()});
+  }
   std::string names;
   for (std::string_view name : kShapeNames) names += fmt::format("{}\n", name);
-  write_file(folder / "batches.meta.txt", {reinterpret_cast<const std::uint8_t*>(names.data()), names.size()});
+  write_file_atomically((folder / "batches.meta.txt").string(), names);
 }
 
 /// A finished folder has the right files; anything else was changed by someone since.
@@ -162,22 +122,21 @@ void check_set(const fs::path& folder, const SyntheticOptions& options) {
 }  // namespace
 
 std::string ensure_synthetic_cifar10(const SyntheticOptions& options, const std::string& cache_root) {
-  AB_CHECK(options.train_count >= kTrainFiles && options.train_count <= kMaxCount,
-           "synthetic data set: the number of training images must be {} to {}, got {}", kTrainFiles, kMaxCount,
-           options.train_count);
-  AB_CHECK(options.test_count >= 1 && options.test_count <= kMaxCount,
-           "synthetic data set: the number of test images must be 1 to {}, got {}", kMaxCount, options.test_count);
   const fs::path root = cache_root.empty() ? default_cache_root() : fs::path(cache_root);
   const fs::path folder = root / fmt::format("synthetic-v{}-{}-{}-seed{}", kFormatVersion, options.train_count,
                                              options.test_count, options.seed);
   std::error_code error;
-  if (!fs::exists(folder, error)) {
-    fs::create_directories(root, error);
-    if (error) fail("create", root, error.value());
-    TemporaryFolder temporary(folder);
-    write_set(temporary.path(), options);
-    temporary.publish(folder);
-  }
+  if (!fs::exists(folder, error)) try {
+      fs::create_directories(root, error);
+      AB_CHECK_KIND(data, !error, "cannot create '{}': {}", root.string(), error.message());
+      TemporaryFolder temporary(folder);
+      write_set(temporary.path(), options);
+      temporary.publish(folder);
+    } catch (const Error& failure) {
+      throw Error(
+          ErrorKind::data,
+          fmt::format("synthetic data set: {}; data_dir or XDG_CACHE_HOME chooses a different place", failure.what()));
+    }
   check_set(folder, options);
   return folder.string();
 }

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -29,9 +28,6 @@ constexpr std::size_t kNameBytes = 100, kPrefixBytes = 155, kPrefixBegin = 345, 
 using Header = std::array<unsigned char, kBlock>;
 
 constexpr std::int64_t padding_of(std::int64_t bytes) { return (kBlock - bytes % kBlock) % kBlock; }
-
-/// Copies bytes of an archive; false where it ends before.
-using ReadAt = std::function<bool(std::int64_t offset, std::int64_t bytes, void* to)>;
 
 std::string_view field(const Header& header, std::size_t begin, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(header.data()) + begin, size);
@@ -112,15 +108,14 @@ bool read_pax(std::string_view text, PaxValues& values) {
 /// Goes through the headers of an archive.
 class Scan {
  public:
-  Scan(ReadAt read, std::string where, std::vector<TarMember>& members)
-      : read_(std::move(read)), where_(std::move(where)), members_(members) {}
+  Scan(const TarArchive& archive, std::vector<TarMember>& members) : archive_(archive), members_(members) {}
 
   /// The archive in bytes [begin, end), whose files lie in `folder`.
-  void archive(std::int64_t begin, std::int64_t end, const std::string& folder) {
+  void scan(std::int64_t begin, std::int64_t end, const std::string& folder) {
     PaxValues ahead;
     for (std::int64_t at = begin;;) {
       Header header;
-      check(end - at >= kBlock && read_(at, kBlock, header.data()), at,
+      check(end - at >= kBlock && read(at, kBlock, header.data()), at,
             "it has no end: it was cut off, or not copied whole");
       if (std::ranges::all_of(header, [](unsigned char byte) { return byte == 0; })) return;
       check(has_its_checksum(header), at, "this is no header of a tar archive, or it is damaged");
@@ -153,7 +148,7 @@ class Scan {
   /// The name of the file that follows, too long for its own header.
   void name_ahead(char type, std::int64_t at, std::int64_t size, PaxValues& ahead) {
     std::string text(static_cast<std::size_t>(std::min(size, kMostNameBytes)), '\0');
-    check(size <= kMostNameBytes && read_(at, size, text.data()), at, "the name of a file is too long");
+    check(size <= kMostNameBytes && read(at, size, text.data()), at, "the name of a file is too long");
     if (type == 'L') ahead.path = text.substr(0, text.find('\0'));
     else check(read_pax(text, ahead), at, "a header of pax is damaged");
   }
@@ -170,17 +165,30 @@ class Scan {
     constexpr std::string_view extension = ".tar";
     const std::size_t begin = name.rfind('/') + 1;
     if (folder.empty() && name.ends_with(extension) && !is_hidden(name.substr(begin)))
-      return archive(at, at + size, name.substr(begin, name.size() - begin - extension.size()));
+      return scan(at, at + size, name.substr(begin, name.size() - begin - extension.size()));
     members_.push_back({{at, size}, folder.empty() ? name : folder + '/' + name});
   }
 
   void check(bool good, std::int64_t at, const char* reason) const {
-    AB_CHECK_KIND(data, good, "imagenet: cannot read '{}' at byte {}: {}", where_, at, reason);
+    AB_CHECK_KIND(data, good, "imagenet: cannot read '{}' at byte {}: {}", printable(archive_.path()), at, reason);
   }
 
-  ReadAt read_;
-  std::string where_;
+  /// Copies bytes of the archive, a header with the two of a long name before it at a time; false where it ends before.
+  bool read(std::int64_t offset, std::int64_t bytes, void* to) {
+    constexpr std::int64_t kWindow = 4 * kBlock;
+    if (bytes > archive_.bytes() - offset) return false;
+    if (offset < window_begin_ || offset + bytes > window_begin_ + std::ssize(window_)) {
+      window_ = archive_.read(offset, std::min(std::max(kWindow, bytes), archive_.bytes() - offset), archive_.path());
+      window_begin_ = offset;
+    }
+    std::memcpy(to, window_.data() + (offset - window_begin_), static_cast<std::size_t>(bytes));
+    return true;
+  }
+
+  const TarArchive& archive_;
   std::vector<TarMember>& members_;
+  std::vector<std::uint8_t> window_;
+  std::int64_t window_begin_ = 0;
 };
 
 /// Shards may be more than the files that a process is given at first.
@@ -195,18 +203,6 @@ int open_to_read(const std::string& path) {
 }
 
 }  // namespace
-
-std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, const std::string& where) {
-  const auto size = static_cast<std::int64_t>(archive.size());
-  std::vector<TarMember> members;
-  const ReadAt read = [&](std::int64_t offset, std::int64_t bytes, void* to) {
-    if (bytes > size - offset) return false;
-    std::memcpy(to, archive.data() + offset, static_cast<std::size_t>(bytes));
-    return true;
-  };
-  Scan(read, where, members).archive(0, size, "");
-  return members;
-}
 
 std::string tar_header(const std::string& name, std::int64_t bytes) {
   if (name.size() <= kNameBytes) return ustar_header("", name, bytes, '0');
@@ -239,19 +235,8 @@ TarArchive::TarArchive(std::string path) : path_(std::move(path)), file_(open_to
 TarArchive::~TarArchive() { ::close(file_); }
 
 std::vector<TarMember> TarArchive::members() const {
-  // A header, with the two of a long name before it.
-  std::vector<std::uint8_t> window;
-  std::int64_t window_begin = 0;
-  constexpr std::int64_t kWindow = 4 * kBlock;
-  const ReadAt read_at = [&](std::int64_t offset, std::int64_t bytes, void* to) {
-    if (bytes > size_ - offset) return false;
-    const auto has = [&] { return offset >= window_begin && offset + bytes <= window_begin + std::ssize(window); };
-    if (!has()) window = read(offset, std::min(std::max(kWindow, bytes), size_ - offset), path_), window_begin = offset;
-    std::memcpy(to, window.data() + (offset - window_begin), static_cast<std::size_t>(bytes));
-    return true;
-  };
   std::vector<TarMember> members;
-  Scan(read_at, printable(path_), members).archive(0, size_, "");
+  Scan(*this, members).scan(0, size_, "");
   return members;
 }
 

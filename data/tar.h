@@ -47,9 +47,6 @@ class TarArchive {
   std::int64_t size_;
 };
 
-/// The members of an archive whose bytes are at hand. `where` names it in errors.
-std::vector<TarMember> tar_members(const std::vector<std::uint8_t>& archive, const std::string& where);
-
 /// The header of a file of that name and size, in whole blocks: ustar, after one of pax where the name is too long for it. Of no
 /// time and no owner, so that equal files make equal archives.
 std::string tar_header(const std::string& name, std::int64_t bytes);

@@ -24,16 +24,13 @@ std::int64_t observed_rows_apart(const Conv2dSpec& spec) {
 Conv2d::Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel,
                const Conv2dOptions& options, bool with_bias, const Build& build, ParamRole role,
                const std::optional<Distribution>& init)
-    : Conv2d(name, Shape{out, kernel, kernel, in / options.groups}, options, with_bias, build, role, init) {}
-
-Conv2d::Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions& options, bool with_bias,
-               const Build& build, ParamRole role, const std::optional<Distribution>& init)
     // The 2-D view of a grouped convolution is block-sparse: its factors would not save anything. One without padding may be a
     // classifier that sees a whole image, a matrix over its pixels.
     : weight_(name + ".weight",
-              initial_value(name + ".weight", shape, init ? *init : kaiming_normal_fan_out(shape), build),
+              initial_value(name + ".weight", {out, kernel, kernel, in / options.groups},
+                            init ? *init : kaiming_normal(out * kernel * kernel), build),
               options.groups == 1 ? role : ParamRole::always_sync, /*spatial=*/options.padding != 0),
-      bias_{name + ".bias", with_bias ? Var(filled({shape[0]}, 0.0f, build.device), true) : Var(),
+      bias_{name + ".bias", with_bias ? Var(filled({out}, 0.0f, build.device), true) : Var(),
             role == ParamRole::always_sync ? ParamRole::always_sync : ParamRole::vector},
       options_(options) {}
 

@@ -16,7 +16,7 @@ struct SummedVar {
 /// A factored convolution is two: k×k to r channels and 1×1 to the output, or 1×k and k×1 (ConvFactors).
 class Conv2d final : public Layer {
  public:
-  /// `init` of the weight: He et al.'s, kaiming_normal_fan_out(), when not given. The bias starts at zero.
+  /// `init` of the weight: He et al.'s, kaiming_normal(), when not given. The bias starts at zero.
   Conv2d(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv2dOptions& options,
          bool with_bias, const Build& build, ParamRole role = ParamRole::weight,
          const std::optional<Distribution>& init = {});
@@ -28,9 +28,6 @@ class Conv2d final : public Layer {
   void list(Inventory& inventory) override;
 
  private:
-  Conv2d(const std::string& name, const Shape& shape, const Conv2dOptions& options, bool with_bias, const Build& build,
-         ParamRole role, const std::optional<Distribution>& init);
-
   Var apply(const Var& x, Activation activation, Tensor* sums);
   /// As two convolutions, x ⋆ inner and then ⋆ outer + b.
   Var apply_factors(const Var& x, const Var& bias, Activation activation, Tensor* sums);

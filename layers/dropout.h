@@ -10,34 +10,33 @@
 
 namespace ab {
 
-/// Drops features: y = x · mask / (1 − p)   (Srivastava et al. 2014)
-class Dropout final : public Layer {
+/// A layer that drops with probability p in training.
+class Noise : public Layer {
  public:
-  Dropout(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
-  Var forward(const Var& x) override { return training() && p_ > 0 ? dropout(x, p_, seed_, stream_) : x; }
+  Noise(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
+  /// Whether forward() would change x.
+  bool active() const { return training() && p_ > 0; }
   void list(Inventory&) override {}
   void set_noise(const Tensor& seed) override { seed_ = seed; }
 
- private:
+ protected:
   float p_;
   std::uint64_t stream_;
   Tensor seed_;
 };
 
-/// Drops the residual branch of whole samples: stochastic depth (Huang et al. 2016).   x: [N, ...]
-class DropPath final : public Layer {
+/// Drops features: y = x · mask / (1 − p)   (Srivastava et al. 2014)
+class Dropout final : public Noise {
  public:
-  DropPath(const std::string& name, double p) : p_(static_cast<float>(p)), stream_(stream_of(name)) {}
-  /// Whether forward() would change x.
-  bool active() const { return training() && p_ > 0; }
-  Var forward(const Var& x) override { return active() ? drop_path(x, p_, seed_, stream_) : x; }
-  void list(Inventory&) override {}
-  void set_noise(const Tensor& seed) override { seed_ = seed; }
+  using Noise::Noise;
+  Var forward(const Var& x) override { return active() ? dropout(x, p_, seed_, stream_) : x; }
+};
 
- private:
-  float p_;
-  std::uint64_t stream_;
-  Tensor seed_;
+/// Drops the residual branch of whole samples: stochastic depth (Huang et al. 2016).   x: [N, ...]
+class DropPath final : public Noise {
+ public:
+  using Noise::Noise;
+  Var forward(const Var& x) override { return active() ? drop_path(x, p_, seed_, stream_) : x; }
 };
 
 }  // namespace ab

@@ -10,8 +10,8 @@
 
 namespace ab {
 
-Distribution kaiming_normal_fan_out(const Shape& shape) {
-  return {Distribution::Kind::normal, std::sqrt(2.0 / static_cast<double>(shape[0] * shape[1] * shape[2]))};
+Distribution kaiming_normal(std::int64_t fan_out) {
+  return {Distribution::Kind::normal, std::sqrt(2.0 / static_cast<double>(fan_out))};
 }
 
 Distribution uniform_fan_in(std::int64_t fan_in) {
@@ -56,7 +56,7 @@ Tensor orthonormal(const Tensor& w) {
   const bool wide = w.dim(0) < w.dim(1);
   const Tensor tall = wide ? transpose(w) : w;
   Backend& math = backend(w.device());
-  const Svd svd = math.svd(tall, SvdMethod::gram);
+  const Svd svd = math.svd(tall);
   const Tensor result(tall.shape(), tall.dtype(), tall.device());
   math.gemm({}, svd.u, svd.vt, result);
   return wide ? transpose(result) : result;

@@ -27,8 +27,8 @@ struct Distribution {
 };
 
 /// Normal with standard deviation sqrt(2 / fan_out), fan_out = O · kh · kw (He et al. 2015): convolutions
-/// before a ReLU, as torchvision's ResNet and VGG.   shape: [O, kh, kw, I]
-Distribution kaiming_normal_fan_out(const Shape& shape);
+/// before a ReLU, as torchvision's ResNet and VGG.
+Distribution kaiming_normal(std::int64_t fan_out);
 /// Uniform in ±1/sqrt(fan_in): PyTorch's default for linear weights and biases.
 Distribution uniform_fan_in(std::int64_t fan_in);
 /// Uniform in ±sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010).

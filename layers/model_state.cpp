@@ -15,20 +15,14 @@ std::string key_of(const std::string& name) { return "model." + name; }
 std::string mode_key(const Weight& weight) { return key_of(weight.name() + ".mode"); }
 std::string rest_key(const Weight& weight) { return key_of(weight.name() + ".rest"); }
 
-const char* name_of(Weight::Mode mode) {
-  switch (mode) {
-    case Weight::Mode::full: return "full";
-    case Weight::Mode::train_a: return "train_a";
-    case Weight::Mode::train_b: return "train_b";
-    case Weight::Mode::train_both: return "train_both";
-  }
-  return "?";
-}
+constexpr std::pair<Weight::Mode, const char*> kModes[] = {{Weight::Mode::full, "full"},
+                                                           {Weight::Mode::train_a, "train_a"},
+                                                           {Weight::Mode::train_b, "train_b"},
+                                                           {Weight::Mode::train_both, "train_both"}};
 
 Weight::Mode mode_named(const std::string& text) {
-  for (const Weight::Mode mode :
-       {Weight::Mode::full, Weight::Mode::train_a, Weight::Mode::train_b, Weight::Mode::train_both})
-    if (text == name_of(mode)) return mode;
+  const auto at = std::ranges::find(kModes, text, [](const auto& mode) { return mode.second; });
+  if (at != std::end(kModes)) return at->first;
   throw Error(ErrorKind::checkpoint, fmt::format("the checkpoint holds a weight in the unknown form '{}'", text));
 }
 
@@ -49,37 +43,6 @@ void restore_form(Weight& weight, const StateDict& state) {
   weight.factorise(factor(weight.outer()), factor(weight.inner()), mode, rest);
 }
 
-}  // namespace
-
-std::vector<Param*> all_params(Layer& model) {
-  const Inventory inventory = inventory_of(model);
-  std::vector<Param*> params;
-  for (Weight* weight : inventory.weights)
-    for (Param* p : {&weight->dense(), &weight->a(), &weight->b()}) params.push_back(p);
-  for (Param* p : inventory.params)
-    if (std::find(params.begin(), params.end(), p) == params.end()) params.push_back(p);
-  return params;
-}
-
-void save_model(Layer& model, StateDict& state) {
-  const Inventory inventory = inventory_of(model);
-  for (const Param* p : inventory.params) state.put(key_of(p->name), p->value.value());
-  for (const Buffer& buffer : inventory.buffers) state.put(key_of(buffer.name), buffer.value);
-  for (const Weight* weight : inventory.weights) {
-    state.put(mode_key(*weight), std::string(name_of(weight->mode())));
-    if (weight->rest().defined()) state.put(rest_key(*weight), weight->rest());
-  }
-}
-
-void load_model(Layer& model, const StateDict& state) {
-  for (Weight* weight : inventory_of(model).weights) restore_form(*weight, state);
-  const Inventory inventory = inventory_of(model);
-  for (const Param* p : inventory.params) fill(p->value.value(), p->name, state);
-  for (const Buffer& buffer : inventory.buffers) fill(buffer.value, buffer.name, state);
-}
-
-namespace {
-
 /// Every trained value by name, weights in their dense form.
 std::map<std::string, Tensor> dense_values(Layer& model) {
   const NoGradScope no_grad;
@@ -98,6 +61,34 @@ void copy_buffers(Layer& from, Layer& to) {
 }
 
 }  // namespace
+
+std::vector<Param*> all_params(Layer& model) {
+  const Inventory inventory = inventory_of(model);
+  std::vector<Param*> params;
+  for (Weight* weight : inventory.weights)
+    for (Param* p : {&weight->dense(), &weight->a(), &weight->b()}) params.push_back(p);
+  for (Param* p : inventory.params)
+    if (std::find(params.begin(), params.end(), p) == params.end()) params.push_back(p);
+  return params;
+}
+
+void save_model(Layer& model, StateDict& state) {
+  const Inventory inventory = inventory_of(model);
+  for (const Param* p : inventory.params) state.put(key_of(p->name), p->value.value());
+  for (const Buffer& buffer : inventory.buffers) state.put(key_of(buffer.name), buffer.value);
+  for (const Weight* weight : inventory.weights) {
+    const auto mode = std::ranges::find(kModes, weight->mode(), [](const auto& named) { return named.first; });
+    state.put(mode_key(*weight), std::string(mode->second));
+    if (weight->rest().defined()) state.put(rest_key(*weight), weight->rest());
+  }
+}
+
+void load_model(Layer& model, const StateDict& state) {
+  for (Weight* weight : inventory_of(model).weights) restore_form(*weight, state);
+  const Inventory inventory = inventory_of(model);
+  for (const Param* p : inventory.params) fill(p->value.value(), p->name, state);
+  for (const Buffer& buffer : inventory.buffers) fill(buffer.value, buffer.name, state);
+}
 
 WeightAverage::WeightAverage(std::unique_ptr<Layer> average, Layer& trained, double decay)
     : average_(std::move(average)), decay_(decay) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "ablowrank/groups/ab_strategy.h"
 
-#include "ablowrank/groups/join_moments.h"
 #include "ablowrank/split.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/sync/flat.h"
@@ -85,8 +84,7 @@ void AbStrategy::split(TrainState& state, bool cut) {
   world_.ledger().set_phase("split");
   ++cycle_;
   const std::vector<Weight*> weights = eligible_weights(model_);
-  std::vector<LowRank> parts =
-      decompose_all(weights, cut ? &options_.rank_policy : nullptr, SvdMethod::gram, world_, cycle_);
+  std::vector<LowRank> parts = decompose_all(weights, cut ? &options_.rank_policy : nullptr, world_, cycle_);
   const Weight::Mode mode = trained_factor() == Factor::a ? Weight::Mode::train_a : Weight::Mode::train_b;
   splits_.clear();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -206,7 +204,7 @@ void AbStrategy::leave_factors() {
   world_.ledger().set_phase("split");
   const std::vector<Weight*> weights = eligible_weights(model_);
   const std::vector<LowRank> parts =
-      decompose_all(weights, &options_.rank_policy, SvdMethod::gram, world_, Unknowns::kAtTheEnd, factors_are_smaller);
+      decompose_all(weights, &options_.rank_policy, world_, Unknowns::kAtTheEnd, factors_are_smaller);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (!parts[i].outer.defined()) continue;
     Weight& weight = *weights[i];

@@ -8,7 +8,7 @@
 //
 //   phases.h       when: a pure function of the step
 //   groups.h       who trains what
-//   split.h        W -> A, B         join.h  A, B -> W         join_moments.h  optimizer state both ways
+//   split.h        W -> A, B         join.h  A, B -> W, and optimizer state both ways
 //   factorise.h    how many directions are kept
 
 #include <memory>

@@ -9,7 +9,7 @@
 
 #include "ablowrank/factorise.h"
 #include "ablowrank/groups/phases.h"
-#include "engine/backend/backend.h"
+#include "engine/core/check.h"
 #include "engine/sync/batch_norm_sync.h"
 #include "engine/sync/gradient_buckets.h"
 #include "layers/weight.h"
@@ -61,5 +61,15 @@ struct AbOptions {
   /// Throws Error(config) when settings exclude each other.
   void validate() const;
 };
+
+inline void AbOptions::validate() const {
+  AB_CHECK(gauge != Gauge::orthonormal || (sync != SyncMode::only_learned && sync != SyncMode::with_stale),
+           "AB-training: sync only-learned and with-stale multiply A and B of different ranks, which needs "
+           "--ab.gauge split-sigma");
+  AB_CHECK(gauge != Gauge::split_sigma || sync != SyncMode::tangent,
+           "AB-training: sync tangent needs --ab.gauge orthonormal");
+  AB_CHECK(rest != Rest::keep || final_model == FinalModel::dense,
+           "AB-training: with --ab.rest keep the model is more than its factors; give --ab.final-model dense too");
+}
 
 }  // namespace ab

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/core/check.h"
-
 namespace ab {
 
 const char* name_of(Phase phase) {
@@ -14,14 +12,6 @@ const char* name_of(Phase phase) {
     case Phase::rebound: return "rebound";
   }
   return "?";
-}
-
-void PhaseSchedule::validate() const {
-  AB_CHECK(first_split >= 0, "AB-training: first_split must not be negative, got {}", first_split);
-  AB_CHECK(full_rank_steps >= 1 && full_rank_steps < cycle_steps,
-           "AB-training: full_rank_steps must be at least 1 and less than cycle_steps, got {} of {}", full_rank_steps,
-           cycle_steps);
-  AB_CHECK(rebound_steps >= 0, "AB-training: lr_rebound_steps must not be negative, got {}", rebound_steps);
 }
 
 Phase PhaseSchedule::phase_at(std::int64_t step) const {

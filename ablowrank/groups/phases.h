@@ -35,8 +35,6 @@ struct PhaseSchedule {
   bool release_order = false;         ///< the order of the authors' release
 
   bool operator==(const PhaseSchedule&) const = default;
-  /// Throws Error(config) naming the setting that is out of range.
-  void validate() const;
   /// The phase of the update that follows `step` updates.
   Phase phase_at(std::int64_t step) const;
   /// What happens once `step` updates are done (0: before the first).

@@ -48,7 +48,7 @@ Tensor matrix_of(const Tensor& w, const FactoredShape& of) {
 
 std::vector<double> singular_values(const Tensor& w2) {
   try {
-    return decompose(w2, nullptr, SvdMethod::gram).sigma.to_doubles();
+    return decompose(w2, nullptr).sigma.to_doubles();
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::numerics) throw;
     return {};

@@ -1,13 +1,12 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The settings of the late cut as the program has them: those of ablowrank/late_cut_options.h, and which methods keep ranks
+// The settings of the late cut as the program has them: those of ablowrank/cut_schedule.h, and which methods keep ranks
 // together before and after the cut.
 
 #include <string>
 
 #include "ablowrank/cut_schedule.h"
-#include "ablowrank/late_cut_options.h"
 #include "apps/settings/train_config.h"
 #include "engine/optim/schedule.h"
 

@@ -45,7 +45,7 @@ void watch_gradient(const Tensor& gradient, std::int64_t step, std::uint64_t see
   fill_normal(random, 0, 1, {seed, stream_of("tour.random")});
   told.from_random_q = power_step(g, in_float64(random)).second;
   told.from_old_q = power_step(g, q).second;
-  told.sigma = decompose(gradient, nullptr, SvdMethod::direct).sigma.to_doubles();
+  told.sigma = decompose(gradient, nullptr).sigma.to_doubles();
   double all = 0;
   for (std::size_t i = 0; i < told.sigma.size(); ++i) {
     all += told.sigma[i] * told.sigma[i];
@@ -75,9 +75,9 @@ void cut_at_many_ranks(Network& model, const Tour& tour, std::int64_t step, Trai
   };
   for (const int r : kRanksShown) {
     CutAtRank cut{.r = r};
-    cut.by_sigma = score_of(decompose(kept_w, r, SvdMethod::direct));
+    cut.by_sigma = score_of(decompose(kept_w, r));
     bias.copy_from(add(kept_bias, metric.bias_change(kept_bias, r)));
-    cut.by_loss = score_of(metric.cut(kept_w, r, SvdMethod::direct));
+    cut.by_loss = score_of(metric.cut(kept_w, r));
     bias.copy_from(kept_bias);
     told.cuts.push_back(cut);
   }

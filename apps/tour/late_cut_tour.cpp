@@ -42,7 +42,7 @@ void tell_cut(Tour& tour, Guide& guide, const Tensor& w, const Tensor& bias) {
   Network& model = guide.model;
   const auto r = static_cast<int>(model.weight().r());
   tour.cut_r = r;
-  const FactorPair by_sigma = apply_gauge(decompose(w, r, SvdMethod::direct), Gauge::split_sigma, true);
+  const FactorPair by_sigma = apply_gauge(decompose(w, r), Gauge::split_sigma, true);
   const Tensor cut = model.weight().formed().value();
   guide.say(fmt::format(
       "Loss with the new bias {:.3f}, with the old one {:.3f}; with the {} strongest directions of W in place "
@@ -91,7 +91,7 @@ void train_late_cut(Tour& tour, Comm& world) {
     strategy.after_step(state);
     if (!cut) continue;
     guide.say(fmt::format("\nCut at step {}: 99.5 % of the squares of s lie in {} directions{}.", state.step,
-                          directions_held(decompose(w, nullptr, SvdMethod::direct).sigma.to_doubles()),
+                          directions_held(decompose(w, nullptr).sigma.to_doubles()),
                           flags.r > 0 ? "" : fmt::format("; the cut by the loss keeps {}", weight.r())));
     guide.show(fmt::format("P W, r = {}, new bias", weight.r()), "cut");
     if (world.rank() == 0) tell_cut(tour, guide, w, bias);

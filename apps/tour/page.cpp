@@ -62,7 +62,7 @@ json of_dense(const Tour& tour) {
 
 /// Rows of W of the largest norm, as sums of directions: the coefficients of each, and of all directions 256 grey values.
 json of_trained(const TrainedWeight& trained) {
-  const LowRank parts = decompose(trained.w, nullptr, SvdMethod::direct);
+  const LowRank parts = decompose(trained.w, nullptr);
   const FactorPair pair = apply_gauge(parts, Gauge::orthonormal, true);
   const std::vector<double> a = pair.outer.to_doubles(), v = pair.inner.to_doubles();
   std::vector<double> norms;

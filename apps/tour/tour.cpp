@@ -89,7 +89,7 @@ Moment Guide::moment(const std::string& phase) const {
   return {.step = static_cast<int>(state.step),
           .process = world_.rank(),
           .phase = phase,
-          .sigma = decompose(w, nullptr, SvdMethod::direct).sigma.to_doubles(),
+          .sigma = decompose(w, nullptr).sigma.to_doubles(),
           .score = score(network, tour_.test),
           .sent_bytes = static_cast<double>(world_.ledger().total().wire_bytes())};
 }

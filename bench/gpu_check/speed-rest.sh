@@ -31,7 +31,7 @@ run = json.loads(sys.stdin.read())
 print("note: %.3f s for %d matrices, reconstructed within %.0e of the largest entry" % (
     statistics.median(run["seconds"]), run["matrices"], run["error"]))'
 }
-svd() { "$3" $svd_words ${tiny:+--width 0.25} --method "$1" --rounds "$2" | print_seconds; }  # METHOD ROUNDS SVD_BENCH
+svd() { "$2" $svd_words ${tiny:+--width 0.25} --rounds "$1" | print_seconds; }  # ROUNDS SVD_BENCH
 svd_torch() {
   if [[ -n $torch_reason ]]; then
     echo "note: $torch_reason"
@@ -46,6 +46,5 @@ race vgg16_bn_cifar 100 vgg16_bn_cifar 10 32 "$small_batch" "$everyone"
 check_with factored_bench factored_resnet50 65 factored resnet50 1000 "$pixels" "$batch"
 check_with factored_bench factored_vgg16_cifar 45 factored vgg16_bn_cifar 10 32 "$small_batch"
 check_with factored_bench factored_vit_b_16 65 factored vit_b_16 1000 "$pixels" "$batch"
-check_with svd_bench svd_gram 20 svd gram 3
-check_with svd_bench svd_direct 45 svd direct 1
+check_with svd_bench svd_gram 20 svd 3
 check svd_torch 60 svd_torch

@@ -18,9 +18,7 @@ struct Cholesky {
 /// Throws Error(numerics) when it is not positive definite, or not finite.
 Cholesky cholesky(const Tensor& a);
 
-// Eigenvalues and eigenvectors of a symmetric matrix, in float64 on the host: A = Vᵀ · diag(values) · V with the vectors
-// as rows of V. Implemented by engine/backend/cpu.
-
+/// Eigenvalues and eigenvectors of a symmetric matrix: A = Vᵀ · diag(values) · V with the vectors as rows of V.
 struct SymmetricEigen {
   std::vector<double> values;  ///< [n], descending
   Tensor vectors;              ///< [n, n] float64, orthonormal rows
@@ -32,10 +30,7 @@ SymmetricEigen symmetric_eigen(const Tensor& a);
 /// The same without vectors, in less than half of the time.
 std::vector<double> symmetric_eigenvalues(const Tensor& a);
 
-// An orthonormal basis of the columns of a matrix, in float64 on the host, by Householder's QR. Implemented by
-// engine/backend/cpu.
-
-/// The j-th vector points along column j as far as that is independent of the columns before it; where it is not, others
+/// An orthonormal basis of the columns of a matrix, by Householder's QR. The j-th vector points along column j as far as that is independent of the columns before it; where it is not, others
 /// complete the basis.   y: [m, n] float64 on the host, m >= n -> [m, n]
 Tensor orthonormal_columns(const Tensor& y);
 

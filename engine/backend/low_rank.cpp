@@ -6,6 +6,7 @@
 #include "engine/backend/backend.h"
 #include "engine/core/precision.h"
 #include "engine/device/exec.h"
+#include "engine/kernels/finite_check.h"
 #include "engine/kernels/low_rank.h"
 
 namespace ab {
@@ -172,7 +173,7 @@ void split_off_projection(const RowFactors& own, const RowFactors& mean, const T
   if (r >= kManyFactors) {
     const Tf32Scope exact(Precision::fp32);
     backend(m.device()).gemm({.transpose_a = true, .alpha = -1, .beta = 1}, own.p, own.q, m);
-    replace_unless_failed(residual, m, failed);
+    FiniteCheck(failed).choose(residual, m, residual);
     return backend(m.device()).gemm({.transpose_a = true}, mean.p, mean.q, m);
   }
   if (m.device().kind == DeviceKind::shapes) return;

@@ -2,7 +2,6 @@
 #include "engine/kernels/batch_norm.h"
 
 #include "engine/kernels/batch_norm_functors.h"
-#include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise.h"
 
 namespace ab {

@@ -40,7 +40,8 @@ BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_v
 /// The state of a ReLU for the way back; neither is defined where there was none.
 struct ReluResult {
   Tensor y;
-  Tensor bits;  ///< where y > 0, uint8, a byte for each Pack of y (relu_gate.h); if defined, read in place of y
+  Tensor
+      bits;  ///< where y > 0, uint8, a byte for each Pack of y (batch_norm_functors.h); if defined, read in place of y
 };
 struct BatchNormResult {
   Tensor y;

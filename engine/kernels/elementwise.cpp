@@ -3,6 +3,7 @@
 
 #include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
+#include "engine/kernels/random.h"
 
 namespace ab {
 namespace {
@@ -77,6 +78,18 @@ void fill(const Tensor& t, double value) {
   });
 }
 
+void fill_uniform(const Tensor& t, double low, double high, Philox random) {
+  AB_CHECK(low <= high, "fill_uniform: the range [{}, {}) is empty", low, high);
+  const kernels::Uniform f{static_cast<float>(low), static_cast<float>(high - low), random};
+  dispatch_float(t.dtype(), "fill_uniform", [&]<class T>() { map(t.device(), t.numel(), t.data<T>(), f); });
+}
+
+void fill_normal(const Tensor& t, double mean, double deviation, Philox random) {
+  AB_CHECK(deviation >= 0, "fill_normal: the standard deviation {} is negative", deviation);
+  const kernels::Normal f{static_cast<float>(mean), static_cast<float>(deviation), random};
+  dispatch_float(t.dtype(), "fill_normal", [&]<class T>() { map(t.device(), t.numel(), t.data<T>(), f); });
+}
+
 Tensor cast(const Tensor& t, DType dtype) {
   if (t.dtype() == dtype) return t;
   Tensor y(t.shape(), dtype, t.device());
@@ -112,13 +125,13 @@ Tensor transpose(const Tensor& m) {
 void scale_columns(const Tensor& t, const Tensor& scale) {
   AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(1), "scale_columns: {} factors for a matrix {}", scale.numel(),
            t.shape().str());
-  for_each_index(t.device(), t.numel(), kernels::ScaleColumns{t.data<float>(), scale.data<float>(), t.dim(1)});
+  for_each_index(t.device(), t.numel(), kernels::ScaleLines{t.data<float>(), scale.data<float>(), t.dim(1), false});
 }
 
 void scale_rows(const Tensor& t, const Tensor& scale) {
   AB_CHECK(t.rank() == 2 && scale.numel() == t.dim(0), "scale_rows: {} factors for a matrix {}", scale.numel(),
            t.shape().str());
-  for_each_index(t.device(), t.numel(), kernels::ScaleRows{t.data<float>(), scale.data<float>(), t.dim(1)});
+  for_each_index(t.device(), t.numel(), kernels::ScaleLines{t.data<float>(), scale.data<float>(), t.dim(1), true});
 }
 
 }  // namespace ab

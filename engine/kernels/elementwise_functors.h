@@ -41,6 +41,10 @@ template <class C> struct Square {
   AB_HD C operator()(C x) const { return x * x; }
 };
 
+template <class C> struct TimesZero {
+  AB_HD C operator()(C x) const { return x * C{0}; }
+};
+
 template <class C> struct Fill {
   C value;
   AB_HD C operator()(std::int64_t) const { return value; }
@@ -68,18 +72,12 @@ template <class T> struct Transpose {
 };
 
 /// One element per index.
-struct ScaleColumns {
+struct ScaleLines {
   float* t;
   const float* scale;
   std::int64_t columns;
-  AB_HD void operator()(std::int64_t i) const { t[i] *= scale[i % columns]; }
-};
-
-struct ScaleRows {
-  float* t;
-  const float* scale;
-  std::int64_t columns;
-  AB_HD void operator()(std::int64_t i) const { t[i] *= scale[i / columns]; }
+  bool rows;  // a factor for each row, or for each column
+  AB_HD void operator()(std::int64_t i) const { t[i] *= scale[rows ? i / columns : i % columns]; }
 };
 
 }  // namespace ab::kernels

@@ -11,6 +11,8 @@ namespace ab {
 class FiniteCheck {
  public:
   explicit FiniteCheck(Device device) : failed_(Tensor::zeros({1}, DType::float64, device)) {}
+  /// Shares what failed() of another is.
+  explicit FiniteCheck(const Tensor& failed) : failed_(failed) {}
 
   void reset() const { failed_.set_zero(); }
   void add(const Tensor& t) const;
@@ -26,18 +28,6 @@ class FiniteCheck {
 };
 
 namespace kernels {
-
-/// One row: total += the sum of all partial results.
-struct AddPartials {
-  const double* partial;
-  double* total;
-  std::int64_t n;
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double sum = lane_sum<double>(
-        team, n, [](double v) { return v; }, partial);
-    if (team.lane() == 0) *total += sum;
-  }
-};
 
 struct ChooseGood {
   const double* failed;

@@ -7,7 +7,6 @@
 // λ = 1 for tensors that do not adapt (biases, norms), and where ‖w‖ or ‖g‖ is zero. Norms and rates stay on the device.
 // A rank may work out the rates of some tensors only, and have the others from those that did (engine/optim/lars.cpp).
 
-#include "engine/kernels/lanes.h"
 #include "engine/kernels/optim.h"
 
 namespace ab {

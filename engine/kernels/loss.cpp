@@ -53,11 +53,4 @@ Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels) {
   return positions;
 }
 
-std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes) {
-  const Tensor bad(Shape{1}, DType::int64, labels.device());
-  for_each_row(labels.device(), 1, labels.numel(),
-               kernels::CountBadLabels{labels.data<std::int64_t>(), bad.data<std::int64_t>(), labels.numel(), classes});
-  return static_cast<std::int64_t>(bad.item(0));
-}
-
 }  // namespace ab

@@ -35,9 +35,6 @@ Tensor softmax_cross_entropy_backward(const Tensor& dloss, const Tensor& logits,
 /// Per row, how many logits stand before that of the label. -> [N] int64
 Tensor count_logits_before_label(const Tensor& logits, const Tensor& labels);
 
-/// How many labels are not in [0, classes). Waits for the device.
-std::int64_t count_bad_labels(const Tensor& labels, std::int64_t classes);
-
 namespace kernels {
 
 template <class C> AB_HD C share_or_one(const float* share) { return share ? static_cast<C>(*share) : C{1}; }
@@ -109,19 +106,6 @@ template <class C> struct MeanLoss {
     const double sum = lane_sum<double>(
         team, rows, [](C v) { return static_cast<double>(v); }, row_loss);
     if (team.lane() == 0) *loss = static_cast<C>(sum / static_cast<double>(rows));
-  }
-};
-
-/// One row: how many labels are out of range.
-struct CountBadLabels {
-  const std::int64_t* labels;
-  std::int64_t* bad;
-  std::int64_t n, classes;
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const std::int64_t limit = classes;
-    const int count = lane_sum<int>(
-        team, n, [=](std::int64_t label) { return label < 0 || label >= limit ? 1 : 0; }, labels);
-    if (team.lane() == 0) *bad = count;
   }
 };
 

@@ -1,30 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/low_rank.h"
 
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/map.h"
 
 namespace ab {
-namespace {
-
-struct Sum {
-  AB_HD float operator()(float a, float b) const { return a + b; }
-};
-
-struct KeepIfFailed {
-  const double* failed;
-  AB_HD float operator()(float now, float before) const { return *failed != 0 ? before : now; }
-};
-
-}  // namespace
-
 void add_residual(const Tensor& gradient, const Tensor& residual, const Tensor& m) {
   if (!gradient.defined()) return m.copy_from(residual);
-  map(m.device(), m.numel(), m.data<float>(), Sum{}, gradient.data<float>(), residual.data<float>());
-}
-
-void replace_unless_failed(const Tensor& residual, const Tensor& m, const Tensor& failed) {
-  float* const rest = residual.data<float>();
-  map(m.device(), m.numel(), rest, KeepIfFailed{failed.data<double>()}, m.data<float>(), rest);
+  map(m.device(), m.numel(), m.data<float>(), kernels::Add<float>{}, gradient.data<float>(), residual.data<float>());
 }
 
 void split_into_directions(const ScaledRows& own, const ScaledRows& update, double noise, const Tensor& q) {

@@ -10,8 +10,6 @@ namespace ab {
 
 /// m = gradient + residual, all float32 and of one size. An undefined gradient counts as zeros.
 void add_residual(const Tensor& gradient, const Tensor& residual, const Tensor& m);
-/// residual = m unless `failed`, [1] float64, is not zero.
-void replace_unless_failed(const Tensor& residual, const Tensor& m, const Tensor& failed);
 
 struct ScaledRows {
   Tensor rows;  ///< [r, n]

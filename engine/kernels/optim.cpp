@@ -2,7 +2,6 @@
 #include "engine/kernels/optim.h"
 
 #include "engine/kernels/lars.h"
-#include "engine/kernels/optim_functors.h"
 
 namespace ab {
 

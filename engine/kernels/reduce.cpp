@@ -1,30 +1,49 @@
 // SPDX-License-Identifier: MIT
 #include "engine/kernels/reduce.h"
 
-#include "engine/kernels/reduce_functors.h"
+#include "engine/kernels/finite_check.h"
+#include "engine/kernels/map.h"
 
 namespace ab {
-namespace {
-
-/// Runs a chunk kernel that leaves one double per chunk, and adds those up.
-template <template <class> class ChunkKernel> double sum_chunks(std::string_view operation, const Tensor& t) {
-  const std::int64_t n = t.numel();
-  const std::int64_t chunks = (n + kernels::kReduceChunk - 1) / kernels::kReduceChunk;
-  if (chunks == 0) return 0;
-  Tensor partial(Shape{chunks}, DType::float64, t.device());
-  dispatch_float(t.dtype(), operation, [&]<class T>() {
-    for_each_row(t.device(), chunks, kernels::kReduceChunk, ChunkKernel<T>{t.data<T>(), partial.data<double>(), n});
+double sum_of_squares(const Tensor& t) {
+  const std::int64_t n = t.numel(), chunks = (n + kernels::kReduceChunk - 1) / kernels::kReduceChunk;
+  const Tensor partial(Shape{chunks}, DType::float64, t.device());
+  const Tensor total = Tensor::zeros({1}, DType::float64, t.device());
+  dispatch_float(t.dtype(), "sum_of_squares", [&]<class T>() {
+    for_each_row(t.device(), chunks, kernels::kReduceChunk,
+                 kernels::ChunkSquares<T>{t.data<T>(), partial.data<double>(), n});
   });
-  Tensor total(Shape{1}, DType::float64, t.device());
-  for_each_row(t.device(), 1, chunks, kernels::SumPartials{partial.data<double>(), total.data<double>(), chunks});
+  for_each_row(t.device(), 1, chunks, kernels::AddPartials{partial.data<double>(), total.data<double>(), chunks});
   return total.item(0);
 }
 
-}  // namespace
+bool all_finite(const Tensor& t) {
+  const FiniteCheck check(t.device());
+  check.add(t);
+  return check.failed().item(0) == 0;
+}
 
-double sum_of_squares(const Tensor& t) { return sum_chunks<kernels::ChunkSquares>("sum_of_squares", t); }
+void FiniteCheck::add(const Tensor& t) const {
+  const std::int64_t n = t.numel(), chunks = (n + kernels::kReduceChunk - 1) / kernels::kReduceChunk;
+  if (chunks == 0) return;
+  const Tensor partial(Shape{chunks}, DType::float64, t.device());
+  dispatch_float(t.dtype(), "finite check", [&]<class T>() {
+    for_each_row(t.device(), chunks, kernels::kReduceChunk,
+                 kernels::ChunkFinite<T>{t.data<T>(), partial.data<double>(), n});
+  });
+  add_sums(partial);
+}
 
-bool all_finite(const Tensor& t) { return sum_chunks<kernels::ChunkFinite>("all_finite", t) == 0; }
+void FiniteCheck::add_sums(const Tensor& sums) const {
+  for_each_row(sums.device(), 1, sums.numel(),
+               kernels::AddPartials{sums.data<double>(), failed_.data<double>(), sums.numel()});
+}
+
+void FiniteCheck::choose(const Tensor& to, const Tensor& good, const Tensor& kept) const {
+  AB_ASSERT(to.numel() == good.numel() && to.numel() == kept.numel());
+  map(to.device(), to.numel(), to.data<float>(), kernels::ChooseGood{failed_.data<double>()}, good.data<float>(),
+      kept.data<float>());
+}
 
 Tensor column_sums(const Tensor& m) {
   AB_CHECK(m.rank() >= 1, "column_sums: needs at least one dimension, got shape {}", m.shape().str());

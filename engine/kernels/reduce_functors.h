@@ -4,6 +4,7 @@
 // The functors of reduce.h.
 
 #include "engine/core/tensor.h"
+#include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/lanes.h"
 #include "engine/kernels/pixel_table.h"
 
@@ -16,44 +17,28 @@ AB_HD inline std::int64_t reduce_chunk_size(std::int64_t n, std::int64_t chunk) 
   return left < kReduceChunk ? left : kReduceChunk;
 }
 
-/// partial[chunk] = Σ x² of one chunk.
-template <class T> struct ChunkSquares {
+/// partial[chunk] = Σ f(x) of one chunk, summed as V.
+template <class T, class V, class F> struct ChunkSum {
   const T* x;
   double* partial;
   std::int64_t n;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
-    const T* begin = x + chunk * kReduceChunk;
-    const std::int64_t count = reduce_chunk_size(n, chunk);
-    const double total = lane_sum<double>(
-        team, count, [](double v) { return v * v; }, begin);
+    const V total = lane_sum<V>(team, reduce_chunk_size(n, chunk), F{}, x + chunk * kReduceChunk);
     if (team.lane() == 0) partial[chunk] = total;
   }
 };
+template <class T> using ChunkSquares = ChunkSum<T, double, Square<double>>;
+/// Σ 0·x: zero for finite elements, NaN when one is not.
+template <class T> using ChunkFinite = ChunkSum<T, compute_t<T>, TimesZero<compute_t<T>>>;
 
-/// partial[chunk] = Σ 0·x: zero for finite elements, NaN when one is not.
-template <class T> struct ChunkFinite {
-  const T* x;
-  double* partial;
-  std::int64_t n;
-  template <class Team> AB_HD void operator()(const Team& team, std::int64_t chunk) const {
-    using C = compute_t<T>;
-    const T* begin = x + chunk * kReduceChunk;
-    const std::int64_t count = reduce_chunk_size(n, chunk);
-    const C total = lane_sum<C>(
-        team, count, [](C v) { return v * C{0}; }, begin);
-    if (team.lane() == 0) partial[chunk] = total;
-  }
-};
-
-/// One row: the sum of all partial results.
-struct SumPartials {
+/// One row: total += the sum of all partial results.
+struct AddPartials {
   const double* partial;
   double* total;
   std::int64_t n;
   template <class Team> AB_HD void operator()(const Team& team, std::int64_t) const {
-    const double sum = lane_sum<double>(
-        team, n, [](double v) { return v; }, partial);
-    if (team.lane() == 0) *total = sum;
+    const double sum = lane_sum<double>(team, n, Same<double>{}, partial);
+    if (team.lane() == 0) *total += sum;
   }
 };
 

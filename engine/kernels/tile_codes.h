@@ -8,7 +8,7 @@
 //   code of v = round((v − m) / (1.5 σ) + 2), 0 to 3; ties to even; σ = 0 counts as 2/3
 //   code c stands for the mean of the values with that code
 
-#include "engine/kernels/tile_select.h"
+#include "engine/kernels/tiles.h"
 
 namespace ab {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "engine/kernels/tile_select.h"
+#include "engine/kernels/tiles.h"
 
 namespace ab {
 

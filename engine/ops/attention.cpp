@@ -48,7 +48,12 @@ struct HeadLayout {
   }
 };
 
-}  // namespace
+/// Backward needs P, or, where the backend fuses attention and P is never in memory, the logarithms of its rows' sums.
+struct AttentionResult {
+  Tensor y;
+  Tensor probabilities;  ///< P: [N, heads, T, at least T], the first T of each row
+  Tensor log_sums;       ///< ln Σ exp(Q_h K_hᵀ / √d) by rows: [N, heads, T] float32
+};
 
 AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads) {
   AB_CHECK(qkv.rank() == 3 && qkv.numel() > 0 && heads > 0 && qkv.dim(2) % (3 * heads) == 0,
@@ -78,6 +83,7 @@ AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads) {
   return result;
 }
 
+/// dy: [N, T, D] -> dqkv: [N, T, 3D]
 Tensor attention_backward(const Tensor& dy, const Tensor& qkv, std::int64_t heads, const AttentionResult& forward) {
   const HeadLayout layout(qkv, heads);
   Backend& math = backend(qkv.device());
@@ -111,6 +117,8 @@ Tensor attention_backward(const Tensor& dy, const Tensor& qkv, std::int64_t head
   math.batched_gemm(spec, dscores, qkv, dqkv);
   return dqkv;
 }
+
+}  // namespace
 
 Var attention(const Var& qkv, std::int64_t heads) {
   const AttentionResult result = attention_forward(qkv.value(), heads);

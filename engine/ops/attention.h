@@ -7,19 +7,9 @@
 
 namespace ab {
 
-/// Backward needs P, or, where the backend fuses attention and P is never in memory, the logarithms of its rows' sums.
-struct AttentionResult {
-  Tensor y;
-  Tensor probabilities;  ///< P: [N, heads, T, at least T], the first T of each row
-  Tensor log_sums;       ///< ln Σ exp(Q_h K_hᵀ / √d) by rows: [N, heads, T] float32
-};
-
 /// y_h = P_h V_h,  P_h = softmax(Q_h K_hᵀ / √d)      d = D / heads
-/// qkv: [N, T, 3D]: each token's query, key and value, of `heads` parts with d elements each  -> y: [N, T, D]
-AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads);
 /// dV = Pᵀ dy,  dP = dy Vᵀ,  dS = P ∘ (dP − rowsum(P ∘ dP)),  dQ = dS K / √d,  dK = dSᵀ Q / √d, for each head
-/// dy: [N, T, D] -> dqkv: [N, T, 3D]
-Tensor attention_backward(const Tensor& dy, const Tensor& qkv, std::int64_t heads, const AttentionResult& forward);
+/// qkv: [N, T, 3D]: each token's query, key and value, of `heads` parts with d elements each  -> y: [N, T, D]
 Var attention(const Var& qkv, std::int64_t heads);
 
 // Into and out of the token sequence of a vision transformer (Dosovitskiy et al. 2021).

@@ -16,25 +16,16 @@ void check_noise(std::string_view operation, const Tensor& x, float p, const Ten
 
 }  // namespace
 
-Var activate(const Var& x, Activation activation) {
-  switch (activation) {
-    case Activation::none: return x;
-    case Activation::relu: return relu(x);
-    case Activation::gelu: return gelu(x);
-  }
-  return x;
-}
-
 // The way back through the activation is all there is to do, and autograd or whoever uses y has done it.
-Var relu(const Var& x) {
-  const Tensor y = activation_forward(Activation::relu, x.value());
-  return record("relu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::relu, y});
+Var activate(const Var& x, Activation activation) {
+  if (activation == Activation::none) return x;
+  const Tensor y = activation_forward(activation, x.value());
+  return record("activate", y, {x}, [](const Tensor& dx) { return Gradients{dx}; },
+                {activation, derivative_needs_z(activation) ? x.value() : y});
 }
 
-Var gelu(const Var& x) {
-  const Tensor y = activation_forward(Activation::gelu, x.value());
-  return record("gelu", y, {x}, [](const Tensor& dx) { return Gradients{dx}; }, {Activation::gelu, x.value()});
-}
+Var relu(const Var& x) { return activate(x, Activation::relu); }
+Var gelu(const Var& x) { return activate(x, Activation::gelu); }
 
 Var dropout(const Var& x, float p, const Tensor& seed, std::uint64_t stream) {
   check_noise("dropout", x.value(), p, seed);

@@ -76,35 +76,25 @@ Var linear(const Var& x, const Var& w, const Var& b, Activation activation, cons
   return record("linear", y, {x, w, b, addend}, backward, of_y);
 }
 
-Tensor matmul_forward(const Tensor& a, const Tensor& b) {
-  AB_CHECK(a.rank() == 2 && b.rank() == 2 && a.dim(1) == b.dim(0),
-           "matmul: a {} does not fit b {}; expected [m, k] and [k, n]", a.shape().str(), b.shape().str());
-  check_alike("matmul", a, "b", b);
-  const Tensor y(Shape{a.dim(0), b.dim(1)}, a.dtype(), a.device());
-  backend(a.device()).gemm({}, a, b, y);
-  return y;
-}
-
-MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs) {
-  MatmulGrads grads;
-  if (needs.da) {
-    grads.da = Tensor(Shape{dy.dim(0), b.dim(0)}, dy.dtype(), dy.device());
-    backend(dy.device()).gemm({.transpose_b = true}, dy, b, grads.da);
-  }
-  if (needs.db) {
-    grads.db = Tensor(Shape{a.dim(1), dy.dim(1)}, dy.dtype(), dy.device());
-    backend(dy.device()).gemm({.transpose_a = true}, a, dy, grads.db);
-  }
-  return grads;
-}
-
 Var matmul(const Var& a, const Var& b) {
-  const MatmulNeeds needs{a.requires_grad(), b.requires_grad()};
-  const Tensor kept_a = needs.db ? a.value() : Tensor{}, kept_b = needs.da ? b.value() : Tensor{};
-  return record("matmul", matmul_forward(a.value(), b.value()), {a, b}, [=](const Tensor& dy) {
-    MatmulGrads grads = matmul_backward(dy, kept_a, kept_b, needs);
-    return Gradients{grads.da, grads.db};
-  });
+  const Tensor av = a.value(), bv = b.value();
+  AB_CHECK(av.rank() == 2 && bv.rank() == 2 && av.dim(1) == bv.dim(0),
+           "matmul: a {} does not fit b {}; expected [m, k] and [k, n]", av.shape().str(), bv.shape().str());
+  check_alike("matmul", av, "b", bv);
+  const auto product = [](const GemmSpec& spec, const Tensor& x, const Tensor& y, const Shape& shape) {
+    const Tensor result(shape, x.dtype(), x.device());
+    backend(x.device()).gemm(spec, x, y, result);
+    return result;
+  };
+  const bool needs_da = a.requires_grad(), needs_db = b.requires_grad();
+  const Tensor kept_a = needs_db ? av : Tensor{}, kept_b = needs_da ? bv : Tensor{};
+  const auto backward = [=, of_a = av.shape(), of_b = bv.shape()](const Tensor& dy) {
+    Gradients grads(2);
+    if (needs_da) grads[0] = product({.transpose_b = true}, dy, kept_b, of_a);
+    if (needs_db) grads[1] = product({.transpose_a = true}, kept_a, dy, of_b);
+    return grads;
+  };
+  return record("matmul", product({}, av, bv, {av.dim(0), bv.dim(1)}), {a, b}, backward);
 }
 
 }  // namespace ab

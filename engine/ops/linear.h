@@ -28,17 +28,7 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
                             const ActivationGrad& of_x = {});
 Var linear(const Var& x, const Var& w, const Var& b, Activation activation = Activation::none, const Var& addend = {});
 
-struct MatmulNeeds {
-  bool da = true, db = true;
-};
-struct MatmulGrads {
-  Tensor da, db;
-};
-
-/// y = a b      a: [m, k], b: [k, n], y: [m, n]
-Tensor matmul_forward(const Tensor& a, const Tensor& b);
-/// da = dy bᵀ,  db = aᵀ dy
-MatmulGrads matmul_backward(const Tensor& dy, const Tensor& a, const Tensor& b, MatmulNeeds needs);
+/// y = a b      a: [m, k], b: [k, n], y: [m, n];   da = dy bᵀ,  db = aᵀ dy
 Var matmul(const Var& a, const Var& b);
 
 }  // namespace ab

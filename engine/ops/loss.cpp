@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/ops/loss.h"
 
+#include <algorithm>
+
 #include "engine/kernels/loss.h"
 
 namespace ab {
@@ -16,8 +18,12 @@ void check_labels(std::string_view operation, const Tensor& logits, const Tensor
            operation);
 }
 
+/// Waits for the device.
 void check_classes(std::string_view operation, const Tensor& logits, const Tensor& labels) {
-  const std::int64_t bad = count_bad_labels(labels, logits.dim(1));
+  if (labels.device().kind == DeviceKind::shapes) return;
+  const Tensor here = labels.to(Device{});
+  const auto bad = std::ranges::count_if(here.span<std::int64_t>(),
+                                         [&](std::int64_t label) { return label < 0 || label >= logits.dim(1); });
   AB_CHECK_KIND(data, bad == 0, "{}: {} labels are not in [0, {}); the data set has more classes than the model",
                 operation, bad, logits.dim(1));
 }

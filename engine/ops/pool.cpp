@@ -2,6 +2,7 @@
 #include "engine/ops/pool.h"
 
 #include "engine/kernels/pool.h"
+#include "engine/ops/elementwise.h"
 
 namespace ab {
 namespace {
@@ -47,13 +48,6 @@ Var adaptive_avg_pool2d(const Var& x, std::int64_t out_h, std::int64_t out_w) {
                 [spec](const Tensor& dy) { return Gradients{avg_pool_backward(dy, spec)}; });
 }
 
-Var global_avg_pool2d(const Var& x) {
-  check_image("global_avg_pool2d", x.value());
-  const PoolSpec spec{x.shape()[0], x.shape()[3], PoolWindows::adaptive(x.shape()[1], 1),
-                      PoolWindows::adaptive(x.shape()[2], 1)};
-  const Tensor y = avg_pool_forward(x.value(), spec).view(Shape{spec.batch, spec.channels});
-  return record("global_avg_pool2d", y, {x},
-                [spec](const Tensor& dy) { return Gradients{avg_pool_backward(dy, spec)}; });
-}
+Var global_avg_pool2d(const Var& x) { return flatten(adaptive_avg_pool2d(x, 1, 1)); }
 
 }  // namespace ab

@@ -22,103 +22,62 @@ struct ResidualBlockSpec {
   double drop_path = 0.0;
 };
 
-/// How every block ends: y = relu(norm(branch) + shortcut(x)).
-class ResidualSum {
- public:
-  ResidualSum(const std::string& block, const std::string& norm, std::int64_t out, const ResidualBlockSpec& spec,
-              const Build& build)
-      : norm_(block + "." + norm, out, build), drop_path_(block + ".drop_path", spec.drop_path) {
-    if (spec.stride == 1 && spec.in == out) return;
-    shortcut_conv_ = std::make_unique<Conv2d>(block + ".downsample.0", spec.in, out, 1,
-                                              Conv2dOptions{.stride = spec.stride}, false, build);
-    shortcut_norm_ = std::make_unique<BatchNorm2d>(block + ".downsample.1", out, build);
-  }
-
-  Var forward(const SummedVar& branch, const Var& x) {
-    const Var shortcut =
-        shortcut_conv_ ? shortcut_norm_->forward(shortcut_conv_->forward_summed(x), Activation::none) : x;
-    // Norm, sum and ReLU take one pass over memory, unless the branch may be dropped in between.
-    if (!drop_path_.active()) return norm_.forward(branch, Activation::relu, shortcut);
-    return relu(add(drop_path_.forward(norm_.forward(branch, Activation::none)), shortcut));
-  }
-
-  std::vector<Layer*> parts() {
-    if (!shortcut_conv_) return {&norm_, &drop_path_};
-    return {&norm_, &drop_path_, shortcut_conv_.get(), shortcut_norm_.get()};
-  }
-
- private:
-  BatchNorm2d norm_;
-  DropPath drop_path_;
-  std::unique_ptr<Conv2d> shortcut_conv_;
-  std::unique_ptr<BatchNorm2d> shortcut_norm_;
-};
-
-/// Branch of two 3×3 convolutions, to `width` channels.
-class BasicBlock final : public Composite {
- public:
-  BasicBlock(const std::string& name, const ResidualBlockSpec& spec, const Build& build)
-      : conv1_(name + ".conv1", spec.in, spec.width, 3, {.stride = spec.stride, .padding = 1}, false, build),
-        bn1_(name + ".bn1", spec.width, build),
-        conv2_(name + ".conv2", spec.width, spec.width, 3, {.padding = 1}, false, build),
-        sum_(name, "bn2", spec.width, spec, build) {}
-
-  Var forward(const Var& x) override {
-    const Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
-    return sum_.forward(conv2_.forward_summed(y), x);
-  }
-
- private:
-  std::vector<Layer*> parts() override {
-    std::vector<Layer*> all{&conv1_, &bn1_, &conv2_};
-    for (Layer* part : sum_.parts()) all.push_back(part);
-    return all;
-  }
-
-  Conv2d conv1_;
-  BatchNorm2d bn1_;
-  Conv2d conv2_;
-  ResidualSum sum_;
-};
-
 constexpr std::int64_t kBottleneckExpansion = 4;
 
-/// Branch of a 1×1, a 3×3 with the stride, and a 1×1 convolution to kBottleneckExpansion · width channels.
-class Bottleneck final : public Composite {
+/// Its branch is two 3×3 convolutions to `width` channels, or, as a bottleneck, a 1×1, a 3×3 with the stride, and a 1×1 convolution
+/// to kBottleneckExpansion · width channels.
+class ResidualBlock final : public Composite {
  public:
-  Bottleneck(const std::string& name, const ResidualBlockSpec& spec, const Build& build)
-      : conv1_(name + ".conv1", spec.in, spec.width, 1, {}, false, build),
-        bn1_(name + ".bn1", spec.width, build),
-        conv2_(name + ".conv2", spec.width, spec.width, 3, {.stride = spec.stride, .padding = 1}, false, build),
-        bn2_(name + ".bn2", spec.width, build),
-        conv3_(name + ".conv3", spec.width, kBottleneckExpansion * spec.width, 1, {}, false, build),
-        sum_(name, "bn3", kBottleneckExpansion * spec.width, spec, build) {}
+  ResidualBlock(const std::string& name, const ResidualBlockSpec& spec, bool bottleneck, const Build& build)
+      : drop_path_(name + ".drop_path", spec.drop_path) {
+    const std::int64_t width = spec.width, out = bottleneck ? kBottleneckExpansion * width : width;
+    if (bottleneck) {
+      append(name, "conv1", "bn1", spec.in, width, 1, {}, build);
+      append(name, "conv2", "bn2", width, width, 3, {.stride = spec.stride, .padding = 1}, build);
+      append(name, "conv3", "bn3", width, out, 1, {}, build);
+    } else {
+      append(name, "conv1", "bn1", spec.in, width, 3, {.stride = spec.stride, .padding = 1}, build);
+      append(name, "conv2", "bn2", width, width, 3, {.padding = 1}, build);
+    }
+    has_shortcut_ = spec.stride != 1 || spec.in != out;
+    if (has_shortcut_) append(name, "downsample.0", "downsample.1", spec.in, out, 1, {.stride = spec.stride}, build);
+  }
 
   Var forward(const Var& x) override {
-    Var y = bn1_.forward(conv1_.forward_summed(x), Activation::relu);
-    y = bn2_.forward(conv2_.forward_summed(y), Activation::relu);
-    return sum_.forward(conv3_.forward_summed(y), x);
+    const std::size_t last = steps_.size() - (has_shortcut_ ? 2 : 1);
+    Var y = x;
+    for (std::size_t i = 0; i < last; ++i)
+      y = steps_[i].norm->forward(steps_[i].conv->forward_summed(y), Activation::relu);
+    const SummedVar branch = steps_[last].conv->forward_summed(y);
+    const Var shortcut =
+        has_shortcut_ ? steps_.back().norm->forward(steps_.back().conv->forward_summed(x), Activation::none) : x;
+    // Norm, sum and ReLU take one pass over memory, unless the branch may be dropped in between.
+    if (!drop_path_.active()) return steps_[last].norm->forward(branch, Activation::relu, shortcut);
+    return relu(add(drop_path_.forward(steps_[last].norm->forward(branch, Activation::none)), shortcut));
   }
 
  private:
+  struct Step {
+    std::unique_ptr<Conv2d> conv;
+    std::unique_ptr<BatchNorm2d> norm;
+  };
+
+  void append(const std::string& block, const char* conv, const char* norm, std::int64_t in, std::int64_t out,
+              std::int64_t kernel, const Conv2dOptions& options, const Build& build) {
+    steps_.push_back({std::make_unique<Conv2d>(block + "." + conv, in, out, kernel, options, false, build),
+                      std::make_unique<BatchNorm2d>(block + "." + norm, out, build)});
+  }
+
   std::vector<Layer*> parts() override {
-    std::vector<Layer*> all{&conv1_, &bn1_, &conv2_, &bn2_, &conv3_};
-    for (Layer* part : sum_.parts()) all.push_back(part);
+    std::vector<Layer*> all{&drop_path_};
+    for (const Step& step : steps_) all.insert(all.end(), {step.conv.get(), step.norm.get()});
     return all;
   }
 
-  Conv2d conv1_;
-  BatchNorm2d bn1_;
-  Conv2d conv2_;
-  BatchNorm2d bn2_;
-  Conv2d conv3_;
-  ResidualSum sum_;
+  std::vector<Step> steps_;  // of the branch, and then of the shortcut where it is no identity
+  bool has_shortcut_ = false;
+  DropPath drop_path_;
 };
-
-template <class Block>
-std::unique_ptr<Layer> make_block(const std::string& name, const ResidualBlockSpec& spec, const Build& build) {
-  return std::make_unique<Block>(name, spec, build);
-}
 
 struct ResNetPlan {
   std::vector<int> blocks = {};  ///< per stage; every stage but the first halves the image and doubles the channels
@@ -153,14 +112,14 @@ class ResNet final : public Composite {
  private:
   void add_blocks(const ResNetPlan& plan, const ModelSpec& spec, const Build& build) {
     const int last = std::accumulate(plan.blocks.begin(), plan.blocks.end(), 0) - 1;
-    const auto block = plan.bottleneck ? make_block<Bottleneck> : make_block<BasicBlock>;
     std::int64_t in = plan.channels, width = plan.channels;
     for (std::size_t stage = 0; stage < plan.blocks.size(); ++stage, width *= 2) {
       for (int i = 0; i < plan.blocks[stage]; ++i) {
         const double depth = last > 0 ? static_cast<double>(blocks_.size()) / last : 1.0;
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        blocks_.push_back(
-            block(fmt::format("layer{}.{}", stage + 1, i), {in, width, stride, spec.drop_path * depth}, build));
+        blocks_.push_back(std::make_unique<ResidualBlock>(fmt::format("layer{}.{}", stage + 1, i),
+                                                          ResidualBlockSpec{in, width, stride, spec.drop_path * depth},
+                                                          plan.bottleneck, build));
         in = plan.expansion() * width;
       }
     }
@@ -176,7 +135,7 @@ class ResNet final : public Composite {
   bool pool_after_stem_;
   Conv2d conv1_;
   BatchNorm2d bn1_;
-  std::vector<std::unique_ptr<Layer>> blocks_;
+  std::vector<std::unique_ptr<ResidualBlock>> blocks_;
   Dropout dropout_;
   Linear fc_;
 };

@@ -20,11 +20,28 @@ constexpr float kEpsilon = 1e-6f;
 /// Parameters are called as in torch.nn.MultiheadAttention: in_proj_weight, in_proj_bias, out_proj.*
 class SelfAttention final : public Layer {
  public:
-  SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias, const Build& build);
+  SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias, const Build& build)
+      : heads_(heads),
+        in_weight_(name + ".in_proj_weight",
+                   initial_value(name + ".in_proj_weight", {3 * features, features},
+                                 xavier_uniform(features, 3 * features), build),
+                   ParamRole::weight),
+        in_bias_{name + ".in_proj_bias", qkv_bias ? Var(filled({3 * features}, 0.0f, build.device), true) : Var(),
+                 ParamRole::vector},
+        out_proj_(name + ".out_proj", features, features, build, ParamRole::weight,
+                  LinearInit{.weight = uniform_fan_in(features), .bias = {}}) {}
+
   Var forward(const Var& x) override { return forward(x, {}); }
   /// y + addend      addend: [N, T, D] or undefined
-  Var forward(const Var& x, const Var& addend);
-  void list(Inventory& inventory) override;
+  Var forward(const Var& x, const Var& addend) {
+    return out_proj_.forward(attention(affine(x, in_weight_, in_bias_.value), heads_), addend);
+  }
+  void list(Inventory& inventory) override {
+    inventory.weights.push_back(&in_weight_);
+    in_weight_.list(inventory.params);
+    if (in_bias_.value.defined()) inventory.params.push_back(&in_bias_);
+    out_proj_.list(inventory);
+  }
 
  private:
   std::int64_t heads_;
@@ -32,29 +49,6 @@ class SelfAttention final : public Layer {
   Param in_bias_;  // its value is undefined without a bias
   Linear out_proj_;
 };
-
-SelfAttention::SelfAttention(const std::string& name, std::int64_t features, std::int64_t heads, bool qkv_bias,
-                             const Build& build)
-    : heads_(heads),
-      in_weight_(name + ".in_proj_weight",
-                 initial_value(name + ".in_proj_weight", {3 * features, features},
-                               xavier_uniform(features, 3 * features), build),
-                 ParamRole::weight),
-      in_bias_{name + ".in_proj_bias", qkv_bias ? Var(filled({3 * features}, 0.0f, build.device), true) : Var(),
-               ParamRole::vector},
-      out_proj_(name + ".out_proj", features, features, build, ParamRole::weight,
-                LinearInit{.weight = uniform_fan_in(features), .bias = {}}) {}
-
-Var SelfAttention::forward(const Var& x, const Var& addend) {
-  return out_proj_.forward(attention(affine(x, in_weight_, in_bias_.value), heads_), addend);
-}
-
-void SelfAttention::list(Inventory& inventory) {
-  inventory.weights.push_back(&in_weight_);
-  in_weight_.list(inventory.params);
-  if (in_bias_.value.defined()) inventory.params.push_back(&in_bias_);
-  out_proj_.list(inventory);
-}
 
 /// y = x + attention(ln_1(x)),  z = y + mlp(ln_2(y)): pre-norm, with drop path on both branches
 class EncoderBlock final : public Composite {

@@ -289,7 +289,7 @@ double expected_increase(const OutputMoments& moments, const Matrix& p) {
 }
 
 Tensor cut_to(const LossMetric& metric, const Tensor& w, std::int64_t r) {
-  const FactorPair parts = apply_gauge(metric.cut(w, r, SvdMethod::gram), Gauge::split_sigma, true);
+  const FactorPair parts = apply_gauge(metric.cut(w, r), Gauge::split_sigma, true);
   EXPECT_EQ(parts.inner.dim(0), r);
   return product(parts.outer, parts.inner);
 }
@@ -615,7 +615,7 @@ TEST(CutTest, MomentumFollowsAlsoToTheFactorsOfALaterCut) {
     const Tensor momentum = normal_values(shape, 81);
     const auto cut_to = [&](std::int64_t r) {
       const RankPolicy policy{.ratio = static_cast<double>(r) / 7};
-      const LowRank parts = decompose(weight.matrix(), &policy, SvdMethod::direct);
+      const LowRank parts = decompose(weight.matrix(), &policy);
       FactorPair pair = apply_gauge(parts, Gauge::split_sigma, true);
       weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
     };
@@ -639,7 +639,7 @@ TEST(CutTest, SecondMomentsFollowByTheSquares) {
   Weight weight("weight", normal_values({12, 7}, 82), ParamRole::weight);
   const auto optimizer = make_adamw({&weight.dense()}, {});
   const auto cut = [&](Gauge gauge) {
-    FactorPair pair = apply_gauge(decompose(weight.matrix(), nullptr, SvdMethod::direct), gauge, true);
+    FactorPair pair = apply_gauge(decompose(weight.matrix(), nullptr), gauge, true);
     weight.factorise(std::move(pair.outer), std::move(pair.inner), Weight::Mode::train_both);
   };
   cut(Gauge::split_sigma);

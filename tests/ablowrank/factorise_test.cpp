@@ -36,33 +36,31 @@ Tensor product_of(const FactorPair& pair) { return product(pair.outer, pair.inne
 TEST(Factorise, FoldGivesTheWeightBack) {
   for (const Shape& shape : {Shape{40, 12}, Shape{12, 40}, Shape{16, 72}, Shape{64, 16}, Shape{9, 9}}) {
     const Tensor w2 = random_tensor(shape, 1);
-    for (SvdMethod method : {SvdMethod::gram, SvdMethod::direct}) {
-      const LowRank low_rank = decompose(w2, nullptr, method);
-      EXPECT_EQ(low_rank.r(), std::min(w2.dim(0), w2.dim(1)));
-      for (Gauge gauge : {Gauge::split_sigma, Gauge::orthonormal})
-        for (bool trained_outer : {false, true})
-          EXPECT_LT(difference(product_of(apply_gauge(low_rank, gauge, trained_outer)), w2), 2e-6) << shape.str();
-    }
+    const LowRank low_rank = decompose(w2, nullptr);
+    EXPECT_EQ(low_rank.r(), std::min(w2.dim(0), w2.dim(1)));
+    for (Gauge gauge : {Gauge::split_sigma, Gauge::orthonormal})
+      for (bool trained_outer : {false, true})
+        EXPECT_LT(difference(product_of(apply_gauge(low_rank, gauge, trained_outer)), w2), 2e-6) << shape.str();
   }
 }
 
 TEST(Factorise, CutKeepsTheLeadingDirections) {
   // W = U diag(4, 2, 1, 0.1 …) V: cutting to three leaves the tail as the error.
-  const LowRank full = decompose(random_tensor({30, 20}, 2), nullptr, SvdMethod::gram);
+  const LowRank full = decompose(random_tensor({30, 20}, 2), nullptr);
   std::vector<float> sigma(20, 0.1f);
   sigma[0] = 4, sigma[1] = 2, sigma[2] = 1;
   const Tensor w =
       product_of(apply_gauge({full.outer, Tensor::from(sigma, {20}), full.inner}, Gauge::split_sigma, true));
   RankPolicy policy;
   policy.ratio = 0;
-  const LowRank cut = decompose(w, &policy, SvdMethod::gram);
+  const LowRank cut = decompose(w, &policy);
   ASSERT_EQ(cut.r(), 3);
   const double expected = std::sqrt(17 * 0.01 / (16 + 4 + 1 + 17 * 0.01));
   EXPECT_NEAR(difference(product_of(apply_gauge(cut, Gauge::split_sigma, true)), w), expected, 1e-5);
 }
 
 TEST(Factorise, OrthonormalGaugeFreezesAnOrthonormalFactor) {
-  const LowRank low_rank = decompose(random_tensor({24, 10}, 3), nullptr, SvdMethod::gram);
+  const LowRank low_rank = decompose(random_tensor({24, 10}, 3), nullptr);
   const Tensor inner = apply_gauge(low_rank, Gauge::orthonormal, true).inner;
   const Tensor gram = product(inner, inner, false, true);
   for (int i = 0; i < 10; ++i)
@@ -70,11 +68,11 @@ TEST(Factorise, OrthonormalGaugeFreezesAnOrthonormalFactor) {
 }
 
 TEST(Factorise, TangentLiftIsExactOnTheTangentSpace) {
-  const LowRank low_rank = decompose(random_tensor({24, 18}, 4), nullptr, SvdMethod::gram);
+  const LowRank low_rank = decompose(random_tensor({24, 18}, 4), nullptr);
   const Tensor u = low_rank.outer, v = low_rank.inner;
   RankPolicy policy;
   policy.ratio = 1.0 / 3;
-  const LowRank cut = decompose(random_tensor({24, 18}, 4), &policy, SvdMethod::gram);
+  const LowRank cut = decompose(random_tensor({24, 18}, 4), &policy);
   // W = P V + U Q lies in the tangent space at U Σ V; its projections give it back.
   const Tensor w = product(random_tensor({24, cut.r()}, 5), cut.inner);
   const Tensor w_right = product(cut.outer, random_tensor({cut.r(), 18}, 6));
@@ -93,8 +91,7 @@ TEST(Factorise, TangentLiftIsExactOnTheTangentSpace) {
 Tensor split_in_place(Layer& layer, Weight::Mode mode, Execution execution) {
   Weight& weight = *inventory_of(layer).weights[0];
   RankPolicy policy;
-  FactorPair pair =
-      apply_gauge(decompose(weight.matrix(), &policy, SvdMethod::gram), Gauge::split_sigma, weight.trains_outer(mode));
+  FactorPair pair = apply_gauge(decompose(weight.matrix(), &policy), Gauge::split_sigma, weight.trains_outer(mode));
   const Tensor w = product_of(pair);
   weight.factorise(pair.outer, pair.inner, mode);
   weight.set_execution(execution);

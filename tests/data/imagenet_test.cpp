@@ -2,7 +2,8 @@
 //
 // ImageNet: decoding files, sound and damaged, against Pillow; listing folders; batches from files. With
 // ABTRAIN_IMAGENET_DIR set to a folder that has a manifest.tsv, real files too.
-#include "data/imagenet.h"
+#include "data/datasets.h"
+#include "data/image_files.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

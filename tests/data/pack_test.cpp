@@ -12,9 +12,9 @@
 #include <map>
 
 #include "data/archive_index.h"
+#include "data/datasets.h"
 #include "data/decode.h"
 #include "data/image_files.h"
-#include "data/imagenet.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/hash.h"
 #include "tests/error_message.h"

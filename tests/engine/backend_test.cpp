@@ -18,6 +18,8 @@
 #include "engine/core/threads.h"
 #include "engine/kernels/activation.h"
 #include "engine/kernels/reduce.h"
+#include "tests/conv_algorithms.h"
+#include "tests/reference/conv_loops.h"
 #include "tests/tensor_values.h"
 
 namespace ab {
@@ -46,11 +48,11 @@ ConvCase make_case(const Conv2dSpec& s, DType type = DType::float32) {
              {}};
   c.dx_exact = poisoned(c.x.shape(), DType::float64);
   c.dw_exact = poisoned(c.w.shape(), DType::float64);
-  const auto f64 = [](const Tensor& t) { return cast(t, DType::float64); };
-  Backend& backend = cpu_backend();
-  backend.conv2d_forward(s, f64(c.x), f64(c.w), {f64(c.bias)}, c.y_exact);
-  backend.conv2d_backward_data(s, f64(c.dy), f64(c.w), c.dx_exact);
-  backend.conv2d_backward_weight(s, f64(c.dy), f64(c.x), c.dw_exact, {});
+  const Tensor x = cast(c.x, DType::float64), w = cast(c.w, DType::float64), dy = cast(c.dy, DType::float64);
+  const Tensor bias = cast(c.bias, DType::float64);
+  reference::conv_forward(s, x.data<double>(), w.data<double>(), bias.data<double>(), c.y_exact.data<double>());
+  reference::conv_backward_data(s, dy.data<double>(), w.data<double>(), c.dx_exact.data<double>());
+  reference::conv_backward_weight(s, dy.data<double>(), x.data<double>(), c.dw_exact.data<double>());
   return c;
 }
 
@@ -138,7 +140,7 @@ TEST_P(ConvAlgorithms, AgreeWithFloat64Loops) {
   const ConvCase wide = make_case(GetParam().spec), narrow = make_case(GetParam().spec, DType::bfloat16);
   for (const int threads : {1, 2}) {
     set_compute_threads(threads);
-    for (const ConvAlgorithm algorithm : cpu::kConvAlgorithms) {
+    for (const auto& [name, algorithm] : cpu::kConvAlgorithms) {
       const bool ran = check_algorithm(algorithm, wide);
       EXPECT_TRUE(ran || algorithm != ConvAlgorithm::direct) << "the direct algorithm must run every shape";
       const bool ran_narrow = check_algorithm(algorithm, narrow);
@@ -189,22 +191,30 @@ TEST_P(ConvAlgorithms, BFloat16RoundsOnceAtTheEnd) {
 INSTANTIATE_TEST_SUITE_P(Shapes, ConvAlgorithms, testing::ValuesIn(kSpecs),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// The float64 loops are what everything else is measured with: here they meet numbers worked out by hand.
-TEST(ConvLoops, MatchAHandWorkedExample) {
+// Float64, which gradients are checked in, and the loops that everything else is measured with meet numbers worked out by hand.
+TEST(ConvFloat64, MatchesAHandWorkedExample) {
   // One 3×3 image of one channel, one 2×2 kernel [[1, 2], [3, 4]], no padding.
   const Conv2dSpec s{
       .batch = 1, .height = 3, .width = 3, .in_channels = 1, .out_channels = 1, .kernel_h = 2, .kernel_w = 2};
   const Tensor x = Tensor::from<double>({1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 3, 3, 1});
   const Tensor w = Tensor::from<double>({1, 2, 3, 4}, {1, 2, 2, 1}), bias = Tensor::from<double>({100}, {1});
   const Tensor dy = Tensor::from<double>({1, 10, 100, 1000}, {1, 2, 2, 1});
-  const Tensor y = poisoned({1, 2, 2, 1}, DType::float64), dx = poisoned(x.shape(), DType::float64);
-  const Tensor dw = poisoned(w.shape(), DType::float64);
+  const auto poison = [](const Tensor& t) { return poisoned(t.shape(), DType::float64); };
+  Tensor y = poison(dy), dx = poison(x), dw = poison(w);
+  const auto check = [&] {
+    EXPECT_EQ(y.to_doubles(), (std::vector<double>{137, 147, 167, 177}));
+    EXPECT_EQ(dx.to_doubles(), (std::vector<double>{1, 12, 20, 103, 1234, 2040, 300, 3400, 4000}));
+    EXPECT_EQ(dw.to_doubles(), (std::vector<double>{5421, 6532, 8754, 9865}));
+  };
   cpu_backend().conv2d_forward(s, x, w, {bias}, y);
   cpu_backend().conv2d_backward_data(s, dy, w, dx);
   cpu_backend().conv2d_backward_weight(s, dy, x, dw, {});
-  EXPECT_EQ(y.to_doubles(), (std::vector<double>{137, 147, 167, 177}));
-  EXPECT_EQ(dx.to_doubles(), (std::vector<double>{1, 12, 20, 103, 1234, 2040, 300, 3400, 4000}));
-  EXPECT_EQ(dw.to_doubles(), (std::vector<double>{5421, 6532, 8754, 9865}));
+  check();
+  y = poison(dy), dx = poison(x), dw = poison(w);
+  reference::conv_forward(s, x.data<double>(), w.data<double>(), bias.data<double>(), y.data<double>());
+  reference::conv_backward_data(s, dy.data<double>(), w.data<double>(), dx.data<double>());
+  reference::conv_backward_weight(s, dy.data<double>(), x.data<double>(), dw.data<double>());
+  check();
 }
 
 TEST(ConvSelect, PutsEachShapeWhereItWasMeasuredFastest) {

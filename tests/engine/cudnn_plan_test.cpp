@@ -40,6 +40,13 @@ constexpr std::string_view kH200 = R"({
   "totalGlobalMem": 150754820096
 })";
 
+/// A device that need not be there.
+CudnnDescriptor device_properties_from_json(std::string_view json) {
+  CudnnDescriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json)).finalize();
+  return properties;
+}
+
 using Specs = std::vector<Conv2dSpec>;
 
 /// A square convolution that keeps the image's size at stride 1.

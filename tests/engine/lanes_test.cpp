@@ -9,7 +9,6 @@
 
 #include "engine/kernels/batch_norm.h"
 #include "engine/kernels/batch_norm_functors.h"
-#include "engine/kernels/batch_norm_moments.h"
 #include "engine/kernels/elementwise_functors.h"
 #include "engine/kernels/layer_norm.h"
 #include "engine/kernels/map.h"

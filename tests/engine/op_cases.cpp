@@ -146,7 +146,7 @@ OpCase adaptive_pool_case(const std::string& name, const Shape& x, std::int64_t 
 }
 
 OpCase global_pool_case(const std::string& name, const Shape& x) {
-  OpCase c{.op = "global_avg_pool2d", .name = "global_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
+  OpCase c{.op = "adaptive_avg_pool2d", .name = "global_avg_pool2d/" + name, .inputs = {x}, .work = numel(x)};
   c.apply = [](const std::vector<Var>& in) { return global_avg_pool2d(in[0]); };
   c.reference = [=](const std::vector<Values>& in) { return reference::adaptive_avg_pool2d(x, in[0], 1, 1); };
   return c;
@@ -192,13 +192,13 @@ OpCase elementwise_case(const std::string& op, const std::string& name, const st
 
 OpCase relu_case(const std::string& name, const Shape& x) {
   return elementwise_case(
-      "relu", name, {x}, [](const std::vector<Var>& in) { return relu(in[0]); },
+      "activate", "relu_" + name, {x}, [](const std::vector<Var>& in) { return relu(in[0]); },
       [](std::size_t i, const std::vector<Values>& in) { return std::fmax(in[0][i], 0.0); });
 }
 
 OpCase gelu_case(const std::string& name, const Shape& x) {
   return elementwise_case(
-      "gelu", name, {x}, [](const std::vector<Var>& in) { return gelu(in[0]); },
+      "activate", "gelu_" + name, {x}, [](const std::vector<Var>& in) { return gelu(in[0]); },
       [](std::size_t i, const std::vector<Values>& in) {
         return in[0][i] * 0.5 * std::erfc(-in[0][i] / std::sqrt(2.0));
       });

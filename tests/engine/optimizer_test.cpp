@@ -9,7 +9,6 @@
 
 #include "engine/device/device.h"
 #include "engine/kernels/lars.h"
-#include "engine/kernels/optim_functors.h"
 #include "engine/optim/loss_scale.h"
 #include "engine/optim/optimizer.h"
 #include "tests/tensor_values.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The laws of the singular value decomposition on easy and hard matrices, for both methods of each backend.
+// The laws of the singular value decomposition on easy and hard matrices, for each backend.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +50,7 @@ Tensor scaled(const Tensor& a, float factor) {
 
 /// U diag(s) Vᵀ with singular values s_j = spectrum(j).
 template <class F> Tensor with_spectrum(std::int64_t m, std::int64_t n, const F& spectrum) {
-  const Svd random = cpu_backend().svd(normal_values({m, n}, 11), SvdMethod::direct);
+  const Svd random = cpu_backend().svd(normal_values({m, n}, 11));
   const Tensor us = random.u.clone();
   for (std::int64_t i = 0; i < us.numel(); ++i) us.data<float>()[i] *= spectrum(i % n);
   return product(us, random.vt);
@@ -141,67 +141,51 @@ void expect_laws(const Tensor& w, const Svd& svd) {
   }
 }
 
-class SvdLaws : public testing::TestWithParam<std::tuple<Matrix, SvdMethod>> {};
+class SvdLaws : public testing::TestWithParam<Matrix> {};
 
 TEST_P(SvdLaws, Hold) {
-  const auto& [matrix, method] = GetParam();
-  const Tensor w = matrix.make();
-  expect_laws(w, cpu_backend().svd(w, method));
+  const Tensor w = GetParam().make();
+  expect_laws(w, cpu_backend().svd(w));
 }
 
 TEST_P(SvdLaws, HoldOnAGpu) {
   if (cuda_device_count() == 0) GTEST_SKIP() << cuda_unavailable_reason();
-  const auto& [matrix, method] = GetParam();
-  const Tensor w = matrix.make();
+  const Tensor w = GetParam().make();
   const Device gpu{DeviceKind::cuda, 0};
-  const Svd svd = backend(gpu).svd(w.to(gpu), method);
+  const Svd svd = backend(gpu).svd(w.to(gpu));
   expect_laws(w, {svd.u.to({}), svd.s.to({}), svd.vt.to({})});
 }
 
-TEST(Svd, GramAgreesWithDirect) {
-  for (const Matrix& matrix : kMatrices) {
-    const Tensor w = matrix.make();
-    const Svd gram = cpu_backend().svd(w, SvdMethod::gram), direct = cpu_backend().svd(w, SvdMethod::direct);
-    for (std::int64_t j = 0; j < w.dim(1); ++j)
-      EXPECT_NEAR(gram.s.data<float>()[j], direct.s.data<float>()[j], 2e-6f * direct.s.data<float>()[0])
-          << matrix.name << ", singular value " << j;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Matrices, SvdLaws,
-                         testing::Combine(testing::ValuesIn(kMatrices),
-                                          testing::Values(SvdMethod::gram, SvdMethod::direct)),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param).name;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name + (std::get<1>(info.param) == SvdMethod::gram ? "_gram" : "_direct");
-                         });
+INSTANTIATE_TEST_SUITE_P(Matrices, SvdLaws, testing::ValuesIn(kMatrices), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 TEST(Svd, RefusesNaNAndInfinity) {
-  for (const float bad : {kNaN, std::numeric_limits<float>::infinity()})
-    for (const SvdMethod method : {SvdMethod::gram, SvdMethod::direct}) {
-      const Tensor w = normal_values({8, 4}, 1);
-      w.data<float>()[13] = bad;
-      try {
-        cpu_backend().svd(w, method);
-        ADD_FAILURE() << "accepted " << bad;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.kind(), ErrorKind::numerics);
-      }
+  for (const float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
+    const Tensor w = normal_values({8, 4}, 1);
+    w.data<float>()[13] = bad;
+    try {
+      cpu_backend().svd(w);
+      ADD_FAILURE() << "accepted " << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::numerics);
     }
+  }
 }
 
 TEST(Svd, IsTheSameInEveryThread) {
   const Tensor w = normal_values({80, 30}, 1);
   set_compute_threads(1);
-  const Svd here = cpu_backend().svd(w, SvdMethod::gram);
+  const Svd here = cpu_backend().svd(w);
   std::vector<Svd> there(2);
   {
     std::vector<std::thread> ranks;
     for (Svd& result : there)
       ranks.emplace_back([&] {
         set_compute_threads(1);
-        for (int repeat = 0; repeat < 5; ++repeat) result = cpu_backend().svd(w, SvdMethod::gram);
+        for (int repeat = 0; repeat < 5; ++repeat) result = cpu_backend().svd(w);
       });
     for (std::thread& rank : ranks) rank.join();
   }

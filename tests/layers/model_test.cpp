@@ -212,7 +212,7 @@ TEST(Models, RefuseSettingsTheyDoNotHave) {
 void factorise_at_full_rank(Layer& model) {
   for (Weight* weight : inventory_of(model).weights) {
     if (weight->role() != ParamRole::weight) continue;
-    const LowRank low_rank = decompose(weight->matrix(), nullptr, SvdMethod::direct);
+    const LowRank low_rank = decompose(weight->matrix(), nullptr);
     const FactorPair factors = apply_gauge(low_rank, Gauge::split_sigma, true);
     weight->factorise(factors.outer, factors.inner, Weight::Mode::train_b);
     weight->set_execution(Execution::factors);
@@ -283,7 +283,7 @@ TEST(Noise, IsOffInEvaluation) {
 }
 
 std::vector<double> singular_values(const Tensor& weight) {
-  return decompose(weight.view({weight.dim(0), -1}), nullptr, SvdMethod::direct).sigma.to_doubles();
+  return decompose(weight.view({weight.dim(0), -1}), nullptr).sigma.to_doubles();
 }
 
 const std::vector<std::string> kMatrices{"conv1.weight", "layer2.0.conv1.weight", "layer3.0.downsample.0.weight",

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "apps/settings/config.h"
-#include "data/cifar.h"
+#include "data/datasets.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"

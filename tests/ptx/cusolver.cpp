@@ -12,10 +12,6 @@
 #include "tests/ptx/memory.h"
 #include "tests/ptx/streams.h"
 
-extern "C" void sgesvd_(const char* jobu, const char* jobvt, const int* m, const int* n, float* a, const int* lda,
-                        float* s, float* u, const int* ldu, float* vt, const int* ldvt, float* work, const int* lwork,
-                        int* info);
-
 using ptx::on_host;
 
 namespace {
@@ -82,39 +78,6 @@ cusolverStatus_t cusolverDnXsyevd(cusolverDnHandle_t handle, cusolverDnParams_t,
     std::vector<int> indices(static_cast<std::size_t>(liwork));
     dsyevd_("V", triangle, &order, on_host(a), &leading, on_host(w), space.data(), &lwork, indices.data(), &liwork,
             on_host(info));
-  });
-  return CUSOLVER_STATUS_SUCCESS;
-}
-
-cusolverStatus_t cusolverDnXgesvd_bufferSize(cusolverDnHandle_t, cusolverDnParams_t, signed char, signed char,
-                                             std::int64_t m, std::int64_t n, cudaDataType, const void*, std::int64_t,
-                                             cudaDataType, const void*, cudaDataType, const void*, std::int64_t,
-                                             cudaDataType, const void*, std::int64_t, cudaDataType,
-                                             std::size_t* on_device, std::size_t* on_host) {
-  *on_device = static_cast<std::size_t>(m * n) * sizeof(float) + 4096;
-  *on_host = kHostBytes;
-  return CUSOLVER_STATUS_SUCCESS;
-}
-cusolverStatus_t cusolverDnXgesvd(cusolverDnHandle_t handle, cusolverDnParams_t, signed char job_u, signed char job_vt,
-                                  std::int64_t m, std::int64_t n, cudaDataType type, void* matrix, std::int64_t lda,
-                                  cudaDataType, void* values, cudaDataType, void* left, std::int64_t ldu, cudaDataType,
-                                  void* right, std::int64_t ldvt, cudaDataType, void* work, std::size_t work_bytes,
-                                  void* host, std::size_t host_bytes, int* info) {
-  if (type != CUDA_R_32F || m < n || !host || host_bytes < kHostBytes) ptx::report("cusolverDnXgesvd: its arguments");
-  ptx::enqueue(stream_of(handle), [=] {
-    constexpr const char* call = "cusolverDnXgesvd";
-    auto *const a = static_cast<float*>(matrix), *const s = static_cast<float*>(values);
-    auto *const u = static_cast<float*>(left), *const vt = static_cast<float*>(right);
-    if (!takes(a, lda * n, call) || !fills(s, n, call) || !fills(u, ldu * n, call) || !fills(vt, ldvt * n, call) ||
-        !fills(info, 1, call))
-      return;
-    ptx::use_workspace(work, work_bytes, call);
-    const char jobs[] = {static_cast<char>(job_u), static_cast<char>(job_vt)};
-    const int rows = static_cast<int>(m), columns = static_cast<int>(n), of_a = static_cast<int>(lda),
-              of_u = static_cast<int>(ldu), of_vt = static_cast<int>(ldvt), lwork = 3 * columns + 5 * rows + 4096;
-    std::vector<float> space(static_cast<std::size_t>(lwork));
-    sgesvd_(&jobs[0], &jobs[1], &rows, &columns, on_host(a), &of_a, on_host(s), on_host(u), &of_u, on_host(vt), &of_vt,
-            space.data(), &lwork, on_host(info));
   });
   return CUSOLVER_STATUS_SUCCESS;
 }

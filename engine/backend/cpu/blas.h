@@ -28,9 +28,6 @@ void dgeqrf_(const int* m, const int* n, double* a, const int* lda, double* tau,
              int* info);
 void dorgqr_(const int* m, const int* n, const int* k, double* a, const int* lda, const double* tau, double* work,
              const int* lwork, int* info);
-/// Singular values and vectors, by divide and conquer
-void sgesdd_(const char* jobz, const int* m, const int* n, float* a, const int* lda, float* s, float* u, const int* ldu,
-             float* vt, const int* ldvt, float* work, const int* lwork, int* iwork, int* info);
 }
 
 namespace ab::cpu {

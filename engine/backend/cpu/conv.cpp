@@ -4,20 +4,8 @@
 #include <algorithm>
 
 #include "engine/backend/cpu/gemm.h"
-#include "engine/core/memory.h"
 
 namespace ab::cpu {
-
-std::string_view name_of(ConvAlgorithm algorithm) {
-  switch (algorithm) {
-    case ConvAlgorithm::direct: return "direct";
-    case ConvAlgorithm::winograd: return "winograd";
-    case ConvAlgorithm::pointwise: return "pointwise";
-    case ConvAlgorithm::im2col: return "im2col";
-    case ConvAlgorithm::image_matrix: return "image_matrix";
-  }
-  return "?";
-}
 
 std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction) {
   switch (algorithm) {
@@ -43,23 +31,8 @@ bool run_conv(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection dir
 
 namespace {
 
-// Milliseconds of processor time, smallest of several runs, of float32 on one thread of an AMD EPYC (Zen 4,
-// AVX-512) with oneDNN 2.6.3, batch 128 (32 from 16→16 on), forward / backward data / backward weight.
-// conv_bench measures the same on any machine.
-//
-//                   direct              winograd            im2col           image_matrix
-//    3→64  @32       4.6 /   – /  5.1     –                  9.0 /   – / 10     –
-//   64→64  @32        83 /  86 /  90     38 /  38 /  42      104 / 100 /  93    –
-//  128→128 @16        79 /  80 /  85     30 /  30 /  32       95 /  91 /  88    –
-//  256→256 @8         72 /  77 /  78     27 /  27 /  30       94 /  89 /  88    –
-//  512→512 @4         74 /  63 /  85     37 /  34 /  35       95 /  88 /  89    –
-//  512→512 @2         23 /  18 /  27     37 /  34 /  36       24 /  22 /  23   15.6 / 12.4 / 10.6
-//   16→16  @32      1.33 / 1.25 / 1.27  0.98 / 1.00 / 0.93   3.0 / 3.4 / 2.3    –
-//   32→32  @16      1.24 / 1.19 / 1.23  0.67 / 0.66 / 0.64   1.7 / 1.9 / 1.6    –
-//   64→64  @8       1.12 / 1.09 / 1.18  0.54 / 0.52 / 0.54   1.6 / 1.5 / 1.4    –
-//
-// On two threads the rows with batch 128 keep their order. Those with batch 32 do not all: 64→64 takes 0.70
-// with Winograd and 0.63 directly.
+// bench/conv_bench.cpp measures all algorithms on any machine; these rules are of float32 on one thread of an AMD EPYC (Zen 4,
+// AVX-512) with oneDNN 2.6.3, and hold on two threads but for narrow shapes with small batches.
 
 // Winograd needs a quarter of the multiplications but transforms both activations, which the channels have to
 // pay for (from 16 on they do), and the weights, which the tiles have to pay for (with 8 tiles, 512→512 takes
@@ -90,17 +63,8 @@ bool im2col_pays(const Conv2dSpec& s, ConvDirection direction) {
          std::min(s.in_channels, s.out_channels) >= 128;
 }
 
-// bfloat16 on a processor that multiplies it (Zen 5, AVX512-BF16, two threads, milliseconds, batch 128; 32 from 56 on): oneDNN's
-// direct kernels are about as fast as Winograd, which reads bfloat16 and multiplies float32, and wins where channels are many.
-//
-//                   direct              winograd            image_matrix      pointwise
-//   64→64  @32     10.6 /  9.7 / 12.9  17.1 / 17.0 / 16.9    –
-//  128→128 @16      9.0 /  9.1 / 11.7  10.1 / 10.0 / 11.1    –
-//  256→256 @8       9.2 / 10.1 / 11.8   7.7 /  8.0 /  8.9    –
-//  512→512 @4      13.6 /  8.0 / 22.3   9.8 /  9.7 /  9.9    –
-//  512→512 @2       4.9 /  2.4 /  8.6    –                  2.3 / 1.7 / 1.7
-//   64→256 @56      3.5 /  3.5 /  5.4    –                   –                3.6 / 3.9 / 8.3
-//  512→2048 @7      3.5 /  3.4 /  5.7    –                   –                3.3 / 3.5 / 3.8
+// bfloat16 on a processor that multiplies it (measured on Zen 5, AVX512-BF16, two threads): oneDNN's direct kernels are about as
+// fast as Winograd, which reads bfloat16 and multiplies float32, and wins where channels are many.
 ConvAlgorithm select_native_bfloat16(const Conv2dSpec& s, ConvDirection direction) {
   const std::int64_t narrow = std::min(s.in_channels, s.out_channels), h = s.out_height(), w = s.out_width();
   if (image_matrix_pays(s, direction)) return ConvAlgorithm::image_matrix;
@@ -116,6 +80,7 @@ ConvAlgorithm select_native_bfloat16(const Conv2dSpec& s, ConvDirection directio
 }  // namespace
 
 ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction, DType type) {
+  if (type == DType::float64) return ConvAlgorithm::im2col;
   if (type == DType::bfloat16 && native_bfloat16()) return select_native_bfloat16(spec, direction);
   if (image_matrix_pays(spec, direction)) return ConvAlgorithm::image_matrix;
   if (winograd_pays(spec)) return ConvAlgorithm::winograd;
@@ -128,40 +93,13 @@ bool takes_bfloat16(const Conv2dSpec& spec, ConvDirection direction) {
   return native_bfloat16() || select_conv(spec, direction, DType::bfloat16) == ConvAlgorithm::winograd;
 }
 
-namespace {
-
-class Scratch {
- public:
-  Scratch() = default;
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { release(); }
-
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > bytes_) {
-      release();
-      data_ = static_cast<std::byte*>(memory(Device{}).allocate(bytes));
-      bytes_ = bytes;
-    }
-    return data_;
-  }
-
- private:
-  void release() {
-    if (data_) memory(Device{}).release(data_, bytes_);
-    data_ = nullptr;
-    bytes_ = 0;
-  }
-
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-}  // namespace
-
 std::byte* scratch(std::size_t bytes) {
-  thread_local Scratch buffer;
-  return buffer.at_least(bytes);
+  thread_local Tensor buffer;
+  if (bytes > buffer.bytes()) {
+    buffer = {};  // before the larger one is taken
+    buffer = Tensor({static_cast<std::int64_t>(bytes)}, DType::uint8);
+  }
+  return static_cast<std::byte*>(buffer.raw());
 }
 
 }  // namespace ab::cpu

@@ -5,7 +5,6 @@
 // select_conv().
 
 #include <cstddef>
-#include <string_view>
 
 #include "engine/backend/backend.h"
 
@@ -20,13 +19,8 @@ enum class ConvAlgorithm {
   im2col,        ///< input patches as rows of a matrix, then one matrix product
   image_matrix,  ///< the whole convolution as one matrix over whole images; for images of a few pixels
 };
-inline constexpr ConvAlgorithm kConvAlgorithms[] = {ConvAlgorithm::direct, ConvAlgorithm::winograd,
-                                                    ConvAlgorithm::pointwise, ConvAlgorithm::im2col,
-                                                    ConvAlgorithm::image_matrix};
 
-std::string_view name_of(ConvAlgorithm algorithm);
-
-/// The tensors of a convolution, all float32, or all bfloat16 but a gradient of weights, which is float32; the direction decides
+/// The tensors of a convolution, all float32 or float64, or all bfloat16 but a gradient of weights, which is float32; the direction decides
 /// which one is written.
 struct ConvTensors {
   Tensor x;     ///< activations, or dx
@@ -50,18 +44,17 @@ ConvAlgorithm select_conv(const Conv2dSpec& spec, ConvDirection direction, DType
 /// Whether that one computes in bfloat16. Where it does not, float32 copies are the way.
 bool takes_bfloat16(const Conv2dSpec& spec, ConvDirection direction);
 
-/// Runs every shape in float32: compiled by oneDNN (onednn_conv.cpp); in builds without it (no_onednn.cpp) a matrix product, or
-/// plain loops where there are groups. In bfloat16 false, with nothing written, where the processor or oneDNN has no fast way.
+/// Runs every shape in float32: compiled by oneDNN (onednn_conv.cpp); in builds without it (no_onednn.cpp) a matrix product. In bfloat16 false, with nothing written, where the processor or oneDNN has no fast way.
 bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 
 // Convolutions that end in a matrix product (conv_gemm.cpp). Each function returns false, with nothing written, when the
-// shape does not allow it (none of them knows groups), or the type: im2col knows float32 alone, the others multiply bfloat16
-// where the processor does.
+// shape does not allow it (im2col alone knows groups), or the type: im2col knows float32 and float64, the others multiply float32,
+// and bfloat16 where the processor does.
 
 /// 1×1, stride 1, over pixels x: [P, C], W: [K, C], y: [P, K]:   y = x Wᵀ + b   dx = dy W   dW = dyᵀ x
 bool conv_pointwise(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 
-/// Patches P[N·H'·W', kh·kw·C] of x:   y = P Wᵀ + b   dP = dy W, added back into dx   dW = dyᵀ P
+/// Patches P[N·H'·W', kh·kw·C] of x, group by group:   y = P Wᵀ + b   dP = dy W, added back into dx   dW = dyᵀ P
 bool conv_im2col(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 std::size_t im2col_scratch_bytes(const Conv2dSpec& spec);
 
@@ -82,15 +75,6 @@ inline constexpr bool kWinogradIsFast = true;
 /// 2, and both channel counts are multiples of the width of a vector (16, 8 or 4 floats, as compiled).
 bool conv_winograd(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 std::size_t winograd_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction);
-
-// Convolutions as plain loops, straight from the definition. In float64, gradient checks run on them, and tests compare
-// the fast kernels with them. In float32, they run grouped convolutions in builds without oneDNN.
-//   y[n,p,q,k] = bias[k] + Σ_{r,s,c} x[n, p·stride + r·dilation − padding, q·stride + …, c] · w[k,r,s,c]
-
-/// `bias` may be null. T is float or double.
-template <class T> void conv2d_forward_loops(const Conv2dSpec& spec, const T* x, const T* w, const T* bias, T* y);
-template <class T> void conv2d_backward_data_loops(const Conv2dSpec& spec, const T* dy, const T* w, T* dx);
-template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& spec, const T* dy, const T* x, T* dw);
 
 /// Working memory of these convolutions, one buffer per thread: a rank may be a thread, so nothing is shared, and no rank waits
 /// for another. At least `bytes` bytes, aligned to 64, valid until the next call on this thread.

@@ -13,10 +13,10 @@ namespace {
 constexpr std::int64_t kPatchBytes = 8 << 20;
 
 /// Every row of y[rows, k] becomes the bias; returns the beta that lets a product be added to y.
-float start_output(std::int64_t rows, std::int64_t k, const float* bias, float* y) {
-  if (!bias) return 0.0f;
-  for_each_row(Device{}, rows, k, [=](auto&, std::int64_t i) { std::copy_n(bias, k, y + i * k); });
-  return 1.0f;
+template <class T> T start_output(std::int64_t rows, std::int64_t k, const Tensor& bias, T* y) {
+  if (!bias.defined()) return 0;
+  for_each_row(Device{}, rows, k, [=, b = bias.data<T>()](auto&, std::int64_t i) { std::copy_n(b, k, y + i * k); });
+  return 1;
 }
 
 /// Rows of an image, or columns.
@@ -36,44 +36,45 @@ struct Axis {
 Axis rows_of(const Conv2dSpec& s) { return {s.stride.h, s.padding.h, s.dilation, s.out_height()}; }
 Axis columns_of(const Conv2dSpec& s) { return {s.stride.w, s.padding.w, s.dilation, s.out_width()}; }
 
-/// patches[n·H'·W', kh·kw·C] = im2col(x) of `images` images
-void gather_patches(const Conv2dSpec& s, std::int64_t images, const float* x, float* patches) {
-  const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+/// patches[n·H'·W', kh·kw·C] = im2col(x) of `images` images and of the C channels of a group, whose first x points at
+template <class T> void gather_patches(const Conv2dSpec& s, std::int64_t images, const T* x, T* patches) {
+  const std::int64_t c = s.in_channels / s.groups, out_w = s.out_width(), out_h = s.out_height();
   const Axis down = rows_of(s), across = columns_of(s);
   const std::int64_t length = s.kernel_h * s.kernel_w * c;
   for_each_row(Device{}, images * out_h, out_w * length, [=, &s](auto&, std::int64_t row) {
     const std::int64_t n = row / out_h, p = row % out_h;
-    float* to = patches + row * out_w * length;
+    T* to = patches + row * out_w * length;
     for (std::int64_t q = 0; q < out_w; ++q)
       for (std::int64_t r = 0; r < s.kernel_h; ++r) {
         const std::int64_t h = down.input(p, r);
         const bool row_inside = h >= 0 && h < s.height;
         for (std::int64_t t = 0; t < s.kernel_w; ++t, to += c) {
           const std::int64_t v = across.input(q, t);
-          if (row_inside && v >= 0 && v < s.width) std::copy_n(x + ((n * s.height + h) * s.width + v) * c, c, to);
-          else std::fill_n(to, c, 0.0f);
+          if (row_inside && v >= 0 && v < s.width)
+            std::copy_n(x + ((n * s.height + h) * s.width + v) * s.in_channels, c, to);
+          else std::fill_n(to, c, T{0});
         }
       }
   });
 }
 
 /// dx = the transpose of gather_patches, applied to `patches`
-void scatter_patches(const Conv2dSpec& s, std::int64_t images, const float* patches, float* dx) {
-  const std::int64_t c = s.in_channels, out_w = s.out_width(), out_h = s.out_height();
+template <class T> void scatter_patches(const Conv2dSpec& s, std::int64_t images, const T* patches, T* dx) {
+  const std::int64_t c = s.in_channels / s.groups, out_w = s.out_width(), out_h = s.out_height();
   const Axis down = rows_of(s), across = columns_of(s);
   const std::int64_t taps = s.kernel_h * s.kernel_w;
   for_each_row(Device{}, images * s.height, s.width * taps * c, [=, &s](auto&, std::int64_t row) {
     const std::int64_t n = row / s.height, h = row % s.height;
     for (std::int64_t v = 0; v < s.width; ++v) {
-      float* to = dx + (row * s.width + v) * c;
-      std::fill_n(to, c, 0.0f);
+      T* to = dx + (row * s.width + v) * s.in_channels;
+      std::fill_n(to, c, T{0});
       for (std::int64_t r = 0; r < s.kernel_h; ++r) {
         const std::int64_t p = down.output(h, r);
         if (p < 0) continue;
         for (std::int64_t t = 0; t < s.kernel_w; ++t) {
           const std::int64_t q = across.output(v, t);
           if (q < 0) continue;
-          const float* from = patches + (((n * out_h + p) * out_w + q) * taps + r * s.kernel_w + t) * c;
+          const T* from = patches + (((n * out_h + p) * out_w + q) * taps + r * s.kernel_w + t) * c;
           for (std::int64_t i = 0; i < c; ++i) to[i] += from[i];
         }
       }
@@ -144,9 +145,10 @@ void fold_weights(const Conv2dSpec& s, const float* de, float* dw) {
   });
 }
 
-/// Of one image.
+/// Of one image and group, in float32.
 std::int64_t patch_bytes(const Conv2dSpec& s) {
-  return s.out_height() * s.out_width() * s.kernel_h * s.kernel_w * s.in_channels * std::int64_t{sizeof(float)};
+  return s.out_height() * s.out_width() * s.kernel_h * s.kernel_w * (s.in_channels / s.groups) *
+         std::int64_t{sizeof(float)};
 }
 std::int64_t images_at_once(const Conv2dSpec& s) {
   return std::clamp<std::int64_t>(kPatchBytes / patch_bytes(s), 1, s.batch);
@@ -171,30 +173,38 @@ std::size_t im2col_scratch_bytes(const Conv2dSpec& s) {
   return static_cast<std::size_t>(images_at_once(s) * patch_bytes(s));
 }
 
-bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
-  if (s.groups != 1 || t.type() != DType::float32) return false;
-  float *const all_x = t.x.data<float>(), *const w = t.w.data<float>(), *const all_y = t.y.data<float>();
-  const float* const bias = t.bias.defined() ? t.bias.data<float>() : nullptr;
-  const std::int64_t k = s.out_channels, length = s.kernel_h * s.kernel_w * s.in_channels;
-  const std::int64_t out_pixels = s.out_height() * s.out_width(), in_size = s.height * s.width * s.in_channels;
-  const std::int64_t chunk = images_at_once(s);
-  auto* patches = reinterpret_cast<float*>(scratch(im2col_scratch_bytes(s)));
+namespace {
+
+template <class T> void im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  const std::int64_t all = s.out_channels, k = all / s.groups, c = s.in_channels / s.groups;
+  const std::int64_t length = s.kernel_h * s.kernel_w * c, out_pixels = s.out_height() * s.out_width();
+  const std::int64_t in_size = s.height * s.width * s.in_channels, chunk = images_at_once(s);
+  T* patches = reinterpret_cast<T*>(scratch(im2col_scratch_bytes(s) / sizeof(float) * sizeof(T)));
   for (std::int64_t n = 0; n < s.batch; n += chunk) {
     const std::int64_t images = std::min(chunk, s.batch - n), rows = images * out_pixels;
-    float *x = all_x + n * in_size, *y = all_y + n * out_pixels * k;
-    if (direction == ConvDirection::backward_data) {
-      sgemm(false, false, rows, length, k, 1.0f, y, w, 0.0f, patches);
-      scatter_patches(s, images, patches, x);
-      continue;
-    }
-    gather_patches(s, images, x, patches);
-    if (direction == ConvDirection::forward) {
-      const float beta = start_output(rows, k, bias, y);
-      sgemm(false, true, rows, k, length, 1.0f, patches, w, beta, y);
-    } else {
-      sgemm(true, false, k, length, rows, 1.0f, y, patches, n == 0 ? 0.0f : 1.0f, w);
+    T *const all_x = t.x.data<T>() + n * in_size, *const all_y = t.y.data<T>() + n * out_pixels * all;
+    const T beta = direction == ConvDirection::forward ? start_output(rows, all, t.bias, all_y) : T(n > 0);
+    for (std::int64_t group = 0; group < s.groups; ++group) {
+      T *const x = all_x + group * c, *const y = all_y + group * k, *const w = t.w.data<T>() + group * k * length;
+      if (direction == ConvDirection::backward_data) {
+        gemm_strided(false, false, rows, length, k, T{1}, y, all, w, length, T{0}, patches, length);
+        scatter_patches(s, images, patches, x);
+        continue;
+      }
+      gather_patches(s, images, x, patches);
+      if (direction == ConvDirection::forward)
+        gemm_strided(false, true, rows, k, length, T{1}, patches, length, w, length, beta, y, all);
+      else gemm_strided(true, false, k, length, rows, T{1}, y, all, patches, length, beta, w, length);
     }
   }
+}
+
+}  // namespace
+
+bool conv_im2col(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
+  if (t.type() == DType::float32) im2col<float>(s, direction, t);
+  else if (t.type() == DType::float64) im2col<double>(s, direction, t);
+  else return false;
   return true;
 }
 
@@ -210,7 +220,7 @@ namespace {
 
 bool multiply(const GemmSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b,
               float* c) {
-  sgemm(spec.transpose_a, spec.transpose_b, m, n, k, 1.0f, a, b, spec.beta, c);
+  gemm_contiguous(spec.transpose_a, spec.transpose_b, m, n, k, 1.0f, a, b, spec.beta, c);
   return true;
 }
 template <class C>
@@ -227,8 +237,7 @@ template <class T> bool image_matrix(const Conv2dSpec& s, ConvDirection directio
   if (direction == ConvDirection::forward) {
     expand_weights_transposed(s, t.w.data<T>(), e + in * out, e);
     GemmSpec spec;
-    if constexpr (std::is_same_v<T, float>)
-      spec.beta = start_output(s.batch * out_pixels, s.out_channels, t.bias.defined() ? t.bias.data<T>() : nullptr, y);
+    if constexpr (std::is_same_v<T, float>) spec.beta = start_output(s.batch * out_pixels, s.out_channels, t.bias, y);
     return multiply(spec, s.batch, out, in, x, e, y);
   }
   if (direction == ConvDirection::backward_data) {

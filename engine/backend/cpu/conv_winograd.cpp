@@ -185,36 +185,20 @@ struct Transformed {
 
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
-/// v[e][t] = Bᵀ d B for tiles [first, first + count); pixels outside the image are zero.
-template <class T>
-void transform_input(const Tiling& g, PerAxis padding, const T* x, std::int64_t first, std::int64_t count,
-                     const Transformed& v) {
-  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &v](auto&, std::int64_t t) {
+/// to[e][t] = T d Tᵀ for tiles [first, first + count) of kSide × kSide pixels, where T is Bᵀ (of the input) or A (of the output's
+/// gradient); pixels outside the image are zero.
+template <class T, int kSide, auto kTransform>
+void transform_tiles(const Tiling& g, PerAxis padding, const T* images, std::int64_t first, std::int64_t count,
+                     const Transformed& to) {
+  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &to](auto&, std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
-    const Patch<T, 6> patch(g, x, image, row - padding.h, column - padding.w);
+    const Patch<T, kSide> patch(g, images, image, row - padding.h, column - padding.w);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
       Vector out[6][6];
-      transform_both<6, 6>(
-          input_transform, [&](int i, int j) { return patch.at(i, j, c); }, out);
-      float* to = v.at(0, t, c);
-      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * v.place_step(), out[e / 6][e % 6]);
-    }
-  });
-}
-
-/// p[e][t] = A dy Aᵀ; elements of the tile outside the result are zero.
-template <class T>
-void transform_output_gradient(const Tiling& g, const T* dy, std::int64_t first, std::int64_t count,
-                               const Transformed& p) {
-  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &p](auto&, std::int64_t t) {
-    const auto [image, row, column] = g.place(first + t);
-    const Patch<T, 4> patch(g, dy, image, row, column);
-    for (std::int64_t c = 0; c < g.channels; c += kWidth) {
-      Vector out[6][6];
-      transform_both<4, 6>(
-          output_gradient_transform, [&](int i, int j) { return patch.at(i, j, c); }, out);
-      float* to = p.at(0, t, c);
-      for (std::int64_t e = 0; e < kPlaces; ++e) store(to + e * p.place_step(), out[e / 6][e % 6]);
+      transform_both<kSide, 6>(
+          kTransform, [&](int i, int j) { return patch.at(i, j, c); }, out);
+      float* const at = to.at(0, t, c);
+      for (std::int64_t e = 0; e < kPlaces; ++e) store(at + e * to.place_step(), out[e / 6][e % 6]);
     }
   });
 }
@@ -396,7 +380,7 @@ void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling
   else transform_weights(s, w, work.u);
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
-    transform_input(from, padding, in, first, count, work.v);
+    transform_tiles<T, 6, input_transform>(from, padding, in, first, count, work.v);
     multiply_tiles(work.v, work.u, count, work.m);
     transform_output(to, work.m, bias, first, count, out);
   }
@@ -411,8 +395,8 @@ void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y
   work.take();
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
-    transform_input(x_tiles, s.padding, x, first, count, work.v);
-    transform_output_gradient(y_tiles, dy, first, count, work.m);
+    transform_tiles<T, 6, input_transform>(x_tiles, s.padding, x, first, count, work.v);
+    transform_tiles<T, 4, output_gradient_transform>(y_tiles, 0, dy, first, count, work.m);
     multiply_gradients(work.m, work.v, count, first > 0, work.u);
   }
   transform_weight_gradient(s, work.u, dw);

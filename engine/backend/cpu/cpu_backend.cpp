@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // Wires the CPU's vendor mathematics into the Backend interface, and chooses by element type: float32 runs natively, bfloat16
-// where the processor multiplies it, other 16-bit floats through float32 copies, float64 convolutions as plain loops.
+// where the processor multiplies it, other 16-bit floats through float32 copies.
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/conv.h"
 #include "engine/backend/cpu/gemm.h"
-#include "engine/backend/cpu/svd.h"
 #include "engine/kernels/activation.h"
+#include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 
 namespace ab {
@@ -17,7 +17,7 @@ using cpu::ConvDirection;
 
 /// False, with nothing written, for 16-bit types that the chosen algorithm does not take.
 bool convolve(const Conv2dSpec& spec, ConvDirection direction, const cpu::ConvTensors& t) {
-  if (t.type() != DType::float32 && t.type() != DType::bfloat16) return false;
+  if (t.type() == DType::float16) return false;
   return cpu::run_conv(cpu::select_conv(spec, direction, t.type()), spec, direction, t) ||
          cpu::conv_direct(spec, direction, t);
 }
@@ -41,13 +41,11 @@ class CpuBackend final : public Backend {
                       const Tensor& y) override {
     if (y.numel() == 0) return;
     const Tensor &bias = epilogue.bias, v = epilogue.before_activation(y);
-    if (y.dtype() == DType::float64) {
-      cpu::conv2d_forward_loops(spec, x.data<double>(), w.data<double>(),
-                                bias.defined() ? bias.data<double>() : nullptr, v.data<double>());
-    } else if (!convolve(spec, ConvDirection::forward, {x, w, bias, v})) {
+    if (!convolve(spec, ConvDirection::forward, {x, w, bias, v})) {
       const Tensor v32(y.shape());
-      convolve(spec, ConvDirection::forward, {cpu::to_float32(x), cpu::to_float32(w), cpu::to_float32(bias), v32});
-      cpu::round_from_float32(v32, v);
+      convolve(spec, ConvDirection::forward,
+               {cast(x, DType::float32), cast(w, DType::float32), cast(bias, DType::float32), v32});
+      cast_into(v, v32);
     }
     apply_epilogue(y, epilogue.without_bias());
   }
@@ -55,12 +53,10 @@ class CpuBackend final : public Backend {
   void conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
                             const Epilogue& epilogue) override {
     if (dx.numel() == 0) return;
-    if (dx.dtype() == DType::float64) {
-      cpu::conv2d_backward_data_loops(spec, dy.data<double>(), w.data<double>(), dx.data<double>());
-    } else if (!convolve(spec, ConvDirection::backward_data, {dx, w, {}, dy})) {
+    if (!convolve(spec, ConvDirection::backward_data, {dx, w, {}, dy})) {
       const Tensor dx32(dx.shape());
-      convolve(spec, ConvDirection::backward_data, {dx32, cpu::to_float32(w), {}, cpu::to_float32(dy)});
-      cpu::round_from_float32(dx32, dx);
+      convolve(spec, ConvDirection::backward_data, {dx32, cast(w, DType::float32), {}, cast(dy, DType::float32)});
+      cast_into(dx, dx32);
     }
     apply_epilogue(dx, epilogue);
   }
@@ -69,16 +65,14 @@ class CpuBackend final : public Backend {
                               const Tensor& db) override {
     if (db.defined()) column_sums(dy, db);
     if (dy.numel() == 0) return dw.set_zero();
-    if (dw.dtype() == DType::float64)
-      return cpu::conv2d_backward_weight_loops(spec, dy.data<double>(), x.data<double>(), dw.data<double>());
-    const bool is_rounded = dw.dtype() != DType::float32;
+    const bool is_rounded = size_of(dw.dtype()) == 2;
     const Tensor dw32 = is_rounded ? Tensor(dw.shape()) : dw;
     if (!convolve(spec, ConvDirection::backward_weight, {x, dw32, {}, dy}))
-      convolve(spec, ConvDirection::backward_weight, {cpu::to_float32(x), dw32, {}, cpu::to_float32(dy)});
-    if (is_rounded) cpu::round_from_float32(dw32, dw);
+      convolve(spec, ConvDirection::backward_weight, {cast(x, DType::float32), dw32, {}, cast(dy, DType::float32)});
+    if (is_rounded) cast_into(dw, dw32);
   }
 
-  Svd svd(const Tensor& w, SvdMethod method) override { return cpu::svd(w, method); }
+  Svd svd(const Tensor& w) override { return cpu::svd(w); }
 };
 
 }  // namespace

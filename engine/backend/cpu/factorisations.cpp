@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/cpu/blas.h"
 #include "engine/core/check.h"
+
+extern "C" const char* openblas_get_corename();
 
 namespace ab {
 
@@ -98,6 +101,31 @@ Tensor orthonormal_columns(const Tensor& y) {
     for (std::int64_t j = 0; j < n; ++j)
       q[i * n + j] = a[static_cast<std::size_t>(j * m + i)] * r_signs[static_cast<std::size_t>(j)];
   return basis;
+}
+
+namespace {
+
+/// The newest kernels that every release of the last years has for the vectors of this processor.
+std::string kernels_of_processor() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) return "SkylakeX";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
+#endif
+  return "";
+}
+
+/// Kernels of processors without AVX2.
+constexpr std::string_view kOld[] = {"Prescott", "Katmai",     "Coppermine",   "Northwood",  "Core2",
+                                     "Penryn",   "Dunnington", "Atom",         "Nehalem",    "Sandybridge",
+                                     "Athlon",   "Opteron",    "Opteron_SSE3", "Barcelona",  "Bobcat",
+                                     "Nano",     "Banias",     "Bulldozer",    "Piledriver", "Steamroller"};
+
+}  // namespace
+
+cpu::OpenBlasKernels cpu::openblas_kernels() {
+  const std::string running = openblas_get_corename();
+  const bool old = std::ranges::find(kOld, running) != std::end(kOld);
+  return {running, old ? kernels_of_processor() : ""};
 }
 
 }  // namespace ab

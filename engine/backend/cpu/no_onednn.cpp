@@ -29,9 +29,9 @@ void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n
 
 // OpenBLAS lets one team of threads multiply at a time: the ranks of a process would wait for each other. So our own
 // threads share the rows or columns of C, and each calls OpenBLAS for its part.
-void sgemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                   const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
-                   std::int64_t c_stride) {
+void gemm_strided(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                  const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
+                  std::int64_t c_stride) {
   const bool one_thread = inside_parallel_loop() || m * n * k <= kWorthDividing;
   const std::int64_t parts = one_thread ? 1 : std::min<std::int64_t>(compute_threads(), std::max(m, n));
   for_each_row(Device{}, parts, m * n * k / parts, [&](auto&, std::int64_t part) {
@@ -48,17 +48,7 @@ const char* native_bfloat16() { return nullptr; }
 bool matmul_bfloat16(const BatchedGemmSpec&, const Bfloat16Product&) { return false; }
 
 bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t) {
-  if (conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t)) return true;
-  if (t.type() != DType::float32) return false;
-  float *const x = t.x.data<float>(), *const w = t.w.data<float>(), *const y = t.y.data<float>();
-  switch (direction) {
-    case ConvDirection::forward:
-      conv2d_forward_loops(spec, x, w, t.bias.defined() ? t.bias.data<float>() : nullptr, y);
-      break;
-    case ConvDirection::backward_data: conv2d_backward_data_loops(spec, y, w, x); break;
-    case ConvDirection::backward_weight: conv2d_backward_weight_loops(spec, y, x, w); break;
-  }
-  return true;
+  return conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t);
 }
 
 }  // namespace ab::cpu

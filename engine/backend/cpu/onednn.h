@@ -3,8 +3,6 @@
 //
 // oneDNN, in its versions 2 (which has operation descriptors) and 3, as onednn_*.cpp share it. Nothing else includes it.
 
-#include <cstddef>
-#include <cstdint>
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace ab::cpu {
@@ -23,13 +21,5 @@ inline dnnl::primitive_attr user_scratchpad() {
 
 /// Memory of no address yet.
 inline dnnl::memory unbound(const dnnl::memory::desc& desc) { return {desc, onednn_engine(), nullptr}; }
-
-/// Of the numbers that tell one compiled operation from another.
-template <class Numbers> std::size_t hash_of(const Numbers& numbers) {
-  std::uint64_t hash = 0;
-  for (const std::int64_t v : numbers)
-    hash = (hash ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15u + (hash >> 29);
-  return hash;
-}
 
 }  // namespace ab::cpu

@@ -3,8 +3,8 @@
 // Convolutions by oneDNN. Activations are NHWC on both sides; the kernels want weights in blocks of channels, so the KRSC
 // weights (or their gradient) pass through a reorder, which is small beside them.
 
-#include <array>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -25,13 +25,6 @@ using Type = dnnl::memory::data_type;
 struct OneDnnConvDesc {
   dnnl::memory::desc src, weights, dw, bias, dst;
   dnnl::memory::dims strides, dilations, padding;  ///< a dilation of 0 is a dense kernel, as oneDNN counts
-};
-
-/// A compiled convolution, and the layouts that oneDNN has chosen where `any` was asked for.
-struct OneDnnConvPrimitive {
-  dnnl::primitive primitive;
-  dnnl::memory::desc weights, scratchpad;
-  bool is_reference;  ///< oneDNN has plain loops only
 };
 
 using Forward = dnnl::convolution_forward;
@@ -74,22 +67,6 @@ typename Gradient::primitive_desc backward_desc(const dnnl::engine& engine, cons
 
 #endif
 
-bool is_reference(const auto& primitive_desc) {
-  return std::string_view(primitive_desc.impl_info_str()).starts_with("ref");
-}
-
-OneDnnConvPrimitive make_onednn_conv(const dnnl::engine& engine, ConvDirection direction, const OneDnnConvDesc& d) {
-  const Forward::primitive_desc forward = forward_desc(engine, d);
-  if (direction == ConvDirection::forward)
-    return {Forward(forward), forward.weights_desc(), forward.scratchpad_desc(), is_reference(forward)};
-  if (direction == ConvDirection::backward_data) {
-    const auto backward = backward_desc<BackwardData>(engine, d, d.weights, forward);
-    return {BackwardData(backward), backward.weights_desc(), backward.scratchpad_desc(), is_reference(backward)};
-  }
-  const auto backward = backward_desc<BackwardWeights>(engine, d, d.dw, forward);
-  return {BackwardWeights(backward), backward.diff_weights_desc(), backward.scratchpad_desc(), is_reference(backward)};
-}
-
 /// Everything that decides which compiled convolution a call needs.
 struct OneDnnConvKey {
   Conv2dSpec spec;
@@ -97,17 +74,7 @@ struct OneDnnConvKey {
   Type type = Type::f32;  ///< of activations and weights; gradients of weights are float32
   bool bias = false;
   int threads = 1;  ///< the division of work is compiled in
-  bool operator==(const OneDnnConvKey&) const = default;
-};
-
-struct OneDnnConvKeyHash {
-  std::size_t operator()(const OneDnnConvKey& key) const {
-    const Conv2dSpec& s = key.spec;
-    return hash_of(std::array{s.batch, s.height, s.width, s.in_channels, s.out_channels, s.kernel_h, s.kernel_w,
-                              s.stride.h, s.stride.w, s.padding.h, s.padding.w, s.dilation, s.groups,
-                              std::int64_t{key.threads}, std::int64_t{key.bias},
-                              static_cast<std::int64_t>(key.direction), static_cast<std::int64_t>(key.type)});
-  }
+  auto operator<=>(const OneDnnConvKey&) const = default;
 };
 
 Desc weights_desc(const Conv2dSpec& s, Type type, Tag whole, Tag grouped) {
@@ -147,9 +114,26 @@ class OneDnnConv {
   void run(const ConvTensors& t);
 
  private:
+  /// Compiles, and returns the layout that oneDNN has chosen for the weights.
+  Desc compile(const OneDnnConvDesc& d, ConvDirection direction) {
+    const auto take = [&]<class Plan>(const Plan& plan, dnnl::primitive primitive) {
+      primitive_ = std::move(primitive);
+      scratchpad_ = unbound(plan.scratchpad_desc());
+      is_reference_ = std::string_view(plan.impl_info_str()).starts_with("ref");
+    };
+    const Forward::primitive_desc forward = forward_desc(onednn_engine(), d);
+    if (direction == ConvDirection::forward) return take(forward, Forward(forward)), forward.weights_desc();
+    if (direction == ConvDirection::backward_data) {
+      const auto backward = backward_desc<BackwardData>(onednn_engine(), d, d.weights, forward);
+      return take(backward, BackwardData(backward)), backward.weights_desc();
+    }
+    const auto backward = backward_desc<BackwardWeights>(onednn_engine(), d, d.dw, forward);
+    return take(backward, BackwardWeights(backward)), backward.diff_weights_desc();
+  }
+
   dnnl::primitive primitive_;
-  std::optional<dnnl::reorder> reorder_;  ///< of the weights, when the kernel wants a different layout
-  bool writes_weights_, is_reference_;
+  std::optional<dnnl::reorder> reorder_;        ///< of the weights, when the kernel wants a different layout
+  bool writes_weights_, is_reference_ = false;  ///< the latter: oneDNN has plain loops only
   dnnl::memory x_, y_, bias_, weights_, inner_weights_, scratchpad_;
   std::size_t scratchpad_offset_ = 0;  ///< in the scratch buffer, behind the inner weights
   std::unordered_map<int, dnnl::memory> arguments_;
@@ -157,18 +141,15 @@ class OneDnnConv {
 
 OneDnnConv::OneDnnConv(const OneDnnConvKey& key) : writes_weights_(key.direction == ConvDirection::backward_weight) {
   const OneDnnConvDesc desc = describe(key);
-  OneDnnConvPrimitive compiled = make_onednn_conv(onednn_engine(), key.direction, desc);
-  primitive_ = std::move(compiled.primitive);
-  is_reference_ = compiled.is_reference;
+  const Desc chosen = compile(desc, key.direction);
   x_ = unbound(desc.src);
   y_ = unbound(desc.dst);
-  scratchpad_ = unbound(compiled.scratchpad);
   weights_ = inner_weights_ = unbound(caller_weights(key));
-  if (compiled.weights != caller_weights(key)) {
+  if (chosen != caller_weights(key)) {
     constexpr std::size_t kAlignment = 64;
-    inner_weights_ = unbound(compiled.weights);
+    inner_weights_ = unbound(chosen);
     reorder_ = writes_weights_ ? dnnl::reorder(inner_weights_, weights_) : dnnl::reorder(weights_, inner_weights_);
-    scratchpad_offset_ = (compiled.weights.get_size() + kAlignment - 1) / kAlignment * kAlignment;
+    scratchpad_offset_ = (chosen.get_size() + kAlignment - 1) / kAlignment * kAlignment;
   }
   arguments_ = {{key.direction == ConvDirection::backward_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, x_},
                 {key.direction == ConvDirection::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, y_},
@@ -204,7 +185,7 @@ bool onednn_overruns(const Conv2dSpec& s, ConvDirection direction) {
 }
 
 OneDnnConv& compiled(const OneDnnConvKey& key) {
-  thread_local std::unordered_map<OneDnnConvKey, OneDnnConv, OneDnnConvKeyHash> convs;
+  thread_local std::map<OneDnnConvKey, OneDnnConv> convs;
   return convs.try_emplace(key, key).first->second;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Products of bfloat16 by oneDNN.
-#include <array>
-#include <bit>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 
@@ -18,9 +17,11 @@ using Desc = dnnl::memory::desc;
 using Type = dnnl::memory::data_type;
 
 /// Everything that decides which compiled product a call needs; the division of work among threads is compiled in.
-using Key = std::array<std::int64_t, 18>;
-struct KeyHash {
-  std::size_t operator()(const Key& key) const { return hash_of(key); }
+struct ProductKey {
+  BatchedGemmSpec spec;
+  bool has_bias, has_addend, is_float;
+  int threads;
+  auto operator<=>(const ProductKey&) const = default;
 };
 
 /// rows × columns matrices of a grid, whichever way they lie in memory.
@@ -98,25 +99,9 @@ bool matmul_bfloat16(const BatchedGemmSpec& spec, const Bfloat16Product& of) {
   if (!native_bfloat16() || spec.outer * spec.inner * spec.m * spec.n * spec.k == 0) return false;
   const bool has_bias = of.bias, has_addend = of.addend, is_float = of.type_of_c == DType::float32;
   if (has_bias && spec.alpha != 1) return false;  // which oneDNN would multiply too
-  const Key key{spec.outer,
-                spec.inner,
-                spec.m,
-                spec.n,
-                spec.k,
-                spec.transpose_a * 2 + spec.transpose_b,
-                std::bit_cast<std::int64_t>(spec.alpha),
-                spec.a.row_stride,
-                spec.a.outer_stride,
-                spec.a.inner_stride,
-                spec.b.row_stride,
-                spec.b.outer_stride,
-                spec.b.inner_stride,
-                spec.c.row_stride,
-                spec.c.outer_stride,
-                spec.c.inner_stride,
-                has_bias * 4 + has_addend * 2 + is_float,
-                std::int64_t{compute_threads()}};
-  thread_local std::unordered_map<Key, CompiledProduct, KeyHash> products;
+  ProductKey key{spec, has_bias, has_addend, is_float, compute_threads()};
+  key.spec.a.offset = key.spec.b.offset = key.spec.c.offset = 0;
+  thread_local std::map<ProductKey, CompiledProduct> products;
   CompiledProduct& product =
       products.try_emplace(key, spec, has_bias, has_addend, is_float ? Type::f32 : Type::bf16).first->second;
   if (product.is_reference()) return false;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/svd.h"
-
 #include <cmath>
 
 #include "engine/backend/cpu/blas.h"
@@ -20,12 +18,6 @@ void check_finite(const Tensor& w) {
   const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
   AB_CHECK_KIND(numerics, finite,
                 "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
-                w.shape().str());
-}
-
-void check_converged(int info, const Tensor& w) {
-  AB_ASSERT(info >= 0);
-  AB_CHECK_KIND(numerics, info == 0, "svd: the iteration did not converge on the {} matrix; try the other method",
                 w.shape().str());
 }
 
@@ -64,7 +56,7 @@ Svd svd_gram(const Tensor& w) {
   std::vector<double> sigma(static_cast<std::size_t>(n));
   std::transform(eigen.values.begin(), eigen.values.end(), sigma.begin(),
                  [](double value) { return std::sqrt(std::max(value, 0.0)); });
-  dgemm(false, true, m, n, n, 1.0, w64.data<double>(), eigen.vectors.data<double>(), 0.0, y.data<double>());
+  gemm_contiguous(false, true, m, n, n, 1.0, w64.data<double>(), eigen.vectors.data<double>(), 0.0, y.data<double>());
   std::vector<double> scale(sigma.size(), 1.0);
   if (sigma.back() > kSafeRatio * sigma.front())
     std::transform(sigma.begin(), sigma.end(), scale.begin(), [](double s) { return 1.0 / s; });
@@ -82,33 +74,11 @@ Svd svd_gram(const Tensor& w) {
   return result;
 }
 
-// In column-major order the row-major W is Wᵀ = V · diag(s) · Uᵀ: sgesdd's left vectors are our right ones,
-// and each of its column-major results is the transpose that we want in row-major order.
-Svd svd_direct(const Tensor& w) {
-  const int m = static_cast<int>(w.dim(0)), n = static_cast<int>(w.dim(1));
-  const Tensor destroyed = w.clone();
-  const Svd result{Tensor({m, n}), Tensor({n}), Tensor({n, n})};
-  float* a = destroyed.data<float>();
-  float *u = result.u.data<float>(), *s = result.s.data<float>(), *vt = result.vt.data<float>();
-
-  int info = 0, work_size = -1;
-  float work_query = 0;
-  std::vector<int> iwork(static_cast<std::size_t>(8 * n));
-  sgesdd_("S", &n, &m, a, &n, s, vt, &n, u, &n, &work_query, &work_size, iwork.data(), &info);
-  work_size = static_cast<int>(work_query * 1.001f) + 1;  // a float cannot hold every large size exactly
-  std::vector<float> work(static_cast<std::size_t>(work_size));
-  sgesdd_("S", &n, &m, a, &n, s, vt, &n, u, &n, work.data(), &work_size, iwork.data(), &info);
-  check_converged(info, w);
-  return result;
-}
-
 }  // namespace
 
-Svd svd(const Tensor& w, SvdMethod method) {
-  AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
-           "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
+Svd svd(const Tensor& w) {
   check_finite(w);
-  const Svd result = method == SvdMethod::gram ? svd_gram(w) : svd_direct(w);
+  const Svd result = svd_gram(w);
   fix_signs(result);
   return result;
 }

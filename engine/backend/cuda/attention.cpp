@@ -14,7 +14,7 @@ namespace {
 /// Blocks of 128 keys add to dQ as they finish. The order of two does not matter, as they add to zero.
 constexpr std::int64_t kTokensInAnyOrder = 256;
 
-CudnnAttention& planned(ThreadLibraries& libraries, const AttentionSpec& spec) {
+CudnnAttention& attention_for(ThreadLibraries& libraries, const AttentionSpec& spec) {
   const bool in_order = plan_choice() == PlanChoice::deterministic || spec.tokens > kTokensInAnyOrder;
   return libraries.attention({spec, in_order});
 }
@@ -43,16 +43,17 @@ void warn_of_old_cudnn(std::size_t version) {
 
 }  // namespace
 
-bool has_fused_attention(ThreadLibraries& libraries, const AttentionSpec& spec) {
+bool CudaBackend::has_fused_attention(const AttentionSpec& spec) {
   const std::size_t version = cudnnGetVersion();
-  if (can_fuse_attention(spec, version)) return planned(libraries, spec).exists();
+  if (can_fuse_attention(spec, version)) return attention_for(libraries(), spec).exists();
   if (can_fuse_attention(spec, std::numeric_limits<std::size_t>::max())) warn_of_old_cudnn(version);
   return false;
 }
 
-void attention_forward(ThreadLibraries& libraries, const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
-                       const Tensor& log_sums) {
-  CudnnAttention& attention = planned(libraries, spec);
+void CudaBackend::attention_forward(const AttentionSpec& spec, const Tensor& qkv, const Tensor& y,
+                                    const Tensor& log_sums) {
+  ThreadLibraries& libraries = this->libraries();
+  CudnnAttention& attention = attention_for(libraries, spec);
   aligned(qkv);
   attention.forward(libraries.cudnn(),
                     {{AttentionTensor::q, part(spec, qkv, 0)},
@@ -63,9 +64,9 @@ void attention_forward(ThreadLibraries& libraries, const AttentionSpec& spec, co
                     libraries.stream().workspace(attention.forward_workspace_bytes()));
 }
 
-void attention_backward(ThreadLibraries& libraries, const AttentionSpec& spec, const Backend::AttentionBackward& of,
-                        const Tensor& dqkv) {
-  CudnnAttention& attention = planned(libraries, spec);
+void CudaBackend::attention_backward(const AttentionSpec& spec, const AttentionBackward& of, const Tensor& dqkv) {
+  ThreadLibraries& libraries = this->libraries();
+  CudnnAttention& attention = attention_for(libraries, spec);
   aligned(of.qkv), aligned(dqkv);
   const Tensor row_sums(of.log_sums.shape(), DType::float32, dqkv.device());
   CudnnAttention::Addresses addresses{

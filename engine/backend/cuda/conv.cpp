@@ -29,10 +29,11 @@ void take_moments(const Tensor& y, const Tensor& sums) {
 
 /// Pointwise convolutions are matrix products: cuDNN computes float32 in NCHW and copies NHWC to and fro; a product
 /// needs neither. Over P pixels:   y[P,O] = x wᵀ     dx[P,I] = dy w     dW[O,I] = dyᵀ x
-void multiply_pixels(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                     const Epilogue& epilogue, const Tensor& y) {
-  gemm(libraries, {.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
-       y.view({-1, spec.out_channels}), epilogue);
+void multiply_pixels(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                     const Tensor& y) {
+  backend(y.device())
+      .gemm({.transpose_b = true}, x.view({-1, spec.in_channels}), w.view({spec.out_channels, spec.in_channels}),
+            y.view({-1, spec.out_channels}), epilogue);
 }
 
 /// Runs the plan that the thread keeps for this call, made and chosen at first use. The epilogue is that of the tensor
@@ -60,7 +61,7 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
                            may_have_sums ? totals.data<float>() : nullptr};
   const Tensor& written = direction == ConvDirection::backward_data ? x : y;
   const auto run = [&](std::size_t i) {
-    if (conv.is_product(i)) return multiply_pixels(libraries, spec, x, w, epilogue, y);
+    if (conv.is_product(i)) return multiply_pixels(spec, x, w, epilogue, y);
     conv.execute(libraries.cudnn(), data, libraries.stream().workspace(conv.workspace_bytes(i)), i);
     if (!conv.is_fused(i)) apply_epilogue(written, epilogue);
   };
@@ -76,46 +77,46 @@ void run_cudnn(ThreadLibraries& libraries, const Conv2dSpec& spec, ConvDirection
 
 }  // namespace
 
-void conv2d_forward(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                    const Epilogue& epilogue, const Tensor& y) {
+void CudaBackend::conv2d_forward(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Epilogue& epilogue,
+                                 const Tensor& y) {
   if (y.numel() == 0) return;
   if (!spec.is_pointwise()) {
     const bool in_two_steps = !may_be_fused(epilogue.activation);
     const Epilogue first = in_two_steps ? Epilogue{.bias = epilogue.bias} : epilogue;
-    run_cudnn(libraries, spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
+    run_cudnn(libraries(), spec, ConvDirection::forward, x, w, epilogue.before_activation(y), first);
     if (in_two_steps) apply_epilogue(y, epilogue.without_bias());
     return;
   }
-  multiply_pixels(libraries, spec, x, w, epilogue, y);
+  multiply_pixels(spec, x, w, epilogue, y);
 }
 
-Tensor conv2d_forward_summed(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& x, const Tensor& w,
-                             const Tensor& bias, const Tensor& y) {
+Tensor CudaBackend::conv2d_forward_summed(const Conv2dSpec& spec, const Tensor& x, const Tensor& w, const Tensor& bias,
+                                          const Tensor& y) {
   Tensor sums;
-  if (y.numel() == 0) conv2d_forward(libraries, spec, x, w, {bias}, y);
-  else run_cudnn(libraries, spec, ConvDirection::forward, x, w, y, {bias}, &sums);
+  if (y.numel() == 0) conv2d_forward(spec, x, w, {bias}, y);
+  else run_cudnn(libraries(), spec, ConvDirection::forward, x, w, y, {bias}, &sums);
   return sums;
 }
 
-void conv2d_backward_data(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& w,
-                          const Tensor& dx, const Epilogue& epilogue) {
+void CudaBackend::conv2d_backward_data(const Conv2dSpec& spec, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                       const Epilogue& epilogue) {
   if (dx.numel() == 0) return;
   if (!spec.is_pointwise()) {
-    run_cudnn(libraries, spec, ConvDirection::backward_data, dx, w, dy, {.grad = epilogue.grad});
+    run_cudnn(libraries(), spec, ConvDirection::backward_data, dx, w, dy, {.grad = epilogue.grad});
     return apply_epilogue(dx, {.addend = epilogue.addend});
   }
-  gemm(libraries, {}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
+  gemm({}, dy.view({-1, spec.out_channels}), w.view({spec.out_channels, spec.in_channels}),
        dx.view({-1, spec.in_channels}), epilogue);
 }
 
-void conv2d_backward_weight(ThreadLibraries& libraries, const Conv2dSpec& spec, const Tensor& dy, const Tensor& x,
-                            const Tensor& dw, const Tensor& db) {
+void CudaBackend::conv2d_backward_weight(const Conv2dSpec& spec, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                         const Tensor& db) {
   if (spec.is_pointwise() && dy.numel() > 0)
-    return gemm_backward_weight(libraries, dy.view({-1, spec.out_channels}), x.view({-1, spec.in_channels}),
+    return gemm_backward_weight(dy.view({-1, spec.out_channels}), x.view({-1, spec.in_channels}),
                                 dw.view({spec.out_channels, spec.in_channels}), db);
   if (db.defined()) column_sums(dy, db);
   if (dy.numel() == 0) return dw.set_zero();
-  run_cudnn(libraries, spec, ConvDirection::backward_weight, x, dw, dy, {});
+  run_cudnn(libraries(), spec, ConvDirection::backward_weight, x, dw, dy, {});
 }
 
 }  // namespace ab::cuda

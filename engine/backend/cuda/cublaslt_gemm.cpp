@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cublaslt_gemm.h"
 
-#include <functional>
 #include <vector>
 
 #include "engine/backend/cuda/libraries.h"
@@ -57,17 +56,6 @@ CublasLtMatmulDesc matmul_desc(const GemmKey& key) {
   return desc;
 }
 
-/// The operands have traded places, and our columns are cuBLASLt's rows: a bias for each of them is its bias, and our
-/// op(A), whose row sums are a bias gradient, is its B.
-cublasLtEpilogue_t cublaslt_epilogue(GemmEpilogue epilogue) {
-  switch (epilogue) {
-    case GemmEpilogue::none: break;
-    case GemmEpilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case GemmEpilogue::bias_gradient: return CUBLASLT_EPILOGUE_BGRADB;
-  }
-  return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
 CublasLtMatmulPreference preference(const GemmKey& key, bool any) {
   cublasLtMatmulPreference_t raw = nullptr;
   AB_CUDA(cublasLtMatmulPreferenceCreate(&raw));
@@ -87,29 +75,16 @@ CublasLtMatmulPreference preference(const GemmKey& key, bool any) {
 
 }  // namespace
 
-std::size_t GemmKeyHash::operator()(const GemmKey& key) const {
-  std::size_t hash = 0;
-  for (std::int64_t v :
-       {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
-        static_cast<std::int64_t>(key.dtype), std::int64_t{key.align_a}, std::int64_t{key.align_b},
-        std::int64_t{key.align_c}, key.batch, key.strides_a.row, key.strides_a.batch, key.strides_b.row,
-        key.strides_b.batch, key.strides_c.row, key.strides_c.batch, std::int64_t{key.tf32},
-        static_cast<std::int64_t>(key.epilogue), static_cast<std::int64_t>(key.choice)})
-    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
-  return hash;
-}
-
-CublasLtGemm::CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key)
+CublasLtGemm::CublasLtGemm(const GemmKey& key, cublasLtHandle_t handle)
     : dtype_(key.dtype),
       operation_(matmul_desc(key)),
       a_(row_major(key, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.strides_a)),
       b_(row_major(key, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.strides_b)),
       c_(row_major(key, key.m, key.n, key.strides_c)) {
-  const cublasLtEpilogue_t epilogue = cublaslt_epilogue(key.epilogue);
-  add_candidates(handle, key, epilogue);
-  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && (candidates_.empty() || key.choice == PlanChoice::timed))
-    add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT);
-  if (candidates_.empty()) add_candidates(handle, key, CUBLASLT_EPILOGUE_DEFAULT, true);
+  add_candidates(handle, key, key.epilogue);
+  if (key.epilogue != kNoEpilogue && (candidates_.empty() || key.choice == PlanChoice::timed))
+    add_candidates(handle, key, kNoEpilogue);
+  if (candidates_.empty()) add_candidates(handle, key, kNoEpilogue, true);
   AB_CHECK_KIND(
       communication, !candidates_.empty(),
       "cuBLASLt has no algorithm for a {} matrix product {}×{}×{} (batch {}, aligned to {}, {} and {} bytes); "
@@ -132,7 +107,7 @@ void CublasLtGemm::add_candidates(cublasLtHandle_t handle, const GemmKey& key, c
 }
 
 void CublasLtGemm::set_epilogue(cublasLtEpilogue_t epilogue, void* bias) {
-  if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) bias = nullptr;
+  if (epilogue == kNoEpilogue) bias = nullptr;
   const auto set = [this](cublasLtMatmulDescAttributes_t name, auto value) {
     AB_CUDA(cublasLtMatmulDescSetAttribute(operation_.get(), name, &value, sizeof value));
   };

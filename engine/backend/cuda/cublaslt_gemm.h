@@ -17,15 +17,14 @@ namespace ab::cuda {
 /// How far apart the rows of a matrix are (0: as close as they can be), and the matrices of a batch (0: all are one), in elements.
 struct GemmStrides {
   std::int64_t row = 0, batch = 0;
-  bool operator==(const GemmStrides&) const = default;
+  auto operator<=>(const GemmStrides&) const = default;
 };
 
-/// The epilogue of a product, in terms of our row-major matrices.
-enum class GemmEpilogue : std::uint8_t {
-  none,
-  bias,           ///< adds bias[j] to column j of C
-  bias_gradient,  ///< bias[i] = the sum of row i of op(A)
-};
+// The operands have traded places, and our columns are cuBLASLt's rows: a bias for each of them is its bias, and our op(A), whose
+// row sums are a bias gradient, is its B.
+inline constexpr cublasLtEpilogue_t kNoEpilogue = CUBLASLT_EPILOGUE_DEFAULT;
+inline constexpr cublasLtEpilogue_t kAddBias = CUBLASLT_EPILOGUE_BIAS;         ///< adds bias[j] to column j of C
+inline constexpr cublasLtEpilogue_t kBiasGradient = CUBLASLT_EPILOGUE_BGRADB;  ///< bias[i] = the sum of row i of op(A)
 inline constexpr std::int64_t kBiasAlignment = 16;  ///< bytes that divide the address of a bias
 
 /// Everything a plan depends on, besides the device. op(A): m×k, op(B): k×n, C: m×n.
@@ -37,20 +36,16 @@ struct GemmKey {
   std::int64_t batch = 1;
   GemmStrides strides_a = {}, strides_b = {}, strides_c = {};
   bool tf32 = false;  ///< float32: multiply as TF32
-  GemmEpilogue epilogue = GemmEpilogue::none;
+  cublasLtEpilogue_t epilogue = kNoEpilogue;
   PlanChoice choice = PlanChoice::heuristic;
 
-  bool operator==(const GemmKey&) const = default;
-};
-
-struct GemmKeyHash {
-  std::size_t operator()(const GemmKey& key) const;
+  auto operator<=>(const GemmKey&) const = default;
 };
 
 class CublasLtGemm {
  public:
   /// The epilogue is part of the plan where cuBLASLt has it for these matrices; otherwise the product is planned alone.
-  CublasLtGemm(cublasLtHandle_t handle, const GemmKey& key);
+  CublasLtGemm(const GemmKey& key, cublasLtHandle_t handle);
 
   /// Algorithms to choose from, best guess first: one, unless they are to be timed.
   std::size_t candidates() const { return candidates_.size(); }
@@ -58,7 +53,7 @@ class CublasLtGemm {
   void keep(std::size_t i) { candidates_ = {candidates_[i]}; }
 
   /// Whether algorithm i does what the key says of an epilogue; if not, that remains to be done.
-  bool is_fused(std::size_t i = 0) const { return candidates_[i].epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+  bool is_fused(std::size_t i = 0) const { return candidates_[i].epilogue != kNoEpilogue; }
   std::size_t workspace_bytes(std::size_t i = 0) const { return candidates_[i].found.workspaceSize; }
 
   /// c = alpha · op(a) · op(b) + beta · addend; the addend is laid out like c, and may be c. `bias` is null when the key's

@@ -1,17 +1,90 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cudnn_attention.h"
 
+#include <array>
 #include <cmath>
-#include <functional>
 #include <utility>
-
-#include "engine/backend/cuda/cudnn_graph.h"
 
 namespace ab::cuda {
 namespace {
 
-using Operation = GraphNode::Operation;
+/// Where elements (n, h, i, j) lie: Σ index · stride.
+struct GraphTensor {
+  enum class Place : std::uint8_t { memory, between, number };  ///< between: from one operation to the next alone
+
+  std::int64_t id = 0;
+  std::array<std::int64_t, 4> dims{}, strides{};
+  DType dtype = DType::float32;
+  Place place = Place::memory;
+};
 using Place = GraphTensor::Place;
+
+/// The tensors of a graph: [N, H, T, d] in the places of qkv or y, [N, H, T, T] scores and [N, H, T, 1] rows.
+class Tensors {
+ public:
+  explicit Tensors(const AttentionSpec& spec) : spec_(spec) {}
+
+  /// Q, K, V or their gradients, side by side in [N, T, 3, H, d].
+  GraphTensor packed(AttentionTensor id) const { return of_heads(id, 3 * features()); }
+  /// y or its gradient: [N, T, H, d]
+  GraphTensor output(AttentionTensor id) const { return of_heads(id, features()); }
+  GraphTensor rows(AttentionTensor id) const { return in_memory(id, row_dims(), row_strides(), DType::float32); }
+  GraphTensor dense(AttentionTensor id) const {
+    return in_memory(id, head_dims(),
+                     {spec_.heads * spec_.tokens * spec_.width, spec_.tokens * spec_.width, spec_.width, 1},
+                     DType::float32);
+  }
+  GraphTensor number(AttentionTensor id) const {
+    return {static_cast<std::int64_t>(id), {1, 1, 1, 1}, {1, 1, 1, 1}, DType::float32, Place::number};
+  }
+
+  GraphTensor scores_between(DType dtype = DType::float32) {
+    return between({spec_.samples, spec_.heads, spec_.tokens, spec_.tokens}, score_strides(), dtype);
+  }
+  GraphTensor rows_between() { return between(row_dims(), row_strides(), DType::float32); }
+  /// An element-wise product in the layout of y.
+  GraphTensor products_between() {
+    return between(head_dims(), {spec_.heads * spec_.tokens * spec_.width, spec_.tokens * spec_.width, features(), 1},
+                   DType::float32);
+  }
+  /// The memory of `x`, with its last two dimensions exchanged.
+  GraphTensor transposed_between(const GraphTensor& x, DType dtype) {
+    GraphTensor t = transposed(x);
+    return between(t.dims, t.strides, dtype);
+  }
+
+  static GraphTensor transposed(GraphTensor t) {
+    std::swap(t.dims[2], t.dims[3]);
+    std::swap(t.strides[2], t.strides[3]);
+    return t;
+  }
+
+ private:
+  using Four = std::array<std::int64_t, 4>;
+
+  static constexpr std::int64_t kFirstBetween = 100;
+
+  std::int64_t features() const { return spec_.heads * spec_.width; }
+  Four head_dims() const { return {spec_.samples, spec_.heads, spec_.tokens, spec_.width}; }
+  Four row_dims() const { return {spec_.samples, spec_.heads, spec_.tokens, 1}; }
+  Four row_strides() const { return {spec_.heads * spec_.tokens, spec_.tokens, 1, 1}; }
+  Four score_strides() const {
+    return {spec_.heads * spec_.tokens * spec_.tokens, spec_.tokens * spec_.tokens, spec_.tokens, 1};
+  }
+
+  GraphTensor of_heads(AttentionTensor id, std::int64_t token_stride) const {
+    return in_memory(id, head_dims(), {spec_.tokens * token_stride, spec_.width, token_stride, 1}, spec_.dtype);
+  }
+  static GraphTensor in_memory(AttentionTensor id, const Four& dims, const Four& strides, DType dtype) {
+    return {static_cast<std::int64_t>(id), dims, strides, dtype, Place::memory};
+  }
+  GraphTensor between(const Four& dims, const Four& strides, DType dtype) {
+    return {kFirstBetween + count_++, dims, strides, dtype, Place::between};
+  }
+
+  AttentionSpec spec_;
+  std::int64_t count_ = 0;
+};
 
 CudnnDescriptor tensor(const GraphTensor& t) {
   const bool is_number = t.place == Place::number;
@@ -27,52 +100,105 @@ CudnnDescriptor tensor(const GraphTensor& t) {
   return descriptor;
 }
 
-cudnnPointwiseMode_t pointwise_mode(Operation operation) {
-  switch (operation) {
-    case Operation::multiply: return CUDNN_POINTWISE_MUL;
-    case Operation::add: return CUDNN_POINTWISE_ADD;
-    case Operation::subtract: return CUDNN_POINTWISE_SUB;
-    case Operation::divide: return CUDNN_POINTWISE_DIV;
-    case Operation::exp: return CUDNN_POINTWISE_EXP;
-    case Operation::log: return CUDNN_POINTWISE_LOG;
-    case Operation::identity: return CUDNN_POINTWISE_IDENTITY;
-    default: throw Bug("bug in abtrain: not an element-wise operation");
+/// The operations of a graph, to be added in an order in which every tensor is written before it is read. They return y.
+class GraphBuilder {
+ public:
+  /// y = x · b of the last two dimensions
+  GraphTensor matmul(const GraphTensor& x, const GraphTensor& b, const GraphTensor& y) {
+    return add(matmul_operation(DType::float32, tensor(x), tensor(b), tensor(y)), y);
   }
-}
-
-CudnnDescriptor reshape_operation(const CudnnDescriptor& x, const CudnnDescriptor& y) {
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x).set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y).finalize();
-  return operation;
-}
-
-CudnnDescriptor operation(const GraphNode& node) {
-  const CudnnDescriptor x = tensor(node.x), y = tensor(node.y);
-  switch (node.operation) {
-    case Operation::matmul: return matmul_operation(DType::float32, x, tensor(node.b), y);
-    case Operation::reshape: return reshape_operation(x, y);
-    case Operation::max: return reduction_operation(CUDNN_REDUCE_TENSOR_MAX, x, y);
-    case Operation::sum: return reduction_operation(CUDNN_REDUCE_TENSOR_ADD, x, y);
-    default:
-      if (!has_b(node.operation)) return pointwise_operation(pointwise_mode(node.operation), DType::float32, x, y);
-      return pointwise_operation(pointwise_mode(node.operation), DType::float32, x, tensor(node.b), y);
+  /// y is x's memory, by other strides.
+  GraphTensor reshape(const GraphTensor& x, const GraphTensor& y) {
+    return add(reshape_operation(tensor(x), tensor(y)), y);
   }
+  /// Over the last dimension of x.
+  GraphTensor reduce(cudnnReduceTensorOp_t what, const GraphTensor& x, const GraphTensor& y) {
+    return add(reduction_operation(what, tensor(x), tensor(y)), y);
+  }
+  /// Element by element; b is repeated along dimensions where it has one element.
+  GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor& b, const GraphTensor& y) {
+    return add(pointwise_operation(mode, DType::float32, tensor(x), tensor(b), tensor(y)), y);
+  }
+  GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor& y) {
+    return add(pointwise_operation(mode, DType::float32, tensor(x), tensor(y)), y);
+  }
+  CudnnDescriptor finish(const CudnnTarget& target) const { return operation_graph(operations_, target); }
+
+ private:
+  GraphTensor add(CudnnDescriptor operation, const GraphTensor& y) {
+    operations_.push_back(std::move(operation));
+    return y;
+  }
+
+  std::vector<CudnnDescriptor> operations_;
+};
+
+CudnnDescriptor forward_graph(const AttentionSpec& spec, const CudnnTarget& target) {
+  Tensors t(spec);
+  GraphBuilder graph;
+  const GraphTensor k = Tensors::transposed(t.packed(AttentionTensor::k));
+  const GraphTensor scores = graph.matmul(t.packed(AttentionTensor::q), k, t.scores_between());
+  const GraphTensor z =
+      graph.pointwise(CUDNN_POINTWISE_MUL, scores, t.number(AttentionTensor::scale), t.scores_between());
+  const GraphTensor largest = graph.reduce(CUDNN_REDUCE_TENSOR_MAX, z, t.rows_between());
+  const GraphTensor shifted = graph.pointwise(CUDNN_POINTWISE_SUB, z, largest, t.scores_between());
+  const GraphTensor e = graph.pointwise(CUDNN_POINTWISE_EXP, shifted, t.scores_between());
+  const GraphTensor total = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, e, t.rows_between());
+  const GraphTensor log_total = graph.pointwise(CUDNN_POINTWISE_LOG, total, t.rows_between());
+  graph.pointwise(CUDNN_POINTWISE_ADD, largest, log_total, t.rows(AttentionTensor::log_sums));
+  const GraphTensor p = graph.pointwise(CUDNN_POINTWISE_DIV, e, total, t.scores_between(spec.dtype));
+  graph.matmul(p, t.packed(AttentionTensor::v), t.output(AttentionTensor::y));
+  return graph.finish(target);
 }
 
-CudnnDescriptor described(const AttentionGraph& graph, const CudnnTarget& target) {
-  std::vector<CudnnDescriptor> operations;
-  for (const GraphNode& node : graph) operations.push_back(operation(node));
-  return operation_graph(operations, target);
+CudnnDescriptor backward_graph(const AttentionSpec& spec, bool deterministic, const CudnnTarget& target) {
+  Tensors t(spec);
+  GraphBuilder graph;
+  const GraphTensor q = t.packed(AttentionTensor::q), dy = t.output(AttentionTensor::dy);
+  const GraphTensor k_transposed = Tensors::transposed(t.packed(AttentionTensor::k));
+  const GraphTensor v_transposed = Tensors::transposed(t.packed(AttentionTensor::v));
+  const GraphTensor scale = t.number(AttentionTensor::scale);
+
+  const GraphTensor of_y = graph.pointwise(CUDNN_POINTWISE_MUL, dy, t.output(AttentionTensor::y), t.products_between());
+  const GraphTensor sums = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_y, t.rows_between());
+  const GraphTensor row_sums =
+      graph.pointwise(CUDNN_POINTWISE_MUL, sums, t.number(AttentionTensor::one), t.rows(AttentionTensor::row_sums));
+
+  const GraphTensor scores = graph.matmul(q, k_transposed, t.scores_between());
+  const GraphTensor z = graph.pointwise(CUDNN_POINTWISE_MUL, scores, scale, t.scores_between());
+  const GraphTensor shifted =
+      graph.pointwise(CUDNN_POINTWISE_SUB, z, t.rows(AttentionTensor::log_sums), t.scores_between());
+  const GraphTensor p = graph.pointwise(CUDNN_POINTWISE_EXP, shifted, t.scores_between());
+  const GraphTensor p_transposed = graph.reshape(p, t.transposed_between(p, spec.dtype));
+  graph.matmul(p_transposed, dy, t.packed(AttentionTensor::dv));
+
+  const GraphTensor dp = graph.matmul(dy, v_transposed, t.scores_between());
+  const GraphTensor centred = graph.pointwise(CUDNN_POINTWISE_SUB, dp, row_sums, t.scores_between());
+  const GraphTensor dz = graph.pointwise(CUDNN_POINTWISE_MUL, centred, p, t.scores_between());
+  const GraphTensor ds = graph.pointwise(CUDNN_POINTWISE_MUL, dz, scale, t.scores_between());
+  const GraphTensor ds_transposed = graph.reshape(ds, t.transposed_between(ds, spec.dtype));
+  graph.matmul(ds_transposed, q, t.packed(AttentionTensor::dk));
+
+  const GraphTensor k = graph.reshape(k_transposed, t.transposed_between(k_transposed, spec.dtype));
+  const GraphTensor dq = t.packed(AttentionTensor::dq);
+  if (deterministic) {
+    graph.matmul(ds, k, dq);
+  } else {
+    const GraphTensor dq_sums = graph.matmul(ds, k, t.dense(AttentionTensor::dq_sums));
+    graph.pointwise(CUDNN_POINTWISE_IDENTITY, dq_sums, dq);
+  }
+  return graph.finish(target);
 }
 
 }  // namespace
 
-std::size_t CudnnAttentionKeyHash::operator()(const CudnnAttentionKey& key) const {
-  std::size_t hash = 0;
-  for (std::int64_t v : {key.spec.samples, key.spec.heads, key.spec.tokens, key.spec.width,
-                         static_cast<std::int64_t>(key.spec.dtype), std::int64_t{key.deterministic}})
-    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
-  return hash;
+bool can_fuse_attention(const AttentionSpec& spec, std::size_t cudnn_version) {
+  constexpr std::int64_t kTile = 128;
+  constexpr std::size_t kReadsWithinBounds = 91501;  // 9.15.1
+  if (spec.dtype != DType::bfloat16 && spec.dtype != DType::float16) return false;
+  if (spec.width % 8 != 0 || spec.width > 128 || spec.tokens < 2) return false;
+  if (spec.tokens % kTile == kTile / 2) return false;
+  return spec.tokens % kTile == 0 || cudnn_version >= kReadsWithinBounds;
 }
 
 CudnnAttention::CudnnAttention(const CudnnAttentionKey& key, const CudnnTarget& target)
@@ -80,13 +206,13 @@ CudnnAttention::CudnnAttention(const CudnnAttentionKey& key, const CudnnTarget& 
       scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(key.spec.width)))) {
   const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.spec.dtype, false); };
   try {
-    for (const AttentionGraph& graph :
-         {attention_forward_graph(key.spec), attention_backward_graph(key.spec, key.deterministic)}) {
-      graphs_.push_back(described(graph, target));
+    for (const bool backward : {false, true}) {
+      graphs_.push_back(backward ? backward_graph(key.spec, key.deterministic, target)
+                                 : forward_graph(key.spec, target));
       std::vector<CudnnPlan> found = find_plans(graphs_.back(), target, PlanChoice::heuristic, is_precise);
       if (found.empty()) break;
       // cuDNN notes nothing of the order in which the backward kernel adds up dQ; the graph decides it.
-      found.front().is_deterministic = key.deterministic || plans_.empty();
+      found.front().is_deterministic = key.deterministic || !backward;
       plans_.push_back(std::move(found.front()));
     }
   } catch (const Error&) {

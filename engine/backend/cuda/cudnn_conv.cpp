@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cudnn_conv.h"
 
-#include <functional>
 #include <utility>
 
 #include "engine/backend/cuda/cudnn_graph.h"
@@ -166,37 +165,10 @@ std::string_view name_of(ConvDirection direction) {
   return "?";
 }
 
-std::size_t CudnnConvKeyHash::operator()(const CudnnConvKey& key) const {
-  const Conv2dSpec& s = key.spec;
-  std::size_t hash = 0;
-  for (std::int64_t v : {s.batch,
-                         s.height,
-                         s.width,
-                         s.in_channels,
-                         s.out_channels,
-                         s.kernel_h,
-                         s.kernel_w,
-                         s.stride.h,
-                         s.stride.w,
-                         s.padding.h,
-                         s.padding.w,
-                         s.dilation,
-                         s.groups,
-                         static_cast<std::int64_t>(key.direction),
-                         static_cast<std::int64_t>(key.dtype),
-                         key.alignment,
-                         std::int64_t{key.tf32},
-                         std::int64_t{key.has_bias},
-                         static_cast<std::int64_t>(key.activation),
-                         static_cast<std::int64_t>(key.grad),
-                         static_cast<std::int64_t>(key.choice),
-                         std::int64_t{key.has_sums}})
-    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
-  return hash;
-}
-
 CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target) : out_channels_(key.spec.out_channels) {
-  const CudnnConvKey plain = key.without_sums();
+  CudnnConvKey without_sums = key, bare = key;
+  without_sums.has_sums = bare.has_sums = bare.has_bias = false;
+  bare.activation = bare.grad = Activation::none;
   const auto add_plans = [&](const CudnnConvKey& part, PlanChoice choice) {
     graphs_.push_back(graph_of(part, target));
     const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };
@@ -216,9 +188,8 @@ CudnnConv::CudnnConv(const CudnnConvKey& key, const CudnnTarget& target) : out_c
   const bool may_be_product = key.has_sums && key.spec.is_pointwise();
   if (may_be_product) candidates_.push_back({std::nullopt, false, false});
   if (key.has_epilogue() && !may_be_product)
-    try_to_add_plans(plain, one_repeats ? PlanChoice::deterministic : key.choice);
-  if (candidates_.empty() || (key.choice == PlanChoice::timed && !may_be_product))
-    add_plans(plain.without_epilogue(), key.choice);
+    try_to_add_plans(without_sums, one_repeats ? PlanChoice::deterministic : key.choice);
+  if (candidates_.empty() || (key.choice == PlanChoice::timed && !may_be_product)) add_plans(bare, key.choice);
   if (key.has_sums && key.choice == PlanChoice::timed) try_to_add_plans(key, PlanChoice::deterministic);
   if (!candidates_.empty()) return;
 

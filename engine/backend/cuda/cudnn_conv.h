@@ -35,22 +35,7 @@ struct CudnnConvKey {
   bool has_sums = false;  ///< forward without an activation: Σ y and Σ y² per channel too, where plans are timed
 
   bool has_epilogue() const { return has_bias || activation != Activation::none || grad != Activation::none; }
-  CudnnConvKey without_epilogue() const {
-    CudnnConvKey plain = *this;
-    plain.has_bias = false;
-    plain.activation = plain.grad = Activation::none;
-    return plain;
-  }
-  CudnnConvKey without_sums() const {
-    CudnnConvKey plain = *this;
-    plain.has_sums = false;
-    return plain;
-  }
-  bool operator==(const CudnnConvKey&) const = default;
-};
-
-struct CudnnConvKeyHash {
-  std::size_t operator()(const CudnnConvKey& key) const;
+  auto operator<=>(const CudnnConvKey&) const = default;
 };
 
 /// The tensors of one call, on the device.

@@ -69,10 +69,4 @@ CudnnDescriptor& CudnnDescriptor::finalize() {
   return *this;
 }
 
-CudnnDescriptor device_properties_from_json(std::string_view json) {
-  CudnnDescriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::span<const char>(json)).finalize();
-  return properties;
-}
-
 }  // namespace ab::cuda

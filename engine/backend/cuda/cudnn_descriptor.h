@@ -6,7 +6,6 @@
 
 #include <initializer_list>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/backend/cuda/libraries.h"
@@ -73,8 +72,5 @@ class CudnnDescriptor {
 
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
-
-/// A device that need not be there, from cuDNN's JSON form of its properties.
-CudnnDescriptor device_properties_from_json(std::string_view json);
 
 }  // namespace ab::cuda

@@ -19,7 +19,8 @@ std::vector<CudnnDescriptor> configs_of(const CudnnDescriptor& graph, const Cudn
                                         cudnnBackendHeurMode_t mode) {
   CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-  target.name_in_heuristics(heuristics);
+  // With a handle they know the device from their graph.
+  if (!target.handle) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.device_properties);
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
   return heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMaxConfigs);
 }
@@ -34,7 +35,8 @@ NumericalNotes numerical_notes(const CudnnDescriptor& config) {
 std::optional<CudnnPlan> make_plan(const CudnnDescriptor& config, const CudnnTarget& target, bool is_deterministic) {
   CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-  target.name_in_plan(plan);
+  if (target.handle) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
+  else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device_properties);
   if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
   const std::int64_t workspace = plan.get_int64(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
   if (workspace > kMaxWorkspaceBytes) return {};
@@ -45,20 +47,6 @@ std::optional<CudnnPlan> make_plan(const CudnnDescriptor& config, const CudnnTar
 
 bool contains(const NumericalNotes& notes, cudnnBackendNumericalNote_t note) {
   return std::ranges::find(notes, note) != notes.end();
-}
-
-void CudnnTarget::name_in_graph(CudnnDescriptor& graph) const {
-  if (handle_) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle_);
-}
-
-/// These know a handle from their graph.
-void CudnnTarget::name_in_heuristics(CudnnDescriptor& heuristics) const {
-  if (!handle_) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device_properties_);
-}
-
-void CudnnTarget::name_in_plan(CudnnDescriptor& plan) const {
-  if (handle_) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
-  else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *device_properties_);
 }
 
 std::vector<CudnnPlan> find_plans(const CudnnDescriptor& graph, const CudnnTarget& target, PlanChoice choice,
@@ -94,6 +82,17 @@ CudnnDescriptor pointwise(cudnnPointwiseMode_t mode, DType dtype) {
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, compute_type(dtype))
       .set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN)  // a run that diverges must not look healthy
       .finalize();
+  return descriptor;
+}
+
+struct Part {
+  cudnnBackendAttributeName_t name;
+  const CudnnDescriptor& descriptor;
+};
+CudnnDescriptor operation(cudnnBackendDescriptorType_t type, std::initializer_list<Part> parts) {
+  CudnnDescriptor descriptor(type);
+  for (const Part& part : parts) descriptor.set(part.name, part.descriptor);
+  descriptor.finalize();
   return descriptor;
 }
 
@@ -134,23 +133,19 @@ bool keeps_precision(const NumericalNotes& notes, DType dtype, bool tf32) {
 
 CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, const CudnnDescriptor& x,
                                     const CudnnDescriptor& b, const CudnnDescriptor& y) {
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
-      .finalize();
-  return operation;
+  return operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                   {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype)},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
 }
 
 CudnnDescriptor pointwise_operation(cudnnPointwiseMode_t mode, DType dtype, const CudnnDescriptor& x,
                                     const CudnnDescriptor& y) {
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
-      .finalize();
-  return operation;
+  return operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                   {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(mode, dtype)},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
 }
 
 CudnnDescriptor reduction_operation(cudnnReduceTensorOp_t what, const CudnnDescriptor& x, const CudnnDescriptor& y) {
@@ -159,25 +154,24 @@ CudnnDescriptor reduction_operation(cudnnReduceTensorOp_t what, const CudnnDescr
       .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, true)
       .finalize();
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
-      .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x)
-      .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y)
-      .finalize();
-  return operation;
+  return operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction},
+                                                                  {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x},
+                                                                  {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}});
 }
 
 CudnnDescriptor matmul_operation(DType dtype, const CudnnDescriptor& x, const CudnnDescriptor& b,
                                  const CudnnDescriptor& y) {
   CudnnDescriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, compute_type(dtype)).finalize();
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul)
-      .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, x)
-      .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b)
-      .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, y)
-      .finalize();
-  return operation;
+  return operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul},
+                                                               {CUDNN_ATTR_OPERATION_MATMUL_ADESC, x},
+                                                               {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
+                                                               {CUDNN_ATTR_OPERATION_MATMUL_CDESC, y}});
+}
+
+CudnnDescriptor reshape_operation(const CudnnDescriptor& x, const CudnnDescriptor& y) {
+  return operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
+                   {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x}, {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y}});
 }
 
 CudnnDescriptor activation_operation(Activation activation, DType dtype, const CudnnDescriptor& z,
@@ -187,19 +181,17 @@ CudnnDescriptor activation_operation(Activation activation, DType dtype, const C
 
 CudnnDescriptor activation_grad_operation(Activation activation, DType dtype, const CudnnDescriptor& dy,
                                           const CudnnDescriptor& saved, const CudnnDescriptor& dz) {
-  CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(modes_of(activation).backward, dtype))
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, saved)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dz)
-      .finalize();
-  return operation;
+  return operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                   {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, pointwise(modes_of(activation).backward, dtype)},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, saved},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dz}});
 }
 
 CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, const CudnnTarget& target) {
   CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
-  target.name_in_graph(graph);
+  if (target.handle) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle);
   graph.finalize();
   return graph;
 }

@@ -18,19 +18,12 @@ using NumericalNotes = std::vector<cudnnBackendNumericalNote_t>;
 
 /// The target of a plan: the GPU behind a handle, on which it will run, or one that is described and need not be
 /// there, for a plan that is only looked at. A graph and what is planned for it name the same one.
-class CudnnTarget {
- public:
-  CudnnTarget(cudnnHandle_t handle) : handle_(handle) { AB_ASSERT(handle); }
-  CudnnTarget(const CudnnDescriptor& device_properties) : device_properties_(&device_properties) {}
+struct CudnnTarget {
+  CudnnTarget(cudnnHandle_t of) : handle(of) { AB_ASSERT(handle); }
+  CudnnTarget(const CudnnDescriptor& properties) : device_properties(&properties) {}
 
-  /// Each gives the descriptor the attribute that names the target, where it needs one.
-  void name_in_graph(CudnnDescriptor& graph) const;
-  void name_in_heuristics(CudnnDescriptor& heuristics) const;
-  void name_in_plan(CudnnDescriptor& plan) const;
-
- private:
-  cudnnHandle_t handle_ = nullptr;
-  const CudnnDescriptor* device_properties_ = nullptr;  // null where there is a handle
+  cudnnHandle_t handle = nullptr;
+  const CudnnDescriptor* device_properties = nullptr;  ///< null where there is a handle
 };
 
 /// A graph made ready to run.
@@ -76,6 +69,9 @@ CudnnDescriptor reduction_operation(cudnnReduceTensorOp_t what, const CudnnDescr
 /// y = x · b, sums in compute_type(dtype).
 CudnnDescriptor matmul_operation(DType dtype, const CudnnDescriptor& x, const CudnnDescriptor& b,
                                  const CudnnDescriptor& y);
+
+/// y is x's memory, by other strides.
+CudnnDescriptor reshape_operation(const CudnnDescriptor& x, const CudnnDescriptor& y);
 
 CudnnDescriptor operation_graph(const std::vector<CudnnDescriptor>& operations, const CudnnTarget& target);
 

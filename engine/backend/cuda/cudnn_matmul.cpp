@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/backend/cuda/cudnn_matmul.h"
 
-#include <functional>
 #include <utility>
 
 #include "engine/backend/cuda/cudnn_graph.h"
@@ -52,16 +51,6 @@ CudnnDescriptor graph_of(const CudnnMatmulKey& key, const CudnnTarget& target) {
 }
 
 }  // namespace
-
-std::size_t CudnnMatmulKeyHash::operator()(const CudnnMatmulKey& key) const {
-  std::size_t hash = 0;
-  for (std::int64_t v :
-       {std::int64_t{key.transpose_a}, std::int64_t{key.transpose_b}, key.m, key.n, key.k,
-        static_cast<std::int64_t>(key.dtype), key.alignment, std::int64_t{key.tf32}, std::int64_t{key.has_bias},
-        std::int64_t{key.stores_z}, static_cast<std::int64_t>(key.activation), static_cast<std::int64_t>(key.grad)})
-    hash = hash * 0x9E3779B97F4A7C15u + std::hash<std::int64_t>{}(v);
-  return hash;
-}
 
 CudnnMatmul::CudnnMatmul(const CudnnMatmulKey& key, const CudnnTarget& target) {
   const auto is_precise = [&](const NumericalNotes& notes) { return keeps_precision(notes, key.dtype, key.tf32); };

@@ -26,11 +26,7 @@ struct CudnnMatmulKey {
   Activation activation = Activation::none;  ///< forward
   Activation grad = Activation::none;        ///< backward; without any of the others
 
-  bool operator==(const CudnnMatmulKey&) const = default;
-};
-
-struct CudnnMatmulKeyHash {
-  std::size_t operator()(const CudnnMatmulKey& key) const;
+  auto operator<=>(const CudnnMatmulKey&) const = default;
 };
 
 /// The matrices of one call, on the device; null what the key does not have.

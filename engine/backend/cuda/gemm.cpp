@@ -41,8 +41,8 @@ bool is_aligned(const Tensor& bias) { return bias.defined() && alignment_of(bias
 /// C = α op(A) op(B) + (β C, or `addend` where that is defined), and what `epilogue` adds to that. `finish(is_fused)` does
 /// what remains: all of it, unless cuBLASLt has it fused.
 template <class Finish>
-void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue, const Tensor& a, const Tensor& b,
-         const Tensor& c, const Tensor& bias, const Tensor& addend, const Finish& finish) {
+void run(ThreadLibraries& libraries, const GemmSpec& spec, cublasLtEpilogue_t epilogue, const Tensor& a,
+         const Tensor& b, const Tensor& c, const Tensor& bias, const Tensor& addend, const Finish& finish) {
   constexpr std::int64_t kAlignment = 256;
   GemmKey key;
   key.transpose_a = spec.transpose_a;
@@ -80,7 +80,7 @@ void run(ThreadLibraries& libraries, const GemmSpec& spec, GemmEpilogue epilogue
 /// The product by cuBLASLt, which is asked for the bias; an activation is a pass of our own.
 void run_cublaslt(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
                   const Epilogue& epilogue) {
-  const GemmEpilogue fusible = is_aligned(epilogue.bias) ? GemmEpilogue::bias : GemmEpilogue::none;
+  const cublasLtEpilogue_t fusible = is_aligned(epilogue.bias) ? kAddBias : kNoEpilogue;
   Epilogue rest = epilogue;
   rest.addend = {};
   run(libraries, spec, fusible, a, b, epilogue.before_activation(c), epilogue.bias, epilogue.addend,
@@ -114,8 +114,9 @@ CudnnMatmulKey matmul_key(const GemmSpec& spec, const Tensor& a, const Tensor& b
 
 }  // namespace
 
-void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
-          const Epilogue& epilogue) {
+void CudaBackend::gemm(const GemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c,
+                       const Epilogue& epilogue) {
+  ThreadLibraries& libraries = this->libraries();
   epilogue.check(c);
   AB_ASSERT(!epilogue.addend.defined() || spec.beta == 0.0f);
   const auto separate = [&] { run_cublaslt(libraries, spec, a, b, c, epilogue); };
@@ -134,16 +135,15 @@ void gemm(ThreadLibraries& libraries, const GemmSpec& spec, const Tensor& a, con
   execute(0);
 }
 
-void gemm_backward_weight(ThreadLibraries& libraries, const Tensor& dy, const Tensor& x, const Tensor& dw,
-                          const Tensor& db) {
-  const GemmEpilogue epilogue = is_aligned(db) ? GemmEpilogue::bias_gradient : GemmEpilogue::none;
-  run(libraries, {.transpose_a = true}, epilogue, dy, x, dw, db, {}, [&](bool has_sums) {
+void CudaBackend::gemm_backward_weight(const Tensor& dy, const Tensor& x, const Tensor& dw, const Tensor& db) {
+  const cublasLtEpilogue_t epilogue = is_aligned(db) ? kBiasGradient : kNoEpilogue;
+  run(libraries(), {.transpose_a = true}, epilogue, dy, x, dw, db, {}, [&](bool has_sums) {
     if (db.defined() && !has_sums) column_sums(dy, db);
   });
 }
 
-void batched_gemm(ThreadLibraries& libraries, const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b,
-                  const Tensor& c) {
+void CudaBackend::batched_gemm(const BatchedGemmSpec& spec, const Tensor& a, const Tensor& b, const Tensor& c) {
+  ThreadLibraries& libraries = this->libraries();
   const bool loop_inner = spec.inner <= spec.outer;
   const LaunchGrid from_a(a, spec.a, loop_inner), from_b(b, spec.b, loop_inner), to_c(c, spec.c, loop_inner);
   const GemmKey key{.transpose_a = spec.transpose_a,

@@ -16,16 +16,11 @@ std::string describe(cublasStatus_t status);
 std::string describe(cudnnStatus_t status);
 std::string describe(cusolverStatus_t status);
 
-inline void check_status(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
-    throw_failed_call(call, describe(status));
-}
-inline void check_status(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) [[unlikely]]
-    throw_failed_call(call, describe(status));
-}
-inline void check_status(cusolverStatus_t status, const char* call) {
-  if (status != CUSOLVER_STATUS_SUCCESS) [[unlikely]]
+/// Of all three, zero means success.
+template <class Status>
+requires requires(Status status) { describe(status); }
+void check_status(Status status, const char* call) {
+  if (status != Status{}) [[unlikely]]
     throw_failed_call(call, describe(status));
 }
 

@@ -16,12 +16,6 @@
 namespace ab::cuda {
 namespace {
 
-struct ColumnSvd {
-  Tensor u_columns;  ///< [n, m], the left vectors as rows
-  Tensor s;          ///< [n], descending
-  Tensor v;          ///< [n, n], the right vectors as columns
-};
-
 CusolverParams make_params() {
   cusolverDnParams_t params = nullptr;
   AB_CUDA(cusolverDnCreateParams(&params));
@@ -40,8 +34,7 @@ class DeviceInfo {
     int info = 0;
     memory(word_.device()).copy_to_host(&info, word_.raw(), sizeof info);
     AB_ASSERT(info >= 0);
-    AB_CHECK_KIND(numerics, info == 0, "svd: the {} did not converge on the {}×{} matrix; try the other method", what,
-                  rows, columns);
+    AB_CHECK_KIND(numerics, info == 0, "svd: the {} did not converge on the {}×{} matrix", what, rows, columns);
   }
 
  private:
@@ -66,27 +59,6 @@ Tensor eigen_in_place(ThreadLibraries& libraries, const Tensor& a) {
                            info.pointer()));
   info.check("eigenvalue iteration", n, n);
   return values;
-}
-
-/// Singular vectors of the matrix, m >= n, whose columns are the rows of `columns` [n, m] (float32, destroyed).
-ColumnSvd svd_of_columns(ThreadLibraries& libraries, const Tensor& columns) {
-  const std::int64_t n = columns.dim(0), m = columns.dim(1);
-  const Device device = columns.device();
-  ColumnSvd result{Tensor({n, m}, DType::float32, device), Tensor({n}, DType::float32, device),
-                   Tensor({n, n}, DType::float32, device)};
-  const DeviceInfo info(device);
-  const CusolverParams params = make_params();
-  std::size_t device_bytes = 0, host_bytes = 0;
-  AB_CUDA(cusolverDnXgesvd_bufferSize(libraries.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F, columns.raw(), m,
-                                      CUDA_R_32F, result.s.raw(), CUDA_R_32F, result.u_columns.raw(), m, CUDA_R_32F,
-                                      result.v.raw(), n, CUDA_R_32F, &device_bytes, &host_bytes));
-  std::vector<char> host_buffer(host_bytes);
-  AB_CUDA(cusolverDnXgesvd(libraries.cusolver(), params.get(), 'S', 'S', m, n, CUDA_R_32F, columns.raw(), m, CUDA_R_32F,
-                           result.s.raw(), CUDA_R_32F, result.u_columns.raw(), m, CUDA_R_32F, result.v.raw(), n,
-                           CUDA_R_32F, libraries.stream().workspace(device_bytes), device_bytes, host_buffer.data(),
-                           host_bytes, info.pointer()));
-  info.check("singular value iteration", m, n);
-  return result;
 }
 
 /// Replaces the rows of `vectors` [n, m] (float64), m >= n, by orthonormal ones (Householder QR). Returns the
@@ -122,14 +94,15 @@ Tensor orthonormalise_rows(ThreadLibraries& libraries, const Tensor& vectors) {
 // orthonormalised then instead of scaled (see cpu/svd.cpp).
 constexpr double kSafeRatio = 1e-4;
 
-/// -1 where the entry of largest magnitude of a row is negative, else 1.   rows: [n, length], in host memory
-template <class T> std::vector<T> row_signs(const Tensor& rows) {
+/// -1 where the entry of largest magnitude of a row is negative, else 1.   rows: [n, length] float64, in host memory
+std::vector<double> row_signs(const Tensor& rows) {
   const std::int64_t n = rows.dim(0), length = rows.dim(1);
-  std::vector<T> signs(static_cast<std::size_t>(n), T(1));
+  std::vector<double> signs(static_cast<std::size_t>(n), 1.0);
   for (std::int64_t j = 0; j < n; ++j) {
-    const T* row = rows.data<T>() + j * length;
-    const T* peak = std::max_element(row, row + length, [](T a, T b) { return std::abs(a) < std::abs(b); });
-    if (*peak < 0) signs[static_cast<std::size_t>(j)] = T(-1);
+    const double* row = rows.data<double>() + j * length;
+    const double* peak =
+        std::max_element(row, row + length, [](double a, double b) { return std::abs(a) < std::abs(b); });
+    if (*peak < 0) signs[static_cast<std::size_t>(j)] = -1;
   }
   return signs;
 }
@@ -144,14 +117,14 @@ struct GramEigen {
 GramEigen gram_eigen(ThreadLibraries& libraries, const Tensor& w64) {
   const std::int64_t n = w64.dim(1);
   const Tensor gram({n, n}, DType::float64, w64.device());
-  gemm(libraries, {.transpose_a = true}, w64, w64, gram);
+  backend(w64.device()).gemm({.transpose_a = true}, w64, w64, gram);
   const std::vector<double> values = eigen_in_place(libraries, gram).to_doubles();
   const Tensor ascending = gram.to(Device{});
 
   GramEigen eigen{std::vector<double>(static_cast<std::size_t>(n)), Tensor({n, n}, DType::float64)};
   std::transform(values.rbegin(), values.rend(), eigen.sigma.begin(),
                  [](double value) { return std::sqrt(std::max(value, 0.0)); });
-  const std::vector<double> signs = row_signs<double>(ascending);
+  const std::vector<double> signs = row_signs(ascending);
   for (std::int64_t j = 0; j < n; ++j) {
     const double* from = ascending.data<double>() + (n - 1 - j) * n;
     const double sign = signs[static_cast<std::size_t>(n - 1 - j)];
@@ -172,10 +145,10 @@ Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
     // Dividing the rows of Vᵀ by s first makes the product U itself.
     const Tensor scaled = eigen.vt.clone();
     for (std::int64_t i = 0; i < n * n; ++i) scaled.data<double>()[i] /= eigen.sigma[static_cast<std::size_t>(i / n)];
-    gemm(libraries, {.transpose_b = true}, w64, scaled.to(device), y);
+    backend(device).gemm({.transpose_b = true}, w64, scaled.to(device), y);
     result.u = cast(y, DType::float32);
   } else {
-    gemm(libraries, {.transpose_b = true}, w64, eigen.vt.to(device), y);
+    backend(device).gemm({.transpose_b = true}, w64, eigen.vt.to(device), y);
     const Tensor vectors = transpose(y);
     const Tensor signs = orthonormalise_rows(libraries, vectors);
     result.u = cast(transpose(vectors), DType::float32);
@@ -184,24 +157,13 @@ Svd svd_gram(ThreadLibraries& libraries, const Tensor& w) {
   return result;
 }
 
-Svd svd_direct(ThreadLibraries& libraries, const Tensor& w) {
-  const ColumnSvd by_columns = svd_of_columns(libraries, transpose(w));
-  const Svd result{transpose(by_columns.u_columns), by_columns.s, transpose(by_columns.v)};
-  const Tensor signs = Tensor::from(row_signs<float>(result.vt.to(Device{})), {w.dim(1)}, w.device());
-  scale_rows(result.vt, signs);
-  scale_columns(result.u, signs);
-  return result;
-}
-
 }  // namespace
 
-Svd svd(ThreadLibraries& libraries, const Tensor& w, SvdMethod method) {
-  AB_CHECK(w.rank() == 2 && w.dim(0) >= w.dim(1) && w.dim(1) > 0,
-           "svd: needs a tall matrix [m, n] with m >= n > 0, got {}; transpose it first", w.shape().str());
+Svd CudaBackend::svd(const Tensor& w) {
   AB_CHECK_KIND(numerics, all_finite(w),
                 "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
                 w.shape().str());
-  return method == SvdMethod::gram ? svd_gram(libraries, w) : svd_direct(libraries, w);
+  return svd_gram(libraries(), w);
 }
 
 }  // namespace ab::cuda

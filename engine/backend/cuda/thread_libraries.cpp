@@ -15,6 +15,17 @@ namespace {
 constexpr std::size_t kOldestCudnn = 91100;
 static_assert(CUDNN_VERSION >= kOldestCudnn, "abtrain needs the headers of cuDNN 9.11 or newer");
 
+/// The plan of `key`, made at first use from the key and a handle.
+template <class Key, class Plan, class Handle>
+Plan& planned(std::map<Key, Plan>& plans, const Key& key, ThreadStream& stream, const char* what, Handle handle) {
+  if (const auto it = plans.find(key); it != plans.end()) return it->second;
+  stream.refuse_in_capture(what);
+  return plans.try_emplace(key, key, handle).first->second;
+}
+
+// Launches between two looks at the clock, so that what the host takes to issue one is hidden behind the others.
+constexpr int kLaunches = 5;
+
 }  // namespace
 
 ThreadLibraries& ThreadLibraries::current(int device_index) {
@@ -70,35 +81,17 @@ cusolverDnHandle_t ThreadLibraries::cusolver() {
 }
 
 CudnnConv& ThreadLibraries::conv(const CudnnConvKey& key) {
-  if (const auto it = convs_.find(key); it != convs_.end()) return it->second;
-  stream_.refuse_in_capture("a new plan of a convolution");
-  return convs_.try_emplace(key, key, cudnn()).first->second;
+  return planned(convs_, key, stream_, "a new plan of a convolution", cudnn());
 }
-
 CudnnAttention& ThreadLibraries::attention(const CudnnAttentionKey& key) {
-  if (const auto it = attentions_.find(key); it != attentions_.end()) return it->second;
-  stream_.refuse_in_capture("a new plan of attention");
-  return attentions_.try_emplace(key, key, cudnn()).first->second;
+  return planned(attentions_, key, stream_, "a new plan of attention", cudnn());
 }
-
 CudnnMatmul& ThreadLibraries::matmul(const CudnnMatmulKey& key) {
-  if (const auto it = matmuls_.find(key); it != matmuls_.end()) return it->second;
-  stream_.refuse_in_capture("a new plan of a matrix product");
-  return matmuls_.try_emplace(key, key, cudnn()).first->second;
+  return planned(matmuls_, key, stream_, "a new plan of a matrix product", cudnn());
 }
-
 CublasLtGemm& ThreadLibraries::gemm(const GemmKey& key) {
-  if (const auto it = gemms_.find(key); it != gemms_.end()) return it->second;
-  stream_.refuse_in_capture("a new plan of a matrix product");
-  return gemms_.try_emplace(key, cublaslt(), key).first->second;
+  return planned(gemms_, key, stream_, "a new plan of a matrix product", cublaslt());
 }
-
-namespace {
-
-// Launches between two looks at the clock, so that what the host takes to issue one is hidden behind the others.
-constexpr int kLaunches = 5;
-
-}  // namespace
 
 double milliseconds(cudaStream_t stream, const std::function<void()>& work) {
   const Event start = make_timed_event(), end = make_timed_event();

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <functional>
-#include <unordered_map>
+#include <map>
 
 #include "engine/backend/cuda/cublaslt_gemm.h"
 #include "engine/backend/cuda/cudnn_attention.h"
@@ -47,10 +47,10 @@ class ThreadLibraries {
   CublasLtHandle cublaslt_;
   CudnnHandle cudnn_;
   CusolverHandle cusolver_;
-  std::unordered_map<CudnnConvKey, CudnnConv, CudnnConvKeyHash> convs_;
-  std::unordered_map<GemmKey, CublasLtGemm, GemmKeyHash> gemms_;
-  std::unordered_map<CudnnMatmulKey, CudnnMatmul, CudnnMatmulKeyHash> matmuls_;
-  std::unordered_map<CudnnAttentionKey, CudnnAttention, CudnnAttentionKeyHash> attentions_;
+  std::map<CudnnConvKey, CudnnConv> convs_;
+  std::map<GemmKey, CublasLtGemm> gemms_;
+  std::map<CudnnMatmulKey, CudnnMatmul> matmuls_;
+  std::map<CudnnAttentionKey, CudnnAttention> attentions_;
 };
 
 /// How long `work` takes on the stream; infinity when the library refuses to do it. Waits for the device.

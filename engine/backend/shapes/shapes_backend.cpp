@@ -71,7 +71,7 @@ class ShapesBackend final : public Backend {
     const Copies copies({&dy, &x, &dw}, cpu::takes_bfloat16(spec, ConvDirection::backward_weight));
     convolve(spec, ConvDirection::backward_weight, x, dw, dy);
   }
-  Svd svd(const Tensor& w, SvdMethod) override {
+  Svd svd(const Tensor& w) override {
     const std::int64_t m = w.dim(0), n = w.dim(1);
     // What the Gram route takes on a CPU.
     const Tensor w64({m, n}, DType::float64, w.device()), y({m, n}, DType::float64, w.device());

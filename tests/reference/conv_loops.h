@@ -1,10 +1,14 @@
+#pragma once
 // SPDX-License-Identifier: MIT
-#include "engine/backend/cpu/conv.h"
+//
+// Convolutions in float64 as plain loops, straight from the definition: fast kernels are compared with them.
+//   y[n,p,q,k] = bias[k] + Σ_{r,s,c} x[n, p·stride + r·dilation − padding, q·stride + …, c] · w[k,r,s,c]
 
 #include <algorithm>
 
-namespace ab::cpu {
-namespace {
+#include "engine/backend/backend.h"
+
+namespace ab::reference {
 
 /// Calls f(x_offset, w_offset, y_offset, channels) for every pair of an input pixel of one group and an
 /// output element of image n that the kernel connects; `channels` consecutive elements of x and w belong
@@ -26,24 +30,22 @@ template <class F> void for_each_tap(const Conv2dSpec& s, std::int64_t n, std::i
     }
 }
 
-}  // namespace
-
-template <class T> void conv2d_forward_loops(const Conv2dSpec& s, const T* x, const T* w, const T* bias, T* y) {
+inline void conv_forward(const Conv2dSpec& s, const double* x, const double* w, const double* bias, double* y) {
   const std::int64_t pixels = s.batch * s.out_height() * s.out_width();
   for (std::int64_t i = 0; i < pixels; ++i)
-    for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : T{0};
+    for (std::int64_t k = 0; k < s.out_channels; ++k) y[i * s.out_channels + k] = bias ? bias[k] : 0.0;
 #pragma omp parallel for collapse(2) schedule(static)
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t k = 0; k < s.out_channels; ++k)
       for_each_tap(s, n, k, [&](std::int64_t xi, std::int64_t wi, std::int64_t yi, std::int64_t channels) {
-        T sum = 0;
+        double sum = 0;
         for (std::int64_t c = 0; c < channels; ++c) sum += x[xi + c] * w[wi + c];
         y[yi] += sum;
       });
 }
 
-template <class T> void conv2d_backward_data_loops(const Conv2dSpec& s, const T* dy, const T* w, T* dx) {
-  std::fill_n(dx, s.batch * s.height * s.width * s.in_channels, T{0});
+inline void conv_backward_data(const Conv2dSpec& s, const double* dy, const double* w, double* dx) {
+  std::fill_n(dx, s.batch * s.height * s.width * s.in_channels, 0.0);
 #pragma omp parallel for schedule(static)
   for (std::int64_t n = 0; n < s.batch; ++n)
     for (std::int64_t k = 0; k < s.out_channels; ++k)
@@ -52,8 +54,8 @@ template <class T> void conv2d_backward_data_loops(const Conv2dSpec& s, const T*
       });
 }
 
-template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& s, const T* dy, const T* x, T* dw) {
-  std::fill_n(dw, s.out_channels * s.kernel_h * s.kernel_w * (s.in_channels / s.groups), T{0});
+inline void conv_backward_weight(const Conv2dSpec& s, const double* dy, const double* x, double* dw) {
+  std::fill_n(dw, s.out_channels * s.kernel_h * s.kernel_w * (s.in_channels / s.groups), 0.0);
 #pragma omp parallel for schedule(static)
   for (std::int64_t k = 0; k < s.out_channels; ++k)
     for (std::int64_t n = 0; n < s.batch; ++n)
@@ -62,11 +64,4 @@ template <class T> void conv2d_backward_weight_loops(const Conv2dSpec& s, const 
       });
 }
 
-template void conv2d_forward_loops(const Conv2dSpec&, const float*, const float*, const float*, float*);
-template void conv2d_forward_loops(const Conv2dSpec&, const double*, const double*, const double*, double*);
-template void conv2d_backward_data_loops(const Conv2dSpec&, const float*, const float*, float*);
-template void conv2d_backward_data_loops(const Conv2dSpec&, const double*, const double*, double*);
-template void conv2d_backward_weight_loops(const Conv2dSpec&, const float*, const float*, float*);
-template void conv2d_backward_weight_loops(const Conv2dSpec&, const double*, const double*, double*);
-
-}  // namespace ab::cpu
+}  // namespace ab::reference
