@@ -66,7 +66,11 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
         options(loader_options),
         sampler(checked_sampler(data_set, loader_options)),
         height(options.image_size > 0 ? options.image_size : set.height),
-        width(options.image_size > 0 ? options.image_size : set.width) {}
+        width(options.image_size > 0 ? options.image_size : set.width) {
+    const int shorter = options.framing.shorter;
+    AB_CHECK(shorter == 0 || shorter >= std::min(height, width),
+             "--resize {} is less than the {} pixels that the model sees", shorter, std::min(height, width));
+  }
 
   /// The buffers with which one thread prepares images.
   struct Workbench {

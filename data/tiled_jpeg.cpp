@@ -94,7 +94,7 @@ std::vector<std::size_t> segment_ends(std::span<const std::uint8_t> file, std::s
     if (at + 1 == file.size()) break;
     const std::uint8_t marker = file[at + 1];
     const bool is_last = ends.size() + 1 == count;
-    if (marker != 0 && marker != (is_last ? kEnd : kFirstRestart + ends.size() % 8)) break;
+    if (marker != 0 && marker != (is_last ? int{kEnd} : kFirstRestart + static_cast<int>(ends.size() % 8))) break;
     if (marker != 0) ends.push_back(at);
     at += 2;
   }

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "apps/model_file/model_file.h"
 #include "apps/report/terminal.h"
@@ -20,6 +22,8 @@ namespace {
 struct EvalFlags {
   std::string model_file, model, dataset, data_dir, device = "cpu", precision = "fp32";
   std::int64_t classes = 0, image_size = 0, val_samples = 0;
+  std::optional<Interpolation> interpolation;
+  std::optional<int> resize;
   int threads = 0;
   bool views = false;
 };
@@ -70,9 +74,14 @@ int run_eval(const EvalFlags& config) {
   AB_CHECK(images->classes == spec.classes, "the model tells {} classes apart, {} has {}", spec.classes, dataset,
            images->classes);
   const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
-  const Evaluation result =
-      *evaluate(*loaded.model, *images, *make_self_comm(),
-                {.image_size = image_size, .precision = precision_named(config.precision), .views = config.views});
+  Framing framing = loaded.info.framing;
+  framing.interpolation = config.interpolation.value_or(framing.interpolation);
+  framing.shorter = config.resize.value_or(framing.shorter);
+  const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(),
+                                      {.image_size = image_size,
+                                       .framing = framing,
+                                       .precision = precision_named(config.precision),
+                                       .views = config.views});
   AB_CHECK_KIND(numerics, std::isfinite(result.loss), "{}: the loss is not finite: its values are too large", file);
   print_text(fmt::format("{}: {} on {} of {}\nloss {:.4f}   top-1 {:.2f} %   top-5 {:.2f} %\n", file, spec.name,
                          counted(result.samples, "test image"), dataset, result.loss, 100 * result.top1,
@@ -93,6 +102,16 @@ Command eval_command(CLI::App& app) {
       ->add_option("--image-size", flags->image_size,
                    "height and width that the model sees; as trained, or as the data set has them, when not given")
       ->check(CLI::Range(1, 1024));
+  parser
+      ->add_option("--interpolation", flags->interpolation,
+                   "bilinear or bicubic; as trained, or bilinear, when not given")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Interpolation>{{"bilinear", Interpolation::bilinear},
+                                                                               {"bicubic", Interpolation::bicubic}}));
+  parser
+      ->add_option(
+          "--resize", flags->resize,
+          "shorter side of an image before its centre is cut; as trained, or 256/224 of --image-size, when not given")
+      ->check(CLI::Range(0, 4096));
   parser
       ->add_option("--dataset", flags->dataset,
                    fmt::format("{}; as trained when not given", fmt::join(dataset_names(), ", ")))

@@ -11,7 +11,6 @@
 #include "apps/methods/told.h"
 #include "apps/settings/section.h"
 #include "engine/sync/compressed_gradients.h"
-#include "engine/sync/node_layout.h"
 #include "engine/sync/replica_strategy.h"
 #include "layers/layer.h"
 

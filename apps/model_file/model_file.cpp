@@ -166,6 +166,13 @@ ModelInfo metadata_info(const TensorFile& content, const std::string& file) {
                 "{}: \"qkv_bias\" in its __metadata__ is '{}', expected 'true' or 'false'", file, qkv_bias);
   info.spec.qkv_bias = qkv_bias == "true";
   info.spec.draw = false;
+  if (content.metadata.contains("interpolation")) {
+    const std::string& word = metadata_value(content, "interpolation", file);
+    AB_CHECK_KIND(checkpoint, word == "bicubic",
+                  "{}: \"interpolation\" in its __metadata__ is '{}', expected 'bicubic'", file, word);
+    info.framing.interpolation = Interpolation::bicubic;
+  }
+  if (content.metadata.contains("resize")) info.framing.shorter = metadata_number(content, "resize", 65535, file);
   return info;
 }
 
@@ -310,6 +317,8 @@ TensorFile model_to_file(Layer& model, const ModelInfo& info, TensorNames names)
                       {"image_size", std::to_string(info.spec.image_size)},
                       {"width", fmt::format("{}", info.spec.width)},
                       {"qkv_bias", info.spec.qkv_bias ? "true" : "false"}};
+  if (info.framing.interpolation == Interpolation::bicubic) content.metadata["interpolation"] = "bicubic";
+  if (info.framing.shorter > 0) content.metadata["resize"] = std::to_string(info.framing.shorter);
   const bool has_spatial = describe(factored, content.metadata);
   content.metadata["format_version"] = std::to_string(has_spatial ? kFormatVersion : kOldestFormat);
   for (const Slot& slot : slots_of(model, names)) content.tensors.push_back({slot.name, to_file(slot)});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/model_file/torch_layout.h"
+#include "data/transform.h"
 #include "engine/io/safetensors.h"
 #include "layers/models/models.h"
 
@@ -19,6 +20,7 @@ namespace ab {
 struct ModelInfo {
   ModelSpec spec;  ///< of it, a file holds name, classes, image_size, width and qkv_bias
   std::string dataset;
+  Framing framing{};  ///< of its validation: a file holds interpolation and the shorter side
 };
 
 struct LoadedModel {

@@ -61,11 +61,13 @@ Value value_of(const toml::node& node, const std::string& where) {
   for (const Setting& setting : train_settings())
     if (!setting.flag_only) known.push_back(setting.key);
   const std::string nearest = nearest_name(key, known);
+  const bool of_late_cut = key.starts_with("ab.") && find_setting("late-cut" + key.substr(2));
   throw Error(ErrorKind::config,
               fmt::format("{} is not a setting{}", where,
                           is_saved          ? "; the run was saved by another version of abtrain; begin a new one"
                           : nearest.empty() ? ""
-                                            : fmt::format("; did you mean {}?", nearest)));
+                                            : fmt::format("; did you mean {}?", nearest)) +
+                  (of_late_cut ? ". Method ab is AB-training alone; its late cut is --method late-cut" : ""));
 }
 
 /// `is_saved`: the file was written by a run.
@@ -78,6 +80,10 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
     if (inner && prefix.empty() &&
         std::ranges::find(train_settings(), key, &Setting::table) != train_settings().end()) {
       collect(*inner, key + ".", file, is_saved, values);
+      continue;
+    }
+    if (key == "skip_damaged") {  // of runs that began before on_bad_image, and go on by it
+      values.push_back({find_setting("on_bad_image"), std::string(node.value_or(false) ? "skip" : "fail"), where});
       continue;
     }
     const Setting* setting = find_setting(key);

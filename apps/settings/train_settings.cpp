@@ -55,6 +55,20 @@ void declare_data(std::vector<Setting>& all) {
        "instead of crops and flips of --augment, shifts by up to N pixels with reflected borders, and each image flipped "
        "in every second epoch; 0: no")
       .beside = {"augment", {"true"}};
+  const Section<Framing> framing(
+      all, "Model and data", "", [](auto& config) -> auto& { return config.framing; });
+  framing
+      .choice("interpolation", &Framing::interpolation,
+              {{"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}},
+              "how images of another size are scaled, in training and in validation")
+      .may_change = true;
+  Setting& min_area = framing.number("min_crop", &Framing::min_area, 0, 1,
+                                     "imagenet: the least share of an image that a random crop of --augment shows");
+  min_area.may_change = min_area.above_low = true;
+  framing
+      .number("resize", &Framing::shorter, 0, 4096,
+              "imagenet: shorter side of an image before its centre is cut for validation; 0: 256/224 of --image-size")
+      .may_change = true;
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.numbers("rand_augment", &T::rand_augment, 0, 30,

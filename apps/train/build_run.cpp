@@ -41,6 +41,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.world_size = world.size();
   options.seed = config.seed;
   options.image_size = static_cast<int>(config.image_size);
+  options.framing = config.framing;
   options.augmentation = {
       .crop_and_flip = config.augment, .shift = config.shift, .random_erasing = config.random_erasing};
   if (!config.rand_augment.empty()) {

@@ -93,6 +93,7 @@ std::optional<Evaluation> evaluate(Layer& model, const Dataset& set, Comm& world
   loading.world_size = world.size();
   loading.training = false;
   loading.image_size = static_cast<int>(options.image_size);
+  loading.framing = options.framing;
   loading.threads = options.loader_threads;
   loading.stall_timeout_seconds = options.stall_timeout_seconds;
   loading.bad_images = options.bad_images;

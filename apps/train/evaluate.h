@@ -28,6 +28,7 @@ class EvaluationError : public Error {
 
 struct EvaluationOptions {
   std::int64_t image_size = 0;  ///< height and width that the model sees; 0: as the data set has them
+  Framing framing{};
   Precision precision = Precision::fp32;
   /// Logits are a mean over six views: the image and its mirror image with half of the weight, the rest on both moved by a pixel up
   /// and left, and down and right, with reflected borders (Jordan 2024, arXiv 2404.00498).

@@ -141,7 +141,8 @@ void record_changes(const TrainConfig& config) {
 
 /// The finished run. A checkpoint that stays behind costs its place on the disk and no more.
 void write_result(const TrainConfig& config, const TrainAndTest& data, const TrainResult& result) {
-  const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset};
+  const ModelInfo info{make_model_spec(config, data.train->classes, data.train->height), config.dataset,
+                       config.framing};
   write_safetensors(in_folder(config.out, kModelFile), model_to_file(*result.model, info));
   if (result.average) write_safetensors(in_folder(config.out, kAverageFile), model_to_file(*result.average, info));
   write_file_atomically(in_folder(config.out, kSummaryFile), to_json(result.summary));

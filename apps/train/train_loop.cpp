@@ -308,6 +308,7 @@ class Trainer {
     const auto measure = [&](Layer& model, bool views = false) {
       return evaluate(model, *data_.test, world_,
                       {.image_size = config_.image_size,
+                       .framing = config_.framing,
                        .precision = learner_.precision,
                        .views = views,
                        .stop = stop,

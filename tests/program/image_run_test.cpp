@@ -74,6 +74,21 @@ TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
   }
 }
 
+TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
+  const test::Outcome outcome = run(train("framed", "--interpolation bicubic --resize 36 --min-crop 0.5"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::string told = fmt::format("loss {:.4f} ", read_run(path("framed")).summary.final_val_loss);
+  const std::string eval = "eval --model-file " + path("framed") + " --data-dir " + path("images");
+  EXPECT_TRUE(test::contains(run(eval).out, told)) << "the model file says how";
+  EXPECT_FALSE(test::contains(run(eval + " --interpolation bilinear").out, told));
+  EXPECT_FALSE(test::contains(run(eval + " --resize 60").out, told));
+  ASSERT_EQ(run(train("other", "--interpolation bicubic --resize 36 --min-crop 1")).exit_code, 0);
+  EXPECT_FALSE(
+      test::contains(run(eval).out, fmt::format("loss {:.4f} ", read_run(path("other")).summary.final_val_loss)))
+      << "other crops train another model";
+  expect_failure(train("small", "--resize 7"), 2, "--resize 7 is less than the");
+}
+
 TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   for (const char* name : {"train/cat/e.webp", "train/dog/f", "train/dog/g/h.jpg", "val/cat/e.bmp"})
     write(name, image_);
