@@ -61,13 +61,10 @@ Value value_of(const toml::node& node, const std::string& where) {
   for (const Setting& setting : train_settings())
     if (!setting.flag_only) known.push_back(setting.key);
   const std::string nearest = nearest_name(key, known);
-  const bool of_late_cut = key.starts_with("ab.") && find_setting("late-cut" + key.substr(2));
   throw Error(ErrorKind::config,
-              fmt::format("{} is not a setting{}", where,
-                          is_saved          ? "; the run was saved by another version of abtrain; begin a new one"
-                          : nearest.empty() ? ""
-                                            : fmt::format("; did you mean {}?", nearest)) +
-                  (of_late_cut ? ". Method ab is AB-training alone; its late cut is --method late-cut" : ""));
+              fmt::format("{} is not a setting{}{}", where,
+                          nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
+                          is_saved ? "; the run was saved by another version of abtrain: begin a new one" : ""));
 }
 
 /// `is_saved`: the file was written by a run.

@@ -206,6 +206,10 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
     return row.back();
   };
   if (name.size() > 100) return "";
+  // Methods call settings of the same meaning alike.
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  for (const std::string& candidate : known)
+    if (dot < name.size() && candidate.ends_with(name.substr(dot))) return candidate;
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : known)

@@ -18,8 +18,9 @@ class ImageRunTest : public test::ProgramTest {
  protected:
   ImageRunTest() {
     const TensorFile fixtures = golden::read_fixtures("images.safetensors");
-    for (const double byte : golden::Case(fixtures, "decode/jpeg_444").tensor("file").to_doubles())
-      image_ += static_cast<char>(static_cast<unsigned char>(byte));
+    for (const auto& [name, image] : {std::pair("decode/jpeg_444", &image_), std::pair("decode/jpeg_grey", &grey_)})
+      for (const double byte : golden::Case(fixtures, name).tensor("file").to_doubles())
+        *image += static_cast<char>(static_cast<unsigned char>(byte));
     for (const char* part : {"train", "val"})
       for (const char* name : {"cat/a", "cat/b", "cat/c", "cat/d", "dog/a", "dog/b", "dog/c", "dog/stalled"})
         write(fmt::format("{}/{}.jpg", part, name), image_);
@@ -58,7 +59,7 @@ class ImageRunTest : public test::ProgramTest {
 
   std::string contents(const std::string& file) const { return read_file(path(file), ErrorKind::data); }
 
-  std::string image_;
+  std::string image_, grey_;
 };
 
 TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
@@ -75,6 +76,8 @@ TEST_F(ImageRunTest, RecipesForImageNetArePlannedAndTrained) {
 }
 
 TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
+  for (const char* part : {"train", "val"})  // unlike those of cats
+    for (const char* name : {"a", "b", "c", "stalled"}) write(fmt::format("{}/dog/{}.jpg", part, name), grey_);
   const test::Outcome outcome = run(train("framed", "--interpolation bicubic --resize 36 --min-crop 0.5"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::string told = fmt::format("loss {:.4f} ", read_run(path("framed")).summary.final_val_loss);
