@@ -11,10 +11,25 @@
 
 namespace ab {
 
+void Dataset::check() const {
+  AB_CHECK_KIND(data, count > 0, "{}: the data set holds no images", name);
+  for (std::size_t c = 0; c < 3; ++c)
+    AB_CHECK_KIND(data, stddev[c] > 0, "{}: the standard deviation of channel {} must be above 0, got {}", name, c,
+                  stddev[c]);
+}
+
 std::uint64_t Dataset::fingerprint() const {
   std::vector<std::uint16_t> all;
   for (std::int64_t i = 0; i < count; ++i) all.push_back(static_cast<std::uint16_t>(label(i)));
   return std::hash<std::string_view>{}({reinterpret_cast<const char*>(all.data()), 2 * all.size()});
+}
+
+void ImageSet::check() const {
+  Dataset::check();
+  const auto images = static_cast<std::size_t>(count), bytes = images * static_cast<std::size_t>(image_bytes());
+  AB_CHECK_KIND(data, pixels.size() == bytes && labels.size() == images,
+                "{}: {} images of {} bytes need {} bytes and as many labels, got {} bytes and {} labels", name, images,
+                image_bytes(), bytes, pixels.size(), labels.size());
 }
 
 ImageView ImageSet::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
@@ -44,6 +59,7 @@ class Part final : public Dataset {
     return whole_->image_name(images_[static_cast<std::size_t>(i)]);
   }
   bool reads_files() const override { return whole_->reads_files(); }
+  void check() const override { whole_->check(); }
   std::uint64_t fingerprint() const override { return Dataset::fingerprint() + 5 * whole_->fingerprint(); }
   std::vector<std::uint64_t> contents() const override { return whole_->contents(); }
 

@@ -46,6 +46,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   virtual std::string image_name(std::int64_t i) const { return name + ": image " + std::to_string(i); }
   /// Whether images are read from files while a run goes on, which may be damaged or gone by then.
   virtual bool reads_files() const { return false; }
+  /// Throws Error(data) when the set contradicts itself.
+  virtual void check() const;
   /// A hash of the labels in their order and, where images are files, of the names: equal on all nodes that
   /// see the same data set.
   virtual std::uint64_t fingerprint() const;
@@ -66,6 +68,7 @@ class ImageSet : public Dataset {
   }
   int label(std::int64_t i) const override { return labels[static_cast<std::size_t>(i)]; }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override;
+  void check() const override;
   std::vector<std::uint64_t> contents() const override;
 };
 

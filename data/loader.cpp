@@ -31,6 +31,11 @@ constexpr std::int64_t kLeftOut = -1;                  // the label of an image 
 constexpr std::uint64_t kOtherStream = std::uint64_t{0x6f746872} << 32;  // "othr", then the epoch
 
 Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
+  set.check();
+  AB_CHECK(o.batch_size > 0 && o.threads > 0, "loader: batches and threads are at least 1, got {} and {}", o.batch_size,
+           o.threads);
+  AB_CHECK(o.rank >= 0 && o.rank < o.world_size, "loader: rank {} is not below the world size {}", o.rank,
+           o.world_size);
   const int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
   const int shift = std::max({o.augmentation.shift, std::abs(o.view.dy), std::abs(o.view.dx)});
   AB_CHECK(shift < side, "images of {0}×{0} pixels cannot be shifted by {1}", side, shift);
@@ -68,7 +73,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
         height(options.image_size > 0 ? options.image_size : set.height),
         width(options.image_size > 0 ? options.image_size : set.width) {
     const int shorter = options.framing.shorter;
-    AB_CHECK(shorter == 0 || shorter >= std::min(height, width),
+    AB_CHECK(set.cropping != Cropping::resized || shorter == 0 || shorter >= std::min(height, width),
              "--resize {} is less than the {} pixels that the model sees", shorter, std::min(height, width));
   }
 

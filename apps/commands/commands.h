@@ -85,14 +85,15 @@ void report_what_escapes();
 struct OutKind {
   const char* what;    ///< "a plan"
   const char* ending;  ///< of its name: ".json"
-  const char* mark;    ///< in every file of this kind that abtrain wrote, and in no other
+  const char* begins;  ///< every file of this kind that abtrain wrote
+  const char* mark;    ///< in each of them, and in no other
 };
 
-inline constexpr OutKind kReportPage{"a page of abtrain compare", ".html",
+inline constexpr OutKind kReportPage{"a page of abtrain compare", ".html", "<!doctype html>\n",
                                      "<meta name=\"generator\" content=\"abtrain\">"},
-    kPlanFile{"a plan of abtrain", ".json", "\"dense_bfloat16\": {"},
-    kModelExport{"a model file of abtrain", ".safetensors", "\"format\":\"abtrain\""},
-    kPaperTable{"a table of abtrain reproduce", ".md", "in dense data-parallel training with float32 gradients"};
+    kPlanFile{"a plan of abtrain", ".json", "{\n  \"method\": ", "\"dense_bfloat16\": {"},
+    kModelExport{"a model file of abtrain", ".safetensors", "", "\"format\":\"abtrain\""},
+    kPaperTable{"a table of abtrain reproduce", ".md", "# ", "in dense data-parallel training with float32 gradients"};
 
 /// The file that `--out out` stands for, links followed. Throws Error(config), and leaves everything as it is, unless that is
 /// free, empty or a file of the same kind by abtrain, and neither one of `inputs`, which the command reads, nor of a run.

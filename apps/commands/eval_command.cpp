@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <map>
 #include <optional>
 
 #include "apps/model_file/model_file.h"
@@ -22,7 +21,7 @@ namespace {
 struct EvalFlags {
   std::string model_file, model, dataset, data_dir, device = "cpu", precision = "fp32";
   std::int64_t classes = 0, image_size = 0, val_samples = 0;
-  std::optional<Interpolation> interpolation;
+  std::string interpolation;
   std::optional<int> resize;
   int threads = 0;
   bool views = false;
@@ -75,8 +74,9 @@ int run_eval(const EvalFlags& config) {
            images->classes);
   const std::int64_t image_size = config.image_size > 0 ? config.image_size : spec.image_size;
   Framing framing = loaded.info.framing;
-  framing.interpolation = config.interpolation.value_or(framing.interpolation);
-  framing.shorter = config.resize.value_or(framing.shorter);
+  if (!config.interpolation.empty())
+    framing.interpolation = config.interpolation == "bicubic" ? Interpolation::bicubic : Interpolation::bilinear;
+  framing.shorter = config.resize.value_or(image_size == spec.image_size ? framing.shorter : 0);
   const Evaluation result = *evaluate(*loaded.model, *images, *make_self_comm(),
                                       {.image_size = image_size,
                                        .framing = framing,
@@ -105,8 +105,7 @@ Command eval_command(CLI::App& app) {
   parser
       ->add_option("--interpolation", flags->interpolation,
                    "bilinear or bicubic; as trained, or bilinear, when not given")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Interpolation>{{"bilinear", Interpolation::bilinear},
-                                                                               {"bicubic", Interpolation::bicubic}}));
+      ->check(CLI::IsMember({"bilinear", "bicubic"}));
   parser
       ->add_option(
           "--resize", flags->resize,

@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A file that cannot be read is none of ours.
-bool holds_mark(const std::string& file, const char* mark) {
+bool holds_one(const std::string& file, const OutKind& kind) {
   constexpr std::size_t kBeginning = 16 << 20;  // of a model file, whose header it holds
   std::string text(kBeginning, '\0');
   std::ifstream(file, std::ios::binary).read(text.data(), kBeginning);
-  return text.find(mark) != std::string::npos;
+  return text.starts_with(kind.begins) && text.find(kind.mark) != std::string::npos;
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string out_file(const std::string& out, const OutKind& kind, const std::vec
   AB_CHECK(exists || !is_link, "--out {} is a link to a file that is not there; give the name of that file", out);
   const bool is_file = fs::is_regular_file(out, ignored);
   const bool is_empty = is_file && fs::file_size(out, ignored) == 0;
-  AB_CHECK(!exists || is_empty || (is_file && holds_mark(out, kind.mark)),
+  AB_CHECK(!exists || is_empty || (is_file && holds_one(out, kind)),
            "--out {} is there already, and is not {}; choose another name", out, kind.what);
   return is_link ? real : out;
 }

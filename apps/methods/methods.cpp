@@ -4,24 +4,24 @@
 
 #include "apps/methods/method.h"
 
-// One row a method, the baseline first: NAME stands for NAME_method().
-#define AB_METHODS(METHOD) \
-  METHOD(dense)            \
-  METHOD(ab)               \
-  METHOD(late_cut)         \
-  METHOD(local)            \
-  METHOD(diloco)           \
-  METHOD(sparseloco)       \
-  METHOD(daso)             \
-  METHOD(powersgd)         \
-  METHOD(acpsgd)           \
-  METHOD(dion)             \
-  METHOD(demo)             \
-  METHOD(scalecom)         \
-  METHOD(mstopk)           \
-  METHOD(hitopk)           \
-  METHOD(artopk)           \
-  METHOD(int8)
+// One row a method, the baseline first: NAME stands for NAME_method(), in NAME.cpp or where the row says.
+#define AB_METHODS(METHOD)                    \
+  METHOD(dense)                               \
+  METHOD(ab)                                  \
+  METHOD(late_cut)                            \
+  METHOD(local)                               \
+  METHOD(diloco)     /* outer_steps.cpp */    \
+  METHOD(sparseloco) /* outer_steps.cpp */    \
+  METHOD(daso)                                \
+  METHOD(powersgd) /* gradient_factors.cpp */ \
+  METHOD(acpsgd)   /* gradient_factors.cpp */ \
+  METHOD(dion)     /* own_momentum.cpp */     \
+  METHOD(demo)     /* own_momentum.cpp */     \
+  METHOD(scalecom) /* top_k.cpp */            \
+  METHOD(mstopk)   /* top_k.cpp */            \
+  METHOD(hitopk)   /* top_k.cpp */            \
+  METHOD(artopk)                              \
+  METHOD(int8) /* dense.cpp */
 
 namespace ab {
 

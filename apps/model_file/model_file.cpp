@@ -172,7 +172,7 @@ ModelInfo metadata_info(const TensorFile& content, const std::string& file) {
                   "{}: \"interpolation\" in its __metadata__ is '{}', expected 'bicubic'", file, word);
     info.framing.interpolation = Interpolation::bicubic;
   }
-  if (content.metadata.contains("resize")) info.framing.shorter = metadata_number(content, "resize", 65535, file);
+  if (content.metadata.contains("resize")) info.framing.shorter = metadata_number(content, "resize", 4096, file);
   return info;
 }
 

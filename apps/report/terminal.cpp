@@ -22,6 +22,11 @@ constexpr int kWidthElsewhere = 100, kWidthUnknown = 80;
 /// The bytes of the first character of UTF-8 text, and the columns that it takes.
 std::pair<std::size_t, int> first_character(std::string_view text) {
   static const locale_t utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  if (!utf8) {  // not installed: a column each
+    std::size_t end = 1;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+    return {end, 1};
+  }
   const locale_t before = ::uselocale(utf8);
   wchar_t character = 0;
   std::mbstate_t state{};

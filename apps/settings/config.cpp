@@ -118,7 +118,7 @@ void add_what_was_not_saved(const std::string& name, const std::vector<GivenValu
   for (const Setting& setting : train_settings()) {
     if (given.contains(setting.key) || setting.flag_only || setting.unset_at_zero) continue;
     const std::string table = setting.table();
-    AB_CHECK(setting.may_change || (!table.empty() && !tables.contains(table)),
+    AB_CHECK(setting.may_change || setting.was_default || (!table.empty() && !tables.contains(table)),
              "{} was saved by another version of abtrain, which had no {}; begin a new run with settings of today",
              name, setting.flag());
     if (!begins_anew) values.push_back({&setting, setting.get(defaults), name});
@@ -241,6 +241,9 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   const std::vector<double>& random = config.rand_augment;
   AB_CHECK(random.empty() || (random.size() == 2 && std::ranges::all_of(random, is_whole) && random[0] <= 10),
            "--rand-augment takes two whole numbers: operations per image, 0 to 10, and their strength, 0 to 30");
+  const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
+  AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
+           "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);
   check_device_word(config.device);
   if (use == ConfigUse::plan) planned_wiring(config);
   else run_wiring(config);

@@ -206,10 +206,12 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
     return row.back();
   };
   if (name.size() > 100) return "";
-  // Methods call settings of the same meaning alike.
+  // A setting of one method may be meant for another, which calls it alike.
   const std::size_t dot = std::min(name.find('.'), name.size());
+  const auto is_of_one = [&](const std::string& other) { return other.starts_with(name.substr(0, dot) + "."); };
   for (const std::string& candidate : known)
-    if (dot < name.size() && candidate.ends_with(name.substr(dot))) return candidate;
+    if (dot < name.size() && candidate.ends_with(name.substr(dot)) && std::ranges::any_of(known, is_of_one))
+      return candidate;
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : known)

@@ -49,6 +49,10 @@ void declare_data(std::vector<Setting>& all) {
       s.value("weights", &T::weights,
               "start from these weights: a run folder, or a safetensors file with torchvision's or timm's names");
   weights.never_empty = weights.is_path = true;
+}
+
+void declare_images(std::vector<Setting>& all) {
+  auto s = section(all, "Images");
   s.value("augment", &T::augment, "random crops and flips of the training images (imagenet: of random size and shape)");
   s.number(
        "shift", &T::shift, 0, 8,
@@ -56,19 +60,20 @@ void declare_data(std::vector<Setting>& all) {
        "in every second epoch; 0: no")
       .beside = {"augment", {"true"}};
   const Section<Framing> framing(
-      all, "Model and data", "", [](auto& config) -> auto& { return config.framing; });
+      all, "Images", "", [](auto& config) -> auto& { return config.framing; });
   framing
       .choice("interpolation", &Framing::interpolation,
               {{"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}},
               "how images of another size are scaled, in training and in validation")
-      .may_change = true;
+      .was_default = true;
   Setting& min_area = framing.number("min_crop", &Framing::min_area, 0, 1,
                                      "imagenet: the least share of an image that a random crop of --augment shows");
-  min_area.may_change = min_area.above_low = true;
-  framing
-      .number("resize", &Framing::shorter, 0, 4096,
-              "imagenet: shorter side of an image before its centre is cut for validation; 0: 256/224 of --image-size")
-      .may_change = true;
+  min_area.was_default = min_area.above_low = true;
+  min_area.beside = {"dataset", {"imagenet"}};
+  Setting& shorter = framing.number(
+      "resize", &Framing::shorter, 0, 4096,
+      "imagenet: shorter side of an image before its centre is cut for validation; 0: 256/224 of --image-size");
+  shorter.was_default = true, shorter.beside = {"dataset", {"imagenet"}};
   s.number("mixup", &T::mixup, 0, 100, "blend pairs of images: alpha of the Beta distribution; 0: never");
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
@@ -211,7 +216,7 @@ void declare_run(std::vector<Setting>& all) {
   s.name(
       "precision", &T::precision, precisions,
       "type of activations and of what products and convolutions read; weights, gradients and optimizer state are "
-      "float32. tf32: float32 that GPUs multiply faster. auto: bf16 where it is multiplied (GPUs, AVX512-BF16, AMX)");
+      "float32. tf32: float32 that GPUs multiply faster. fp16: with loss scaling. auto: bf16 where it is multiplied (GPUs, AVX512-BF16, AMX)");
   s.value("autotune", &T::autotune,
           "on a GPU, time algorithms for every convolution and product, seconds for a new shape, and take the fastest")
       .may_change = true;
@@ -286,6 +291,7 @@ const std::vector<Setting>& train_settings() {
   static const std::vector<Setting> settings = [] {
     std::vector<Setting> all;
     declare_data(all);
+    declare_images(all);
     declare_ranks(all);
     declare_communication(all);
     declare_run(all);

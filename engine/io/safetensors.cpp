@@ -222,15 +222,45 @@ void check_coverage(const std::vector<Entry>& entries, std::uint64_t data_bytes,
   AB_CHECK_KIND(checkpoint, expected == data_bytes, "{}: {} bytes follow the last tensor", file, data_bytes - expected);
 }
 
-/// `data_bytes` is what follows the JSON in the file.
-Header parse_header(const std::string& text, std::uint64_t data_bytes, const std::string& file) {
-  nlohmann::json json;
+/// Without the fields that the format does not know, so that a header builds little more than it has bytes for.
+nlohmann::json parse_json(const std::string& text, const std::string& file) {
+  using Event = nlohmann::json::parse_event_t;
+  const auto check = [&](bool condition, const std::string& problem) {
+    AB_CHECK_KIND(checkpoint, condition, "{}: {}", file, problem);
+  };
+  std::set<std::string> names, fields;  // of the header; of a tensor
+  std::string tensor;
+  bool is_known = true;  // the field
+  int numbers = 0;       // in its list
+  const auto keep = [&](int depth, Event event, const nlohmann::json& value) {
+    constexpr int kDeepest = 128, kMostNumbers = 64;  // the first of the reference
+    check(depth > 0 || event == Event::object_start || event == Event::object_end, "the header is not a JSON object");
+    check(depth != 1 || event != Event::array_start, fmt::format("tensor {} is no JSON object", quoted(tensor)));
+    check(depth <= kDeepest, "the header nests too deeply");
+    if (event == Event::key && depth <= 2) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (depth == 1) tensor = key, fields.clear();
+      check((depth == 1 ? names : fields).insert(key).second, fmt::format("the header holds {} twice", quoted(key)));
+      is_known = depth == 1 || tensor == "__metadata__" || key == "dtype" || key == "shape" || key == "data_offsets";
+      numbers = 0;
+      return is_known;
+    }
+    if (is_known && depth > 2) {
+      check(event == Event::value, fmt::format("tensor {} has a list of something else than numbers", quoted(tensor)));
+      check(++numbers <= kMostNumbers, fmt::format("tensor {} has a list of too many numbers", quoted(tensor)));
+    }
+    return true;
+  };
   try {
-    json = nlohmann::json::parse(text);
+    return nlohmann::json::parse(text, keep);
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorKind::checkpoint, fmt::format("{}: the header is not valid JSON", file));
   }
-  AB_CHECK_KIND(checkpoint, json.is_object(), "{}: the header is not a JSON object", file);
+}
+
+/// `data_bytes` is what follows the JSON in the file.
+Header parse_header(const std::string& text, std::uint64_t data_bytes, const std::string& file) {
+  const nlohmann::json json = parse_json(text, file);
   Header header;
   for (const auto& [name, value] : json.items()) {
     if (name != "__metadata__") {

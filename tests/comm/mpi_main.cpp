@@ -4,6 +4,9 @@
 // reports, the others speak up about failures only.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,10 +38,14 @@ int rank_of_process() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (const int rank = rank_of_process(); rank > 0) {
+  const int rank = rank_of_process();
+  if (rank > 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailurePrinter(rank));
   }
-  return RUN_ALL_TESTS();
+  const int failed = RUN_ALL_TESTS();
+  // A rank that leaves after a failure leaves without MPI_Finalize, and a launcher ends the others: rank 0 prints before.
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  return failed;
 }

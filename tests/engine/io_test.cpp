@@ -131,10 +131,6 @@ TEST_F(SafetensorsTest, IgnoresFieldsThatItDoesNotKnow) {
     for (const std::string& fields : {more + "," + known, known + "," + more})
       EXPECT_EQ(parse(R"({"w":{)" + fields + R"(},"__metadata__":null})", 4).tensors.at(0).value.numel(), 1) << value;
   }
-  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-  EXPECT_EQ(
-      parse(R"({"w":{"kind":)" + deep + "," + R"("dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).tensors.size(),
-      1u);
 }
 
 TEST_F(SafetensorsTest, TensorsThatCannotBeHeldAreNamedAndNotRead) {
@@ -224,23 +220,24 @@ TEST_F(SafetensorsTest, RefusesBrokenJson) {
   EXPECT_TRUE(contains(refusal("{\"\xff\xfe\":1}", 0), "not valid JSON"));
   for (const char* json : {"[]", "1", "\"x\"", "null", "true", "-1", "1.5"})
     EXPECT_TRUE(contains(refusal(json, 0), "not a JSON object")) << json;
-  const std::string deep(1'000'000, '['), closed = deep + std::string(1'000'000, ']');
-  EXPECT_TRUE(contains(refusal(deep, 0), "not valid JSON"));
-  EXPECT_TRUE(contains(refusal(closed, 0), "not a JSON object"));
-  EXPECT_TRUE(contains(refusal(R"({"w":)" + closed + "}", 0), "\"w\" lacks the field"));
-  EXPECT_TRUE(
-      contains(refusal(R"({"w":{"dtype":"F32","data_offsets":[0,4],"shape":)" + closed + "}}", 4), "in \"shape\""));
+  const std::string deep(1'000'000, '[');
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
-  EXPECT_TRUE(contains(refusal(objects, 0), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal(R"({"w":{"kind":)" + deep, 0), "nests too deeply"));
+  EXPECT_TRUE(contains(refusal(deep, 0), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(R"({"w":)" + deep, 0), "\"w\" is no JSON object"));
+  EXPECT_TRUE(contains(refusal(R"({"w":{"shape":)" + deep, 0), "\"w\" has a list of something else than numbers"));
+  EXPECT_TRUE(contains(refusal(objects, 0), "nests too deeply"));
+  std::string long_list(200'000, '1');
+  for (std::size_t i = 1; i < long_list.size(); i += 2) long_list[i] = ',';
+  EXPECT_TRUE(contains(refusal(R"({"w":{"shape":[)" + long_list + "2]}}", 0), "\"w\" has a list of too many numbers"));
 }
 
-// The last one counts, so what another one covers is a hole.
-TEST_F(SafetensorsTest, RefusesAnotherTensorOfTheSameName) {
-  const auto entry = [](const char* offsets) {
-    return fmt::format(R"("w":{{"dtype":"F32","shape":[1],"data_offsets":{}}})", offsets);
-  };
-  EXPECT_TRUE(contains(refusal("{" + entry("[0,4]") + "," + entry("[4,8]") + "}", 8), "expected 0 (a hole)"));
+TEST_F(SafetensorsTest, RefusesNamesTwice) {
+  const std::string entry = R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  EXPECT_TRUE(contains(refusal("{" + entry + "," + entry + "}", 4), "holds \"w\" twice"));
+  EXPECT_TRUE(contains(refusal(R"({"__metadata__":{},"__metadata__":{}})", 0), "twice"));
+  EXPECT_TRUE(contains(refusal(R"({"w":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "twice"));
 }
 
 TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
@@ -257,7 +254,7 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
       {"\"F32\"", "[2.0]", "[0,8]", "below 2^64 in \"shape\""},
       {"\"F32\"", "[18446744073709551616]", "[0,8]", "below 2^64 in \"shape\""},
       {"\"F32\"", "[\"2\"]", "[0,8]", "below 2^64 in \"shape\""},
-      {"\"F32\"", "[[2]]", "[0,8]", "below 2^64 in \"shape\""},
+      {"\"F32\"", "[[2]]", "[0,8]", "a list of something else than numbers"},
       {"\"F32\"", "[null]", "[0,8]", "below 2^64 in \"shape\""},
       {"\"F32\"", "[2,18446744073709551614]", "[0,8]", "overflows"},
       {"\"F32\"", "[4294967296,4294967296]", "[0,8]", "overflows"},
@@ -284,7 +281,7 @@ TEST_F(SafetensorsTest, RefusesBrokenEntriesNamingTheTensor) {
   EXPECT_TRUE(contains(refusal(R"({"w":{"kind":1}})", 8), "lacks the field \"dtype\""));
   EXPECT_TRUE(contains(refusal(R"({"w":3})", 8), "lacks the field \"dtype\""));
   EXPECT_TRUE(contains(refusal(R"({"__metadata__":{"a":1}})", 0), "only strings"));
-  EXPECT_TRUE(contains(refusal(R"({"__metadata__":[]})", 0), "only strings"));
+  EXPECT_TRUE(contains(refusal(R"({"__metadata__":[]})", 0), "is no JSON object"));
   EXPECT_TRUE(contains(refusal(R"({"a\nb":{"dtype":1}})", 0), R"("a\nb")"));  // a name cannot forge a line of output
 }
 
