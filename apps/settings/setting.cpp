@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
-#include <ranges>
 
 #include "engine/core/check.h"
 #include "engine/core/path.h"
@@ -79,10 +78,11 @@ bool is_a_word(const Setting& setting, const std::string& text) {
 
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts;
-  for (const auto part : std::views::split(text, ',')) {
-    const std::string word(part.begin(), part.end());
-    if (const std::size_t begin = word.find_first_not_of(' '); begin != std::string::npos)
-      parts.push_back(word.substr(begin));
+  for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    begin = std::min(text.find_first_not_of(' ', begin), end);
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
   return parts;
 }
