@@ -80,7 +80,9 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
       continue;
     }
     if (key == "skip_damaged") {  // of runs that began before on_bad_image, and go on by it
-      values.push_back({find_setting("on_bad_image"), std::string(node.value_or(false) ? "skip" : "fail"), where});
+      const auto skips = node.value_exact<bool>();
+      AB_CHECK(skips, "{} is neither true nor false", where);
+      values.push_back({find_setting("on_bad_image"), std::string(*skips ? "skip" : "fail"), where});
       continue;
     }
     const Setting* setting = find_setting(key);

@@ -442,6 +442,20 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
     EXPECT_TRUE(contains(refused_toml(saved + more), "the run was saved by another version of abtrain")) << more;
 }
 
+TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
+  std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
+  for (const char* line : {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n"}) {
+    const std::size_t at = less.find(line);
+    ASSERT_NE(at, std::string::npos) << less;
+    less.erase(at, std::string(line).size());
+  }
+  EXPECT_EQ(from_toml(less).framing.min_area, kMinArea);
+  EXPECT_EQ(from_toml("skip_damaged = true\n").on_bad_image, OnBadImage::skip);
+  EXPECT_EQ(from_toml("skip_damaged = false\n").on_bad_image, OnBadImage::fail);
+  EXPECT_TRUE(contains(refused_toml("skip_damaged = 1\n"), "skip_damaged is neither true nor false"));
+  EXPECT_TRUE(contains(refused_toml("method = \"ab\"\n[ab]\nkeep = 0.9\n"), "did you mean late-cut.keep?"));
+}
+
 TEST_F(ConfigTest, PresetsOfRivalsAreStartsToo) {
   const TrainConfig hook = from_toml("method = \"powersgd\"\npreset = \"torch-hook\"\n[powersgd]\nmin_rate = 3\n");
   const std::string text = to_toml(hook);
