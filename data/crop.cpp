@@ -115,31 +115,61 @@ void centre_crop(const ImageView& image, int height, int width, Resizer& resizer
 namespace {
 
 constexpr int kWeightBits = 22;  // 32, less 8 of the pixels and 2 of headroom
+constexpr int kLowerBits = 12;   // of a weight
 constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
 
-// Weights add up to 1 but for their rounding; some of a cubic are negative, and a sum may leave the range of a byte.
-std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255)); }
-
-// Vectors of GCC and Clang: bytes, and as many sums.
+// Vectors of GCC and Clang: sums, and two bytes for each, of 8 or 16 bits.
 constexpr int kLanes = 8;
 using Bytes [[gnu::vector_size(kLanes)]] = std::uint8_t;
+using BytePairs [[gnu::vector_size(2 * kLanes)]] = std::uint8_t;
 using Words [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
+using WordPairs [[gnu::vector_size(4 * kLanes)]] = std::uint16_t;
+using Eights [[gnu::vector_size(2 * kLanes)]] = std::uint64_t;
 using Sums [[gnu::vector_size(4 * kLanes)]] = std::int32_t;
 
-/// GCC 12 does not find the instruction for it.
-void widen(const Bytes& bytes, Sums& sums) {
+/// Each lane holds a pair in its two halves.
+Sums widened(const BytePairs& pairs) {
 #ifdef __AVX2__
-  sums = reinterpret_cast<Sums>(_mm256_cvtepu8_epi32(_mm_set_epi64x(0, reinterpret_cast<long long>(bytes))));
+  return reinterpret_cast<Sums>(_mm256_cvtepu8_epi16(reinterpret_cast<__m128i>(pairs)));
 #else
-  sums = __builtin_convertvector(__builtin_convertvector(bytes, Words), Sums);
+  return reinterpret_cast<Sums>(__builtin_convertvector(pairs, WordPairs));
 #endif
 }
 
-Bytes rounded(const Sums& sums) {
-  const Sums values = sums >> kWeightBits, least{}, most = least + 255;
-  const Sums from_0 = values < least ? least : values;
-  return __builtin_convertvector(__builtin_convertvector(from_0 > most ? most : from_0, Words), Bytes);
+/// The halves of each lane multiplied, and both products added.
+Sums multiplied(const Sums& a, std::int32_t b) {
+  const Sums weights = Sums{} + b;
+#ifdef __AVX2__
+  return reinterpret_cast<Sums>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(weights)));
+#else
+  return (a & 0xffff) * ((weights << 16) >> 16) + (a >> 16) * (weights >> 16);
+#endif
 }
+
+// Weights add up to 1 but for their rounding; some of a cubic are negative, and a sum may leave the range of a byte.
+Bytes rounded(const Sums& sums) {
+  const Sums values = sums >> kWeightBits;
+#ifdef __AVX2__
+  const auto all = reinterpret_cast<__m256i>(values);
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  return reinterpret_cast<Bytes>(_mm_cvtsi128_si64(_mm_packus_epi16(words, words)));
+#else
+  const Sums least{}, most = least + 255, from_0 = values < least ? least : values;
+  return __builtin_convertvector(__builtin_convertvector(from_0 > most ? most : from_0, Words), Bytes);
+#endif
+}
+
+/// A weighted sum of 8 bytes at a time. A weight has more bits than the products of halves take: the upper ones are summed apart.
+struct WeightedSum {
+  Sums upper{}, lower = Sums{} + kHalf;
+
+  template <class Weights> void add(const BytePairs& pairs, const Weights& weights) {
+    const Sums values = widened(pairs);
+    upper += multiplied(values, weights.upper);
+    lower += multiplied(values, weights.lower);
+  }
+  Bytes result() const { return rounded((upper << kLowerBits) + lower); }
+};
 
 /// The weight of what lies `x` away, by distances of a pixel where nothing shrinks.
 double weight_at(Interpolation interpolation, double x) {
@@ -150,29 +180,24 @@ double weight_at(Interpolation interpolation, double x) {
   return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/// Pixels of as many rows, each with a byte of the next pixel.
+/// Rows that are scaled at once, in four lanes each.
 constexpr int kRows = kLanes / 4;
-using Pixels [[gnu::vector_size(4 * kRows)]] = std::uint32_t;
 
-/// One output pixel of each row, from `count` source pixels. The last pixel of an image has no next one.
+/// Of each row two pixels, one after the other: pairs of their reds, greens and blues. `end`: of what can be read.
 template <bool at_end>
-Bytes scale_pixels(const std::array<const std::uint8_t*, kRows>& rows, int first, int count, const std::int32_t* weight,
-                   const std::uint8_t* last) {
-  Sums sums = Sums{} + kHalf;
-  for (int k = 0; k < count; ++k) {
-    Pixels pixels;
-    for (int y = 0; y < kRows; ++y) {
-      const std::uint8_t* pixel = rows[static_cast<std::size_t>(y)] + 3 * (first + k);
-      std::uint32_t packed = 0;
-      std::memcpy(&packed, pixel, at_end && pixel == last ? 3 : 4);
-      pixels[y] = packed;
-    }
-    Sums values;
-    widen(reinterpret_cast<Bytes>(pixels), values);
-    sums += values * weight[k];
+BytePairs pixel_pairs(const std::array<const std::uint8_t*, kRows>& rows, int x, const std::uint8_t* end) {
+  Eights bytes{};
+  for (std::size_t y = 0; y < kRows; ++y) {
+    const std::uint8_t* pixel = rows[y] + 3 * x;
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, pixel, at_end ? static_cast<std::size_t>(std::min<std::ptrdiff_t>(8, end - pixel)) : 8);
+    bytes[y] = eight;
   }
-  return rounded(sums);
+  const auto two = reinterpret_cast<BytePairs>(bytes);
+  return __builtin_shufflevector(two, two, 0, 3, 1, 4, 2, 5, 6, 7, 8, 11, 9, 12, 10, 13, 14, 15);
 }
+
+std::size_t padded(std::size_t row_bytes) { return (row_bytes + 4 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }
 
 }  // namespace
 
@@ -180,7 +205,7 @@ void Resizer::plan(int source_size, int full_size, int first, int count, Axis& a
   const double scale = static_cast<double>(source_size) / full_size;
   const double pixel = std::max(scale, 1.0), half_width = (interpolation_ == Interpolation::bicubic ? 2 : 1) * pixel;
   axis.windows.clear();
-  axis.values.clear();
+  axis.weights.clear();
   std::vector<double> weights;
   for (int i = first; i < first + count; ++i) {
     const double centre = (i + 0.5) * scale;
@@ -192,59 +217,69 @@ void Resizer::plan(int source_size, int full_size, int first, int count, Axis& a
       weights.push_back(weight_at(interpolation_, (x - centre + 0.5) / pixel));
       sum += weights.back();
     }
-    axis.windows.push_back({begin, end - begin, axis.values.size()});
-    for (const double w : weights)
-      axis.values.push_back(static_cast<std::int32_t>(std::copysign(0.5, w) + w / sum * (1 << kWeightBits)));
+    axis.windows.push_back({begin, end - begin, axis.weights.size()});
+    if (weights.size() % 2 != 0) weights.push_back(0);
+    const auto whole = [&](double w) {
+      return static_cast<std::int32_t>(std::copysign(0.5, w) + w / sum * (1 << kWeightBits));
+    };
+    const auto pair = [](std::int32_t a, std::int32_t b) { return (a & 0xffff) | b * (1 << 16); };
+    constexpr std::int32_t kLower = (1 << kLowerBits) - 1;
+    for (std::size_t k = 0; k < weights.size(); k += 2) {
+      const std::int32_t a = whole(weights[k]), b = whole(weights[k + 1]);
+      axis.weights.push_back({pair(a >> kLowerBits, b >> kLowerBits), pair(a & kLower, b & kLower)});
+    }
   }
 }
 
 /// Rows [first_row, first_row + rows) of the box, scaled horizontally, some at a time; the last of them perhaps twice.
 void Resizer::scale_rows(const ImageView& source, const Box& from, int first_row, int rows) {
-  const std::size_t row_bytes = 3 * across_.windows.size();
+  const std::size_t row_bytes = padded(3 * across_.windows.size());
   scaled_rows_.resize(static_cast<std::size_t>(rows) * row_bytes);
-  const std::uint8_t* const last = source.pixels + source.bytes() - 3;
-  for (int y = 0; y < rows; y += kRows) {
+  const std::uint8_t* const end = source.end();
+  const auto scale = [&]<bool at_end>(int y, std::bool_constant<at_end>) {
     std::array<const std::uint8_t*, kRows> in;
     std::array<std::uint8_t*, kRows> out;
-    for (int i = 0; i < kRows; ++i) {
-      const int row = std::min(y + i, rows - 1);
-      in[static_cast<std::size_t>(i)] = source.row(from.top + first_row + row) + 3 * from.left;
-      out[static_cast<std::size_t>(i)] = scaled_rows_.data() + static_cast<std::size_t>(row) * row_bytes;
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const int row = std::min(y + static_cast<int>(i), rows - 1);
+      in[i] = source.row(from.top + first_row + row) + 3 * from.left;
+      out[i] = scaled_rows_.data() + static_cast<std::size_t>(row) * row_bytes;
     }
-    const auto scale =
-        from.top + first_row + std::min(y + kRows, rows) == source.height ? scale_pixels<true> : scale_pixels<false>;
     for (const Window& w : across_.windows) {
-      const Bytes pixels = scale(in, w.first, w.count, across_.values.data() + w.weights, last);
-      for (int i = 0; i < kRows; ++i)
-        for (int c = 0; c < 3; ++c) *out[static_cast<std::size_t>(i)]++ = pixels[4 * i + c];
+      WeightedSum sum;
+      const PairOfWeights* weights = across_.weights.data() + w.pairs;
+      for (int k = 0; k < w.count; k += 2) sum.add(pixel_pairs<at_end>(in, w.first + k, end), *weights++);
+      auto pixels = reinterpret_cast<std::uint64_t>(sum.result());
+      for (std::uint8_t*& pixel : out) {  // the fourth byte is the next pixel's, or the padding's
+        std::memcpy(pixel, &pixels, 4);
+        pixels >>= 32, pixel += 3;
+      }
     }
+  };
+  for (int y = 0; y < rows; y += kRows) {
+    if (from.top + first_row + std::min(y + kRows, rows) == source.height) scale(y, std::true_type{});
+    else scale(y, std::false_type{});
   }
 }
 
 void Resizer::scale_columns(int first_row, Image& out) const {
-  const auto row_bytes = static_cast<int>(out.view().row_bytes());
+  const std::size_t row_bytes = out.view().row_bytes(), stride = padded(row_bytes);
   for (int y = 0; y < out.height; ++y) {
     const Window& w = down_.windows[static_cast<std::size_t>(y)];
-    const std::int32_t* weight = down_.values.data() + w.weights;
-    const std::uint8_t* in = scaled_rows_.data() + (w.first - first_row) * static_cast<std::ptrdiff_t>(row_bytes);
+    const std::uint8_t* in = scaled_rows_.data() + static_cast<std::size_t>(w.first - first_row) * stride;
     std::uint8_t* row = out.row(y);
-    int i = 0;
-    for (; i + kLanes <= row_bytes; i += kLanes) {
-      Sums sums = Sums{} + kHalf;
-      for (int k = 0; k < w.count; ++k) {
-        Bytes bytes;
-        std::memcpy(&bytes, in + k * row_bytes + i, sizeof bytes);
-        Sums values;
-        widen(bytes, values);
-        sums += values * weight[k];
+    for (std::size_t i = 0; i < row_bytes; i += 2 * kLanes, in += 2 * kLanes) {
+      WeightedSum left, right;
+      const PairOfWeights* weights = down_.weights.data() + w.pairs;
+      for (int k = 0; k < w.count; k += 2) {
+        const std::uint8_t* first = in + static_cast<std::size_t>(k) * stride;
+        BytePairs a, b;  // of two rows
+        std::memcpy(&a, first, sizeof a), std::memcpy(&b, k + 1 < w.count ? first + stride : first, sizeof b);
+        left.add(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), *weights);
+        right.add(__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31),
+                  *weights++);
       }
-      const Bytes bytes = rounded(sums);
-      std::memcpy(row + i, &bytes, sizeof bytes);
-    }
-    for (; i < row_bytes; ++i) {
-      std::int32_t sum = kHalf;
-      for (int k = 0; k < w.count; ++k) sum += in[k * row_bytes + i] * weight[k];
-      row[i] = to_byte(sum);
+      const std::array<Bytes, 2> bytes{left.result(), right.result()};
+      std::memcpy(row + i, &bytes, std::min(sizeof bytes, row_bytes - i));
     }
   }
 }

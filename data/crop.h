@@ -36,14 +36,19 @@ class Resizer {
   }
 
  private:
-  /// The source pixels of one output pixel: [first, first + count), weighted by count entries of `values`.
+  /// The source pixels of one output pixel: [first, first + count), weighted by pairs of weights from `pairs` on, of which the last
+  /// may have a zero.
   struct Window {
     int first, count;
-    std::size_t weights;
+    std::size_t pairs;
+  };
+  /// Two weights, in the two halves of each number: the upper bits of both, and the lower twelve.
+  struct PairOfWeights {
+    std::int32_t upper, lower;
   };
   struct Axis {
     std::vector<Window> windows;
-    std::vector<std::int32_t> values;
+    std::vector<PairOfWeights> weights;
   };
   void plan(int source_size, int full_size, int first, int count, Axis& axis) const;
   void scale_rows(const ImageView& source, const Box& from, int first_row, int rows);
@@ -51,7 +56,7 @@ class Resizer {
 
   Interpolation interpolation_;
   Axis across_, down_;
-  std::vector<std::uint8_t> scaled_rows_;
+  std::vector<std::uint8_t> scaled_rows_;  // each with room for a whole vector at its end
 };
 
 /// out[y, x] = image[y + dy, x' + dx],   x' = flip ? width-1-x : x;   out is as large as the image.

@@ -11,6 +11,8 @@
 
 namespace ab {
 
+std::vector<std::uint8_t> Dataset::file(std::int64_t i) const { throw Bug(image_name(i) + " is in no file"); }
+
 void Dataset::check() const {
   AB_CHECK_KIND(data, count > 0, "{}: the data set holds no images", name);
   for (std::size_t c = 0; c < 3; ++c)
@@ -32,11 +34,9 @@ void ImageSet::check() const {
                 image_bytes(), bytes, pixels.size(), labels.size());
 }
 
-ImageView ImageSet::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
+ImageView ImageSet::read(std::int64_t i, Image& /*buffer*/, const ChoosePart& part) const {
   const ImageView whole{image(i).data(), height, width};
-  if (!part) return whole;
-  cut_out(whole, part(height, width), buffer);
-  return buffer.view();
+  return part ? whole.part(part(height, width)) : whole;
 }
 
 std::vector<std::uint64_t> ImageSet::contents() const { return {hash64(pixels.data(), pixels.size())}; }
@@ -54,6 +54,9 @@ class Part final : public Dataset {
   int label(std::int64_t i) const override { return whole_->label(images_[static_cast<std::size_t>(i)]); }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
     return whole_->read(images_[static_cast<std::size_t>(i)], buffer, part);
+  }
+  std::vector<std::uint8_t> file(std::int64_t i) const override {
+    return whole_->file(images_[static_cast<std::size_t>(i)]);
   }
   std::string image_name(std::int64_t i) const override {
     return whole_->image_name(images_[static_cast<std::size_t>(i)]);

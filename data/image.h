@@ -17,14 +17,17 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-/// An image that belongs to someone else.
+/// An image that belongs to someone else, or a part of one, whose rows lie further apart than they are long.
 struct ImageView {
   const std::uint8_t* pixels = nullptr;
   int height = 0, width = 0;
+  int width_of_whole = width;
 
   std::size_t row_bytes() const { return 3 * static_cast<std::size_t>(width); }
   std::size_t bytes() const { return static_cast<std::size_t>(height) * row_bytes(); }
-  const std::uint8_t* row(int y) const { return pixels + static_cast<std::size_t>(y) * row_bytes(); }
+  const std::uint8_t* row(int y) const { return pixels + 3 * static_cast<std::ptrdiff_t>(y) * width_of_whole; }
+  const std::uint8_t* end() const { return row(height - 1) + row_bytes(); }
+  ImageView part(const Box& box) const { return {row(box.top) + 3 * box.left, box.height, box.width, width_of_whole}; }
 };
 
 /// Of an image of that size the part that is wanted, within it. Empty: all of it.
