@@ -39,9 +39,11 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   std::vector<std::string> warnings;
 
   virtual int label(std::int64_t i) const = 0;
-  /// The pixels of image i as they are stored, of any size, or the part of them that is wanted: in memory of the set, or decoded
-  /// into `buffer`. Many threads may read at once. Throws Error(data) that names the file.
+  /// The pixels of image i as they are stored, of any size, or the part of them that is wanted: in memory of the set, decoded into
+  /// `buffer`, or the calling thread's until it reads again. Many threads may read at once. Throws Error(data) that names the file.
   virtual ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const = 0;
+  /// The bytes of the file of image i, as decode_image() takes them, where images are files. Throws Error(data) that names it.
+  virtual std::vector<std::uint8_t> file(std::int64_t i) const;
   /// What messages call it: the path of a file.
   virtual std::string image_name(std::int64_t i) const { return name + ": image " + std::to_string(i); }
   /// Whether images are read from files while a run goes on, which may be damaged or gone by then.

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <random>
 
+#include "data/decode.h"
 #include "engine/core/check.h"
+#include "engine/core/hash.h"
 #include "engine/core/machine.h"
 #include "engine/core/say.h"
 
@@ -28,41 +30,74 @@ std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit) { return (bytes +
 
 /// At the beginning of the memory; zeros are its first state. Entries and pixels follow.
 struct ImageCache::Shared {
-  std::int64_t token, images_most, bytes_most;           ///< written once, before others map it
-  std::atomic<std::int64_t> taken;                       ///< bytes of the file that the system has given
-  std::atomic<std::int64_t> promised;                    ///< bytes of pixels, to images that are kept or being written
-  std::atomic<std::int64_t> images, bytes, found, read;  ///< as in Use
-  std::atomic<bool> full;
+  std::int64_t token, images_most, bytes_most, disk_most;  ///< written once, before others map it
+  std::atomic<std::int64_t> taken;                         ///< bytes of the file that the system has given
+  std::atomic<std::int64_t> promised;              ///< bytes of pixels, to images that are kept or being written
+  std::atomic<std::int64_t> disk_end, disk_slots;  ///< where the next copy and its record are written
+  std::atomic<std::int64_t> images, bytes, files, file_bytes, from[4], bytes_from_nodes;  ///< as in Use
+  std::atomic<bool> full, disk_full;
 };
 
 struct ImageCache::Entry {
   static constexpr std::int64_t kNone = 0, kBeingWritten = -1;
   std::atomic<std::int64_t> place;  ///< in the file; or one of those above
   std::int32_t height, width;
+  std::atomic<std::int64_t> disk_place;  ///< the offset there and 1; or one of those above
+  std::int32_t file_bytes;
+  std::uint64_t file_hash;
 };
 
-ImageCache::ImageCache(std::int64_t images, std::int64_t bytes) {
+ImageCache::ImageCache(std::int64_t images, const CacheRoom& room, const std::string& set) {
+  const std::int64_t bytes = room.memory_bytes;
   static_assert(std::atomic<std::int64_t>::is_always_lock_free, "processes share them");
   size_ = static_cast<std::int64_t>(sizeof(Shared)) + images * static_cast<std::int64_t>(sizeof(Entry)) + bytes;
   file_ = ::memfd_create("abtrain-images", MFD_CLOEXEC);
   const bool made = file_ >= 0 && ::ftruncate(file_, size_) == 0;
   const int error = errno;
   if (!made && file_ >= 0) ::close(file_);
-  AB_CHECK(made, "cannot make a cache of images in memory: {}; give --cache-gb 0", std::strerror(error));
+  AB_CHECK(made, "cannot make a cache of images in memory: {}; leave --cache-gb and --cache-disk away",
+           std::strerror(error));
   map();
   if (!take(0, size_ - bytes)) {
     unmap();
     throw Error(ErrorKind::config,
                 fmt::format("this machine is short of memory: a list of {} images for a cache needs {} bytes, with {} "
-                            "for everything else; give --cache-gb 0",
+                            "for everything else; leave --cache-gb and --cache-disk away",
                             images, size_ - bytes, kSparedBytes));
   }
   std::random_device random;
   shared_->token = static_cast<std::int64_t>(random()) << 31 ^ static_cast<std::int64_t>(random());
   shared_->images_most = images, shared_->bytes_most = bytes;
+  shared_->full = bytes == 0;
+  if (room.disk.empty()) return;
+  try {
+    disk_ = std::make_unique<DiskFiles>(room.disk, set);
+  } catch (...) {
+    unmap();
+    throw;
+  }
+  find_copies(room.disk_bytes);
 }
 
-ImageCache::ImageCache(const std::string& handle) {
+void ImageCache::find_copies(std::int64_t most_bytes) {
+  shared_->disk_full = !disk_->reserve();
+  if (shared_->disk_full)
+    say(stderr, "warning: another run adds images to the folder of --cache-disk; this one reads what is there\n");
+  std::int64_t slots = 0, end = 0;
+  for (const auto& [number, place] : disk_->records(slots)) {
+    end = std::max(end, place.offset + place.bytes);
+    if (number < 0 || number >= shared_->images_most) continue;
+    Entry& copy = entry(number);  // the last record of an image counts
+    if (copy.disk_place == Entry::kNone) ++shared_->files;
+    shared_->file_bytes += place.bytes - (copy.disk_place == Entry::kNone ? 0 : copy.file_bytes);
+    copy.disk_place = place.offset + 1, copy.file_bytes = place.bytes, copy.file_hash = place.hash;
+  }
+  shared_->disk_slots = slots, shared_->disk_end = end;
+  shared_->disk_most = most_bytes > 0 ? most_bytes : (disk_->free_bytes() + end) / 10 * 9;
+}
+
+ImageCache::ImageCache(const std::string& handle, const std::string& disk, const std::string& set) {
+  if (!disk.empty()) disk_ = std::make_unique<DiskFiles>(disk, set);
   const std::size_t blank = handle.find(' ');
   struct stat status {};
   file_ = ::open(handle.substr(0, blank).c_str(), O_RDWR | O_CLOEXEC);
@@ -76,7 +111,7 @@ ImageCache::ImageCache(const std::string& handle) {
   if (!found && file_ >= 0) ::close(file_);
   AB_CHECK(found,
            "the processes of this machine cannot see each other's memory, in which they would share a cache of "
-           "images; start them as one user and in one container, or give --cache-gb 0");
+           "images; start them as one user and in one container, or leave --cache-gb and --cache-disk away");
 }
 
 void ImageCache::map() {
@@ -106,7 +141,6 @@ ImageCache::Entry& ImageCache::entry(std::int64_t number) const {
 ImageView ImageCache::find(std::int64_t number) const {
   const Entry& found = entry(number);
   const std::int64_t place = found.place.load(std::memory_order_acquire);
-  ++(place > 0 ? shared_->found : shared_->read);
   if (place <= 0) return {};
   return {reinterpret_cast<const std::uint8_t*>(shared_) + place, found.height, found.width};
 }
@@ -145,30 +179,102 @@ void ImageCache::keep(std::int64_t number, const ImageView& image) {
   ++shared_->images, shared_->bytes += bytes;
 }
 
-ImageCache::Use ImageCache::use() const { return {shared_->images, shared_->bytes, shared_->found, shared_->read}; }
+bool ImageCache::find_file(std::int64_t number, std::vector<std::uint8_t>& bytes) const {
+  Entry& copy = entry(number);
+  std::int64_t place = copy.disk_place.load(std::memory_order_acquire);
+  if (disk_ && place > 0) {
+    if (disk_->read({place - 1, copy.file_bytes, copy.file_hash}, bytes)) return true;
+    if (copy.disk_place.compare_exchange_strong(place, Entry::kNone))
+      --shared_->files, shared_->file_bytes -= copy.file_bytes;
+  }
+  return false;
+}
+
+void ImageCache::keep_file(std::int64_t number, std::span<const std::uint8_t> bytes) {
+  Entry& copy = entry(number);
+  std::int64_t none = Entry::kNone;
+  if (!disk_ || shared_->disk_full || !copy.disk_place.compare_exchange_strong(none, Entry::kBeingWritten)) return;
+  const auto size = static_cast<std::int32_t>(bytes.size());
+  const std::int64_t offset = shared_->disk_end.fetch_add(size);
+  const std::uint64_t hash = hash64(bytes.data(), bytes.size());
+  const bool fits = offset + size <= shared_->disk_most;
+  if (!fits || !disk_->write(shared_->disk_slots.fetch_add(1), {number, {offset, size, hash}}, bytes)) {
+    if (!shared_->disk_full.exchange(true) && fits)
+      say(stderr, "warning: the disk of --cache-disk takes no more: the copies of {} images that are on it stay\n",
+          shared_->files.load());
+    copy.disk_place = Entry::kNone;
+    return;
+  }
+  copy.file_bytes = size, copy.file_hash = hash;
+  copy.disk_place.store(offset + 1, std::memory_order_release);
+  ++shared_->files, shared_->file_bytes += size;
+}
+
+ImageCache::Use ImageCache::use() const {
+  return {.images = shared_->images,
+          .bytes = shared_->bytes,
+          .files = shared_->files,
+          .file_bytes = shared_->file_bytes,
+          .from_memory = shared_->from[0],
+          .from_nodes = shared_->from[1],
+          .from_disk = shared_->from[2],
+          .from_files = shared_->from[3],
+          .bytes_from_nodes = shared_->bytes_from_nodes};
+}
+
+void ImageCache::count(From from, std::size_t bytes) {
+  ++shared_->from[static_cast<int>(from)];
+  if (from == From::node) shared_->bytes_from_nodes += static_cast<std::int64_t>(bytes);
+}
 
 CachedImages::CachedImages(std::shared_ptr<const Dataset> set, std::shared_ptr<ImageCache> cache,
-                           std::int64_t first_number)
-    : Dataset(*set), set_(std::move(set)), cache_(std::move(cache)), first_number_(first_number) {}
+                           std::int64_t first_number, CacheNodes nodes)
+    : Dataset(*set),
+      set_(std::move(set)),
+      cache_(std::move(cache)),
+      first_number_(first_number),
+      nodes_(std::move(nodes)) {}
+
+/// From the disk, or from the image's own file, of which the disk then gets a copy.
+ImageView CachedImages::decode(std::int64_t i, Image& buffer, const ChoosePart& part) const {
+  thread_local std::vector<std::uint8_t> bytes;
+  const bool on_disk = cache_->find_file(first_number_ + i, bytes);
+  if (!on_disk) bytes = set_->file(i);
+  decode_image(bytes, image_name(i), buffer, part);
+  if (!on_disk) cache_->keep_file(first_number_ + i, bytes);
+  cache_->count(on_disk ? ImageCache::From::disk : ImageCache::From::file, bytes.size());
+  return buffer.view();
+}
+
+ImageView CachedImages::find(std::int64_t i, Image& buffer) const {
+  if (const ImageView kept = cache_->find(first_number_ + i); kept.pixels) return kept;
+  if (!cache_->has_room()) return {};
+  const ImageView whole = decode(i, buffer, {});
+  cache_->keep(first_number_ + i, whole);
+  return whole;
+}
 
 ImageView CachedImages::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
-  const auto part_of = [&](const ImageView& whole) {
-    if (!part) return whole;
-    cut_out(whole, part(whole.height, whole.width), buffer);
-    return buffer.view();
-  };
-  if (const ImageView kept = cache_->find(first_number_ + i); kept.pixels) return part_of(kept);
-  if (cache_->has_room()) {
-    thread_local Image decoded;
+  thread_local Image decoded;
+  Image& whole_buffer = part ? decoded : buffer;
+  ImageView whole{};
+  const std::int64_t keeper = nodes_.nodes ? i % nodes_.nodes->count() : nodes_.own;
+  if (keeper != nodes_.own) {
+    if (nodes_.nodes->fetch(keeper, first_number_ + i, whole_buffer)) {
+      whole = whole_buffer.view();
+      cache_->count(ImageCache::From::node, whole.bytes());
+    }
+  } else {
     try {
-      const ImageView whole = set_->read(i, part ? decoded : buffer);
-      cache_->keep(first_number_ + i, whole);
-      return part_of(whole);
+      whole = find(i, whole_buffer);
+      if (whole.pixels && whole.pixels != whole_buffer.pixels.data())
+        cache_->count(ImageCache::From::memory, whole.bytes());
     } catch (const Error& error) {  // damage beyond the part passes without a cache, and so it does with one
       if (!part || error.kind() != ErrorKind::data) throw;
     }
   }
-  return set_->read(i, buffer, part);
+  if (!whole.pixels) return decode(i, buffer, part);
+  return part ? whole.part(part(whole.height, whole.width)) : whole;
 }
 
 }  // namespace ab

@@ -33,8 +33,8 @@ class ImageFiles : public Dataset {
   std::string file_name(std::int64_t i) const;
   /// In an archive a name for messages.
   std::string path(std::int64_t i) const;
-  /// The file itself. Throws Error(data) where it cannot be read, or is not what an index says.
-  std::vector<std::uint8_t> file(std::int64_t i) const;
+  /// Where an index tells what it holds, it holds that.
+  std::vector<std::uint8_t> file(std::int64_t i) const override;
   /// Of the file; of the one that it was packed from, where an index tells.
   std::int64_t file_bytes(std::int64_t i) const;
   int label(std::int64_t i) const override { return labels_[static_cast<std::size_t>(i)]; }

@@ -40,6 +40,7 @@ struct LoaderOptions {
   /// Training: shuffle; every rank gets floor(count / (batch_size · world_size)) full batches a pass.
   /// Evaluation: each sample exactly once over all ranks, in order, the last batches smaller or missing.
   bool training = true;
+  int nodes = 1;       ///< Sampler::nodes
   int image_size = 0;  ///< height and width of the images; 0: as the data set has them
   Framing framing{};
   Augmentation augmentation{};  ///< training only, as is `mix`

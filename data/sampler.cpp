@@ -12,6 +12,7 @@ namespace ab {
 namespace {
 
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0x73687566} << 32;  // "shuf", then the epoch
+constexpr int kNodeBits = 20;                                              // of the epoch, before the node
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -39,6 +40,14 @@ std::int64_t Sampler::batches_per_epoch() const {
 }
 
 std::vector<std::int64_t> Sampler::samples(std::int64_t epoch) const {
+  if (training && nodes > 1) {
+    const int ranks = world_size / nodes, node = rank / ranks;
+    Sampler of_node{(count - node + nodes - 1) / nodes, batch_size, rank % ranks, ranks, seed};
+    std::vector<std::int64_t> mine = of_node.samples(epoch + (std::int64_t{node} << kNodeBits));
+    mine.resize(static_cast<std::size_t>(batches_per_epoch() * batch_size));  // of nodes with an image more, too
+    for (std::int64_t& sample : mine) sample = sample * nodes + node;
+    return mine;
+  }
   const std::vector<std::int64_t> order = training ? shuffled_order(count, seed, epoch) : std::vector<std::int64_t>{};
   const std::int64_t steps = batches_per_epoch();
   std::vector<std::int64_t> mine;

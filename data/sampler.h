@@ -22,6 +22,9 @@ struct Sampler {
   /// over all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or
   /// none.
   bool training = true;
+  /// In training: image i is seen by the ranks of node i % nodes only, which consecutive ranks share, equally many each. Every node
+  /// has its own order.
+  int nodes = 1;
 
   /// Throws Error(config) when training has not one batch for each rank.
   void check() const;

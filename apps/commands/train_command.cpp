@@ -33,6 +33,24 @@
 namespace ab {
 namespace {
 
+/// "images: 16 from memory, 16 from their files; kept: 16 in memory (9.6 kB)"
+void tell_cache(const Summary& s) {
+  std::vector<std::string> came, kept;
+  const auto add = [](std::vector<std::string>& words, std::int64_t images, const char* where, std::int64_t bytes) {
+    if (images > 0)
+      words.push_back(
+          fmt::format("{} {}{}", images, where,
+                      bytes > 0 ? fmt::format(" ({})", human_bytes(static_cast<double>(bytes))) : std::string()));
+  };
+  add(came, s.images_from_cache, "from memory", 0);
+  add(came, s.images_from_nodes, "from other nodes", s.bytes_from_nodes);
+  add(came, s.images_from_disk, "from the disk", 0);
+  add(came, s.images_from_files, "from their files", 0);
+  add(kept, s.images_cached, "in memory", s.bytes_cached);
+  add(kept, s.files_cached, "on the disk", s.file_bytes_cached);
+  if (!came.empty()) say(stdout, "images: {}; kept: {}\n", fmt::join(came, ", "), fmt::join(kept, ", "));
+}
+
 void print_result(const TrainConfig& config, const Summary& s) {
   say(stdout, "{} on {}, {}, {}: top-1 {:.2f} % (best {:.2f} %) after {} in {}, {:.0f} images/s, {} ms a step\n",
       s.model, s.dataset, s.method, counted(s.world_size, "rank"), 100 * s.final_val_top1, 100 * s.best_val_top1,
@@ -46,10 +64,7 @@ void print_result(const TrainConfig& config, const Summary& s) {
   say(stdout, "sent {} per rank in the mean; {} of {} parameters remain ({:.2f} : 1 as stored); everything is in {}\n",
       human_bytes(s.wire_bytes_per_rank_total), human_count(static_cast<double>(s.parameters_final)),
       human_count(static_cast<double>(s.parameters_full)), s.compression_ratio, config.out);
-  if (s.images_from_cache + s.images_from_files > 0)
-    say(stdout, "{} images stayed in memory ({}); {} of {} came from there\n", s.images_cached,
-        human_bytes(static_cast<double>(s.bytes_cached)), s.images_from_cache,
-        s.images_from_cache + s.images_from_files);
+  tell_cache(s);
   constexpr double kWorthSaying = 0.1;
   if (find_dataset(s.dataset).decodes && s.image_waiting_seconds > kWorthSaying * s.train_seconds)
     say(stderr,

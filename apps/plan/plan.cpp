@@ -290,6 +290,27 @@ DataShape data_shape(const TrainConfig& config, std::int64_t classes) {
   return shape;
 }
 
+ImagePlan plan_images(const TrainConfig& config, std::int64_t images, int nodes) {
+  constexpr double kImageBytes = 500 * 375 * 3, kFileBytes = 110e3;
+  const bool apart = config.cache_share == CacheShare::node, together = config.cache_share == CacheShare::world;
+  const double all = static_cast<double>(images), n = nodes;
+  const double in_memory = std::floor(config.cache_gb * 1e9 / kImageBytes);  // of a node
+  const double kept = apart || together ? n * std::min(in_memory, all / n) : std::min(in_memory, all);
+  ImagePlan plan;
+  plan.from_nodes = together ? kept * (n - 1) / n : 0;
+  plan.from_memory = kept - plan.from_nodes;
+  plan.bytes_from_nodes = plan.from_nodes * kImageBytes;
+  if (!config.cache_disk.empty()) {
+    const double domain =
+        apart ? all / n : all;  // of a node, of which its disk takes what comes first, as its memory does
+    const double on_disk =
+        config.cache_disk_gb > 0 ? std::min(config.cache_disk_gb * 1e9 / kFileBytes, domain) : domain;
+    plan.from_disk = together ? (all - kept) * on_disk / domain : std::max(0.0, on_disk / domain * all - kept);
+  }
+  plan.from_files = all - kept - plan.from_disk;
+  return plan;
+}
+
 NeededMemory needed_memory(const TrainConfig& config, const PlanOptions& options) {
   const AskedRun run = asked_run(config, options);
   const std::vector<RehearsedRun> most = rehearse_all(run.runs.most, config, run.data, run.world_size);
@@ -357,6 +378,10 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.step_seconds = step_seconds(config, options, run.trained);
   if (plan.step_seconds > 0 && find_dataset(config.dataset).decodes)
     plan.decoded_per_second = static_cast<double>(config.batch_size * config.accumulate) / plan.step_seconds;
+  if (find_dataset(config.dataset).decodes && (config.cache_gb > 0 || !config.cache_disk.empty())) {
+    const int on_node = config.ranks_per_node > 0 ? std::min(config.ranks_per_node, world_size) : world_size;
+    plan.images = plan_images(config, data.train, world_size / on_node);
+  }
   if (options.beside_dense) {
     plan.dense_float32 = dense_run(config, data, world_size, DType::float32, plan.links, plan.step_seconds);
     plan.dense_bfloat16 = dense_run(config, data, world_size, DType::bfloat16, plan.links, plan.step_seconds);

@@ -53,6 +53,15 @@ struct PhaseMemory {
   MemoryUse use;
 };
 
+/// Where the training images of an epoch come from, on all nodes together, once each node keeps what fits; and the bytes of those
+/// that cross nodes.
+struct ImagePlan {
+  double from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
+  double bytes_from_nodes = 0;
+};
+/// With the cache that `config` asks for, of images like those of ILSVRC: 500×375 pixels, files of 110 kB.
+ImagePlan plan_images(const TrainConfig& config, std::int64_t images, int nodes);
+
 struct RunPlan {
   Summary summary;               ///< as the run would write it; NaN where only training can tell
   std::vector<LayerRank> cut_r;  ///< of every weight that is cut on the way
@@ -65,8 +74,9 @@ struct RunPlan {
   std::vector<PhaseMemory> memory;
   AllReduce all_reduce = AllReduce::direct;
   LinkModel links;
-  double step_seconds = 0;        ///< 0: unknown
-  double decoded_per_second = 0;  ///< images of a rank that its cores decode while it computes; 0: none, or unknown
+  double step_seconds = 0;          ///< 0: unknown
+  double decoded_per_second = 0;    ///< images of a rank that its cores decode while it computes; 0: none, or unknown
+  std::optional<ImagePlan> images;  ///< with a cache
   std::map<std::string, PhaseTime> time;
 
   /// Of the whole run: what communication delays it, and with it all that it takes.

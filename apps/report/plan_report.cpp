@@ -167,6 +167,33 @@ std::string loading(const RunPlan& plan) {
       plan.decoded_per_second, std::ceil(cores), std::ceil(cores * ranks), kImagesPerCore);
 }
 
+/// Where images come from, and whether they cost the network more than the method saves.
+std::string cache_text(const RunPlan& plan) {
+  if (!plan.images) return "";
+  const ImagePlan& images = *plan.images;
+  const Summary& s = plan.summary;
+  const double epochs = static_cast<double>(s.steps) / static_cast<double>(plan.steps_per_epoch);
+  const auto across = [&](double bytes_per_rank) { return bytes_per_rank * s.world_size / epochs; };
+  std::vector<std::string> sources;
+  const auto add = [&](double count, const char* where) {
+    if (count > 0) sources.push_back(fmt::format("{} from {}", human_count(count), where));
+  };
+  add(images.from_memory, "memory"), add(images.from_nodes, "the memory of other nodes");
+  add(images.from_disk, "the disk"), add(images.from_files, "their files");
+  std::string text =
+      fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of 110 kB): {}\n", fmt::join(sources, ", "));
+  if (images.from_nodes == 0) return text;
+  const double gradients = across(s.inter_node_bytes_per_rank_total);
+  const double saved = across(plan.dense_float32.inter_node_bytes) - gradients;
+  text += fmt::format(
+      "{} of them cross nodes in an epoch, and {} of gradients{}\n", human_bytes(images.bytes_from_nodes),
+      human_bytes(gradients),
+      images.bytes_from_nodes > saved && s.method != kBaseline
+          ? fmt::format(": more than the {} that the method saves; with --cache-share node none do", human_bytes(saved))
+          : "; with --cache-share node no images do");
+  return text;
+}
+
 std::string words_of(const Link& link) {
   return fmt::format("{:g} GB/s and {:g} µs", link.bandwidth / 1e9, link.latency * 1e6);
 }
@@ -228,7 +255,7 @@ Json memory_json(const PhaseMemory& row) {
 
 std::string plan_text(const RunPlan& plan) {
   return title(plan) + traffic_table(plan) + never_begins(plan) + bounds(plan) + dense_table(plan) +
-         memory_table(plan) + loading(plan) + notes(plan);
+         memory_table(plan) + loading(plan) + cache_text(plan) + notes(plan);
 }
 
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {

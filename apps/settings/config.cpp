@@ -199,6 +199,7 @@ void fill_in(TrainConfig& config) {
   if (config.precision == kAuto) config.precision = chosen_precision(config);
   config.data_dir = absolute_path(known_folder_of(find_dataset(config.dataset), config.data_dir));
   config.weights = absolute_path(config.weights);
+  config.cache_disk = absolute_path(config.cache_disk);
   AB_CHECK(is_utf8(config.data_dir), "the folder of the data set holds bytes that are not UTF-8; give another name");
 }
 
@@ -206,7 +207,7 @@ void fill_in(TrainConfig& config) {
 bool counts(const Beside& beside, const TrainConfig& config) {
   const Value value = find_setting(beside.key)->get(config);
   if (const bool* is_on = std::get_if<bool>(&value)) return *is_on;
-  if (beside.words.empty()) return value != Value(std::int64_t{0});
+  if (beside.words.empty()) return value != Value(std::int64_t{0}) && value != Value(std::string());
   return std::ranges::find(beside.words, std::get<std::string>(value)) != beside.words.end();
 }
 

@@ -31,6 +31,11 @@ inline constexpr const char* kAuto = "auto";
 /// --bucket-mb auto; as 0 until settle_bucket() (apps/plan/method_choice.h) has chosen.
 inline constexpr double kAutoBucket = -1;
 
+/// What the nodes of a run do with the images that each keeps (data/image_cache.h): any rank trains on any image, and nodes send each
+/// other what they keep; each node trains on its own part of the images (Sampler::nodes); any rank on any image, and nodes keep what
+/// they come across.
+enum class CacheShare : std::uint8_t { world, node, off };
+
 /// What a run does about an image that cannot be read or decoded: it ends, or goes on without it (LoaderOptions::bad_images).
 enum class OnBadImage { fail, skip };
 
@@ -73,6 +78,9 @@ struct TrainConfig {
   double random_erasing = 0.0;       ///< probability per image
   Framing framing;                   ///< how files of any size come to the model's
   double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
+  std::string cache_disk;            ///< folder on a disk of the machine for copies of files; empty: none
+  double cache_disk_gb = 0;          ///< 10^9 bytes of it; 0: nine tenths of what is free
+  CacheShare cache_share = CacheShare::world;
   OnBadImage on_bad_image = OnBadImage::fail;
   std::int64_t max_bad_images = 100;  ///< more end the run all the same
 

@@ -83,6 +83,19 @@ void declare_images(std::vector<Setting>& all) {
        "cache_gb", &T::cache_gb, 0, 1e6,
        "GB of memory of each machine in which images from files stay decoded, for all its ranks; results do not change")
       .may_change = true;
+  Setting& disk =
+      s.value("cache_disk", &T::cache_disk,
+              "folder on a disk of each machine that keeps copies of image files, for later epochs and jobs");
+  disk.may_change = disk.was_default = disk.is_path = true;
+  Setting& disk_gb = s.number("cache_disk_gb", &T::cache_disk_gb, 0, 1e9,
+                              "GB of that disk for this data set; 0: nine tenths of what is free");
+  disk_gb.may_change = disk_gb.was_default = true, disk_gb.beside = {"cache_disk", {}};
+  s.choice(
+       "cache_share", &T::cache_share,
+       {{"world", CacheShare::world}, {"node", CacheShare::node}, {"off", CacheShare::off}},
+       "nodes send each other the images that they keep in memory; or each trains on a part of the images, and keeps "
+       "those; or neither")
+      .was_default = true;
   s.choice(
        "on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
        "an image that cannot be read or decoded ends the run; or is named in summary.json, and another takes its place")

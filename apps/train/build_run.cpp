@@ -33,6 +33,20 @@ int loader_threads(const TrainConfig& config) {
   return config.loader_threads > 0 ? config.loader_threads : compute_threads();
 }
 
+namespace {
+
+/// How many nodes keep the images that they train on to themselves.
+int nodes_apart(const TrainConfig& config, const Comm& world) {
+  if (config.cache_share != CacheShare::node) return 1;
+  const std::vector<int>& node_of_rank = world.ledger().node_of_rank();
+  const int ranks_on_node = world.ledger().ranks_on_node_of(0);
+  AB_CHECK(node_of_rank == consecutive_nodes(world.size(), ranks_on_node) && world.size() % ranks_on_node == 0,
+           "--cache-share node needs nodes of equally many ranks, and ranks of a node one after the other");
+  return world.size() / ranks_on_node;
+}
+
+}  // namespace
+
 LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, const Dataset& set,
                                   std::shared_ptr<BadImages> bad_images) {
   LoaderOptions options;
@@ -40,6 +54,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.rank = world.rank();
   options.world_size = world.size();
   options.seed = config.seed;
+  options.nodes = nodes_apart(config, world);
   options.image_size = static_cast<int>(config.image_size);
   options.framing = config.framing;
   options.augmentation = {

@@ -2,6 +2,7 @@
 #include "apps/train/run_images.h"
 
 #include <algorithm>
+#include <random>
 
 #include "data/image_cache.h"
 #include "engine/comm/texts.h"
@@ -50,28 +51,88 @@ std::string RunImages::compare(const StateDict& state) const {
                      different, contents_.size());
 }
 
+namespace {
+
+/// What the first process of each node needs to know of the others.
+struct NodesOfJob {
+  std::vector<std::size_t> first_of_rank;  ///< for each rank the first one of its node
+  std::vector<std::string> hosts;          ///< of each rank
+
+  std::size_t number_of(int rank) const {
+    std::size_t number = 0;
+    for (std::size_t r = 0; r < first_of_rank[static_cast<std::size_t>(rank)]; ++r) number += first_of_rank[r] == r;
+    return number;
+  }
+};
+
+/// Ranks of one node of the ledger and one machine share a cache.
+NodesOfJob nodes_of(Comm& processes) {
+  const std::vector<int>& node_of_rank = processes.ledger().node_of_rank();
+  std::vector<std::string> nodes = gather_texts(processes, name_of_machine());
+  NodesOfJob job;
+  for (const std::string& machine : nodes) job.hosts.push_back(machine.substr(0, machine.find('/')));
+  for (std::size_t r = 0; r < nodes.size(); ++r) nodes[r] += fmt::format(" {}", node_of_rank[r]);
+  for (const std::string& node : nodes)
+    job.first_of_rank.push_back(static_cast<std::size_t>(std::ranges::find(nodes, node) - nodes.begin()));
+  return job;
+}
+
+std::uint64_t random_token() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
+/// The nodes of a job send each other what they keep of the training images.
+CacheNodes share_among(const NodesOfJob& job, const std::shared_ptr<const CachedImages>& kept, Comm& processes) {
+  const auto rank = static_cast<std::size_t>(processes.rank());
+  const std::uint64_t token = std::stoull(gather_texts(processes, std::to_string(random_token())).front());
+  CacheNodes nodes{.own = static_cast<std::int64_t>(job.number_of(processes.rank()))};
+  if (job.first_of_rank[rank] == rank)
+    nodes.server = std::make_shared<ImageServer>(token, [kept](std::int64_t number) {
+      thread_local Image buffer;
+      return kept->find(number, buffer);
+    });
+  const std::vector<std::string> ports =
+      gather_texts(processes, nodes.server ? std::to_string(nodes.server->port()) : "");
+  std::vector<HostPort> servers;
+  for (std::size_t r = 0; r < ports.size(); ++r)
+    if (!ports[r].empty())
+      servers.push_back({job.hosts[r] == job.hosts[rank] ? "localhost" : job.hosts[r], std::stoi(ports[r])});
+  nodes.nodes = std::make_shared<ImageNodes>(std::move(servers), token);
+  return nodes;
+}
+
+}  // namespace
+
 TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm* processes) {
   if (!data.train->reads_files()) return data;
   const std::int64_t images = data.train->count + data.test->count;
-  const auto bytes = static_cast<std::int64_t>(config.cache_gb * 1e9);
+  const CacheRoom room{static_cast<std::int64_t>(config.cache_gb * 1e9), config.cache_disk,
+                       static_cast<std::int64_t>(config.cache_disk_gb * 1e9)};
+  const std::string set = fmt::format("{:016x}", hash_of_images(data));
   std::shared_ptr<ImageCache> cache;
   const auto make = [&] {
-    if (bytes > 0) cache = std::make_shared<ImageCache>(images, bytes);
+    if (room.memory_bytes > 0 || !room.disk.empty()) cache = std::make_shared<ImageCache>(images, room, set);
   };
+  CacheNodes nodes;
   if (!processes) {
     make();
   } else {
     const Ledger of_training = processes->ledger();
-    const std::string machine = name_of_machine();
-    const std::vector<std::string> machines = gather_texts(*processes, machine);
-    const auto first = std::ranges::find(machines, machine) - machines.begin();
-    if (first == processes->rank()) make();
-    const std::string handle = gather_texts(*processes, cache ? cache->handle() : "")[static_cast<std::size_t>(first)];
-    if (first != processes->rank() && !handle.empty()) cache = std::make_shared<ImageCache>(handle);
+    const NodesOfJob job = nodes_of(*processes);
+    const auto rank = static_cast<std::size_t>(processes->rank()), first = job.first_of_rank[rank];
+    if (first == rank) make();
+    const std::vector<std::string> handles = gather_texts(*processes, cache ? cache->handle() : "");
+    if (first != rank && !handles[first].empty()) cache = std::make_shared<ImageCache>(handles[first], room.disk, set);
+    const auto caches = std::ranges::count_if(handles, [](const std::string& handle) { return !handle.empty(); });
+    const bool all_have_one =
+        std::ranges::all_of(job.first_of_rank, [&](std::size_t r) { return !handles[r].empty(); });
+    if (config.cache_share == CacheShare::world && room.memory_bytes > 0 && all_have_one && caches > 1)
+      nodes = share_among(job, std::make_shared<CachedImages>(data.train, cache, 0), *processes);
     processes->ledger() = of_training;
   }
   if (!cache) return data;
-  return {std::make_shared<CachedImages>(data.train, cache, 0),
+  return {std::make_shared<CachedImages>(data.train, cache, 0, std::move(nodes)),
           std::make_shared<CachedImages>(data.test, cache, data.train->count)};
 }
 
@@ -92,7 +153,10 @@ void count_images(const TrainAndTest& data, Summary& summary) {
   if (const auto* cached = dynamic_cast<const CachedImages*>(data.train.get())) {
     const ImageCache::Use use = cached->use_of_cache();
     summary.images_cached = use.images, summary.bytes_cached = use.bytes;
-    summary.images_from_cache = use.found, summary.images_from_files = use.read;
+    summary.files_cached = use.files, summary.file_bytes_cached = use.file_bytes;
+    summary.images_from_cache = use.from_memory, summary.images_from_nodes = use.from_nodes;
+    summary.images_from_disk = use.from_disk, summary.images_from_files = use.from_files;
+    summary.bytes_from_nodes = use.bytes_from_nodes;
   }
 }
 

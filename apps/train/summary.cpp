@@ -40,7 +40,12 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("val_classes", s.val_classes);
   visit("images_cached", s.images_cached);
   visit("bytes_cached", s.bytes_cached);
+  visit("files_cached", s.files_cached);
+  visit("file_bytes_cached", s.file_bytes_cached);
   visit("images_from_cache", s.images_from_cache);
+  visit("images_from_nodes", s.images_from_nodes);
+  visit("images_from_disk", s.images_from_disk);
+  visit("bytes_from_nodes", s.bytes_from_nodes);
   visit("images_from_files", s.images_from_files);
   visit("bad_images", s.bad_images);
   visit("bad_image_names", s.bad_image_names);

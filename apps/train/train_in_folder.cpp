@@ -61,6 +61,7 @@ std::string difference(const std::string& first, const std::string& other, int r
 void check_same_config(const TrainConfig& config, Start start, Comm& world) {
   TrainConfig shared = config;  // less what may differ from node to node
   shared.data_dir.clear(), shared.out.clear(), shared.threads = shared.loader_threads = 0, shared.cache_gb = 0;
+  shared.cache_disk.clear(), shared.cache_disk_gb = 0;
   shared.device = shared.device.substr(0, shared.device.find(':'));  // each may name a GPU of its own
   const std::string text = to_toml(shared);
   const std::size_t hash = std::hash<std::string>{}(text) + static_cast<std::size_t>(start) +

@@ -127,6 +127,7 @@ class Comm {
   virtual bool runs_beside_computation() const { return false; }
 
   Ledger& ledger() { return *ledger_; }
+  const Ledger& ledger() const { return *ledger_; }
 
   /// The card of this rank's node in a virtual network; null where the network is as it is.
   virtual const VirtualCard* card() const { return nullptr; }

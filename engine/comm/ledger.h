@@ -73,6 +73,8 @@ class Ledger {
       : node_of_rank_(std::move(node_of_rank)), wiring_(std::move(wiring)) {
     begin_step(0);
   }
+  /// Of each rank of the world.
+  const std::vector<int>& node_of_rank() const { return node_of_rank_; }
   /// How many ranks of the world share the node of this one.
   int ranks_on_node_of(int world_rank) const;
 

@@ -85,6 +85,28 @@ TEST(Sampler, GlobalBatchDoesNotDependOnTheNumberOfRanks) {
     }
 }
 
+TEST(Sampler, NodesApartHaveTheirOwnImagesInTheirOwnOrder) {
+  for (const std::int64_t count : {103, 96}) {
+    std::vector<std::vector<std::int64_t>> of_node(3);
+    for (int rank = 0; rank < 6; ++rank) {
+      const Sampler sampler{.count = count, .batch_size = 4, .rank = rank, .world_size = 6, .seed = 2, .nodes = 3};
+      const auto mine = sampler.samples(5);
+      EXPECT_EQ(std::ssize(mine), sampler.batches_per_epoch() * 4);
+      for (const std::int64_t sample : mine) {
+        EXPECT_EQ(sample % 3, rank / 2);
+        EXPECT_LT(sample, count);
+        of_node[static_cast<std::size_t>(rank / 2)].push_back(sample / 3);
+      }
+    }
+    for (auto& samples : of_node) {
+      const std::set<std::int64_t> different(samples.begin(), samples.end());
+      EXPECT_EQ(std::ssize(different), std::ssize(samples));
+      EXPECT_EQ(std::ssize(samples), count / 24 * 8);
+    }
+    EXPECT_NE(of_node[0], of_node[1]);
+  }
+}
+
 TEST(Sampler, EvaluationSeesEachSampleOnce) {
   for (const int ranks : {1, 2, 4, 5})
     for (const std::int64_t count : {1, 7, 8, 33, 103}) {

@@ -127,8 +127,7 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(use_of("plain"), (std::array<std::int64_t, 3>{}));
   const test::Outcome cached = run(train("cached", "--ranks 2 --cache-gb 0.1"));
   ASSERT_EQ(cached.exit_code, 0) << cached.err;
-  EXPECT_TRUE(test::contains(cached.out, "16 images stayed in memory ("));
-  EXPECT_TRUE(test::contains(cached.out, "; 16 of 32 came from there\n"));
+  EXPECT_TRUE(test::contains(cached.out, "images: 16 from memory, 16 from their files; kept: 16 in memory ("));
   EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
   const std::array<std::int64_t, 3> all{16, 16, 16};
   EXPECT_EQ(use_of("cached"), all);
@@ -145,6 +144,51 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(contents("small/model.safetensors"), contents("plain/model.safetensors"));
   EXPECT_EQ(use_of("small"), (std::array<std::int64_t, 3>{2, 28, 4}));
 }
+
+TEST_F(ImageRunTest, TheNextJobFindsCopiesOnTheDisk) {
+  ASSERT_EQ(run(train("plain")).exit_code, 0);
+  const std::string cache = "--cache-disk " + path("disk");
+  const test::Outcome first = run(train("first", cache));
+  EXPECT_TRUE(test::contains(first.out, "from the disk, 16 from their files; kept: 16 on the disk (")) << first.out;
+  const test::Outcome second = run(train("second", cache));
+  EXPECT_FALSE(test::contains(second.out, "from their files")) << second.out;
+  for (const char* out : {"first", "second"})
+    EXPECT_EQ(contents(fmt::format("{}/model.safetensors", out)), contents("plain/model.safetensors"));
+  expect_failure(train("off", "--cache-disk-gb 3"), 2, "--cache-disk-gb");
+}
+
+#if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)
+TEST_F(ImageRunTest, NodesShareWhatTheyKeepOrHaveTheirOwnImages) {
+  const std::string two_nodes = AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2";
+  ASSERT_EQ(run(train("plain", "--ranks 2")).exit_code, 0);
+  const auto use_of = [&](const std::string& out) {
+    const Summary s = read_run(path(out)).summary;
+    return std::array{s.images_cached, s.images_from_cache + s.images_from_nodes, s.images_from_files};
+  };
+  const auto train_apart = [&](const std::string& out, const std::string& more, const std::string& launcher) {
+    const test::Outcome outcome = run(train(out, "--ranks-per-node 1 --cache-gb 0.1 " + more), launcher);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  };
+  train_apart("world", "", two_nodes);
+  EXPECT_EQ(contents("world/model.safetensors"), contents("plain/model.safetensors"));
+  const Summary shared = read_run(path("world")).summary;
+  EXPECT_EQ(shared.images_cached, 12) << "half of those of training, and all that rank 0 validates on";
+  EXPECT_GT(shared.images_from_nodes, 0);
+  EXPECT_EQ(shared.bytes_from_nodes, shared.images_from_nodes * shared.bytes_cached / 12);
+
+  train_apart("node", "--cache-share node", two_nodes);
+  EXPECT_EQ(use_of("node"), (std::array<std::int64_t, 3>{12, 8, 12}))
+      << "in training 4 came from files and 8 times from memory";
+  EXPECT_EQ(read_run(path("node")).summary.images_from_nodes, 0);
+  EXPECT_NE(contents("node/model.safetensors"), contents("plain/model.safetensors"));
+  train_apart("node_threads", "--cache-share node --ranks 2", "");
+  EXPECT_EQ(contents("node_threads/model.safetensors"), contents("node/model.safetensors"));
+
+  train_apart("off", "--cache-share off", two_nodes);
+  EXPECT_EQ(contents("off/model.safetensors"), contents("plain/model.safetensors"));
+  EXPECT_EQ(read_run(path("off")).summary.images_from_nodes, 0);
+}
+#endif
 
 TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   ASSERT_EQ(run(train("whole", "--ranks 2")).exit_code, 0);

@@ -608,6 +608,35 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
   const std::string line = "\nloading: 1250 images/s take 2 cores a rank and 7 a node, at 800 images/s a core\n";
   EXPECT_TRUE(contains(run(plan).out, line)) << run(plan).out;
   EXPECT_TRUE(contains(run(plan + " --compare").out, line)) << run(plan + " --compare").out;
+  EXPECT_FALSE(contains(run(plan).out, "images of an epoch"));
+  const std::string cached = run(plan + " --cache-gb 1000").out;
+  EXPECT_TRUE(contains(cached, ": 641 k from memory, 641 k from the memory of other nodes\n")) << cached;
+  EXPECT_TRUE(contains(cached, "360 GB of them cross nodes in an epoch, and ")) << cached;
+}
+
+TEST(Plan, SaysWhereImagesComeFromWithACache) {
+  TrainConfig config = resolve_config_text({{"dataset", "imagenet"}}, "", "", ConfigUse::plan);
+  constexpr std::int64_t kAll = 1'000'000;
+  const auto images = [&](CacheShare share, double gb, int nodes, const char* disk = "") {
+    config.cache_share = share, config.cache_gb = gb, config.cache_disk = disk;
+    const ImagePlan plan = plan_images(config, kAll, nodes);
+    EXPECT_NEAR(plan.from_memory + plan.from_nodes + plan.from_disk + plan.from_files, kAll, 1e-3);
+    EXPECT_EQ(plan.bytes_from_nodes, plan.from_nodes * 500 * 375 * 3);
+    return plan;
+  };
+  constexpr double kQuarter = 0.25 * kAll * 500 * 375 * 3 / 1e9;
+  EXPECT_EQ(images(CacheShare::world, kQuarter, 1).from_memory, kAll / 4);
+  EXPECT_EQ(images(CacheShare::world, kQuarter, 2).from_memory, kAll / 4) << "half is kept, and half of that is near";
+  EXPECT_EQ(images(CacheShare::world, kQuarter, 2).from_nodes, kAll / 4);
+  EXPECT_EQ(images(CacheShare::world, kQuarter, 8).from_files, 0);
+  EXPECT_EQ(images(CacheShare::world, kQuarter, 8).from_nodes, kAll / 8 * 7);
+  EXPECT_EQ(images(CacheShare::node, kQuarter, 2).from_memory, kAll / 2);
+  EXPECT_EQ(images(CacheShare::node, kQuarter, 2).from_nodes, 0);
+  EXPECT_EQ(images(CacheShare::off, kQuarter, 2).from_memory, kAll / 4);
+  EXPECT_EQ(images(CacheShare::off, 0, 2, "/disk").from_disk, kAll);
+  config.cache_disk_gb = kAll / 4 * 110e3 / 1e9;
+  EXPECT_EQ(images(CacheShare::node, 0, 2, "/disk").from_disk, kAll / 2);
+  EXPECT_EQ(images(CacheShare::off, kQuarter / 2, 1, "/disk").from_disk, kAll / 8);
 }
 
 }  // namespace
