@@ -14,7 +14,9 @@
 #include "data/archive_index.h"
 #include "data/datasets.h"
 #include "data/decode.h"
+#include "data/image_cache.h"
 #include "data/image_files.h"
+#include "data/loader.h"
 #include "engine/core/atomic_file.h"
 #include "engine/core/hash.h"
 #include "tests/error_message.h"
@@ -102,6 +104,52 @@ TEST_F(PackTest, APackedSetIsTheSameSetAndUnpacksToTheSameFolders) {
       folder_.string()));
   shell(fmt::format("rm '{}'/to/*.index", folder_.string()));
   expect_same_images(load("to"), source());
+}
+
+/// Of all images and labels of two epochs, by ranks that share a global batch of four, from which step on.
+std::uint64_t hash_of_batches(const Dataset& set, int ranks, int threads, std::int64_t first = 0) {
+  std::string images, labels;
+  for (const std::int64_t epoch : {0, 1}) {
+    std::vector<std::unique_ptr<Loader>> loaders;
+    for (int rank = 0; rank < ranks; ++rank) {
+      LoaderOptions options{.batch_size = 4 / ranks, .rank = rank, .world_size = ranks, .seed = 3, .image_size = 24};
+      options.augmentation.rand_augment = 1;
+      options.prefetch = threads == 0 ? 0 : 2, options.threads = std::max(threads, 1);
+      loaders.push_back(std::make_unique<Loader>(set, options));
+      loaders.back()->start_epoch(epoch, epoch == 0 ? first : 0);
+    }
+    for (std::int64_t step = epoch == 0 ? first : 0; step < loaders[0]->batches_per_epoch(); ++step)
+      for (const auto& loader : loaders) {
+        const std::optional<Batch> batch = loader->next();
+        images.append(static_cast<const char*>(batch->images.raw()), batch->images.bytes());
+        labels.append(static_cast<const char*>(batch->labels.raw()), batch->labels.bytes());
+      }
+  }
+  images += labels;
+  return hash64(images.data(), images.size());
+}
+
+TEST_F(PackTest, TwoEpochsOfBatchesAreTheSameFromEverywhere) {
+  pack("packed");
+  fs::create_directories(folder_ / "tar");
+  for (const char* part : {"train", "val"})
+    shell(fmt::format("tar -C '{0}/from/{1}' -cf '{0}/tar/{1}.tar' .", folder_.string(), part));
+  const std::uint64_t expected = hash_of_batches(*source().train, 1, 0);
+  const std::uint64_t expected_from_1 = hash_of_batches(*source().train, 1, 0, 1);
+  EXPECT_NE(expected, expected_from_1);
+  for (const char* from : {"from", "tar", "packed"})
+    for (const int ranks : {1, 2, 4})
+      for (const int threads : {1, 8}) {
+        SCOPED_TRACE(fmt::format("{}, {} ranks, {} threads", from, ranks, threads));
+        const auto train = load(from).train;
+        EXPECT_EQ(hash_of_batches(*train, ranks, threads), expected);
+        for (const CacheRoom& room : {CacheRoom{1 << 20}, CacheRoom{9000}, CacheRoom{0, (folder_ / "disk").string()},
+                                      CacheRoom{9000, (folder_ / "disk").string()}}) {
+          const CachedImages cached(train, std::make_shared<ImageCache>(train->count, room), 0);
+          EXPECT_EQ(hash_of_batches(cached, ranks, threads), expected) << "cold, or found on the disk";
+          EXPECT_EQ(hash_of_batches(cached, ranks, threads, 1), expected_from_1) << "warm";
+        }
+      }
 }
 
 TEST_F(PackTest, EveryWayToPackGivesEqualBytes) {
