@@ -109,7 +109,7 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
   const std::int64_t images = data.train->count + data.test->count;
   const CacheRoom room{static_cast<std::int64_t>(config.cache_gb * 1e9), config.cache_disk,
                        static_cast<std::int64_t>(config.cache_disk_gb * 1e9)};
-  const std::string set = fmt::format("{:016x}", hash_of_images(data));
+  const std::string set = room.disk.empty() ? "" : fmt::format("{:016x}", hash_of_images(data));
   std::shared_ptr<ImageCache> cache;
   const auto make = [&] {
     if (room.memory_bytes > 0 || !room.disk.empty()) cache = std::make_shared<ImageCache>(images, room, set);
