@@ -12,6 +12,7 @@
 #include <typeindex>
 #include <vector>
 
+#include "data/sampler.h"
 #include "data/transform.h"
 #include "engine/comm/route.h"
 #include "engine/core/dtype.h"
@@ -72,7 +73,8 @@ struct TrainConfig {
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
   double random_erasing = 0.0;       ///< probability per image
   Framing framing;                   ///< how files of any size come to the model's
-  double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
+  Shuffle shuffle = Shuffle::full;
+  double cache_gb = 0;  ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
   OnBadImage on_bad_image = OnBadImage::fail;
   std::int64_t max_bad_images = 100;  ///< more end the run all the same
 

@@ -58,6 +58,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
 
 ModelSpec make_model_spec(const TrainConfig& config, std::int64_t classes, std::int64_t image_size) {
   if (config.image_size > 0) image_size = config.image_size;
+  options.shuffle = config.shuffle;
   return {.name = config.model,
           .classes = classes,
           .image_size = image_size,
