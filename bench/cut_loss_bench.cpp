@@ -110,5 +110,5 @@ int main(int argc, char** argv) {
   for (ab::Weight* weight : ab::eligible_weights(*loaded.model))
     weight->set_conv_factors(conv_factors == "spatial" ? ab::ConvFactors::spatial : ab::ConvFactors::channel);
   const ab::DatasetEntry& entry = ab::find_dataset(loaded.info.dataset);
-  ab::measure(*loaded.model, *entry.load(ab::folder_of(entry, data_dir), 0, 0).train, rise, observed, measured);
+  ab::measure(*loaded.model, *entry.load(ab::folder_of(entry, data_dir), 0, 0, true).train, rise, observed, measured);
 }

@@ -35,6 +35,10 @@ enum class LeftOutBecause : std::uint8_t {
   broken_folder,  ///< a link in the place of a class's folder leads nowhere
 };
 
+inline constexpr LeftOutBecause kReasonsToLeaveOut[] = {LeftOutBecause::format, LeftOutBecause::no_extension,
+                                                        LeftOutBecause::deeper, LeftOutBecause::beside,
+                                                        LeftOutBecause::broken_folder};
+
 /// Files that are not read, counted by reason, with the name of the first of each.
 class LeftOut {
  public:
@@ -43,6 +47,10 @@ class LeftOut {
   void add(const LeftOut& of_folder, const std::string& name);
 
   std::int64_t files() const;
+  std::int64_t files(LeftOutBecause reason) const { return counts_[static_cast<std::size_t>(reason)].files; }
+  const std::filesystem::path& example(LeftOutBecause reason) const {
+    return counts_[static_cast<std::size_t>(reason)].example;
+  }
   /// "3 of another format than JPEG and PNG ('cat/a.webp'), 1 without an extension ('cat/b')"
   std::string text() const;
   /// "convert them to JPEG or PNG, end their names in .jpg or .png": for each reason that there is
@@ -53,7 +61,7 @@ class LeftOut {
     std::int64_t files = 0;
     std::filesystem::path example;
   };
-  std::array<Count, 5> counts_;
+  std::array<Count, std::size(kReasonsToLeaveOut)> counts_;
 };
 
 /// The folders in `folder`, in order of their names' bytes; hidden ones are none. Throws Error(data) when it cannot be listed.

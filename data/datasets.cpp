@@ -29,9 +29,9 @@ std::string without_files() {
 const std::vector<DatasetEntry>& datasets() {
   using S = const std::string&;
   using N = std::int64_t;
-  const auto cifar10 = [](S folder, N train, N test) { return in_memory(load_cifar10(folder), train, test); };
-  const auto cifar100 = [](S folder, N train, N test) { return in_memory(load_cifar100(folder), train, test); };
-  const auto synthetic = [](S cache, N train, N test) {
+  const auto cifar10 = [](S folder, N train, N test, bool) { return in_memory(load_cifar10(folder), train, test); };
+  const auto cifar100 = [](S folder, N train, N test, bool) { return in_memory(load_cifar100(folder), train, test); };
+  const auto synthetic = [](S cache, N train, N test, bool) {
     return in_memory(load_cifar10(ensure_synthetic_cifar10({}, cache)), train, test);
   };
   static const std::vector<DatasetEntry> all{

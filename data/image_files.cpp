@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "data/decode.h"
+#include "data/image_list.h"
 #include "engine/core/check.h"
 #include "engine/core/hash.h"
 
@@ -95,11 +96,16 @@ void ImageFiles::thin_out(std::int64_t n) {
 
 std::string ImageFiles::file_name(std::int64_t i) const {
   const auto k = static_cast<std::size_t>(i);
-  return file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]);
+  const std::string_view name(file_names_.data() + name_begins_[k], name_begins_[k + 1] - name_begins_[k]);
+  return std::string(place_.listed ? last_part(name) : name);
 }
 
 std::string ImageFiles::path(std::int64_t i) const {
   const auto k = static_cast<std::size_t>(i);
+  if (place_.listed)
+    return (fs::path(place_.root).parent_path() /
+            file_names_.substr(name_begins_[k], name_begins_[k + 1] - name_begins_[k]))
+        .string();
   const std::string& root = places_.empty() ? place_.root : place_.archives[places_[k].archive]->path();
   return place_.flat ? fmt::format("{}/{}", root, file_name(i))
                      : fmt::format("{}/{}/{}", root, class_names_[labels_[k]], file_name(i));
@@ -137,7 +143,10 @@ std::int64_t ImageFiles::file_bytes(std::int64_t i) const {
 }
 
 std::uint64_t ImageFiles::fingerprint() const {
-  std::string names = file_names_;
+  std::string names;
+  if (place_.listed)
+    for (std::int64_t i = 0; i < count; ++i) names += file_name(i);
+  else names = file_names_;
   for (const std::string& name : class_names_) names += '/' + name;
   return Dataset::fingerprint() ^ std::hash<std::string>{}(names);
 }

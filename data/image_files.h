@@ -14,9 +14,10 @@ namespace ab {
 
 /// Where a part of the set lies.
 struct ImagePlace {
-  std::string root;                                           ///< a folder, or the first of the archives
+  std::string root;                                           ///< a folder, the first of the archives, or a list
   std::vector<std::shared_ptr<const TarArchive>> archives{};  ///< none: a folder
   bool flat = false;                                          ///< files lie in no folder of their class
+  bool listed = false;                                        ///< files lie where the list says (read_image_list())
 };
 
 class ImageFiles : public Dataset {

@@ -11,6 +11,7 @@
 
 #include "data/archive_index.h"
 #include "data/image_files.h"
+#include "data/image_list.h"
 #include "data/pack.h"
 #include "engine/core/check.h"
 
@@ -86,25 +87,32 @@ std::map<std::string, std::vector<ImageFile>> sort_into_classes(std::vector<Imag
   return files;
 }
 
-FoundPart find_part(const fs::path& folder, const std::string& part) {
-  const fs::path root = folder / part;
+FoundPart find_part(const fs::path& folder, const std::string& part, bool saves_list) {
+  const fs::path root = folder / part, list = folder / (part + ".txt");
   std::error_code ignored;
   FoundPart found{{root.string()}, {}, {}};
   if (fs::is_directory(root, ignored)) {
-    for (const std::string& name : class_folders(root, found.left_out)) {
-      LeftOut of_class;
-      found.files[name] = image_files(root / name, of_class);
-      found.left_out.add(of_class, name);
-    }
+    std::string damaged;
+    FolderImages images = read_class_folders(root, saves_list, damaged);
+    found.files = std::move(images.files), found.left_out = std::move(images.left_out);
+    if (!damaged.empty())
+      found.warnings.push_back(
+          fmt::format("imagenet: the list '{}' of the files in '{}' is damaged, so its folders were read",
+                      printable(damaged), printable(root)));
     return found;
   }
   const std::vector<std::string> archives = archives_of(folder, part);
+  if (archives.empty() && fs::exists(list, ignored)) {
+    found.place = {.root = list.string(), .listed = true};
+    found.files = read_image_list(list);
+    return found;
+  }
   AB_CHECK_KIND(data, !archives.empty() || packed_description(folder).empty(),
                 "imagenet: '{}' has no archive of {}: it was not packed to its end; run abtrain data pack again",
                 printable(folder), part);
   AB_CHECK_KIND(data, !archives.empty(),
                 "imagenet: there is no folder '{}'; give the folder that holds train and val, each with one folder of "
-                "images for each class, or as archives train.tar and val.tar",
+                "images for each class, or as archives train.tar and val.tar, or as lists train.txt and val.txt",
                 printable(root));
   AB_CHECK_KIND(data, archives.size() <= std::numeric_limits<std::uint16_t>::max(),
                 "imagenet: there are {} shards of {} in '{}'", archives.size(), part, printable(folder));
@@ -133,7 +141,8 @@ FoundPart find_part(const fs::path& folder, const std::string& part) {
 
 /// Images of val that lie in no folder of their class, where a list beside it tells their classes.
 void take_labels(FoundPart& val, const fs::path& folder, const std::vector<std::string>& known) {
-  if (std::ranges::any_of(val.files, [&](const auto& of_class) { return is_known(known, of_class.first); })) return;
+  const auto is_of_known = [&](const auto& of_class) { return is_known(known, of_class.first); };
+  if (val.place.listed || std::ranges::any_of(val.files, is_of_known)) return;
   const ImageLabels labels = read_image_labels(folder);
   if (labels.empty()) return;
   std::vector<ImageFile> flat;
@@ -197,11 +206,10 @@ void check_train_classes(const ImageFiles& train, const fs::path& folder) {
 
 void check_val_classes(const std::vector<std::string>& tested, const std::vector<std::string>& known,
                        const std::string& val) {
-  AB_CHECK_KIND(
-      data, std::ranges::any_of(tested, [&](const std::string& name) { return is_known(known, name); }),
-      "imagenet: no folder in '{}' ('{}' is the first) is named as a class of train; sort its images into one "
-      "folder for each class, as train has",
-      printable(val), printable(tested.front()));
+  AB_CHECK_KIND(data, std::ranges::any_of(tested, [&](const std::string& name) { return is_known(known, name); }),
+                "imagenet: no class in '{}' ('{}' is the first) is named as a class of train; sort its images into one "
+                "folder for each class, as train has",
+                printable(val), printable(tested.front()));
   for (const std::string& name : tested)
     AB_CHECK_KIND(data, is_known(known, name),
                   "imagenet: val has the class '{}', which train lacks; give both the same classes", printable(name));
@@ -226,8 +234,9 @@ std::vector<std::string> archives_of(const fs::path& folder, const std::string& 
   return shards;
 }
 
-TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, std::int64_t val_count) {
-  FoundPart train_part = find_part(folder, "train"), val_part = find_part(folder, "val");
+TrainAndTest load_imagenet(const std::string& folder, std::int64_t train_count, std::int64_t val_count,
+                           bool saves_lists) {
+  FoundPart train_part = find_part(folder, "train", saves_lists), val_part = find_part(folder, "val", saves_lists);
   const std::string train_root = train_part.place.root, val_root = val_part.place.root;
   const std::vector<std::string> class_names = classes_of(train_part);
   const auto train = list_images(std::move(train_part), class_names);

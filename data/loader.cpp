@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "data/draws.h"
-#include "data/sampler.h"
 #include "engine/core/check.h"
 
 namespace ab {
@@ -39,7 +38,7 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   const int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
   const int shift = std::max({o.augmentation.shift, std::abs(o.view.dy), std::abs(o.view.dx)});
   AB_CHECK(shift < side, "images of {0}×{0} pixels cannot be shifted by {1}", side, shift);
-  const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training, o.nodes};
+  const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training, o.shuffle, o.nodes};
   sampler.check();
   return sampler;
 }

@@ -15,6 +15,7 @@
 #include "data/bad_images.h"
 #include "data/dataset.h"
 #include "data/mix.h"
+#include "data/sampler.h"
 #include "data/transform.h"
 #include "engine/core/tensor.h"
 
@@ -40,6 +41,7 @@ struct LoaderOptions {
   /// Training: shuffle; every rank gets floor(count / (batch_size · world_size)) full batches a pass.
   /// Evaluation: each sample exactly once over all ranks, in order, the last batches smaller or missing.
   bool training = true;
+  Shuffle shuffle = Shuffle::full;
   int nodes = 1;       ///< Sampler::nodes
   int image_size = 0;  ///< height and width of the images; 0: as the data set has them
   Framing framing{};

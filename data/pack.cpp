@@ -25,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kDescription = "packed.txt", *kFirstLine = "abtrain packed set 1\n";
-constexpr std::uint64_t kOrderSeed = 0x7061636b;  // "pack"
 
 /// An archive that is to be written, and the images in it.
 struct ArchivePlan {
@@ -59,7 +58,7 @@ std::vector<ArchivePlan> plan_archives(const TrainAndTest& source, const std::st
   for (const auto& [part, images] : {std::pair{"train", source.train}, std::pair{"val", source.test}}) {
     const auto& set = dynamic_cast<const ImageFiles&>(*images);
     check_names(set);
-    const std::vector<std::int64_t> order = shuffled_order(set.count, kOrderSeed, 0);
+    const std::vector<std::int64_t> order = packed_order(set.count);
     for (std::int64_t begin = 0; begin < set.count; begin += images_per_archive) {
       const std::string path = fmt::format("{}/{}-{:05}.tar", to, part, begin / images_per_archive);
       const auto first = order.begin() + begin;

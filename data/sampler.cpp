@@ -12,6 +12,8 @@ namespace ab {
 namespace {
 
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0x73687566} << 32;  // "shuf", then the epoch
+constexpr std::uint64_t kWindowStream = std::uint64_t{0x77696e64} << 32;   // "wind", then the epoch
+constexpr std::uint64_t kPackSeed = 0x7061636b;                            // "pack"
 constexpr int kNodeBits = 20;                                              // of the epoch, before the node
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -23,6 +25,24 @@ std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed,
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   for (std::size_t i = order.size(); i-- > 1;) std::swap(order[i], order[random.below(i, i + 1)]);
+  return order;
+}
+
+std::vector<std::int64_t> packed_order(std::int64_t count) { return shuffled_order(count, kPackSeed, 0); }
+
+std::vector<std::int64_t> blocks_in_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch) {
+  const Philox random{seed, kWindowStream + static_cast<std::uint64_t>(epoch)};
+  const std::vector<std::int64_t> packed = packed_order(count);
+  std::vector<std::int64_t> order;
+  order.reserve(packed.size());
+  for (const std::int64_t block : shuffled_order(ceil_div(count, kShuffleBlock), seed, epoch)) {
+    const std::int64_t begin = block * kShuffleBlock, end = std::min(begin + kShuffleBlock, count);
+    order.insert(order.end(), packed.begin() + begin, packed.begin() + end);
+  }
+  for (std::size_t i = order.size(); i-- > 1;) {
+    const std::size_t begin = i - i % kShuffleWindow;
+    std::swap(order[i], order[begin + random.below(i, i - begin + 1)]);
+  }
   return order;
 }
 
@@ -42,13 +62,14 @@ std::int64_t Sampler::batches_per_epoch() const {
 std::vector<std::int64_t> Sampler::samples(std::int64_t epoch) const {
   if (training && nodes > 1) {
     const int ranks = world_size / nodes, node = rank / ranks;
-    Sampler of_node{(count - node + nodes - 1) / nodes, batch_size, rank % ranks, ranks, seed};
+    Sampler of_node{(count - node + nodes - 1) / nodes, batch_size, rank % ranks, ranks, seed, true, shuffle};
     std::vector<std::int64_t> mine = of_node.samples(epoch + (std::int64_t{node} << kNodeBits));
     mine.resize(static_cast<std::size_t>(batches_per_epoch() * batch_size));  // of nodes with an image more, too
     for (std::int64_t& sample : mine) sample = sample * nodes + node;
     return mine;
   }
-  const std::vector<std::int64_t> order = training ? shuffled_order(count, seed, epoch) : std::vector<std::int64_t>{};
+  std::vector<std::int64_t> order;
+  if (training) order = (shuffle == Shuffle::full ? shuffled_order : blocks_in_order)(count, seed, epoch);
   const std::int64_t steps = batches_per_epoch();
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(std::min(steps * batch_size, count)));

@@ -12,6 +12,12 @@
 
 namespace ab {
 
+/// The order of the training images in an epoch (--shuffle).
+enum class Shuffle : std::uint8_t {
+  full,    ///< shuffled_order()
+  blocks,  ///< blocks_in_order(): reads of a packed set stay near each other
+};
+
 struct Sampler {
   std::int64_t count = 0;       ///< samples in the data set
   std::int64_t batch_size = 1;  ///< per rank
@@ -22,6 +28,7 @@ struct Sampler {
   /// over all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or
   /// none.
   bool training = true;
+  Shuffle shuffle = Shuffle::full;
   /// In training: image i is seen by the ranks of node i % nodes only, which consecutive ranks share, equally many each. Every node
   /// has its own order.
   int nodes = 1;
@@ -36,5 +43,16 @@ struct Sampler {
 
 /// A random order of 0 … count-1, uniform over all orders (Fisher–Yates), by (seed, epoch).
 std::vector<std::int64_t> shuffled_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
+
+/// The order in which `data pack` writes `count` images to archives: one shuffle for all times.
+std::vector<std::int64_t> packed_order(std::int64_t count);
+
+inline constexpr std::int64_t kShuffleBlock = 1024;    ///< images that lie one after the other in packed archives
+inline constexpr std::int64_t kShuffleWindow = 16384;  ///< places of the order that are mixed with each other
+
+/// Blocks of packed_order() in a random order, of which every window is shuffled, by (seed, epoch). Each image is as likely to
+/// come at any time of an epoch, to one window, but two of one block are always in one window or in two that follow each other; a window holds a random
+/// sample of all classes. Up to one window of images this is uniform over all orders.
+std::vector<std::int64_t> blocks_in_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
 
 }  // namespace ab

@@ -43,15 +43,6 @@ std::vector<RecordFile> record_files(const SyntheticOptions& options) {
   return files;
 }
 
-fs::path default_cache_root() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "abtrain";
-  const char* home = std::getenv("HOME");
-  AB_CHECK_KIND(data, home && *home,
-                "synthetic data set: neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep it; give "
-                "data_dir or set XDG_CACHE_HOME");
-  return fs::path(home) / ".cache" / "abtrain";
-}
-
 /// A folder of a unique name beside its later place; removed with its contents unless it was published.
 class TemporaryFolder {
  public:
@@ -121,8 +112,17 @@ void check_set(const fs::path& folder, const SyntheticOptions& options) {
 
 }  // namespace
 
+fs::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "abtrain";
+  const char* home = std::getenv("HOME");
+  return home && *home ? fs::path(home) / ".cache" / "abtrain" : fs::path();
+}
+
 std::string ensure_synthetic_cifar10(const SyntheticOptions& options, const std::string& cache_root) {
-  const fs::path root = cache_root.empty() ? default_cache_root() : fs::path(cache_root);
+  const fs::path root = cache_root.empty() ? cache_folder() : fs::path(cache_root);
+  AB_CHECK_KIND(data, !root.empty(),
+                "synthetic data set: neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep it; give "
+                "data_dir or set XDG_CACHE_HOME");
   const fs::path folder = root / fmt::format("synthetic-v{}-{}-{}-seed{}", kFormatVersion, options.train_count,
                                              options.test_count, options.seed);
   std::error_code error;

@@ -30,7 +30,7 @@ struct EvalFlags {
 std::shared_ptr<const Dataset> test_images(const EvalFlags& config, const std::string& dataset) {
   const DatasetEntry& entry = find_dataset(dataset);
   const std::shared_ptr<const Dataset> images =
-      entry.load(folder_of(entry, config.data_dir), 0, config.val_samples).test;
+      entry.load(folder_of(entry, config.data_dir), 0, config.val_samples, /*saves_lists=*/true).test;
   for (const std::string& warning : images->warnings) say(stderr, "warning: {}\n", warning);
   return images;
 }

@@ -240,7 +240,7 @@ int train_as_process(TrainConfig config, Transport transport, const CommOptions&
     set_compute_threads(config.threads, *world);
     start_compute_threads();
     share_host_memory(shared_memory({}, *world).ranks);
-    const TrainAndTest data = in_cache(load_data(config), config, world.get());
+    const TrainAndTest data = in_cache(load_data(config, *world), config, world.get());
     if (start_of(config) != Start::finished) {
       if (world->rank() == 0) tell_images(config, data);
       config = in_chosen_buckets(config, *data.train, world->size(), world->ledger().ranks_on_node_of(0),

@@ -12,6 +12,7 @@
 #include <typeindex>
 #include <vector>
 
+#include "data/sampler.h"
 #include "data/transform.h"
 #include "engine/comm/route.h"
 #include "engine/core/dtype.h"
@@ -77,6 +78,7 @@ struct TrainConfig {
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
   double random_erasing = 0.0;       ///< probability per image
   Framing framing;                   ///< how files of any size come to the model's
+  Shuffle shuffle = Shuffle::full;
   double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
   std::string cache_disk;            ///< folder on a disk of the machine for copies of files; empty: none
   double cache_disk_gb = 0;          ///< 10^9 bytes of it; 0: nine tenths of what is free

@@ -79,6 +79,10 @@ void declare_images(std::vector<Setting>& all) {
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
             "N,M: random image operations per image, up to 10, and their strength; none when empty");
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
+  s.choice("shuffle", &T::shuffle, {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}},
+           "the order of an epoch: of all images alike; or blocks of 1024 images that lie together in archives of "
+           "abtrain data pack, mixed 16 at a time, so that reads stay near each other")
+      .was_default = true;
   s.number(
        "cache_gb", &T::cache_gb, 0, 1e6,
        "GB of memory of each machine in which images from files stay decoded, for all its ranks; results do not change")

@@ -2,20 +2,38 @@
 #include "apps/train/build_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <future>
 
 #include "apps/train/stop_request.h"
 #include "data/datasets.h"
 #include "data/sampler.h"
+#include "engine/comm/texts.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
 
 namespace ab {
 
-TrainAndTest load_data(const TrainConfig& config) {
+TrainAndTest load_data(const TrainConfig& config, bool saves_lists) {
   const DatasetEntry& dataset = find_dataset(config.dataset);
-  TrainAndTest images = dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples);
+  TrainAndTest images =
+      dataset.load(folder_of(dataset, config.data_dir), config.train_samples, config.val_samples, saves_lists);
   return config.val_from_train > 0 ? hold_out(std::move(images.train), config.val_from_train) : images;
+}
+
+TrainAndTest load_data(const TrainConfig& config, Comm& processes) {
+  if (!find_dataset(config.dataset).decodes || processes.size() == 1) return load_data(config);
+  const Ledger of_training = processes.ledger();
+  std::future<TrainAndTest> first;
+  if (processes.rank() == 0) first = std::async(std::launch::async, [&] { return load_data(config); });
+  TrainAndTest images;
+  for (bool found = false; !found;) {  // they meet every second: a slow disk is no rank that is gone
+    if (first.valid() && first.wait_for(std::chrono::seconds(1)) == std::future_status::ready) images = first.get();
+    found = !gather_texts(processes, images.train ? "found" : "")[0].empty();
+  }
+  processes.ledger() = of_training;
+  return processes.rank() == 0 ? images : load_data(config, /*saves_lists=*/false);
 }
 
 double stall_timeout_seconds(const TrainConfig& config) { return static_cast<double>(config.timeout_s) / 2; }
@@ -54,6 +72,7 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.rank = world.rank();
   options.world_size = world.size();
   options.seed = config.seed;
+  options.shuffle = config.shuffle;
   options.nodes = nodes_apart(config, world);
   options.image_size = static_cast<int>(config.image_size);
   options.framing = config.framing;

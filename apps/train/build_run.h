@@ -15,7 +15,11 @@
 namespace ab {
 
 /// Loads (or, for synthetic, draws) the data set, cut to train_samples and val_samples, or with images to validate on from those.
-TrainAndTest load_data(const TrainConfig& config);
+/// `saves_lists`: load_imagenet().
+TrainAndTest load_data(const TrainConfig& config, bool saves_lists = true);
+/// Collective, of ranks that are processes: where images are files the first rank looks for them, and then the others with the
+/// list that it has saved. When it throws, they go on to wait for it, until it tells them (Comm::abort()).
+TrainAndTest load_data(const TrainConfig& config, Comm& processes);
 
 /// How many updates have their images at hand before a rank begins the first of them, where they come from files: as many as
 /// it takes to agree with other ranks to stop before the one that lacks an image.

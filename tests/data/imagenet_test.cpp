@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 
 #include "data/crop.h"
 #include "data/decode.h"
+#include "data/image_list.h"
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/tiled_jpeg.h"
@@ -577,6 +579,9 @@ TEST_F(ImageNetTest, IsTheSameSetFromFoldersArchivesAndAFlatVal) {
       "for c in n02 n01; do (cd ../train/$c && tar -cf ../../official/$c.tar *); done && tar -cf ILSVRC2012_img_train.tar n0*.tar && "
       "mkdir flat && cp ../val/*/* flat && tar -C flat -cf ILSVRC2012_img_val.tar x.JPEG y.JPEG A.JPEG && "
       "printf 'ImageId,PredictionString\\nA,n02 1 2 3 4 \\ny,n02 1 2 3 4 n02 5 6 7 8\\nx,n01 1 2 3 4\\n' > LOC_val_solution.csv");
+  make("lists",
+       "ls ../train/*/* | sort -r | awk -F/ '{print $0, $3}' > train.txt && "
+       "ls \"$PWD\"/../val/*/* | awk -F/ '{print \"\"; print \"  \" $0 \" \\t\" $(NF-1) \"\\r\"}' > val.txt");
   make(
       "flat",
       "cp -r ../train . && mkdir val && cp ../val/*/* val && printf 'A.JPEG n02\\ny.JPEG n02\\nx.JPEG n01\\n' > val.txt");
@@ -637,6 +642,168 @@ TEST_F(ImageNetTest, AFlatValNeedsAClassForEveryImage) {
   EXPECT_TRUE(
       contains(with_list("A.JPEG n02\nx.JPEG n03\ny.JPEG n02\n"), "val has the class 'n03', which train lacks"));
   EXPECT_TRUE(contains(with_list("A.JPEG n02\nx.JPEG\n"), "line 2 of '"));
+}
+
+TEST_F(ImageNetTest, AListNamesAnImageAndItsClassOnEachLine) {
+  write_images();
+  fs::rename(folder_ / "train", folder_ / "images of all");
+  const auto with_list = [&](const std::string& text) {
+    std::ofstream(folder_ / "train.txt") << text;
+    return load_error();
+  };
+  const std::string list = (folder_ / "train.txt").string();
+  EXPECT_TRUE(contains(with_list("images of all/n01/z.JPEG n01\n\na.JPEG\n"),
+                       "line 3 of '" + list + "' is no path of an image and its class: 'a.JPEG'"));
+  EXPECT_TRUE(contains(with_list("a.webp n01\n"),
+                       "line 1 of '" + list + "' names no file of an image (.JPEG, .jpg, .png): 'a.webp n01'"));
+  EXPECT_TRUE(contains(with_list("a.JPEG n01\nb.JPEG n02\na.JPEG n02\n"),
+                       "line 3 of '" + list + "' names an image a second time: 'a.JPEG n02'"));
+  EXPECT_TRUE(contains(with_list("\n"), "'" + list + "' cannot be read, or names no image"));
+  EXPECT_TRUE(
+      contains(with_list("images of all/n01/z.JPEG n03\n"), "('n01' is the first) is named as a class of train"));
+  std::ofstream(folder_ / "train.txt")
+      << "images of all/n02/a.JPEG n02\nimages of all/n01/z.JPEG n01\nn01/z.JPEG n01\n";
+  const auto train = load_imagenet(folder_.string()).train;
+  EXPECT_EQ(files_of(*train), (std::vector<std::string>{"n01/z.JPEG 0", "n01/z.JPEG 0", "n02/a.JPEG 1"}));
+  const auto& files = dynamic_cast<const ImageFiles&>(*train);
+  EXPECT_EQ(files.path(0), (folder_ / "images of all/n01/z.JPEG").string());
+  EXPECT_EQ(files.file_name(0), "z.JPEG");
+  fs::rename(folder_ / "val", folder_ / "away");
+  std::ofstream(folder_ / "val.txt") << "away/n01/x.JPEG 1\n";
+  EXPECT_TRUE(
+      contains(load_error(), "no class in '" + (folder_ / "val.txt").string() + "' ('1' is the first) is named as"));
+  fs::create_directories(folder_ / "train/n01");
+  EXPECT_TRUE(contains(load_error(), "there are no images (.JPEG, .jpg, .png) in the class folders of '"))
+      << "a folder comes before its list";
+}
+
+/// A part of many files, in folders that nobody changes.
+class ListOfManyFilesTest : public ImageNetTest {
+ protected:
+  void SetUp() override {
+    ImageNetTest::SetUp();
+    cache_home_ = std::getenv("XDG_CACHE_HOME") ? std::getenv("XDG_CACHE_HOME") : "";
+    keep_lists_in(folder_ / "cache");
+    for (const char* name : {"n01", "n02"}) {
+      fs::create_directories(folder_ / "train" / name);
+      write_file(folder_ / "val" / name / "a.JPEG", {1});
+      for (std::int64_t i = 0; i <= kImagesWorthSaving / 2; ++i)
+        std::ofstream(folder_ / "train" / name / fmt::format("{}.JPEG", i));
+    }
+    for (const char* name : {"n01/c.webp", "n02/more/a.JPEG", "n03.tar"}) write_file(folder_ / "train" / name, {1});
+    age();
+  }
+  void TearDown() override {
+    keep_lists_in(cache_home_);
+    ImageNetTest::TearDown();
+  }
+
+  static void keep_lists_in(const fs::path& home) {
+    if (home.empty()) ::unsetenv("XDG_CACHE_HOME");
+    else ::setenv("XDG_CACHE_HOME", home.c_str(), 1);
+  }
+  /// The folders of train were last changed an hour ago, and then that much later.
+  void age(std::chrono::nanoseconds later = {}) const {
+    for (const char* name : {"train", "train/n01", "train/n02"}) fs::last_write_time(folder_ / name, hour_ago_ + later);
+  }
+  /// The folder shows nothing of it.
+  void remove_in_secret(const fs::path& file) const {
+    const auto time = fs::last_write_time(file.parent_path());
+    ASSERT_TRUE(fs::remove(file));
+    fs::last_write_time(file.parent_path(), time);
+  }
+  TrainAndTest load(bool saves_lists = true) const { return load_imagenet(folder_.string(), 0, 0, saves_lists); }
+  std::int64_t images() const { return load().train->count; }
+  std::vector<fs::path> lists() const {
+    std::vector<fs::path> found;
+    std::error_code none;
+    for (fs::directory_iterator at(folder_ / "cache/abtrain", none), end; at != end; ++at) found.push_back(at->path());
+    return found;
+  }
+
+  std::string cache_home_;
+  fs::file_time_type hour_ago_ = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  static constexpr std::int64_t kFiles = 2 * (kImagesWorthSaving / 2 + 1);
+};
+
+TEST_F(ListOfManyFilesTest, IsSavedAndServesAsLongAsNoFolderChanges) {
+  const TrainAndTest first = load();
+  EXPECT_EQ(lists().size(), 1u) << "of train; val is small";
+  const TrainAndTest again = load();
+  EXPECT_EQ(again.fingerprint(), first.fingerprint());
+  EXPECT_EQ(files_of(*again.train), files_of(*first.train));
+  EXPECT_EQ(again.train->warnings, first.train->warnings);
+  ASSERT_EQ(first.train->warnings.size(), 1u);
+  EXPECT_TRUE(contains(first.train->warnings[0], "3 files in '"));
+
+  remove_in_secret(folder_ / "train/n01/0.JPEG");
+  EXPECT_EQ(images(), kFiles) << "the list tells, and no folder is read";
+  fs::last_write_time(folder_ / "train/n01", hour_ago_ + std::chrono::nanoseconds(1));
+  const TrainAndTest changed = load();
+  EXPECT_EQ(changed.train->count, kFiles - 1);
+  EXPECT_EQ(changed.train->warnings, first.train->warnings);
+  remove_in_secret(folder_ / "train/n01/1.JPEG");
+  EXPECT_EQ(images(), kFiles - 1) << "of the second list";
+  fs::rename(folder_ / "train/n02", folder_ / "elsewhere");
+  fs::create_directory_symlink(folder_ / "elsewhere", folder_ / "train/n02");
+  age();
+  EXPECT_EQ(images(), kFiles - 2) << "a third";
+  fs::remove(folder_ / "elsewhere/0.JPEG");
+  EXPECT_EQ(images(), kFiles - 3) << "a link leads to the folder that has changed";
+  age(std::chrono::microseconds(1));
+  EXPECT_EQ(images(), kFiles - 3) << "a fourth list";
+  write_file(folder_ / "train/n03/a.JPEG", {1});
+  EXPECT_EQ(images(), kFiles - 2) << "a new class";
+}
+
+TEST_F(ListOfManyFilesTest, IsReplacedWhenItIsDamaged) {
+  const TrainAndTest first = load();
+  const fs::path list = lists().at(0);
+  const Bytes whole = read_file(list);
+  Bytes flipped = whole;
+  flipped[whole.size() / 2] ^= 1;
+  for (const Bytes& damaged : {flipped, Bytes(whole.begin(), whole.begin() + 5000), Bytes{}}) {
+    write_file(list, damaged);
+    const TrainAndTest read = load();
+    EXPECT_EQ(read.fingerprint(), first.fingerprint());
+    ASSERT_EQ(read.train->warnings.size(), 2u);
+    EXPECT_TRUE(contains(read.train->warnings[0], "imagenet: the list '" + list.string() + "' of the files in '"));
+    EXPECT_EQ(read.train->warnings[1], first.train->warnings[0]);
+    EXPECT_EQ(read_file(list), whole) << "it is written anew";
+    EXPECT_EQ(load().train->warnings, first.train->warnings);
+  }
+}
+
+TEST_F(ListOfManyFilesTest, IsNotSavedWhereItCouldMislead) {
+  const TrainAndTest unsaved = load(/*saves_lists=*/false);
+  EXPECT_TRUE(lists().empty()) << "another process saves it";
+  age(std::chrono::hours(2));
+  load();
+  EXPECT_TRUE(lists().empty()) << "a folder changed a moment ago";
+  fs::create_directory_symlink("gone", folder_ / "train/n04");
+  age();
+  load();
+  EXPECT_TRUE(lists().empty()) << "the folder may be there next time";
+  fs::remove(folder_ / "train/n04");
+  age();
+  keep_lists_in(folder_ / "val/n01/a.JPEG/none");
+  EXPECT_EQ(load().train->warnings, unsaved.train->warnings) << "where no list can be written";
+  keep_lists_in(folder_ / "cache");
+  load();
+  EXPECT_EQ(lists().size(), 1u);
+}
+
+TEST_F(ListOfManyFilesTest, OldListsOfOtherFoldersGo) {
+  for (int i = 0; i < 20; ++i) {
+    const fs::path other = folder_ / fmt::format("cache/abtrain/images-{}", i);
+    write_file(other, {1});
+    fs::last_write_time(other, hour_ago_ + std::chrono::seconds(i));
+  }
+  write_file(folder_ / "cache/abtrain/synthetic", {1});
+  load();
+  EXPECT_EQ(lists().size(), 17u) << "16 lists, and what is none";
+  EXPECT_FALSE(fs::exists(folder_ / "cache/abtrain/images-4"));
+  EXPECT_TRUE(fs::exists(folder_ / "cache/abtrain/images-5"));
 }
 
 TEST_F(ImageNetTest, FingerprintTellsListsApart) {

@@ -19,6 +19,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -50,6 +51,37 @@ TEST(Sampler, ShuffledOrderIsAUniformPermutation) {
   for (std::int64_t epoch = 0; epoch < 4800; ++epoch) ++seen[shuffled_order(4, 1, epoch)];
   EXPECT_EQ(seen.size(), 24u);
   for (const auto& [order, times] : seen) EXPECT_NEAR(times, 200, 70);
+}
+
+TEST(Sampler, BlocksOfPackedArchivesAreMixedInWindows) {
+  const std::int64_t count = 3 * kShuffleWindow + 500;
+  const std::vector<std::int64_t> packed = packed_order(count), order = blocks_in_order(count, 3, 5);
+  EXPECT_EQ(order, blocks_in_order(count, 3, 5));
+  EXPECT_NE(order, blocks_in_order(count, 3, 6)) << "epochs must differ";
+  EXPECT_NE(order, blocks_in_order(count, 4, 5)) << "seeds must differ";
+  std::vector<std::int64_t> block_of(packed.size(), -1);
+  for (std::size_t i = 0; i < packed.size(); ++i)
+    block_of[static_cast<std::size_t>(packed[i])] = static_cast<std::int64_t>(i) / kShuffleBlock;
+  EXPECT_EQ(std::ranges::count(block_of, -1), 0) << "archives hold every image";
+  std::set<std::int64_t> seen(order.begin(), order.end());
+  EXPECT_EQ(std::pair(std::ssize(order), std::ssize(seen)), std::pair(count, count)) << "each image once";
+  std::vector<std::set<std::int64_t>> windows(4);
+  int neighbours = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    windows[i / kShuffleWindow].insert(block_of[static_cast<std::size_t>(order[i])]);
+    neighbours +=
+        i > 0 && block_of[static_cast<std::size_t>(order[i])] == block_of[static_cast<std::size_t>(order[i - 1])];
+  }
+  for (const std::set<std::int64_t>& blocks : windows)
+    EXPECT_LE(std::ssize(blocks), kShuffleWindow / kShuffleBlock + 1);
+  EXPECT_GT(*windows[0].rbegin() - *windows[0].begin(), kShuffleWindow / kShuffleBlock)
+      << "blocks come in random order";
+  EXPECT_LT(neighbours, count / 8) << "one in sixteen";
+  const auto whole = Sampler{count, 20, 0, 1, 9, true, Shuffle::blocks}.samples(4);
+  const auto all = blocks_in_order(count, 9, 4);
+  EXPECT_TRUE(std::ranges::equal(whole, std::span(all).first(whole.size())));
+  const auto mine = Sampler{count, 10, 1, 2, 9, true, Shuffle::blocks}.samples(4);
+  EXPECT_TRUE(std::ranges::equal(std::span(mine).first(10), std::span(whole).subspan(10, 10))) << "of two ranks";
 }
 
 TEST(Sampler, TrainingGivesEqualFullBatchesWithoutOverlap) {

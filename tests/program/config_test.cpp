@@ -444,7 +444,8 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
 
 TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
   std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
-  for (const char* line : {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n"}) {
+  for (const char* line :
+       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "shuffle = \"full\"\n"}) {
     const std::size_t at = less.find(line);
     ASSERT_NE(at, std::string::npos) << less;
     less.erase(at, std::string(line).size());

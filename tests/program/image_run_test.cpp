@@ -3,9 +3,14 @@
 // Runs on files of images that are damaged or that the disk does not give: they end with what happened, and without
 // losing what was trained.
 #include <array>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
+#include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
+#include "engine/comm/comm.h"
+#include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
 #include "tests/program_test.h"
 
@@ -114,6 +119,39 @@ TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   std::string words = train("cut", "--train-samples 1");
   const test::Outcome cut = run(words.replace(words.find("--batch-size 2"), 14, "--batch-size 1"));
   EXPECT_TRUE(test::contains(cut.err, "warning: --train-samples 1 leaves images of 1 of 2 classes to train on"));
+}
+
+// Whoever looked before the first rank would not find them.
+TEST_F(ImageRunTest, ProcessesLookForImagesAfterTheFirst) {
+  TrainConfig config;
+  config.dataset = "imagenet", config.data_dir = path("images");
+  fs::rename(path("images"), path("away"));
+  const CommOptions options{.timeout = std::chrono::seconds(20)};
+  std::array<std::int64_t, 3> found{};
+  run_thread_ranks(3, options, [&](Comm& world) {
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (world.rank() == 0) fs::rename(path("away"), path("images"));
+    found[static_cast<std::size_t>(world.rank())] = load_data(config, world).train->count;
+    EXPECT_TRUE(world.ledger().entries().empty()) << "no bytes of training";
+  });
+  EXPECT_EQ(found, (std::array<std::int64_t, 3>{8, 8, 8}));
+  fs::remove_all(path("images/train"));
+  EXPECT_TRUE(test::contains(
+      test::message_of(ErrorKind::data,
+                       [&] { run_thread_ranks(3, options, [&](Comm& world) { load_data(config, world); }); }),
+      "there is no folder '"));
+#if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)
+  const test::Outcome processes = run(train("run"), AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2");
+  EXPECT_EQ(processes.exit_code, 3);
+  EXPECT_TRUE(test::contains(processes.err, "rank 0: imagenet: there is no folder '")) << processes.err;
+#endif
+}
+
+TEST_F(ImageRunTest, TheShuffleIsASettingOfTheRun) {
+  ASSERT_EQ(run(train("full")).exit_code, 0);
+  ASSERT_EQ(run(train("blocks", "--shuffle blocks")).exit_code, 0);
+  EXPECT_NE(contents("blocks/model.safetensors"), contents("full/model.safetensors"));
+  EXPECT_TRUE(test::contains(contents("blocks/config.toml"), "\nshuffle = \"blocks\"\n"));
 }
 
 // Three epochs and a validation: what the first epoch and the validation read is all that is read, also where another rank
