@@ -40,13 +40,13 @@ std::int64_t Sampler::batches_per_epoch() const {
 
 std::vector<std::int64_t> Sampler::samples(std::int64_t epoch) const {
   const std::vector<std::int64_t> order = training ? shuffled_order(count, seed, epoch) : std::vector<std::int64_t>{};
-  const std::int64_t steps = batches_per_epoch();
+  const std::int64_t places = batches_per_epoch() * batch_size;
   std::vector<std::int64_t> mine;
-  mine.reserve(static_cast<std::size_t>(std::min(steps * batch_size, count)));
-  for (std::int64_t step = 0; step < steps; ++step) {
-    const std::int64_t begin = (step * world_size + rank) * batch_size;
-    const std::int64_t end = begin + std::min(batch_size, count - begin);
-    for (std::int64_t i = begin; i < end; ++i) mine.push_back(training ? order[static_cast<std::size_t>(i)] : i);
+  mine.reserve(static_cast<std::size_t>(std::min(places, count)));
+  for (std::int64_t place = 0; place < places; ++place) {
+    const std::int64_t at = position(place);
+    if (at >= count) break;  // the last batch of an evaluation
+    mine.push_back(training ? order[static_cast<std::size_t>(at / repeats)] : at);
   }
   return mine;
 }

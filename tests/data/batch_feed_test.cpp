@@ -151,11 +151,13 @@ std::vector<Content> pass_of_feed(Source& source, std::int64_t epoch, std::int64
 TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
   ImageSet padded = random_set(45, 20), resized = padded;
   resized.cropping = Cropping::resized;
-  const Augmentation everything{.rand_augment = 2, .random_erasing = 0.5};
+  const Augmentation everything{.rand_augment = 2, .color_jitter = {0.4, 0.4, 0.4}, .random_erasing = 0.5};
   const std::pair<const char*, LoaderOptions> recipes[] = {
       {"crop and flip", {}},
       {"nothing", {.augmentation = {.crop_and_flip = false}}},
       {"erasing", {.augmentation = {.random_erasing = 0.5}}},
+      {"jitter", {.augmentation = {.color_jitter = {0, 0.4, 0}}}},
+      {"TrivialAugment, repeated", {.repeats = 3, .augmentation = {.trivial_augment = true}}},
       {"everything", {.augmentation = everything, .mix = {.mixup = 0.4, .cutmix = 1}}},
       {"another size", {.image_size = 24, .mix = {.cutmix = 1}}},
       {"evaluation", {.training = false}},
