@@ -167,6 +167,16 @@ TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
       options.batch_size = 7;  // an odd one has an image in the middle that is not mixed
       options.seed = 3;
       Loader loader(*set, options);
+      LoaderOptions for_device = options;
+      for_device.staged = true;
+      Loader staged(*set, for_device);
+      loader.start_epoch(0), staged.start_epoch(0);
+      while (const auto batch = loader.next()) {
+        const Batch bytes = *staged.next();
+        expect_equal(
+            finish_images(bytes.images, bytes.draws.data(), normalisation_of(*set), bytes.pixel_mix, DType::float32),
+            batch->images);
+      }
       for (const Device device : devices()) {
         BatchFeed feed(*set, options, device, DType::float32);
         EXPECT_EQ(feed.batches_per_epoch(), loader.batches_per_epoch());
