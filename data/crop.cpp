@@ -11,7 +11,6 @@
 
 #include "data/draws.h"
 #include "engine/core/check.h"
-#include "engine/core/random.h"
 
 namespace ab {
 namespace {
@@ -37,21 +36,17 @@ int rounded(double v) { return static_cast<int>(std::nearbyint(v)); }  // to eve
 
 }  // namespace
 
-Shift draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample) {
+Shift draw_padded_crop(const SampleKey& key) {
   constexpr int kPadding = 4;
-  const Philox random{seed, kPaddedStream + static_cast<std::uint64_t>(epoch)};
-  const Philox::Block block = random.block(static_cast<std::uint64_t>(sample));
+  const Philox::Block block = key.random(kPaddedStream).block(key.counter());
   return {.dy = shift_below(block.v[0], kPadding), .dx = shift_below(block.v[1], kPadding), .flip = coin(block)};
 }
 
-Shift draw_shift(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int pixels) {
-  const auto draw = [&](std::uint64_t stream) {
-    return Philox{seed, stream}.block(static_cast<std::uint64_t>(sample));
-  };
-  const Philox::Block block = draw(kShiftStream + static_cast<std::uint64_t>(epoch));
+Shift draw_shift(const SampleKey& key, int pixels) {
+  const Philox::Block block = key.random(kShiftStream).block(key.counter());
   return {.dy = shift_below(block.v[0], pixels),
           .dx = shift_below(block.v[1], pixels),
-          .flip = coin(draw(kFlipStream)) == (epoch % 2 == 0),
+          .flip = coin(Philox{key.seed, kFlipStream}.block(key.counter())) == (key.epoch % 2 == 0),
           .reflects = true};
 }
 
@@ -76,10 +71,9 @@ void shift(const ImageView& image, const Shift& by, Image& out) {
   }
 }
 
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width,
-                              double min_area) {
+ResizedCrop draw_resized_crop(const SampleKey& key, int height, int width, double min_area) {
   constexpr double kMaxArea = 1, kMinRatio = 3.0 / 4, kMaxRatio = 4.0 / 3;
-  Draws draws(seed, kResizedStream + static_cast<std::uint64_t>(epoch), sample);
+  Draws draws(key, kResizedStream);
   const bool flip = draws.coin();
   const double area = static_cast<double>(height) * width;
   for (int attempt = 0; attempt < 10; ++attempt) {

@@ -6,11 +6,12 @@
 //   resized   RandomResizedCrop(size, scale=(min_area, 1), ratio=(3/4, 4/3)), RandomHorizontalFlip()
 //   shifted   by a few pixels with reflected borders, mirrored in every second epoch (Jordan 2024, arXiv 2404.00498)
 //   centre    Resize(shorter), CenterCrop(size): validation of what is trained on resized crops
-// Draws are pure functions of (seed, epoch, sample).
+// Draws are pure functions of a SampleKey.
 
 #include <cstdint>
 #include <vector>
 
+#include "data/draws.h"
 #include "data/image.h"
 #include "engine/core/dtype.h"
 
@@ -69,10 +70,10 @@ struct Shift {
 };
 
 /// The window of an image with four black pixels around it: all equally likely, every other image flipped.
-Shift draw_padded_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample);
+Shift draw_padded_crop(const SampleKey& key);
 /// By up to `pixels` in both directions with reflected borders. An image is flipped in even epochs or in odd ones, as
 /// (seed, sample) says, so that two epochs show both.
-Shift draw_shift(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int pixels);
+Shift draw_shift(const SampleKey& key, int pixels);
 void shift(const ImageView& image, const Shift& by, Image& out);
 
 /// Where pixel `i` of a row or column of `size` with reflected borders comes from; at most size - 1 beyond one.
@@ -88,8 +89,7 @@ inline constexpr double kMinArea = 0.08;  ///< of a crop, as share of its image:
 
 /// A box of `min_area` to all of the area and of width : height between 3 : 4 and 4 : 3 (uniform in its
 /// logarithm); the largest such box in the centre when ten attempts did not fit into the image.
-ResizedCrop draw_resized_crop(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int height, int width,
-                              double min_area = kMinArea);
+ResizedCrop draw_resized_crop(const SampleKey& key, int height, int width, double min_area = kMinArea);
 /// The box, scaled to height · width, mirrored where that was drawn.
 void resized_crop(const ImageView& image, const ResizedCrop& crop, int height, int width, Resizer& resizer, Image& out);
 

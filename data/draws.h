@@ -5,13 +5,29 @@
 // is a pure function of (seed, stream, sample): every sample owns 256 Philox counters of a stream.
 
 #include <cmath>
+#include <cstdint>
 
 #include "engine/core/random.h"
 
 namespace ab {
 
+inline constexpr int kMostRepeats = 1 << 10;
+
+/// Where the random numbers of one image come from.
+struct SampleKey {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0, sample = 0;
+  std::int64_t repetition =
+      0;  ///< how often the epoch has shown the sample before, below kMostRepeats (Sampler::repeats)
+
+  /// A generator of this epoch, and the number that the sample has there; `stream` is a multiple of 2^32.
+  Philox random(std::uint64_t stream) const { return {seed, stream + static_cast<std::uint64_t>(epoch)}; }
+  std::uint64_t counter() const { return static_cast<std::uint64_t>(sample + (repetition << 40)); }
+};
+
 class Draws {
  public:
+  Draws(const SampleKey& key, std::uint64_t stream) : random_(key.random(stream)), next_(key.counter() << 8) {}
   Draws(std::uint64_t seed, std::uint64_t stream, std::int64_t sample)
       : random_{seed, stream}, next_(static_cast<std::uint64_t>(sample) << 8) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The operations of RandAugment on the bytes of an image, in place, each with Pillow's rounding.
+// The operations of augment.h on the bytes of an image, in place, each with Pillow's rounding.
 #include "data/augment.h"
 
 #include <algorithm>
@@ -154,6 +154,46 @@ void equalize(Image& image) {
   });
 }
 
+/// Hue, saturation and value in bytes.
+std::array<std::uint8_t, 3> to_hsv(const std::uint8_t* pixel) {
+  const auto [least, most] = std::minmax({pixel[0], pixel[1], pixel[2]});
+  if (least == most) return {0, 0, most};
+  const auto range = static_cast<float>(most - least);
+  const auto below = [&](int c) { return static_cast<float>(most - pixel[c]) / range; };
+  const float red = below(0), green = below(1), blue = below(2);
+  float hue = static_cast<float>(4.0 + green - red);
+  if (pixel[0] == most) hue = blue - green;
+  else if (pixel[1] == most) hue = static_cast<float>(2.0 + red - blue);
+  hue = static_cast<float>(std::fmod(hue / 6.0 + 1.0, 1.0));
+  const float saturation = range / static_cast<float>(most);
+  return {static_cast<std::uint8_t>(hue * 255.0), static_cast<std::uint8_t>(saturation * 255.0), most};
+}
+
+void from_hsv(const std::array<std::uint8_t, 3>& hsv, std::uint8_t* pixel) {
+  const auto [hue, saturation, value] = hsv;
+  const int sixth = hue * 6 / 255;
+  const float within = static_cast<float>(hue * 6.0 / 255.0 - sixth);
+  const float grey_off = static_cast<float>(saturation) / 255.0f;
+  const auto dimmed = [value = value](double by) {
+    return static_cast<std::uint8_t>(std::round(static_cast<float>(value * (1.0 - by))));
+  };
+  const std::uint8_t low = dimmed(grey_off), falling = dimmed(grey_off * within),
+                     rising = dimmed(grey_off * (1.0 - within));
+  const std::array<std::uint8_t, 3> colors[6] = {{value, rising, low},  {falling, value, low}, {low, value, rising},
+                                                 {low, falling, value}, {rising, low, value},  {value, low, falling}};
+  std::copy_n(colors[sixth % 6].begin(), 3, pixel);
+}
+
+/// Turns hues by a share of the circle.
+void adjust_hue(double share, Image& image) {
+  const int by = static_cast<int>(share * 255);
+  for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
+    std::array<std::uint8_t, 3> hsv = to_hsv(image.pixels.data() + i);
+    hsv[0] = static_cast<std::uint8_t>(hsv[0] + by);
+    from_hsv(hsv, image.pixels.data() + i);
+  }
+}
+
 }  // namespace
 
 void apply_op(ImageOp op, double strength, Image& image, Image& scratch) {
@@ -172,6 +212,7 @@ void apply_op(ImageOp op, double strength, Image& image, Image& scratch) {
     case ImageOp::solarize: return solarize(strength, image);
     case ImageOp::auto_contrast: return auto_contrast(image);
     case ImageOp::equalize: return equalize(image);
+    case ImageOp::hue: return adjust_hue(strength, image);
   }
 }
 

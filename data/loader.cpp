@@ -33,12 +33,22 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
   set.check();
   AB_CHECK(o.batch_size > 0 && o.threads > 0, "loader: batches and threads are at least 1, got {} and {}", o.batch_size,
            o.threads);
+  AB_CHECK(o.repeats > 0 && o.repeats <= kMostRepeats, "loader: images are repeated 1 to {} times, got {}",
+           kMostRepeats, o.repeats);
   AB_CHECK(o.rank >= 0 && o.rank < o.world_size, "loader: rank {} is not below the world size {}", o.rank,
            o.world_size);
   const int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
   const int shift = std::max({o.augmentation.shift, std::abs(o.view.dy), std::abs(o.view.dx)});
   AB_CHECK(shift < side, "images of {0}×{0} pixels cannot be shifted by {1}", side, shift);
-  const Sampler sampler{set.count, o.batch_size, o.rank, o.world_size, o.seed, o.training, o.shuffle, o.nodes};
+  const Sampler sampler{set.count,
+                        o.batch_size,
+                        o.rank,
+                        o.world_size,
+                        o.seed,
+                        o.training,
+                        o.training ? o.repeats : 1,
+                        o.shuffle,
+                        o.training ? o.nodes : 1};
   sampler.check();
   return sampler;
 }
@@ -314,8 +324,8 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
 
   /// Image i of the batch.
   void prepare_image(std::int64_t i, Workbench& workbench, Job& job) const {
-    const auto place = static_cast<std::size_t>(job.step * options.batch_size + i);
-    const SampleKey key{options.seed, epoch, samples[place]};
+    const std::int64_t place = job.step * options.batch_size + i;
+    const SampleKey key{options.seed, epoch, samples[static_cast<std::size_t>(place)], sampler.repetition(place)};
     const auto [sample, image] = read_image(key, workbench);
     const std::int64_t label = sample == kLeftOut ? kLeftOut : set.label(sample);
     AB_CHECK_KIND(data, label < set.classes, "{}: image {} has the label {}, expected 0 to {}", set.name, sample, label,
@@ -329,7 +339,8 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   /// kLeftOut.
   std::pair<std::int64_t, ImageView> read_image(const SampleKey& key, Workbench& workbench) const {
     constexpr int kMostDraws = 100;  // more is no damaged image, but a disk that is gone
-    Draws others(key.seed, kOtherStream + static_cast<std::uint64_t>(key.epoch), key.sample);
+    // Repetitions have the same image in their place.
+    Draws others({key.seed, key.epoch, key.sample}, kOtherStream);
     ChoosePart part;
     if (options.training) part = workbench.transform.part_seen(options.augmentation, key);
     std::int64_t sample = key.sample;

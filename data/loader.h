@@ -3,7 +3,7 @@
 //
 // Batches for one rank: shuffled by epoch, augmented, normalised, prepared ahead by threads of its own.
 // The contents of a batch are a pure function of (seed, epoch, index), whatever the timing and the number of
-// threads: a sample's augmentation depends on (seed, epoch, sample), the shuffle on (seed, epoch), and the
+// threads: a sample's augmentation depends on (seed, epoch, sample, repetition), the shuffle on (seed, epoch), and the
 // mixing of a batch on (seed, epoch, batch), all drawn from Philox.
 
 #include <cstdint>
@@ -41,6 +41,7 @@ struct LoaderOptions {
   /// Training: shuffle; every rank gets floor(count / (batch_size · world_size)) full batches a pass.
   /// Evaluation: each sample exactly once over all ranks, in order, the last batches smaller or missing.
   bool training = true;
+  int repeats = 1;  ///< Sampler::repeats, with other random numbers each time
   Shuffle shuffle = Shuffle::full;
   int nodes = 1;       ///< Sampler::nodes
   int image_size = 0;  ///< height and width of the images; 0: as the data set has them
@@ -53,7 +54,7 @@ struct LoaderOptions {
   int prefetch = 2;  ///< batches waiting, beside the one that is prepared; 0: prepared inside next()
   int threads = 2;   ///< that share the images of a batch
   /// Where images that cannot be read or decoded are written down; null: next() throws. In training another one, drawn by
-  /// (seed, epoch, sample), takes the place of each, with the augmentation of the sample that it stands for. In evaluation
+  /// (seed, epoch, sample), takes the place of each, and of its repetitions, with the augmentation of the sample that it stands for. In evaluation
   /// batches are smaller without them.
   std::shared_ptr<BadImages> bad_images{};
   /// next() gives up when the threads have prepared no image for this long.

@@ -60,23 +60,18 @@ std::int64_t Sampler::batches_per_epoch() const {
 }
 
 std::vector<std::int64_t> Sampler::samples(std::int64_t epoch) const {
-  if (training && nodes > 1) {
-    const int ranks = world_size / nodes, node = rank / ranks;
-    Sampler of_node{(count - node + nodes - 1) / nodes, batch_size, rank % ranks, ranks, seed, true, shuffle};
-    std::vector<std::int64_t> mine = of_node.samples(epoch + (std::int64_t{node} << kNodeBits));
-    mine.resize(static_cast<std::size_t>(batches_per_epoch() * batch_size));  // of nodes with an image more, too
-    for (std::int64_t& sample : mine) sample = sample * nodes + node;
-    return mine;
-  }
+  const int node = rank / ranks_of_order();
   std::vector<std::int64_t> order;
-  if (training) order = (shuffle == Shuffle::full ? shuffled_order : blocks_in_order)(count, seed, epoch);
-  const std::int64_t steps = batches_per_epoch();
+  if (training)
+    order = (shuffle == Shuffle::full ? shuffled_order : blocks_in_order)(ceil_div(count - node, nodes), seed,
+                                                                          epoch + (std::int64_t{node} << kNodeBits));
+  const std::int64_t places = batches_per_epoch() * batch_size;
   std::vector<std::int64_t> mine;
-  mine.reserve(static_cast<std::size_t>(std::min(steps * batch_size, count)));
-  for (std::int64_t step = 0; step < steps; ++step) {
-    const std::int64_t begin = (step * world_size + rank) * batch_size;
-    const std::int64_t end = begin + std::min(batch_size, count - begin);
-    for (std::int64_t i = begin; i < end; ++i) mine.push_back(training ? order[static_cast<std::size_t>(i)] : i);
+  mine.reserve(static_cast<std::size_t>(std::min(places, count)));
+  for (std::int64_t place = 0; place < places; ++place) {
+    const std::int64_t at = position(place);
+    if (at >= count) break;  // the last batch of an evaluation
+    mine.push_back(training ? order[static_cast<std::size_t>(at / repeats)] * nodes + node : at);
   }
   return mine;
 }

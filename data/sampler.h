@@ -3,7 +3,7 @@
 //
 // Which samples a rank sees, and in which order: pure functions of (seed, epoch), without state.
 //
-// One order of all samples is cut into batches, and batch number s · world_size + rank is step s of `rank`.
+// One order of all samples, perhaps with repetitions, is cut into batches, and batch number s · world_size + rank is step s of `rank`.
 // The images that the ranks train on together in a step are therefore the same for any number of ranks that share one
 // global batch size.
 
@@ -28,6 +28,9 @@ struct Sampler {
   /// over all ranks; the last batch may be smaller, and a rank may have one batch fewer than another, or
   /// none.
   bool training = true;
+  /// Training: every sample of the order stands there so many times in a row, so that an epoch of as many batches shows fewer:
+  /// repeated augmentation (Hoffer et al. 2020, "Augment your batch").
+  int repeats = 1;
   Shuffle shuffle = Shuffle::full;
   /// In training: image i is seen by the ranks of node i % nodes only, which consecutive ranks share, equally many each. Every node
   /// has its own order.
@@ -39,6 +42,16 @@ struct Sampler {
   std::int64_t batches_per_epoch() const;
   /// This rank's samples of a pass: batch b is [b · batch_size, (b + 1) · batch_size), cut at the end.
   std::vector<std::int64_t> samples(std::int64_t epoch) const;
+  /// How often the order had samples()[place] before that: 0 … repeats-1.
+  std::int64_t repetition(std::int64_t place) const { return position(place) % repeats; }
+
+ private:
+  /// That of samples()[place] in the order.
+  std::int64_t position(std::int64_t place) const {
+    const int ranks = ranks_of_order();
+    return (place / batch_size * ranks + rank % ranks) * batch_size + place % batch_size;
+  }
+  int ranks_of_order() const { return world_size / nodes; }
 };
 
 /// A random order of 0 … count-1, uniform over all orders (Fisher–Yates), by (seed, epoch).

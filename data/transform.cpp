@@ -37,19 +37,19 @@ void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
 ChoosePart ImageTransform::part_seen(const Augmentation& augmentation, const SampleKey& key) const {
   if (cropping_ != Cropping::resized || !augmentation.crop_and_flip || augmentation.shift > 0) return {};
   return [key, min_area = framing_.min_area](int height, int width) {
-    return draw_resized_crop(key.seed, key.epoch, key.sample, height, width, min_area).box;
+    return draw_resized_crop(key, height, width, min_area).box;
   };
 }
 
 void ImageTransform::frame_randomly(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
-  if (augmentation.shift > 0) return frame(image, draw_shift(key.seed, key.epoch, key.sample, augmentation.shift));
+  if (augmentation.shift > 0) return frame(image, draw_shift(key, augmentation.shift));
   if (cropping_ == Cropping::resized) {
     // The image is the box; whether it is mirrored has nothing to do with its size.
-    const bool flip = draw_resized_crop(key.seed, key.epoch, key.sample, image.height, image.width).flip;
+    const bool flip = draw_resized_crop(key, image.height, image.width).flip;
     resized_crop(image, {{0, 0, image.height, image.width}, flip}, height_, width_, resizer_, frame_);
     return;
   }
-  shift(image, draw_padded_crop(key.seed, key.epoch, key.sample), as_stored(image) ? frame_ : scratch_);
+  shift(image, draw_padded_crop(key), as_stored(image) ? frame_ : scratch_);
   if (!as_stored(image)) resize_to_frame(scratch_.view());
 }
 
@@ -66,12 +66,15 @@ void ImageTransform::normalise(float* out) const {
 void ImageTransform::frame_augmented(const ImageView& image, const Augmentation& augmentation, const SampleKey& key) {
   if (augmentation.crop_and_flip) frame_randomly(image, augmentation, key);
   else frame(image, {});
-  rand_augment(key.seed, key.epoch, key.sample, augmentation.rand_augment, augmentation.rand_augment_magnitude, frame_,
-               scratch_);
+  if (augmentation.color_jitter != std::array<double, 4>{})
+    for (const auto& [op, strength] : draw_color_jitter(key, augmentation.color_jitter))
+      if (strength != 0) apply_op(op, strength, frame_, scratch_);
+  if (augmentation.trivial_augment) trivial_augment(key, frame_, scratch_);
+  rand_augment(key, augmentation.rand_augment, augmentation.rand_augment_magnitude, frame_, scratch_);
 }
 
 Box ImageTransform::draw_erased(const Augmentation& augmentation, const SampleKey& key) const {
-  return draw_erasing(key.seed, key.epoch, key.sample, augmentation.random_erasing, height_, width_);
+  return draw_erasing(key, augmentation.random_erasing, height_, width_);
 }
 
 void ImageTransform::prepare(const ImageView& image, float* out, const Shift& view) {
@@ -95,10 +98,9 @@ ImageDraws ImageTransform::stage(const ImageView& image, const Augmentation& aug
                                  std::uint8_t* out) {
   ImageDraws draws{.shift = {}, .erased = draw_erased(augmentation, key)};
   // A device can cut a window when nothing stands between that and normalising.
-  if (augmentation.crop_and_flip && cropping_ == Cropping::padded && augmentation.rand_augment == 0 &&
+  if (augmentation.crop_and_flip && cropping_ == Cropping::padded && !augmentation.changes_colors() &&
       as_stored(image)) {
-    draws.shift = augmentation.shift > 0 ? draw_shift(key.seed, key.epoch, key.sample, augmentation.shift)
-                                         : draw_padded_crop(key.seed, key.epoch, key.sample);
+    draws.shift = augmentation.shift > 0 ? draw_shift(key, augmentation.shift) : draw_padded_crop(key);
     std::copy_n(image.pixels, image.bytes(), out);
   } else {
     frame_augmented(image, augmentation, key);

@@ -1,10 +1,11 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// From stored bytes to what the model sees, in torchvision's order: crop and flip, RandAugment, scaling to
+// From stored bytes to what the model sees, in torchvision's order: crop and flip, colour jitter, RandAugment or TrivialAugment, scaling to
 // floats, normalising, random erasing. prepare() does all of it on the host; stage() leaves to a
 // device what that does as well (finish_images.h).
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,12 @@ struct Augmentation {
   int shift = 0;              ///< instead of both: most pixels of draw_shift(); 0: not
   int rand_augment = 0;       ///< operations per image; 0: none
   int rand_augment_magnitude = 9;
-  double random_erasing = 0;  ///< probability per image
+  bool trivial_augment = false;
+  std::array<double, 4> color_jitter{};  ///< most of draw_color_jitter(); zeros: none
+  double random_erasing = 0;             ///< probability per image
+
+  /// Whether something changes the bytes between the crop and normalising.
+  bool changes_colors() const { return rand_augment > 0 || trivial_augment || color_jitter != std::array<double, 4>{}; }
 };
 
 /// How images of any size come to that which the model sees, in training and in evaluation (Cropping::resized).
@@ -28,12 +34,6 @@ struct Framing {
   Interpolation interpolation = Interpolation::bilinear;
   double min_area = kMinArea;  ///< of draw_resized_crop()
   int shorter = 0;             ///< of centre_crop()
-};
-
-/// Where the random numbers of one image come from.
-struct SampleKey {
-  std::uint64_t seed = 0;
-  std::int64_t epoch = 0, sample = 0;
 };
 
 /// The steps that are still to be done to the bytes of an image before and after normalising; by default none.

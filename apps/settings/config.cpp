@@ -226,6 +226,27 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
   }
 }
 
+void check_images(const TrainConfig& config) {
+  const auto is_whole = [](double number) { return number == std::floor(number); };
+  const std::vector<double>&random = config.rand_augment, &jitter = config.color_jitter;
+  AB_CHECK(random.empty() || (random.size() == 2 && std::ranges::all_of(random, is_whole) && random[0] <= 10),
+           "--rand-augment takes two whole numbers: operations per image, 0 to 10, and their strength, 0 to 30");
+  const bool has_random = !random.empty() && random[0] > 0;
+  AB_CHECK(!config.trivial_augment || !has_random,
+           "--trivial-augment takes the place of --rand-augment; leave that out, or give it as 0,0");
+  AB_CHECK(
+      jitter.empty() || jitter.size() == 3 || (jitter.size() == 4 && jitter[3] <= 0.5),
+      "--color-jitter takes three numbers, of brightness, contrast and saturation, or a fourth too, of hue, up to 0.5");
+  const bool has_jitter = std::ranges::any_of(jitter, [](double most) { return most > 0; });
+  AB_CHECK(config.repeated_augment == 1 || config.augment || has_random || config.trivial_augment || has_jitter ||
+               config.random_erasing > 0,
+           "--repeated-augment {} would show the same pixels {} times: no augmentation of single images is on",
+           config.repeated_augment, config.repeated_augment);
+  const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
+  AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
+           "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);
+}
+
 /// What no single value shows.
 void check_together(const TrainConfig& config, ConfigUse use) {
   if (use == ConfigUse::train) folder_of(find_dataset(config.dataset), config.data_dir);
@@ -240,13 +261,7 @@ void check_together(const TrainConfig& config, ConfigUse use) {
            "--autotune takes what is fastest at the time, which --deterministic must not; give one of them");
   AB_CHECK(config.betas.size() == 2, "--betas takes two numbers, for the first and the second moment, and has {}",
            config.betas.size());
-  const auto is_whole = [](double number) { return number == std::floor(number); };
-  const std::vector<double>& random = config.rand_augment;
-  AB_CHECK(random.empty() || (random.size() == 2 && std::ranges::all_of(random, is_whole) && random[0] <= 10),
-           "--rand-augment takes two whole numbers: operations per image, 0 to 10, and their strength, 0 to 30");
-  const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
-  AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
-           "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);
+  check_images(config);
   check_device_word(config.device);
   if (use == ConfigUse::plan) planned_wiring(config);
   else run_wiring(config);

@@ -76,12 +76,15 @@ struct TrainConfig {
   double mixup = 0.0;                ///< alpha of the Beta distribution; 0: off
   double cutmix = 0.0;               ///< the same; with both, one of them is drawn for each batch
   std::vector<double> rand_augment;  ///< operations per image and their strength, 0 to 30; empty: off
+  bool trivial_augment = false;      ///< in place of rand_augment
+  std::vector<double> color_jitter;  ///< Augmentation::color_jitter, with hue or without; empty: off
+  int repeated_augment = 1;          ///< LoaderOptions::repeats
   double random_erasing = 0.0;       ///< probability per image
   Framing framing;                   ///< how files of any size come to the model's
   Shuffle shuffle = Shuffle::full;
-  double cache_gb = 0;               ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
-  std::string cache_disk;            ///< folder on a disk of the machine for copies of files; empty: none
-  double cache_disk_gb = 0;          ///< 10^9 bytes of it; 0: nine tenths of what is free
+  double cache_gb = 0;       ///< 10^9 bytes of memory of a machine in which decoded images stay (ImageCache)
+  std::string cache_disk;    ///< folder on a disk of the machine for copies of files; empty: none
+  double cache_disk_gb = 0;  ///< 10^9 bytes of it; 0: nine tenths of what is free
   CacheShare cache_share = CacheShare::world;
   OnBadImage on_bad_image = OnBadImage::fail;
   std::int64_t max_bad_images = 100;  ///< more end the run all the same

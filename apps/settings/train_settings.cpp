@@ -78,6 +78,17 @@ void declare_images(std::vector<Setting>& all) {
   s.number("cutmix", &T::cutmix, 0, 100, "paste a part of another image: alpha of the Beta distribution; 0: never");
   s.numbers("rand_augment", &T::rand_augment, 0, 30,
             "N,M: random image operations per image, up to 10, and their strength; none when empty");
+  s.value("trivial_augment", &T::trivial_augment,
+          "one random image operation of random strength per image (TrivialAugment), in place of --rand-augment")
+      .was_default = true;
+  s.numbers(
+       "color_jitter", &T::color_jitter, 0, 10,
+       "B,C,S or B,C,S,H: brightness, contrast and saturation of each image times 1-B to 1+B and so on, and hue turned by up to "
+       "H of the circle, in random order, before --rand-augment; none when empty")
+      .was_default = true;
+  s.number("repeated_augment", &T::repeated_augment, 1, kMostRepeats,
+           "every image N times in a row, each time augmented anew; an epoch keeps its steps and shows one of N images")
+      .was_default = true;
   s.number("random_erasing", &T::random_erasing, 0, 1, "how often a rectangle of an image is erased");
   s.choice("shuffle", &T::shuffle, {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}},
            "the order of an epoch: of all images alike; or blocks of 1024 images that lie together in archives of "

@@ -76,8 +76,13 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.nodes = nodes_apart(config, world);
   options.image_size = static_cast<int>(config.image_size);
   options.framing = config.framing;
-  options.augmentation = {
-      .crop_and_flip = config.augment, .shift = config.shift, .random_erasing = config.random_erasing};
+  options.repeats = config.repeated_augment;
+  options.augmentation = {.crop_and_flip = config.augment,
+                          .shift = config.shift,
+                          .trivial_augment = config.trivial_augment,
+                          .random_erasing = config.random_erasing};
+  for (std::size_t i = 0; i < config.color_jitter.size(); ++i)
+    options.augmentation.color_jitter.at(i) = config.color_jitter[i];
   if (!config.rand_augment.empty()) {
     options.augmentation.rand_augment = static_cast<int>(config.rand_augment.at(0));
     options.augmentation.rand_augment_magnitude = static_cast<int>(config.rand_augment.at(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What recipes do to images: scaling, cropping, RandAugment, random erasing, mixup and CutMix. Pixels are
+// What recipes do to images: scaling, cropping, RandAugment, TrivialAugment, colour jitter, random erasing, mixup and CutMix. Pixels are
 // compared with what Pillow and torchvision made of the same images; what is drawn at random is held to its
 // laws.
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ TEST(ResizedCrop, BoxesFollowTorchvisionsLaw) {
   double area = 0, log_ratio = 0, centre = 0;
   int flips = 0;
   for (std::int64_t sample = 0; sample < kDraws; ++sample) {
-    const ResizedCrop crop = draw_resized_crop(3, 1, sample, kHeight, kWidth);
+    const ResizedCrop crop = draw_resized_crop({3, 1, sample}, kHeight, kWidth);
     const Box& b = crop.box;
     ASSERT_TRUE(b.top >= 0 && b.left >= 0 && b.top + b.height <= kHeight && b.left + b.width <= kWidth);
     const double share = static_cast<double>(b.height) * b.width / (kHeight * kWidth);
@@ -114,15 +114,15 @@ TEST(ResizedCrop, BoxesFollowTorchvisionsLaw) {
   EXPECT_NEAR(log_ratio, 0.0307, 0.006);
   EXPECT_NEAR(centre, 0.5, 0.005);
   EXPECT_NEAR(flips, kDraws / 2, 400);
-  EXPECT_EQ(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(3, 1, 8, 50, 60));
-  EXPECT_NE(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(3, 2, 8, 50, 60)) << "epochs must differ";
-  EXPECT_NE(draw_resized_crop(3, 1, 8, 50, 60), draw_resized_crop(4, 1, 8, 50, 60)) << "seeds must differ";
+  EXPECT_EQ(draw_resized_crop({3, 1, 8}, 50, 60), draw_resized_crop({3, 1, 8}, 50, 60));
+  EXPECT_NE(draw_resized_crop({3, 1, 8}, 50, 60), draw_resized_crop({3, 2, 8}, 50, 60)) << "epochs must differ";
+  EXPECT_NE(draw_resized_crop({3, 1, 8}, 50, 60), draw_resized_crop({4, 1, 8}, 50, 60)) << "seeds must differ";
 }
 
 TEST(ResizedCrop, KeepsToTheLeastAreaThatIsGiven) {
   double least = 1;
   for (std::int64_t sample = 0; sample < 1000; ++sample) {
-    const Box b = draw_resized_crop(3, 1, sample, 300, 400, 0.35).box;
+    const Box b = draw_resized_crop({3, 1, sample}, 300, 400, 0.35).box;
     least = std::min(least, static_cast<double>(b.height) * b.width / (300 * 400));
   }
   EXPECT_NEAR(least, 0.35, 0.01);
@@ -130,8 +130,8 @@ TEST(ResizedCrop, KeepsToTheLeastAreaThatIsGiven) {
 
 TEST(ResizedCrop, FallsBackToTheCentre) {
   // No box of 8 % of these areas fits, however it is shaped.
-  EXPECT_EQ(draw_resized_crop(0, 0, 0, 1000, 10).box, (Box{493, 0, 13, 10}));
-  EXPECT_EQ(draw_resized_crop(0, 0, 0, 10, 1000).box, (Box{0, 493, 10, 13}));
+  EXPECT_EQ(draw_resized_crop({0, 0, 0}, 1000, 10).box, (Box{493, 0, 13, 10}));
+  EXPECT_EQ(draw_resized_crop({0, 0, 0}, 10, 1000).box, (Box{0, 493, 10, 13}));
 }
 
 TEST(ResizedCrop, MirrorsWhatItScales) {
@@ -158,12 +158,120 @@ TEST(RandAugment, OperationsEqualTorchvision) {
     const auto op = static_cast<ImageOp>(c.option<int>("op"));
     Image image = op_input(c.option<std::string>("input")), scratch;
     EXPECT_EQ(op_is_signed(op), c.option<bool>("signed"));
-    const double strength = op_strength(op, c.option<int>("magnitude"), image.height, image.width);
+    const double strength = op_strength(OpRange::usual, op, c.option<int>("magnitude"), image.height, image.width);
     apply_op(op, c.option<bool>("negative") ? -strength : strength, image, scratch);
     expect_same_image(image, c.tensor("y"));
     ++seen[c.option<int>("op")];
   });
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(kImageOps));
+}
+
+TEST(RandAugment, StrengthsEqualTorchvisionAtEveryMagnitude) {
+  for (const auto& [name, range] :
+       {std::pair{"op_strength/usual", OpRange::usual}, {"op_strength/wide", OpRange::wide}}) {
+    const golden::Case c(fixtures(), name);
+    const std::vector<double> expected = c.tensor("y").to_doubles();
+    for (int i = 0; i < kImageOps * (kMaxMagnitude + 1); ++i) {
+      const auto op = static_cast<ImageOp>(i / (kMaxMagnitude + 1));
+      const bool is_shift = op == ImageOp::translate_x || op == ImageOp::translate_y;
+      const double strength = expected[static_cast<std::size_t>(i)];
+      EXPECT_EQ(op_strength(range, op, i % (kMaxMagnitude + 1), c.option<int>("height"), c.option<int>("width")),
+                is_shift ? std::trunc(strength) : strength)
+          << name << ' ' << i / (kMaxMagnitude + 1) << ' ' << i % (kMaxMagnitude + 1);
+    }
+  }
+}
+
+TEST(TrivialAugment, OperationsEqualTorchvision) {
+  const Image square = image_of(golden::Case(fixtures(), "wide_op_input/square").tensor("image"));
+  for_each_case("wide_op", [&](const golden::Case& c) {
+    const auto op = static_cast<ImageOp>(c.option<int>("op"));
+    Image image = square, scratch;
+    const double strength = op_strength(OpRange::wide, op, c.option<int>("magnitude"), image.height, image.width);
+    apply_op(op, c.option<bool>("negative") ? -strength : strength, image, scratch);
+    expect_same_image(image, c.tensor("y"));
+  });
+}
+
+TEST(TrivialAugment, DrawsEveryOperationAtEveryMagnitude) {
+  const Image input = op_input("large");
+  constexpr int kDraws = 14 * 31 * 100;
+  std::map<std::string, int> results;
+  const auto result = [&](const SampleKey& key) {
+    Image image = input, scratch;
+    trivial_augment(key, image, scratch);
+    return std::string(image.pixels.begin(), image.pixels.end());
+  };
+  for (std::int64_t sample = 0; sample < kDraws; ++sample) ++results[result({1, 0, sample})];
+  std::map<std::string, int> possible;  // of 62 equally likely magnitudes with a sign
+  for (int i = 0; i < kImageOps * 62; ++i) {
+    const auto op = static_cast<ImageOp>(i / 62);
+    const double strength = op_strength(OpRange::wide, op, i % 31, input.height, input.width);
+    Image image = input, scratch;
+    apply_op(op, i % 62 < 31 && op_is_signed(op) ? -strength : strength, image, scratch);
+    ++possible[{image.pixels.begin(), image.pixels.end()}];
+  }
+  for (const auto& [pixels, times] : results) EXPECT_TRUE(possible.contains(pixels));
+  for (const auto& [pixels, ways] : possible) {
+    const double expected = kDraws * ways / (kImageOps * 62.0);
+    EXPECT_NEAR(results[pixels], expected, 5 * std::sqrt(expected)) << ways;
+  }
+  EXPECT_EQ(result({1, 2, 3}), result({1, 2, 3}));
+}
+
+// ---- Colour jitter ----
+
+TEST(ColorJitter, EqualsTorchvision) {
+  const Image picture = image_of(golden::Case(fixtures(), "jitter_input/picture").tensor("image"));
+  constexpr std::array kOps{ImageOp::brightness, ImageOp::contrast, ImageOp::color, ImageOp::hue};
+  for_each_case("jitter", [&](const golden::Case& c) {
+    const auto order = c.option<std::vector<std::size_t>>("order");
+    const auto strengths = c.option<std::vector<double>>("strengths");
+    Image image = picture, scratch;
+    for (std::size_t i = 0; i < 4; ++i)
+      if (strengths[i] != 0) apply_op(kOps[order[i]], strengths[i], image, scratch);
+    expect_same_image(image, c.tensor("y"));
+  });
+}
+
+TEST(ColorJitter, HuesEqualTorchvision) {
+  const Image colors = image_of(golden::Case(fixtures(), "hue_input/colors").tensor("image"));
+  for_each_case("hue", [&](const golden::Case& c) {
+    Image image = colors, scratch;
+    apply_op(ImageOp::hue, c.option<double>("share"), image, scratch);
+    expect_same_image(image, c.tensor("y"));
+  });
+}
+
+TEST(ColorJitter, DrawsStrengthsAndOrdersUniformly) {
+  constexpr std::array kMost{0.4, 0.0, 1.5, 0.5};
+  constexpr int kDraws = 6000;
+  std::map<std::vector<ImageOp>, int> orders;
+  double least[4]{}, most[4]{}, mean[4]{};
+  for (std::int64_t sample = 0; sample < kDraws; ++sample) {
+    std::vector<ImageOp> order;
+    for (const JitterStep& step : draw_color_jitter({1, 2, sample}, kMost)) {
+      order.push_back(step.op);
+      const std::size_t i = step.op == ImageOp::hue        ? 3
+                            : step.op == ImageOp::color    ? 2
+                            : step.op == ImageOp::contrast ? 1
+                                                           : 0;
+      least[i] = std::min(least[i], step.strength), most[i] = std::max(most[i], step.strength);
+      mean[i] += step.strength / kDraws;
+    }
+    ++orders[order];
+  }
+  EXPECT_EQ(orders.size(), 24u);
+  for (const auto& [order, times] : orders) EXPECT_NEAR(times, kDraws / 24, 80);
+  EXPECT_NEAR(least[0], -0.4, 0.001);
+  EXPECT_NEAR(most[0], 0.4, 0.001);
+  EXPECT_NEAR(mean[0], 0, 0.015);
+  EXPECT_EQ(most[1] - least[1], 0);
+  EXPECT_NEAR(least[2], -1, 0.003) << "below, colours would turn into their opposites";
+  EXPECT_NEAR(most[2], 1.5, 0.003);
+  EXPECT_NEAR(mean[2], 0.25, 0.05);
+  EXPECT_NEAR(least[3], -0.5, 0.001);
+  EXPECT_NEAR(most[3], 0.5, 0.001);
 }
 
 TEST(RandAugment, FlatAndTinyImagesSurviveEveryOperation) {
@@ -172,7 +280,9 @@ TEST(RandAugment, FlatAndTinyImagesSurviveEveryOperation) {
       Image image, scratch;
       image.resize(side, side);
       std::fill(image.pixels.begin(), image.pixels.end(), std::uint8_t{77});
-      apply_op(static_cast<ImageOp>(op), op_strength(static_cast<ImageOp>(op), 30, side, side), image, scratch);
+      for (const OpRange range : {OpRange::usual, OpRange::wide})
+        apply_op(static_cast<ImageOp>(op), op_strength(range, static_cast<ImageOp>(op), 30, side, side), image,
+                 scratch);
       EXPECT_EQ(image.pixels.size(), static_cast<std::size_t>(3 * side * side));
     }
 }
@@ -181,7 +291,7 @@ TEST(RandAugment, IsAPureFunctionAndDrawsEveryOperation) {
   const Image input = op_input("large");
   const auto result = [&](std::uint64_t seed, std::int64_t epoch, std::int64_t sample, int operations) {
     Image image = input, scratch;
-    rand_augment(seed, epoch, sample, operations, 9, image, scratch);
+    rand_augment({seed, epoch, sample}, operations, 9, image, scratch);
     return std::string(image.pixels.begin(), image.pixels.end());
   };
   EXPECT_EQ(result(1, 2, 3, 2), result(1, 2, 3, 2));
@@ -201,7 +311,7 @@ TEST(RandomErasing, BoxesFollowTorchvisionsLaw) {
   double area = 0, log_ratio = 0;
   int erased = 0;
   for (std::int64_t sample = 0; sample < kDraws; ++sample) {
-    const Box b = draw_erasing(5, 2, sample, 0.25, kHeight, kWidth);
+    const Box b = draw_erasing({5, 2, sample}, 0.25, kHeight, kWidth);
     if (b == Box{}) continue;
     ++erased;
     ASSERT_TRUE(b.top >= 0 && b.left >= 0 && b.top + b.height <= kHeight && b.left + b.width <= kWidth);
@@ -213,8 +323,8 @@ TEST(RandomErasing, BoxesFollowTorchvisionsLaw) {
   // Means over a million boxes drawn by torchvision's rule for this size.
   EXPECT_NEAR(area / erased, 0.1713, 0.006);
   EXPECT_NEAR(log_ratio / erased, -0.0383, 0.05);
-  EXPECT_EQ(draw_erasing(5, 2, 0, 0, kHeight, kWidth), Box{});
-  EXPECT_NE(draw_erasing(5, 2, 0, 1, kHeight, kWidth), draw_erasing(5, 3, 0, 1, kHeight, kWidth));
+  EXPECT_EQ(draw_erasing({5, 2, 0}, 0, kHeight, kWidth), Box{});
+  EXPECT_NE(draw_erasing({5, 2, 0}, 1, kHeight, kWidth), draw_erasing({5, 3, 0}, 1, kHeight, kWidth));
 }
 
 TEST(RandomErasing, SetsExactlyTheBoxToZero) {

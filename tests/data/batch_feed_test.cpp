@@ -151,11 +151,13 @@ std::vector<Content> pass_of_feed(Source& source, std::int64_t epoch, std::int64
 TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
   ImageSet padded = random_set(45, 20), resized = padded;
   resized.cropping = Cropping::resized;
-  const Augmentation everything{.rand_augment = 2, .random_erasing = 0.5};
+  const Augmentation everything{.rand_augment = 2, .color_jitter = {0.4, 0.4, 0.4}, .random_erasing = 0.5};
   const std::pair<const char*, LoaderOptions> recipes[] = {
       {"crop and flip", {}},
       {"nothing", {.augmentation = {.crop_and_flip = false}}},
       {"erasing", {.augmentation = {.random_erasing = 0.5}}},
+      {"jitter", {.augmentation = {.color_jitter = {0, 0.4, 0}}}},
+      {"TrivialAugment, repeated", {.repeats = 3, .augmentation = {.trivial_augment = true}}},
       {"everything", {.augmentation = everything, .mix = {.mixup = 0.4, .cutmix = 1}}},
       {"another size", {.image_size = 24, .mix = {.cutmix = 1}}},
       {"evaluation", {.training = false}},
@@ -165,6 +167,16 @@ TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
       options.batch_size = 7;  // an odd one has an image in the middle that is not mixed
       options.seed = 3;
       Loader loader(*set, options);
+      LoaderOptions for_device = options;
+      for_device.staged = true;
+      Loader staged(*set, for_device);
+      loader.start_epoch(0), staged.start_epoch(0);
+      while (const auto batch = loader.next()) {
+        const Batch bytes = *staged.next();
+        expect_equal(
+            finish_images(bytes.images, bytes.draws.data(), normalisation_of(*set), bytes.pixel_mix, DType::float32),
+            batch->images);
+      }
       for (const Device device : devices()) {
         BatchFeed feed(*set, options, device, DType::float32);
         EXPECT_EQ(feed.batches_per_epoch(), loader.batches_per_epoch());

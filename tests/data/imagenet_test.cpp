@@ -457,7 +457,7 @@ TEST(RealImageNet, DecodesAsPillowDoes) {
       largest = std::max(largest, deviation);
     }
     Image seen, expected;
-    const Box box = draw_resized_crop(0, 0, decoded, image.height, image.width).box;
+    const Box box = draw_resized_crop({0, 0, decoded}, image.height, image.width).box;
     decode_image(bytes, field[0], seen, [&](int, int) { return box; });
     cut_out(image.view(), box, expected);
     EXPECT_EQ(seen.pixels, expected.pixels);
@@ -953,7 +953,7 @@ TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
       Resizer resizer;
       const ImageView image = data.train->read(order[i], decoded);
       if (training)
-        resized_crop(image, draw_resized_crop(3, 4, order[i], image.height, image.width), 20, 20, resizer, expected);
+        resized_crop(image, draw_resized_crop({3, 4, order[i]}, image.height, image.width), 20, 20, resizer, expected);
       else centre_crop(image, 20, 20, resizer, expected);
       const float mean[3] = {0.485f, 0.456f, 0.406f}, stddev[3] = {0.229f, 0.224f, 0.225f};
       for (std::size_t k = 0; k < expected.pixels.size(); ++k)

@@ -22,9 +22,12 @@
 #include <span>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 
+#include "data/augment.h"
 #include "data/crop.h"
+#include "data/draws.h"
 #include "data/sampler.h"
 #include "tests/error_message.h"
 #include "tests/random_images.h"
@@ -77,10 +80,10 @@ TEST(Sampler, BlocksOfPackedArchivesAreMixedInWindows) {
   EXPECT_GT(*windows[0].rbegin() - *windows[0].begin(), kShuffleWindow / kShuffleBlock)
       << "blocks come in random order";
   EXPECT_LT(neighbours, count / 8) << "one in sixteen";
-  const auto whole = Sampler{count, 20, 0, 1, 9, true, Shuffle::blocks}.samples(4);
+  const auto whole = Sampler{count, 20, 0, 1, 9, true, 1, Shuffle::blocks}.samples(4);
   const auto all = blocks_in_order(count, 9, 4);
   EXPECT_TRUE(std::ranges::equal(whole, std::span(all).first(whole.size())));
-  const auto mine = Sampler{count, 10, 1, 2, 9, true, Shuffle::blocks}.samples(4);
+  const auto mine = Sampler{count, 10, 1, 2, 9, true, 1, Shuffle::blocks}.samples(4);
   EXPECT_TRUE(std::ranges::equal(std::span(mine).first(10), std::span(whole).subspan(10, 10))) << "of two ranks";
 }
 
@@ -137,6 +140,29 @@ TEST(Sampler, NodesApartHaveTheirOwnImagesInTheirOwnOrder) {
     }
     EXPECT_NE(of_node[0], of_node[1]);
   }
+}
+
+TEST(Sampler, RepetitionsStandInARowOfTheGlobalOrder) {
+  const auto order = shuffled_order(100, 9, 4);
+  const auto whole = Sampler{100, 20, 0, 1, 9, true, 3};
+  EXPECT_EQ(whole.batches_per_epoch(), 5);
+  const auto all = whole.samples(4);
+  ASSERT_EQ(all.size(), 100u);
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(all[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(i / 3)]);
+    EXPECT_EQ(whole.repetition(i), i % 3);
+  }
+  for (const int ranks : {2, 4, 5})
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t share = 20 / ranks;
+      const Sampler mine{100, share, rank, ranks, 9, true, 3};
+      const auto samples = mine.samples(4);
+      for (std::int64_t place = 0; place < 5 * share; ++place) {
+        const std::int64_t global = place / share * 20 + rank * share + place % share;
+        EXPECT_EQ(samples[static_cast<std::size_t>(place)], all[static_cast<std::size_t>(global)]);
+        EXPECT_EQ(mine.repetition(place), global % 3);
+      }
+    }
 }
 
 TEST(Sampler, EvaluationSeesEachSampleOnce) {
@@ -199,7 +225,7 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
   std::map<std::pair<int, int>, int> crops;
   int flips = 0;
   for (std::int64_t sample = 0; sample < 81 * 200; ++sample) {
-    const Shift a = draw_padded_crop(11, 2, sample);
+    const Shift a = draw_padded_crop({11, 2, sample});
     EXPECT_FALSE(a.reflects);
     ++crops[{a.dy, a.dx}];
     flips += a.flip;
@@ -212,7 +238,7 @@ TEST(Augment, DrawsAllCropsAndFlipsEquallyOften) {
   EXPECT_NEAR(flips, 8100, 320);
   const auto draws = [](std::uint64_t seed, std::int64_t epoch) {
     std::vector<Shift> all;
-    for (std::int64_t i = 0; i < 20; ++i) all.push_back(draw_padded_crop(seed, epoch, i));
+    for (std::int64_t i = 0; i < 20; ++i) all.push_back(draw_padded_crop({seed, epoch, i}));
     return all;
   };
   EXPECT_EQ(draws(1, 1), draws(1, 1));
@@ -224,10 +250,10 @@ TEST(Augment, DrawsShiftsEquallyOftenAndFlipsInTurn) {
   std::map<std::pair<int, int>, int> shifts;
   int flips = 0;
   for (std::int64_t sample = 0; sample < 25 * 400; ++sample) {
-    const Shift a = draw_shift(11, 2, sample, 2), next = draw_shift(11, 3, sample, 2);
+    const Shift a = draw_shift({11, 2, sample}, 2), next = draw_shift({11, 3, sample}, 2);
     EXPECT_TRUE(a.reflects);
     EXPECT_NE(a.flip, next.flip);
-    EXPECT_EQ(a.flip, draw_shift(11, 4, sample, 2).flip);
+    EXPECT_EQ(a.flip, draw_shift({11, 4, sample}, 2).flip);
     ++shifts[{a.dy, a.dx}];
     flips += a.flip;
   }
@@ -325,10 +351,55 @@ TEST(Loader, BatchesFollowSamplerAndAugmentation) {
   ASSERT_EQ(std::ssize(pass.labels), loader.batches_per_epoch());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     ASSERT_EQ(pass.labels[i / 6][i % 6], samples[i]);
-    const auto expected = augment_reference(set, samples[i], draw_padded_crop(8, 2, samples[i]));
+    const auto expected = augment_reference(set, samples[i], draw_padded_crop({8, 2, samples[i]}));
     for (std::size_t j = 0; j < expected.size(); ++j)
       ASSERT_NEAR(pass.images[i / 6][i % 6 * expected.size() + j], expected[j], 2e-6);
   }
+}
+
+TEST(Loader, DrawsAnewForEveryRepetition) {
+  const ImageSet set = random_set(50);
+  std::set<std::vector<float>> seen;
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader(set, {.batch_size = 6, .rank = rank, .world_size = 2, .seed = 8, .repeats = 4});
+    const Pass pass = read_pass(loader, 2);
+    const auto samples = Sampler{50, 12, 0, 1, 8, true, 4}.samples(2);  // of both ranks
+    ASSERT_EQ(pass.labels.size(), 4u);
+    for (std::size_t i = 0; i < 24; ++i) {
+      const std::size_t place = i / 6 * 12 + static_cast<std::size_t>(rank) * 6 + i % 6;
+      ASSERT_EQ(pass.labels[i / 6][i % 6], samples[place]);
+      const SampleKey key{8, 2, samples[place], static_cast<std::int64_t>(place % 4)};
+      const auto expected = augment_reference(set, samples[place], draw_padded_crop(key));
+      const auto image = pass.images[i / 6].begin() + static_cast<std::ptrdiff_t>(i % 6 * expected.size());
+      for (std::size_t j = 0; j < expected.size(); ++j)
+        ASSERT_NEAR(image[static_cast<std::ptrdiff_t>(j)], expected[j], 2e-6);
+      seen.emplace(image, image + static_cast<std::ptrdiff_t>(expected.size()));
+    }
+  }
+  EXPECT_GT(seen.size(), 44u) << "of 48 crops, of 162 possible ones for each image";
+}
+
+TEST(Augment, NoRepetitionDrawsAsAnother) {
+  // Every draw of an image, by key; the first repetition draws as ever.
+  const auto draws = [](const SampleKey& key) {
+    const ResizedCrop crop = draw_resized_crop(key, 300, 400);
+    const Box erased = draw_erasing(key, 1, 300, 400);
+    const Shift padded = draw_padded_crop(key), shifted = draw_shift(key, 4);
+    return std::tuple{crop.box.left, erased.left, padded.dx * 9 + padded.dy, shifted.dx * 9 + shifted.dy,
+                      Draws(key, 1).uniform()};
+  };
+  std::set<int> lefts, erased, padded, shifted;
+  std::set<double> uniform;
+  for (std::int64_t repetition = 0; repetition < 40; ++repetition) {
+    const auto [a, b, c, d, e] = draws({8, 2, 5, repetition});
+    lefts.insert(a), erased.insert(b), padded.insert(c), shifted.insert(d), uniform.insert(e);
+  }
+  EXPECT_GT(lefts.size(), 20u);
+  EXPECT_GT(erased.size(), 20u);
+  EXPECT_GT(padded.size(), 20u);
+  EXPECT_GT(shifted.size(), 20u);
+  EXPECT_EQ(uniform.size(), 40u);
+  EXPECT_EQ(Draws({8, 2, 5}, std::uint64_t{7} << 32).uniform(), Draws(8, (std::uint64_t{7} << 32) + 2, 5).uniform());
 }
 
 TEST(Loader, ShiftsInPlaceOfCropsWhenAskedTo) {
@@ -344,7 +415,7 @@ TEST(Loader, ShiftsInPlaceOfCropsWhenAskedTo) {
     const Batch batch = *loader.next(), bytes = *staged.next();
     for (std::size_t i = 0; i < 6; ++i) {
       const std::int64_t sample = samples[6 * b + i];
-      const Shift drawn = draw_shift(8, 3, sample, 2);
+      const Shift drawn = draw_shift({8, 3, sample}, 2);
       EXPECT_EQ(bytes.draws[i].shift, drawn);
       const auto expected = augment_reference(set, sample, drawn);
       for (std::size_t j = 0; j < expected.size(); ++j)
@@ -402,7 +473,8 @@ TEST(Loader, StartsInTheMiddleOfAPass) {
     // Everything that is drawn at random is on: what remains of a pass must not depend on where it began.
     Loader loader(set, {.batch_size = 8,
                         .seed = 5,
-                        .augmentation = {.rand_augment = 2, .random_erasing = 0.5},
+                        .repeats = 3,
+                        .augmentation = {.rand_augment = 2, .color_jitter = {0.4, 0.4, 0.4}, .random_erasing = 0.5},
                         .mix = {.mixup = 0.4, .cutmix = 1},
                         .prefetch = threads ? 2 : 0,
                         .threads = std::max(threads, 1)});
@@ -493,7 +565,7 @@ TEST(Loader, ScalesToTheSizeAskedFor) {
     Image stored, scaled;
     ImageView image = set.read(sample, stored);
     if (training) {
-      shift(image, draw_padded_crop(0, 0, sample), stored);
+      shift(image, draw_padded_crop({0, 0, sample}), stored);
       image = stored.view();
     }
     Resizer().resize(image, {0, 0, 32, 32}, 48, 48, scaled);
@@ -643,7 +715,7 @@ TEST(Loader, AnotherImageTakesThePlaceOfABadOneForAnyRanksAndThreads) {
             if (order[place] % 2 == 1) {
               EXPECT_EQ(label, order[place]) << "the others stay";
             }
-            const auto seen = augment_reference(set, label, draw_padded_crop(5, epoch, order[place]));
+            const auto seen = augment_reference(set, label, draw_padded_crop({5, epoch, order[place]}));
             for (std::size_t k = 0; k < seen.size(); ++k)
               ASSERT_NEAR(pass.images[step][i * seen.size() + k], seen[k], 2e-6) << "the crop is that of the place";
           }
@@ -656,6 +728,23 @@ TEST(Loader, AnotherImageTakesThePlaceOfABadOneForAnyRanksAndThreads) {
     if (epoch == 0) first_pass = by_image;
     else EXPECT_NE(by_image, first_pass) << "another epoch draws others";
   }
+}
+
+TEST(Loader, RepetitionsOfABadImageHaveOneInItsPlace) {
+  const HolesSet set(random_set(64), every_second(64));
+  const auto order = Sampler{64, 16, 0, 1, 5, true, 4}.samples(0);
+  std::vector<std::int64_t> labels(64);
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader(
+        set, {.batch_size = 8, .rank = rank, .world_size = 2, .seed = 5, .repeats = 4, .bad_images = any_number()});
+    const Pass pass = read_pass(loader, 0);
+    for (std::size_t i = 0; i < 32; ++i)
+      labels[i / 8 * 16 + static_cast<std::size_t>(rank) * 8 + i % 8] = pass.labels[i / 8][i % 8];
+  }
+  Loader plain(set, {.batch_size = 16, .seed = 5, .bad_images = any_number()});  // one after the other
+  const Pass once = read_pass(plain, 0);
+  for (std::size_t place = 0; place < 64; ++place)
+    EXPECT_EQ(labels[place], once.labels[place / 4 / 16][place / 4 % 16]) << place;
 }
 
 TEST(Loader, ASetWithoutAnyGoodImageIsAnError) {

@@ -137,7 +137,11 @@ TEST_F(PackTest, TwoEpochsOfBatchesAreTheSameFromEverywhere) {
   const std::uint64_t expected = hash_of_batches(*source().train, 1, 0);
   const std::uint64_t expected_from_1 = hash_of_batches(*source().train, 1, 0, 1);
   EXPECT_NE(expected, expected_from_1);
-  for (const char* from : {"from", "tar", "packed"})
+  shell(
+      fmt::format("mkdir '{0}/list' && cd '{0}/from' && for part in train val; do find $part -name '*.JPEG' -printf "
+                  "'{0}/from/%p %h\\n' | sed \"s| $part/| |\" >'{0}'/list/$part.txt; done",
+                  folder_.string()));
+  for (const char* from : {"from", "tar", "packed", "list"})
     for (const int ranks : {1, 2, 4})
       for (const int threads : {1, 8}) {
         SCOPED_TRACE(fmt::format("{}, {} ranks, {} threads", from, ranks, threads));

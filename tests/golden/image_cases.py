@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision import transforms as T
 from torchvision.transforms import v2
 from torchvision.transforms.autoaugment import _apply_op
-from torchvision.transforms.functional import InterpolationMode, resized_crop
+from torchvision.transforms.functional import InterpolationMode, adjust_hue, resized_crop
 
 
 NOISE = torch.Generator().manual_seed(0)
@@ -73,6 +73,52 @@ def op_cases(out) -> None:
                 out.add(f"op/{name}", options, y=y)
 
 
+def strength_cases(out) -> None:
+    """The strengths of all operations at all magnitudes, in the ranges of RandAugment and of TrivialAugment."""
+    height, width = 224, 160
+    for name, space in {
+        "usual": T.RandAugment()._augmentation_space(31, (height, width)),
+        "wide": T.TrivialAugmentWide()._augmentation_space(31),
+    }.items():
+        rows = [magnitudes.float() if magnitudes.ndim else torch.zeros(31) for magnitudes, _ in space.values()]
+        out.add(f"op_strength/{name}", dict(height=height, width=width), y=torch.stack(rows))
+
+
+def wide_op_cases(out) -> None:
+    """Operations of TrivialAugment at magnitudes that RandAugment has not, with a quarter turn among them."""
+    image = picture(16, 16)
+    out.add("wide_op_input/square", {}, image=image)
+    space = T.TrivialAugmentWide()._augmentation_space(31)
+    for index, (op, (magnitudes, signed)) in enumerate(space.items()):
+        for magnitude in (8, 15, 20) if magnitudes.ndim else ():
+            for sign in (1, -1) if signed else (1,):
+                y = _apply_op(image, op, sign * float(magnitudes[magnitude]), InterpolationMode.NEAREST, None)
+                options = dict(op=index, magnitude=magnitude, negative=sign < 0)
+                out.add(f"wide_op/{op}_{magnitude}{'_negative' if sign < 0 else ''}", options, y=y)
+
+
+def jitter_cases(out) -> None:
+    image = picture(14, 11)
+    out.add("jitter_input/picture", {}, image=image)
+    for seed in range(8):
+        jitter = T.ColorJitter(0.4, 0.8, 1.5, seed % 2 / 2)
+        torch.manual_seed(seed)
+        order, *factors, hue = T.ColorJitter.get_params(jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+        strengths = [*(factor - 1 for factor in factors), hue or 0]
+        torch.manual_seed(seed)
+        y = jitter(image)
+        out.add(f"jitter/{seed}", dict(order=order.tolist(), strengths=[strengths[i] for i in order]), y=y)
+
+
+def hue_cases(out) -> None:
+    """Hues, grey and black among the colours, turned in both directions; each colour is a row of one image."""
+    levels = [0, 1, 60, 127, 128, 200, 254, 255]
+    image = Image.fromarray(np.array([[[r, g, b] for g in levels for b in levels] for r in levels], np.uint8))
+    out.add("hue_input/colors", {}, image=image)
+    for share in (0.0, 0.001, 0.2, -0.2, 0.5, -0.5):
+        out.add(f"hue/{share}", dict(share=share), y=adjust_hue(image, share))
+
+
 def decode_cases(out) -> None:
     image = picture(19, 22)
     deep_grey = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 256 + 99)
@@ -113,4 +159,4 @@ def mix_cases(out) -> None:
             out.add(f"mix/{case}_{i}", options, images=images.permute(0, 2, 3, 1), y=y.permute(0, 2, 3, 1))
 
 
-GROUPS = [resize_cases, centre_crop_cases, op_cases, decode_cases, mix_cases]
+GROUPS = [resize_cases, centre_crop_cases, op_cases, decode_cases, mix_cases, strength_cases, wide_op_cases, jitter_cases, hue_cases]

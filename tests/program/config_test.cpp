@@ -154,18 +154,19 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
     else assign(setting, config, std::int64_t{8}, where);
   }
   config.lr = 0.2;
-  config.betas = {0.25, 0.75}, config.rand_augment = {2, 7};
+  config.betas = {0.25, 0.75}, config.rand_augment = {2, 7}, config.color_jitter = {0.1, 0.2, 0, 0.5};
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
-  // Not together with deterministic, val_from_train and weights.
-  config.autotune = false, config.val_samples = 0, config.init = Init::drawn;
+  // Not together with deterministic, val_from_train, weights and rand_augment.
+  config.autotune = false, config.val_samples = 0, config.init = Init::drawn, config.trivial_augment = false;
   EXPECT_EQ(from_toml(to_toml(config)), config);
 
   TrainConfig in_steps = config;
   in_steps.epochs = 0, in_steps.steps = 900;
   in_steps.warmup_epochs = 0, in_steps.warmup_steps = 30;
   in_steps.deterministic = false, in_steps.autotune = true;
+  in_steps.rand_augment.clear(), in_steps.trivial_augment = true;
   in_steps.val_from_train = 0, in_steps.val_samples = 7;
   in_steps.weights.clear(), in_steps.init = Init::ortho;
   EXPECT_EQ(from_toml(to_toml(in_steps)), in_steps);
@@ -218,6 +219,11 @@ TEST_F(ConfigTest, NumbersMustBeFiniteAndInRange) {
   EXPECT_TRUE(contains(refused_toml("betas = [0.9]\n"), "--betas takes two numbers"));
   for (const char* value : {"2", "2,1.5", "11,9"})
     EXPECT_TRUE(contains(refused("rand_augment", value), "--rand-augment takes two whole numbers")) << value;
+  EXPECT_TRUE(contains(refused("color_jitter", "0.4,0.4"), "--color-jitter takes three numbers"));
+  EXPECT_TRUE(contains(refused("color_jitter", "0.4,0.4,0,0.6"), "or a fourth too, of hue, up to 0.5"));
+  EXPECT_TRUE(contains(refused("color_jitter", "0.4,0.4,11"), "each 0 to 10"));
+  EXPECT_TRUE(
+      contains(refused("repeated_augment", "0"), "--repeated-augment cannot be 0; allowed is an integer, 1 to"));
   EXPECT_TRUE(contains(refused_toml("lr = nan\n"), file_ + ":1: lr cannot be nan; allowed is a number, 0 to 1000"));
   EXPECT_TRUE(contains(refused_toml("lr = -inf\n"), "lr cannot be -inf"));
   EXPECT_TRUE(contains(refused_toml("batch_size = 0\n"), "batch_size cannot be 0; allowed is an integer, 1 to 65536"));
@@ -292,6 +298,19 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
   EXPECT_NO_THROW(resolve_train_config({{"shift", "2"}}, ""));
   EXPECT_TRUE(contains(refused("dense_steps", "5"), "--dense-steps counts with --method late-cut or local or"));
   EXPECT_NO_THROW(from_toml("optimizer = \"lars\"\nnesterov = true\n")) << "a file may serve several runs";
+}
+
+TEST_F(ConfigTest, AugmentationsThatExcludeEachOtherOrChangeNothingAreRefused) {
+  EXPECT_TRUE(contains(refused_toml("trivial_augment = true\nrand_augment = [2, 9]\n"),
+                       "--trivial-augment takes the place of --rand-augment; leave that out, or give it as 0,0"));
+  EXPECT_TRUE(
+      from_toml("rand_augment = [2, 9]\n", {{"trivial_augment", "true"}, {"rand_augment", "0,0"}}).trivial_augment);
+  const std::string alike = "augment = false\nrepeated_augment = 3\n";
+  for (const char* nothing : {"", "rand_augment = [0, 9]\n", "color_jitter = [0, 0, 0]\n", "mixup = 0.8\n"})
+    EXPECT_TRUE(contains(refused_toml(alike + nothing), "--repeated-augment 3 would show the same pixels 3 times"));
+  for (const char* something : {"rand_augment = [1, 9]\n", "color_jitter = [0, 0.1, 0]\n", "trivial_augment = true\n",
+                                "random_erasing = 0.1\n"})
+    EXPECT_EQ(from_toml(alike + something).repeated_augment, 3);
 }
 
 TEST_F(ConfigTest, AFlagWithAnEmptyVariableIsRefused) {
@@ -445,12 +464,14 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
 TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
   std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
   for (const char* line :
-       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "shuffle = \"full\"\n"}) {
+       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "trivial_augment = false\n",
+        "color_jitter = []\n", "repeated_augment = 1\n", "shuffle = \"full\"\n"}) {
     const std::size_t at = less.find(line);
     ASSERT_NE(at, std::string::npos) << less;
     less.erase(at, std::string(line).size());
   }
   EXPECT_EQ(from_toml(less).framing.min_area, kMinArea);
+  EXPECT_EQ(from_toml(less).repeated_augment, 1);
   EXPECT_EQ(from_toml("skip_damaged = true\n").on_bad_image, OnBadImage::skip);
   EXPECT_EQ(from_toml("skip_damaged = false\n").on_bad_image, OnBadImage::fail);
   EXPECT_TRUE(contains(refused_toml("skip_damaged = 1\n"), "skip_damaged is neither true nor false"));

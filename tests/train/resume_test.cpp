@@ -34,6 +34,7 @@ TrainConfig short_run() {
   config.accumulate = 2;
   config.lr = 0.02;
   config.label_smoothing = 0.1;
+  config.repeated_augment = 3;
   config.ema_decay = 0.8;
   config.log_every = 1;
   ab_settings(config).schedule.first_split = 2;
