@@ -2,6 +2,7 @@
 #include "data/batch_feed.h"
 
 #include <cstring>
+#include <utility>
 
 #include "data/finish_images.h"
 #include "engine/core/memory.h"
@@ -40,22 +41,29 @@ BatchFeed::BatchFeed(const Dataset& set, const LoaderOptions& options, Device de
       activations_(activations),
       normalisation_(normalisation_of(set)),
       sampler_{set.count, options.batch_size, options.rank, options.world_size, options.seed, options.training},
-      image_{options.image_size > 0 ? options.image_size : set.height,
-             options.image_size > 0 ? options.image_size : set.width, 3},
-      mixes_(options.training && options.mix.enabled()) {
+      set_(set),
+      options_(options),
+      image_(options.image_shape(set, 0)) {
   sampler_.check();
   if (device.kind != DeviceKind::shapes) {
     loader_.emplace(set, options_for(device, options));
     return;
   }
-  const std::int64_t ready = std::min<std::int64_t>(options.prefetch + 1, batches_per_epoch());
+  keep_at_hand();
+}
+
+void BatchFeed::keep_at_hand() {
+  at_hand_.clear();
+  const std::int64_t ready = std::min<std::int64_t>(options_.prefetch + 1, batches_per_epoch());
   for (std::int64_t i = 0; i < ready; ++i)
-    at_hand_.emplace_back(Shape{options.batch_size, image_[0], image_[1], image_[2]}, DType::float32, device);
+    at_hand_.emplace_back(Shape{options_.batch_size, image_[0], image_[1], image_[2]}, DType::float32, device_);
 }
 
 void BatchFeed::start_epoch(std::int64_t epoch, std::int64_t first) {
+  const Shape before = std::exchange(image_, options_.image_shape(set_, epoch));
   if (!loader_) {
     taken_ = 0;
+    if (image_ != before) keep_at_hand();
     return;
   }
   loader_->start_epoch(epoch, first);
@@ -86,7 +94,7 @@ std::optional<Batch> BatchFeed::next_shapes() {
   taken_ += sampler_.training ? 0 : 1;  // in training all are alike
   Batch batch{Tensor({count, image_[0], image_[1], image_[2]}, activations_, device_),
               Tensor({count}, DType::int64, device_)};
-  if (mixes_) batch.mixed_labels = Tensor({count}, DType::int64, device_);
+  if (options_.training && options_.mix.enabled()) batch.mixed_labels = Tensor({count}, DType::int64, device_);
   return batch;
 }
 

@@ -34,6 +34,8 @@ class BatchFeed {
   BatchFeed(Dataset&& set, const LoaderOptions& options, Device device, DType activations) = delete;
 
   std::int64_t batches_per_epoch() const { return sampler_.batches_per_epoch(); }
+  /// Height of the images of the epoch.
+  std::int64_t image_side() const { return image_[0]; }
   /// The same as the loader's.
   void start_epoch(std::int64_t epoch, std::int64_t first = 0);
   /// As Loader::look_ahead(), batches that are under way to a GPU among them.
@@ -59,6 +61,7 @@ class BatchFeed {
 
   void upload(const Batch& batch);
   Batch take();
+  void keep_at_hand();
   /// On the device of shapes, where no image is read: the batch after those that have been taken.
   std::optional<Batch> next_shapes();
   Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch % kSlots)]; }
@@ -67,8 +70,9 @@ class BatchFeed {
   DType activations_;
   Normalisation normalisation_;
   Sampler sampler_;
+  const Dataset& set_;
+  LoaderOptions options_;
   Shape image_;                   // of one, [H, W, 3]
-  bool mixes_;                    // labels of two images
   std::optional<Loader> loader_;  // none on the device of shapes
   std::vector<Tensor> at_hand_;   // there: what a loader keeps ready
   std::array<Slot, kSlots> slots_;

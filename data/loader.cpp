@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -37,7 +38,8 @@ Sampler checked_sampler(const Dataset& set, const LoaderOptions& o) {
            kMostRepeats, o.repeats);
   AB_CHECK(o.rank >= 0 && o.rank < o.world_size, "loader: rank {} is not below the world size {}", o.rank,
            o.world_size);
-  const int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
+  int side = o.image_size > 0 ? o.image_size : std::min(set.height, set.width);
+  for (const EpochSize& size : o.epoch_sizes) side = std::min(side, size.side);
   const int shift = std::max({o.augmentation.shift, std::abs(o.view.dy), std::abs(o.view.dx)});
   AB_CHECK(shift < side, "images of {0}×{0} pixels cannot be shifted by {1}", side, shift);
   const Sampler sampler{set.count,
@@ -73,14 +75,19 @@ void leave_out_bad(Batch& batch) {
 
 }  // namespace
 
+Shape LoaderOptions::image_shape(const Dataset& set, std::int64_t epoch) const {
+  const auto of_epoch = std::ranges::find_if(epoch_sizes, [&](const EpochSize& size) { return epoch < size.end; });
+  const int side = training && of_epoch != epoch_sizes.end() ? of_epoch->side : image_size;
+  return side > 0 ? Shape{side, side, 3} : Shape{set.height, set.width, 3};
+}
+
 struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   Impl(const Dataset& data_set, const LoaderOptions& loader_options)
       : set(data_set),
         set_owner(data_set.weak_from_this().lock()),
         options(loader_options),
-        sampler(checked_sampler(data_set, loader_options)),
-        height(options.image_size > 0 ? options.image_size : set.height),
-        width(options.image_size > 0 ? options.image_size : set.width) {
+        sampler(checked_sampler(data_set, loader_options)) {
+    set_size(std::numeric_limits<std::int64_t>::max());
     const int shorter = options.framing.shorter;
     AB_CHECK(set.cropping != Cropping::resized || shorter == 0 || shorter >= std::min(height, width),
              "--resize {} is less than the {} pixels that the model sees", shorter, std::min(height, width));
@@ -112,9 +119,9 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   const std::shared_ptr<const Dataset> set_owner;  // null: nobody says how long the set lives
   const LoaderOptions options;
   const Sampler sampler;
-  const int height, width;
 
   // About the pass: written while no thread runs.
+  int height = 0, width = 0;
   std::int64_t epoch = -1;
   std::vector<std::int64_t> samples;
   std::optional<Workbench> own_workbench;  // of next() where there are no threads
@@ -134,10 +141,17 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
   std::exception_ptr failure;
   std::int64_t failed_step = 0;
 
+  void set_size(std::int64_t of_epoch) {
+    const Shape shape = options.image_shape(set, of_epoch);
+    height = static_cast<int>(shape[0]), width = static_cast<int>(shape[1]);
+  }
+
   void start(std::int64_t new_epoch, std::int64_t first) {
     AB_CHECK_KIND(data, stop(std::chrono::duration<double>(options.stall_timeout_seconds)),
                   "{}: the threads '{}' still read images of the pass before", set.name, kThreadName);
     epoch = new_epoch;
+    set_size(epoch);
+    own_workbench.reset();
     samples = sampler.samples(epoch);
     steps_claimed = steps_taken = first;
     ready.clear();
@@ -156,7 +170,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
       const std::lock_guard lock(mutex);
       ++threads_running;
     }
-    if (threads.empty() && !own_workbench) own_workbench = make_workbench();
+    if (threads.empty()) own_workbench = make_workbench();
   }
 
   /// Ends the threads. False when one still reads an image: it has been left behind, and ends when the read does.

@@ -34,6 +34,12 @@ struct Batch {
   std::int64_t count() const { return labels.numel(); }
 };
 
+/// Of some epochs, the height and width of their images.
+struct EpochSize {
+  int side = 0;
+  std::int64_t end = 0;  ///< the epoch after them
+};
+
 struct LoaderOptions {
   std::int64_t batch_size = 128;  ///< per rank
   int rank = 0, world_size = 1;
@@ -45,6 +51,8 @@ struct LoaderOptions {
   Shuffle shuffle = Shuffle::full;
   int nodes = 1;       ///< Sampler::nodes
   int image_size = 0;  ///< height and width of the images; 0: as the data set has them
+  /// Training only: the first whose end is not reached says it in place of image_size, which later epochs have.
+  std::vector<EpochSize> epoch_sizes{};
   Framing framing{};
   Augmentation augmentation{};  ///< training only, as is `mix`
   MixOptions mix{};
@@ -59,6 +67,9 @@ struct LoaderOptions {
   std::shared_ptr<BadImages> bad_images{};
   /// next() gives up when the threads have prepared no image for this long.
   double stall_timeout_seconds = 60;
+
+  /// One image of an epoch, [H, W, 3].
+  Shape image_shape(const Dataset& set, std::int64_t epoch) const;
 };
 
 class Loader {

@@ -17,6 +17,13 @@ namespace {
 
 std::string in_gb(std::int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
+std::int64_t largest_side(const TrainConfig& config, const Dataset& images) {
+  std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
+  for (std::size_t i = 0; i < config.image_sizes.size(); i += 2)
+    side = std::max(side, static_cast<std::int64_t>(config.image_sizes[i]));
+  return side;
+}
+
 /// Of a rank of the run, at most; nothing where no plan can be made, of which training itself will tell.
 std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& images, int world_size) {
   // None of these changes memory. A plan takes one network, and goes through all steps.
@@ -24,7 +31,8 @@ std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& im
   config.warmup_epochs = 0, config.warmup_steps = 0;
   constexpr std::int64_t kEnoughSteps = 100'000;
   if (config.steps > kEnoughSteps || config.epochs > kEnoughSteps) config.epochs = 0, config.steps = kEnoughSteps;
-  config.image_size = config.image_size > 0 ? config.image_size : images.height;
+  config.image_size = largest_side(config, images);
+  config.image_sizes.clear();
   const double half = find_method(config.method).has_ranks ? 0.5 : 0;
   try {
     return needed_memory(config, {.world_size = world_size, .classes = images.classes, .ratio = half});
@@ -35,7 +43,7 @@ std::optional<NeededMemory> needed_by_rank(TrainConfig config, const Dataset& im
 
 /// Of the batches that a rank's loader prepares ahead, in host memory.
 std::int64_t loader_bytes(const TrainConfig& config, const Dataset& images, int world_size) {
-  const std::int64_t side = config.image_size > 0 ? config.image_size : images.height;
+  const std::int64_t side = largest_side(config, images);
   return (prefetched_batches(config, images, world_size) + 1) * config.batch_size * 3 * side * side * 4;
 }
 

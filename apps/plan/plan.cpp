@@ -214,15 +214,20 @@ double step_seconds(const TrainConfig& config, const PlanOptions& options, const
   return trained ? measured_step_seconds(config, trained->summary) : 0;
 }
 
-/// Of products and convolutions in a step of dense training on one rank.
+/// Of products and convolutions in a step of dense training on one rank, with images of several sizes on average.
 double flops_of_step(TrainConfig config, const PlanOptions& options) {
   config.method = kBaseline;
-  config.epochs = 0, config.steps = 1;
+  if (config.image_sizes.empty()) config.epochs = 0, config.steps = 1;
   config.warmup_epochs = 0, config.warmup_steps = 0;
-  std::int64_t most = 0;
-  for (const RehearsedPart& part : rehearse_rank(config, data_shape(config, options.classes), 0, 1, {}).parts)
-    if (part.micro_batches > 0) most = std::max(most, part.flops);
-  return static_cast<double>(most);
+  double flops = 0, steps = 0;
+  const int ranks =
+      config.image_sizes.empty() ? 1 : std::max(1, options.world_size > 0 ? options.world_size : config.ranks);
+  for (const RehearsedPart& part : rehearse_rank(config, data_shape(config, options.classes), 0, ranks, {}).parts) {
+    if (part.micro_batches == 0) continue;
+    flops += static_cast<double>(part.flops) * static_cast<double>(part.times);
+    steps += static_cast<double>(part.times);
+  }
+  return flops / steps;
 }
 
 /// The run that a plan is about.
@@ -242,6 +247,7 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
            methods_with_ranks());
   AskedRun run{.data = data_shape(config, options.classes),
                .world_size = options.world_size > 0 ? options.world_size : config.ranks};
+  check_image_sizes(config);
   ModelSpec spec = make_model_spec(config, run.data.classes, run.data.image_size);
   spec.draw = false;
   run.model = make_model(spec, shapes_for(config));

@@ -96,7 +96,7 @@ class Walk final : public Repetition {
     end();
     may_come_again_ = may && (part.micro_batches == 0 || (steps_ >= in_flight_ && steps_of_form_ > 0));
     part_ = part;
-    begin({.phase = part.phase, .micro_batches = part.micro_batches, .ledger = empty()});
+    begin({.phase = part.phase, .micro_batches = part.micro_batches, .image_side = part.image_side, .ledger = empty()});
     return false;
   }
 

@@ -35,6 +35,7 @@ struct MemoryUse {
 struct RehearsedPart {
   std::string phase{};             ///< of the updates; empty: what comes before the first, or at the end
   std::int64_t micro_batches = 0;  ///< of the update; 0: it is none
+  std::int64_t image_side = 0;     ///< of the update
   std::int64_t times = 0;
   Ledger ledger;
   std::vector<CommEvent> events{};

@@ -36,7 +36,13 @@ class Replay {
  public:
   Replay(const RehearsedRank& rank, const LinkModel& links, double step_seconds)
       : rank_(rank), links_(links), step_seconds_(step_seconds), at_once_(groups_at_once(rank)) {
-    for (const RehearsedPart& part : rank.parts) micro_batches_ = std::max(micro_batches_, part.micro_batches);
+    double images = 0, pixels = 0;  // in units of a micro-batch
+    for (const RehearsedPart& part : rank.parts) {
+      micro_batches_ = std::max(micro_batches_, part.micro_batches);
+      const auto count = static_cast<double>(part.times * part.micro_batches);
+      images += count, pixels += count * area(part);
+    }
+    if (pixels > 0) mean_area_ = pixels / images;
   }
 
   std::map<std::string, PhaseTime> run() {
@@ -67,7 +73,8 @@ class Replay {
   }
 
   void go_through_once(const RehearsedPart& part) {
-    const double share = static_cast<double>(part.micro_batches) / static_cast<double>(micro_batches_);
+    const double size = mean_area_ > 0 ? area(part) / mean_area_ : 1;
+    const double share = size * static_cast<double>(part.micro_batches) / static_cast<double>(micro_batches_);
     const double per_flop = part.flops > 0 ? step_seconds_ * share / static_cast<double>(part.flops) : 0;
     std::int64_t done = part.flops_before;
     std::map<std::int64_t, double> arrivals;  // of this part's requests
@@ -95,6 +102,8 @@ class Replay {
         in_flight_[{event.group, event.phase}].push_back(at->second);
   }
 
+  static double area(const RehearsedPart& part) { return static_cast<double>(part.image_side * part.image_side); }
+
   /// When it has arrived.
   double start(const CommEvent& event) {
     const LinkModel links = links_of(event.group);
@@ -116,6 +125,7 @@ class Replay {
   LinkModel links_;
   double step_seconds_;
   std::int64_t micro_batches_ = 1;  // of a whole step
+  double mean_area_ = 0;            // of the images of a step; 0: not told
   std::map<std::string, int> at_once_;
   double now_ = 0, sent_ = 0;
   std::map<std::pair<std::string, std::string>, std::deque<double>> in_flight_;  // by group and phase

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT
 //
 // How long a rehearsed run communicates, and how much of that delays it: its parts once more in their order, with a clock.
-// A step computes as long as it is said to (with fewer micro-batches a part of that), each of its operations (engine/device/shapes/shapes.h) alike; so a bucket of
+// A step computes as long as it is said to on average (with fewer micro-batches a part of that, and in proportion to the pixels
+// of its images), each of its operations (engine/device/shapes/shapes.h) alike; so a bucket of
 // gradients leaves when backward has come that far. (Among processes with --cuda-graph on all of them wait for its end,
 // which is not planned.) Collectives leave one after another, as fast as bandwidth lets them; their latencies pass side by
 // side, but a library's collectives wait for each other in full (nccl_comm.h). With t the time of one by itself

@@ -242,6 +242,11 @@ void check_images(const TrainConfig& config) {
                config.random_erasing > 0,
            "--repeated-augment {} would show the same pixels {} times: no augmentation of single images is on",
            config.repeated_augment, config.repeated_augment);
+  const std::vector<double>& sizes = config.image_sizes;
+  AB_CHECK(sizes.size() % 2 == 0 && std::ranges::all_of(sizes, is_whole),
+           "--image-sizes takes whole numbers in pairs: a size, and how many epochs have it");
+  AB_CHECK(sizes.empty() || find_dataset(config.dataset).decodes,
+           "--image-sizes is for images that are cropped at random sizes; those of {} have one size", config.dataset);
   const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
   AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
            "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);

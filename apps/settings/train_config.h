@@ -57,14 +57,15 @@ class MethodOptions {
 };
 
 struct TrainConfig {
-  std::string model = "resnet20";     ///< one of model_names() in layers/models/models.h
-  double width = 1.0;                 ///< multiplies the channels of the model
-  std::int64_t image_size = 0;        ///< height and width that the model sees; 0: as the data set has them
-  double dropout = 0.0;               ///< before the classifier
-  double drop_path = 0.0;             ///< stochastic depth: rate of the last block, rising linearly from 0
-  bool qkv_bias = true;               ///< of vision transformers
-  Init init = Init::drawn;            ///< how the initial values are changed
-  std::string weights;                ///< safetensors file, or the run folder that holds it, to start from
+  std::string model = "resnet20";   ///< one of model_names() in layers/models/models.h
+  double width = 1.0;               ///< multiplies the channels of the model
+  std::int64_t image_size = 0;      ///< height and width that the model sees; 0: as the data set has them
+  std::vector<double> image_sizes;  ///< S, E, …: E epochs at size S, one after the other, before those at image_size
+  double dropout = 0.0;             ///< before the classifier
+  double drop_path = 0.0;           ///< stochastic depth: rate of the last block, rising linearly from 0
+  bool qkv_bias = true;             ///< of vision transformers
+  Init init = Init::drawn;          ///< how the initial values are changed
+  std::string weights;              ///< safetensors file, or the run folder that holds it, to start from
   std::string dataset = "synthetic";  ///< one of dataset_names() in data/datasets.h
   std::string data_dir;               ///< folder of the files; for synthetic: of the cache (may be empty)
   std::int64_t train_samples = 0;     ///< use N images; 0: all

@@ -37,6 +37,10 @@ void declare_data(std::vector<Setting>& all) {
       .may_change = true;
   s.number("width", &T::width, 0, 16, "multiplies the channels of the model").above_low = true;
   s.number("image_size", &T::image_size, 0, 1024, "height and width that the model sees; 0: as the data set has them");
+  Setting& sizes = s.numbers(
+      "image_sizes", &T::image_sizes, 1, 1024,
+      "S,E,...: imagenet: first E epochs with images of S pixels, and so on; later ones and validation have --image-size");
+  sizes.was_default = true, sizes.beside = {"dataset", {"imagenet"}};
   s.number("dropout", &T::dropout, 0, 0.99, "share of features dropped before the classifier");
   s.number("drop_path", &T::drop_path, 0, 0.99,
            "stochastic depth: how often the last residual branch is skipped; earlier ones less, linearly");

@@ -12,6 +12,8 @@
 #include "engine/comm/texts.h"
 #include "engine/core/precision.h"
 #include "engine/core/threads.h"
+#include "engine/device/shapes/shapes.h"
+#include "layers/model_state.h"
 
 namespace ab {
 
@@ -75,6 +77,11 @@ LoaderOptions make_loader_options(const TrainConfig& config, const Comm& world, 
   options.shuffle = config.shuffle;
   options.nodes = nodes_apart(config, world);
   options.image_size = static_cast<int>(config.image_size);
+  for (std::size_t i = 0; i + 1 < config.image_sizes.size(); i += 2) {
+    const std::int64_t begin = i == 0 ? 0 : options.epoch_sizes.back().end;
+    options.epoch_sizes.push_back(
+        {static_cast<int>(config.image_sizes[i]), begin + static_cast<std::int64_t>(config.image_sizes[i + 1])});
+  }
   options.framing = config.framing;
   options.repeats = config.repeated_augment;
   options.augmentation = {.crop_and_flip = config.augment,
@@ -164,10 +171,32 @@ std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector
   return optimizer;
 }
 
+void check_image_sizes(const TrainConfig& config) {
+  const auto shapes_at = [&](std::int64_t side) {
+    TrainConfig at_side = config;
+    at_side.image_size = side;
+    ModelSpec spec = make_model_spec(at_side, 10, side);
+    spec.draw = false;
+    const std::unique_ptr<Layer> model = make_model(spec, kShapesOfCpu);
+    std::vector<Shape> shapes;
+    for (const Param* p : all_params(*model)) shapes.push_back(p->value.shape());
+    return shapes;
+  };
+  const std::int64_t last = config.image_size > 0 ? config.image_size : 224;  // of imagenet
+  for (std::size_t i = 0; i < config.image_sizes.size(); i += 2) {
+    const auto side = static_cast<std::int64_t>(config.image_sizes[i]);
+    AB_CHECK(
+        shapes_at(side) == shapes_at(last),
+        "--image-sizes is for models with the same weights at every size; those of {} differ between {} and {} pixels",
+        config.model, side, last);
+  }
+}
+
 void check_run(const TrainConfig& config, const Method& method, int world_size) {
   AB_CHECK((config.steps > 0) != (config.epochs > 0), "a run takes either epochs or steps, got {} and {}",
            config.epochs, config.steps);
   check_shared_rates(config, method);
+  check_image_sizes(config);
   ModelSpec spec = make_model_spec(config, 10, config.image_size > 0 ? config.image_size : 32);
   spec.draw = false;  // for its names and shapes alone
   const std::unique_ptr<Layer> model = make_model(spec);

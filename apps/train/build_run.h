@@ -46,6 +46,8 @@ std::int64_t steps_per_epoch(const TrainConfig& config, std::int64_t images, int
 LrSchedule make_schedule(const TrainConfig& config, std::int64_t steps_per_epoch);
 /// `world`: the ranks that may share out its work; null: none.
 std::unique_ptr<Optimizer> make_optimizer(const TrainConfig& config, std::vector<Param*> params, Comm* world = nullptr);
+/// Throws Error(config) unless the model has the same weights for all sizes of config.image_sizes.
+void check_image_sizes(const TrainConfig& config);
 /// Throws Error(config) when the run has no length, the model cannot be built, or the method refuses the run; asked
 /// before anything is loaded or written.
 void check_run(const TrainConfig& config, const Method& method, int world_size);

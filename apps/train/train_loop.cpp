@@ -137,7 +137,8 @@ class Trainer {
   /// Whether a rehearsal leaves out the next update: then it has been passed over.
   bool is_left_out(TrainState& state) {
     if (!listener_.repetition) return false;
-    const Repetition::Part part{strategy_.phase(), strategy_.step_kind(state.step), micro_batches()};
+    const Repetition::Part part{strategy_.phase(), strategy_.step_kind(state.step), micro_batches(),
+                                feed_.image_side()};
     if (!listener_.repetition->leaves_out(part, !strategy_.has_transition(state.step + 1), learner_)) return false;
     batch_ += part.micro_batches;
     ++state.step;

@@ -24,6 +24,7 @@ class Repetition {
     std::string phase;
     std::int64_t kind = 0;           ///< SyncStrategy::step_kind()
     std::int64_t micro_batches = 0;  ///< 0: a validation
+    std::int64_t image_side = 0;     ///< of an update
     auto operator<=>(const Part&) const = default;
   };
   /// Whether the part is left out, and counts as the last one of its sort; never unless it `may`. Otherwise it begins.

@@ -160,6 +160,7 @@ TEST(BatchFeed, DeliversWhatTheLoaderMakesOfEveryRecipe) {
       {"TrivialAugment, repeated", {.repeats = 3, .augmentation = {.trivial_augment = true}}},
       {"everything", {.augmentation = everything, .mix = {.mixup = 0.4, .cutmix = 1}}},
       {"another size", {.image_size = 24, .mix = {.cutmix = 1}}},
+      {"sizes by epoch", {.image_size = 24, .epoch_sizes = {{10, 1}, {16, 2}}}},
       {"evaluation", {.training = false}},
   };
   for (auto [name, options] : recipes)

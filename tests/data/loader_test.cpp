@@ -428,6 +428,26 @@ TEST(Loader, ShiftsInPlaceOfCropsWhenAskedTo) {
                        "images of 8×8 pixels cannot be shifted by 8"));
 }
 
+TEST(Loader, EpochsHaveImagesOfTheirSize) {
+  ImageSet set = random_set(24, 20);
+  set.cropping = Cropping::resized;
+  for (const int threads : {0, 2}) {
+    LoaderOptions options{.batch_size = 6, .prefetch = threads ? 2 : 0, .threads = std::max(threads, 1)};
+    options.image_size = 16, options.epoch_sizes = {{8, 2}, {12, 3}};
+    Loader loader(set, options);
+    for (const auto& [epoch, side] : {std::pair{0, 8}, {1, 8}, {2, 12}, {3, 16}, {1, 8}}) {
+      LoaderOptions alone = options;
+      alone.image_size = side, alone.epoch_sizes.clear();
+      Loader of_one_size(set, alone);
+      EXPECT_EQ(read_pass(loader, epoch, {}, 1), read_pass(of_one_size, epoch, {}, 1)) << epoch;
+    }
+    options.training = false;
+    Loader evaluation(set, options);
+    evaluation.start_epoch(0);
+    EXPECT_EQ(evaluation.next()->images.dim(1), 16);
+  }
+}
+
 TEST(Loader, EvaluationIsExactAndUnaugmented) {
   const ImageSet set = random_set(29);
   std::vector<std::int64_t> seen;

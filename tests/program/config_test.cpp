@@ -149,12 +149,14 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
       assign(setting, config, std::string(setting.is_path ? "/" : "") + "a \"b\" \\ ü\t", where);
     else if (setting.type == SettingType::list)
       assign(setting, config, std::vector<std::string>{"conv1.weight", "fc.weight"}, where);
-    else if (setting.type == SettingType::numbers) assign(setting, config, std::vector<double>{0.25, 0.75}, where);
+    else if (setting.type == SettingType::numbers)
+      assign(setting, config, std::vector<double>{setting.low + 0.25, setting.low + 0.75}, where);
     else if (setting.type == SettingType::real) assign(setting, config, 0.1234567890123456, where);
     else assign(setting, config, std::int64_t{8}, where);
   }
   config.lr = 0.2;
   config.betas = {0.25, 0.75}, config.rand_augment = {2, 7}, config.color_jitter = {0.1, 0.2, 0, 0.5};
+  config.dataset = "imagenet", config.image_sizes = {96, 13, 128, 11};
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
@@ -305,6 +307,9 @@ TEST_F(ConfigTest, AugmentationsThatExcludeEachOtherOrChangeNothingAreRefused) {
                        "--trivial-augment takes the place of --rand-augment; leave that out, or give it as 0,0"));
   EXPECT_TRUE(
       from_toml("rand_augment = [2, 9]\n", {{"trivial_augment", "true"}, {"rand_augment", "0,0"}}).trivial_augment);
+  EXPECT_TRUE(contains(refused_toml("image_sizes = [96, 1, 128]\n"), "takes whole numbers in pairs"));
+  EXPECT_TRUE(
+      contains(refused_toml("image_sizes = [24, 1]\ndataset = \"synthetic\"\n"), "those of synthetic have one size"));
   const std::string alike = "augment = false\nrepeated_augment = 3\n";
   for (const char* nothing : {"", "rand_augment = [0, 9]\n", "color_jitter = [0, 0, 0]\n", "mixup = 0.8\n"})
     EXPECT_TRUE(contains(refused_toml(alike + nothing), "--repeated-augment 3 would show the same pixels 3 times"));
@@ -465,7 +470,8 @@ TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
   std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
   for (const char* line :
        {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "trivial_augment = false\n",
-        "color_jitter = []\n", "repeated_augment = 1\n", "shuffle = \"full\"\n"}) {
+        "color_jitter = []\n", "repeated_augment = 1\n", "image_sizes = []\n", "shuffle = \"full\"\n",
+        "cache_disk = \"\"\n", "cache_disk_gb = 0\n", "cache_share = \"world\"\n"}) {
     const std::size_t at = less.find(line);
     ASSERT_NE(at, std::string::npos) << less;
     less.erase(at, std::string(line).size());

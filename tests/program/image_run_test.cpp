@@ -95,6 +95,23 @@ TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
   expect_failure(train("small", "--resize 7"), 2, "--resize 7 is less than the");
 }
 
+TEST_F(ImageRunTest, EpochsHaveTheSizesOfARecipe) {
+  const auto command = [&](const char* out) {
+    return fmt::format(
+        "train --model resnet20 --width 0.25 --dataset imagenet --data-dir {} --batch-size 2 --epochs 3 --eval-every 0 "
+        "--lr 0.01 --image-size 16 --out {} ",
+        path("images"), path(out));
+  };
+  const test::Outcome outcome = run(command("sizes") + "--image-sizes 8,1,12,1");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_EQ(run(command("one_size")).exit_code, 0);
+  EXPECT_NE(contents("sizes/model.safetensors"), contents("one_size/model.safetensors"));
+  const std::string told = fmt::format("loss {:.4f} ", read_run(path("sizes")).summary.final_val_loss);
+  EXPECT_TRUE(test::contains(run("eval --model-file " + path("sizes") + " --data-dir " + path("images")).out, told));
+  expect_failure(train("other", "--image-sizes 4,1"), 2, "those of mlp differ between 4 and 8 pixels");
+  expect_failure("plan --dataset imagenet --model vit_b_16 --image-sizes 96,1", 2, "those of vit_b_16 differ");
+}
+
 TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   for (const char* name : {"train/cat/e.webp", "train/dog/f", "train/dog/g/h.jpg", "val/cat/e.bmp"})
     write(name, image_);

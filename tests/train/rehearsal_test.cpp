@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include "apps/plan/plan.h"
@@ -148,6 +149,22 @@ TEST(Rehearsal, OfALongRunTakesFewSteps) {
   }
 }
 
+TEST(Rehearsal, TakesAStepOfEverySizeOfImages) {
+  TrainConfig config = small_run("resnet20", 0.25, "dense", "");
+  config.dataset = "imagenet", config.image_size = 32, config.image_sizes = {16, 1, 24, 2};
+  config.steps = 0, config.epochs = 7, config.train_samples = 160;  // ten steps each
+  const RehearsedRank rank = rehearse_rank(config, data_shape(config), 0, 1, {});
+  std::map<std::int64_t, std::int64_t> steps, flops;
+  for (const RehearsedPart& part : rank.parts)
+    if (part.micro_batches > 0) steps[part.image_side] += part.times, flops[part.image_side] = part.flops;
+  EXPECT_EQ(steps, (std::map<std::int64_t, std::int64_t>{{16, 10}, {24, 20}, {32, 40}}));
+  EXPECT_NEAR(static_cast<double>(flops[16]) / static_cast<double>(flops[32]), 0.25, 0.01);
+  config.image_sizes.clear();
+  EXPECT_EQ(rank.peak_bytes, rehearse_rank(config, data_shape(config), 0, 1, {}).peak_bytes) << "of the largest";
+  config.image_size = 16, config.image_sizes = {32, 1};
+  EXPECT_EQ(rank.peak_bytes, rehearse_rank(config, data_shape(config), 0, 1, {}).peak_bytes) << "whenever it comes";
+}
+
 TEST(Rehearsal, RanksThatBehaveAlikeAreRehearsedOnce) {
   TrainConfig config = small_run("mlp", 0.1, "ab", "[ab]\nfirst_split = 2\ncycle_steps = 4\nfull_rank_steps = 2\n");
   config.dataset = "imagenet", config.train_samples = 100'000, config.ranks_per_node = 4;
@@ -188,6 +205,7 @@ struct StepsOfBuckets {
   double latency = 0, backward = 0;  ///< ms
   AllReduce all_reduce = AllReduce::direct;
   std::vector<std::int64_t> after_backward{};  ///< bytes
+  std::vector<std::int64_t> image_sides{0};    ///< ten steps of each
 
   double exposed_milliseconds() const {
     const Ledger ledger(consecutive_nodes(2, 1), {.all_reduce = all_reduce});
@@ -216,9 +234,12 @@ struct StepsOfBuckets {
     }
     part.events.insert(part.events.end(), waits.begin(), waits.end());
     RehearsedRank rank{.ledger = ledger};
-    rank.ledger.merge(part.ledger, 10);
-    rank.order = {{0, 10}};
-    rank.parts.push_back(std::move(part));
+    for (const std::int64_t side : image_sides) {
+      part.image_side = side;
+      rank.ledger.merge(part.ledger, 10);
+      rank.order.emplace_back(rank.parts.size(), 10);
+      rank.parts.push_back(part);
+    }
     RehearsedRun run{.classes = {{.count = 2, .rank = std::move(rank)}}, .class_of_rank = {0, 0}};
     const LinkModel links{.inter_node = {latency / 1000, 1e6}, .intra_node = {0, 1e12}};
     return 1000 * replay(run, links, 1.5e-3 * backward).at("full").exposed() / 10;
@@ -231,6 +252,13 @@ TEST(Replay, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
   EXPECT_NEAR(exposed(4), 3, 1e-9) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
   EXPECT_NEAR(exposed(8), 1, 1e-9) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
   EXPECT_NEAR(exposed(1e6), 1, 1e-3) << "the last bucket leaves when backward is done";
+}
+
+TEST(Replay, StepsTakeTimeInProportionToThePixelsOfTheirImages) {
+  const auto alone = [](double backward) { return StepsOfBuckets{.backward = backward}.exposed_milliseconds(); };
+  const double both = StepsOfBuckets{.backward = 5, .image_sides = {1, 3}}.exposed_milliseconds();
+  EXPECT_NEAR(both, alone(1) + alone(9), 1e-9) << "1 and 9 of 5 on average";
+  EXPECT_GT(alone(1), alone(9));
 }
 
 TEST(Replay, LatenciesPassSideBySideExceptALibrarys) {
