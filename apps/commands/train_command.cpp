@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -39,6 +40,11 @@ void print_result(const TrainConfig& config, const Summary& s) {
       counted(s.steps, "step"), human_seconds(s.train_seconds), s.images_per_second,
       fmt::format("{:.3g}", 1000.0 * static_cast<double>(config.batch_size * config.accumulate * s.world_size) /
                                 s.images_per_second));
+  if (std::isfinite(s.peak_share))
+    say(stdout, "forward and backward computed {}, by all time of training\n",
+        of_peak(s.flops_per_second, s.peak_share));
+  if (std::isfinite(s.joules))
+    say(stdout, "the processors of rank 0's machine took {:.3g} kJ, all that ran there included\n", 1e-3 * s.joules);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   if (s.bad_images > 0)
     say(stdout, "went on without {}, which summary.json names\n", counted(s.bad_images, "bad image"));
@@ -112,10 +118,14 @@ void wait_for_all(Comm& world) {
   world.ledger() = of_training;
 }
 
-void say_processor(const TrainConfig& config) {
+void say_processor(const TrainConfig& config, const Peak& peak) {
   const std::size_t mine = available_cores().mask.size(), all = std::thread::hardware_concurrency();
   say(stdout, "{} a rank{}\n", counted(compute_threads(), "thread"),
       mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
+  if (peak.flops_per_second > 0)
+    say(stdout, "a rank computes {}FLOP/s in {} at most, {}\n", human_count(peak.flops_per_second), config.precision,
+        peak.source == "measured" ? "measured by products of matrices for 0.03 s"
+                                  : "by the data sheet of " + peak.source);
   if (config.precision != "bf16" || config.device != "cpu") return;
   if (const char* unit = cpu::native_bfloat16()) say(stdout, "bf16 is multiplied by {}\n", unit);
   else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
@@ -146,7 +156,9 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   wait_for_all(world);
   start_compute_threads();
   wait_for_all(world);
-  if (speaks) say_processor(config);
+  const Peak peak = peak_of(choose_device(config.device), precision_named(config.precision));
+  wait_for_all(world);
+  if (speaks) say_processor(config, peak);
   warn_of_unlike_processors(config, world);
   if (speaks) {
     progress.emplace(has_twin);
@@ -157,6 +169,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   }
   TrainListener listener;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
+  listener.peak_flops = peak.flops_per_second;
     progress->resume(checkpoint.step);
     say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
   };
