@@ -163,13 +163,14 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   if (speaks) {
     progress.emplace(has_twin);
     warn_of_idle_network(config, world);
+    warn_of_lone_ranks(config, world.size());
     warn_of_lost_steps(config);
     warn_of_old_kernels(config);
     warn_of_short_epochs(config, data, world);
   }
   TrainListener listener;
-  listener.on_resume = [&](const Checkpoint& checkpoint) {
   listener.peak_flops = peak.flops_per_second;
+  listener.on_resume = [&](const Checkpoint& checkpoint) {
     progress->resume(checkpoint.step);
     say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
   };
@@ -249,13 +250,25 @@ int train_as_process(TrainConfig config, Transport transport, const CommOptions&
     return train_rank(config, *world, data, false);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
-    const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
-    world->abort(in_our_words(error).what(), exit_code);
+    const std::string what = in_our_words(error).what();
+    const bool names_a_rank = what.starts_with("rank ") || what.starts_with("rank(s) ");
+    const int exit_code = report_error(error, names_a_rank ? "" : fmt::format("rank {}: ", world->rank()));
+    world->abort(what, exit_code);
     return exit_code;
   }
 }
 
 }  // namespace
+
+void warn_of_lone_ranks(const TrainConfig& config, int world_size) {
+  const int node = config.ranks_per_node;
+  const bool lone = node == 0 || node >= world_size || world_size % node != 0;
+  if (find_method(config.method).by_nodes && world_size > 1 && lone)
+    say(stderr,
+        "warning: --method {} takes every rank for a node here, and has nothing to save inside it; --ranks-per-node says "
+        "how many ranks a node has (several, and in all nodes as many)\n",
+        config.method);
+}
 
 int run_train(const TrainConfig& config, bool has_twin) {
   const Transport transport = choose_transport(config, find_launcher());
