@@ -5,8 +5,8 @@
 // observed over some ordinary training steps before (layers/output_moments.h) and added up over ranks.
 // Traffic:
 //   an all-reduce of OutputMoments::elements(rows) floats for each weight
-//   an all-reduce of float64, for each weight the positions a sample, the increase without each direction (one for each row), and
-//   shares of the sum of squared singular values
+//   an all-reduce of float64, for each weight the positions a sample, the increase without each direction (one for
+//   each row), and shares of the sum of squared singular values
 //   an all-reduce of a float for each output of the weights that are cut: what biases take over
 // then, as at a split (split.h), an all-reduce of a number per weight, and from each owner a broadcast of its factors.
 
@@ -41,8 +41,8 @@ class CutObservers {
   std::vector<std::unique_ptr<OutputMoments>> moments_;
 };
 
-/// The rank of every weight that keeps the share `ratio` of its directions, rounded up to a multiple; n for one whose factors
-/// would not be smaller, which stays dense.
+/// The rank of every weight that keeps the share `ratio` of its directions, rounded up to a multiple; n for one whose
+/// factors would not be smaller, which stays dense.
 std::vector<std::int64_t> ranks_by_ratio(const std::vector<Weight*>& weights, double ratio, std::int64_t multiple);
 
 /// A weight after a cut.
@@ -54,9 +54,10 @@ struct CutResult {
 };
 
 /// Collective over `world`; on return all ranks hold bitwise equal results for the dense `weights`. `earlier_ranks`:
-/// of each weight, that of the factors that it is the product of, 0 where it has been dense; where the loss decides, r does not
-/// rise above it. `observers`: those of the same weights; they hold the sums over all ranks afterwards. `biases`: of each weight, or null. Throws Error(numerics) on all ranks when no step was
-/// observed whose numbers are finite.
+/// of each weight, that of the factors that it is the product of, 0 where it has been dense; where the loss decides,
+/// r does not rise above it. `observers`: those of the same weights; they hold the sums over all ranks afterwards.
+/// `biases`: of each weight, or null. Throws Error(numerics) on all ranks when no step was observed whose numbers are
+/// finite.
 std::vector<CutResult> cut_all(const std::vector<Weight*>& weights, const std::vector<std::int64_t>& earlier_ranks,
                                const std::vector<Param*>& biases, const CutObservers& observers,
                                const LateCutOptions& options, std::size_t index, Comm& world);

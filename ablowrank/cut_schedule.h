@@ -1,7 +1,8 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The settings of the late cut (late_cut.h), and when it observes and cuts: a pure function of the number of updates done.
+// The settings of the late cut (late_cut.h), and when it observes and cuts: a pure function of the number of updates
+// done.
 
 #include <cstdint>
 #include <vector>
@@ -31,16 +32,17 @@ struct LateCutOptions {
   bool operator==(const LateCutOptions&) const = default;
   /// Throws Error(config) when settings exclude each other.
   void validate() const;
-  /// The share that cut number `index` keeps; when not given 0.995 as a share of the loss, 0.25 as a budget, 0.5 as a ratio.
+  /// The share that cut number `index` keeps; when not given 0.995 as a share of the loss, 0.25 as a budget, 0.5 as a
+  /// ratio.
   double kept(std::size_t index) const;
 };
 
 class CutSchedule {
  public:
-  /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps, comes a
-  /// step later, or earlier at the end of a run: running statistics of batch norm need some steps to follow (where every step is validated, they are not
-  /// given any). Where fewer steps lie before a cut than are to be observed, all of them are. Throws Error(config) when
-  /// there is no step before a cut, or none after the last.
+  /// Cuts at these shares of `total_steps`; one that would fall on a validation, every `evaluation_period` steps,
+  /// comes a step later, or earlier at the end of a run: running statistics of batch norm need some steps to follow
+  /// (where every step is validated, they are not given any). Where fewer steps lie before a cut than are to be
+  /// observed, all of them are. Throws Error(config) when there is no step before a cut, or none after the last.
   CutSchedule(const LateCutOptions& options, std::int64_t total_steps, std::int64_t evaluation_period);
 
   /// How many cuts have been made once `step` updates are done.

@@ -1,8 +1,9 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// From a weight to its factors and back. A weight is seen as a matrix W2, O × K, where O stands for its rows and K for its
-// columns (layers/weight.h); the decomposition works on the tall orientation, and everything here is expressed in the stored form
+// From a weight to its factors and back. A weight is seen as a matrix W2, O × K, where O stands for its rows and K
+// for its columns (layers/weight.h); the decomposition works on the tall orientation, and everything here is
+// expressed in the stored form
 //   W2 = outer · diag(sigma) · inner      outer: [O, r]   inner: [r, K]
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 #pragma once
 // SPDX-License-Identifier: MIT
 //
-// The late cut: training at full rank by any method that averages gradients, or parameters now and then; then a cut (cut.h),
-// of replicas that are made equal for it, after which all ranks train A and B of every weight, by any such method again, which
-// begins anew: what it has kept of gradients of the weights (residuals) is dropped. A later cut takes more; what the optimizer
-// knows of factors goes to those that take their place (moments.h).
+// The late cut: training at full rank by any method that averages gradients, or parameters now and then; then a cut
+// (cut.h), of replicas that are made equal for it, after which all ranks train A and B of every weight, by any such
+// method again, which begins anew: what it has kept of gradients of the weights (residuals) is dropped. A later cut
+// takes more; what the optimizer knows of factors goes to those that take their place (moments.h).
 //
 //   cut_schedule.h  when    loss_metric.h  sensitivity of a direction    loss_ranks.h  ranks from that
 // Full rank first, factors later, both trained: Pufferfish (Wang et al., MLSys 2021), Cuttlefish (Wang et al. 2023,
@@ -25,7 +25,8 @@ class LateCutStrategy final : public SyncStrategy {
   /// Trains a replica on the world.
   using Average = std::function<std::unique_ptr<SyncStrategy>(Replica replica)>;
 
-  /// `full_rank`: trains until the first cut, and has given all ranks the same model. `low_rank` makes what trains factors.
+  /// `full_rank`: trains until the first cut, and has given all ranks the same model. `low_rank` makes what trains
+  /// factors.
   LateCutStrategy(Layer& model, Comm& world, const LateCutOptions& options, CutSchedule schedule,
                   std::unique_ptr<SyncStrategy> full_rank, Average low_rank);
 

@@ -84,8 +84,8 @@ class RanksAtPrices {
   double elements_ = 0, operations_ = 0;
 };
 
-/// Two neighbouring prices: up to `cheap` it is false, from `dear` on true. Shares and costs are at most 1, so prices that matter
-/// are well inside these bounds.
+/// Two neighbouring prices: up to `cheap` it is false, from `dear` on true. Shares and costs are at most 1, so prices
+/// that matter are well inside these bounds.
 struct Between {
   double cheap = 1e-30, dear = 1e30;
 };

@@ -21,9 +21,9 @@ struct EarlierFactors {
 };
 /// Those of a factored weight, whose state the optimizer no longer has afterwards.
 EarlierFactors take_factors(Weight& weight, Optimizer& optimizer);
-/// After a later cut: later factors lie nearly within the earlier ones, outer' = outer·X and inner' = Y·inner (X and Y are the
-/// best in the sense of least squares), so that m_outer' = m_outer·Yᵀ, m_inner' = Xᵀ·m_inner are their first moments; v with
-/// squared entries of X and Y; the update counts go along.
+/// After a later cut: later factors lie nearly within the earlier ones, outer' = outer·X and inner' = Y·inner (X and
+/// Y are the best in the sense of least squares), so that m_outer' = m_outer·Yᵀ, m_inner' = Xᵀ·m_inner are their
+/// first moments; v with squared entries of X and Y; the update counts go along.
 void project_moments(const EarlierFactors& earlier, Weight& weight, Optimizer& optimizer);
 
 }  // namespace ab

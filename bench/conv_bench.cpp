@@ -21,7 +21,6 @@ namespace {
 
 using namespace ab;
 using cpu::ConvAlgorithm;
-using cpu::ConvDirection;
 
 struct Case {
   const char* model;

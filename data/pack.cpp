@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "data/pack.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <span>
@@ -117,9 +122,8 @@ std::string final_name(const std::string& name) {
   return is_temporary_of(name, target) ? target : name;
 }
 
-/// Makes the folder, or sees that it holds these images with these options, and removes what an interruption left.
+/// Sees that the folder is empty or holds these images with these options, and removes what an interruption left.
 void open_folder(const std::string& to, const std::string& description) {
-  fs::create_directories(to);
   const std::string file = fmt::format("{}/{}", to, kDescription);
   const bool is_new = !fs::exists(file);
   std::vector<fs::path> left;
@@ -136,6 +140,27 @@ void open_folder(const std::string& to, const std::string& description) {
   if (is_new) write_file_atomically(file, description);
 }
 
+/// No other process packs into the folder while one lives: of the folder itself, so that no file stays behind. Disks without
+/// such locks do without.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    ::close(descriptor_);
+    throw Error(ErrorKind::config,
+                fmt::format("another process packs into {}; wait for it, or give another folder", folder));
+  }
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 std::string description_of(const TrainAndTest& source, const PackOptions& options) {
   const std::vector<std::uint64_t> contents = source.contents();
   return fmt::format("{}source {:016x}\ntrain {}\nval {}\nimages_per_archive {}\nside {}\nquality {}\n", kFirstLine,
@@ -149,6 +174,8 @@ std::string description_of(const TrainAndTest& source, const PackOptions& option
 PackedBytes pack_images(const TrainAndTest& source, const std::string& to, const PackOptions& options,
                         const std::function<void(std::int64_t done, std::int64_t total)>& progress) {
   const std::vector<ArchivePlan> plans = plan_archives(source, to, options.images_per_archive);
+  fs::create_directories(to);
+  const FolderLock lock(to);
   open_folder(to, description_of(source, options));
   std::vector<ArchivePlan> left = plans;
   std::erase_if(left, [](const ArchivePlan& plan) { return finished_archive(plan.path).has_value(); });

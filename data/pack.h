@@ -30,7 +30,7 @@ struct PackedBytes {
 /// Packs images that load_imagenet() has found into the folder `to`, which is made, or goes on with what it holds of the same
 /// images and options. `progress` is called from all threads, with the numbers of images that are packed and of all that were left to. Throws Error(data)
 /// for an image that cannot be decoded or has a name that archives of class folders cannot hold, Error(config) for a folder that
-/// holds something else, and Error(checkpoint) when it cannot be written.
+/// holds something else or that another process packs into, and Error(checkpoint) when it cannot be written.
 PackedBytes pack_images(const TrainAndTest& source, const std::string& to, const PackOptions& options,
                         const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 

@@ -12,6 +12,7 @@
 #include "engine/core/atomic_file.h"
 #include "engine/core/random.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 
 namespace ab::test {
 
@@ -28,18 +29,8 @@ struct Outcome {
   std::string out, err;
 };
 
-class ProgramTest : public testing::Test {
+class ProgramTest : public FolderTest {
  protected:
-  ProgramTest() {
-    const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fmt::format("{}abtrain_{}_{}", testing::TempDir(), test->test_suite_name(), test->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~ProgramTest() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
   /// Runs the program with `arguments`, words separated by blanks as in a shell; `launcher` comes before it. That OpenBLAS does
   /// not know the processor of this machine is left out of what it says.
   Outcome run(const std::string& arguments, const std::string& launcher = "") const {
@@ -94,8 +85,6 @@ class ProgramTest : public testing::Test {
         "--log-every 1 --out {} {}",
         small_cifar(), path(out), more);
   }
-
-  std::string folder_;
 };
 
 }  // namespace ab::test

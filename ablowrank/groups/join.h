@@ -15,8 +15,8 @@
 
 namespace ab {
 
-/// Many tensors summed over ranks in one collective, each with a weight of the rank's own: a mean over all ranks (weight 1/p) or over
-/// some of them (1/k on those, 0 on the others) are the uses.
+/// Many tensors summed over ranks in one collective, each with a weight of the rank's own: a mean over all ranks
+/// (weight 1/p) or over some of them (1/k on those, 0 on the others) are the uses.
 class WeightedSum {
  public:
   /// Adds weight · tensor to the sum; returns the index of its result. All ranks add equal shapes in the same

@@ -49,6 +49,8 @@ Command data_command(CLI::App& app);
 
 /// `has_twin`: another run of as many steps follows; once steps have been timed, a line says how long both will take.
 int run_train(const TrainConfig& config, bool has_twin = false);
+/// Warns where --method has a use for nodes of several ranks and --ranks-per-node gives none.
+void warn_of_lone_ranks(const TrainConfig& config, int world_size);
 /// The text of abtrain inspect, `width` columns wide. Throws Error(checkpoint) for a file that cannot be read.
 std::string inspect_text(const std::string& file, int width);
 
@@ -60,6 +62,8 @@ using GivenSettings = std::function<std::vector<FlagValue>()>;
 /// `left_out`: settings that have no meaning here.
 GivenSettings add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<std::string>& left_out = {});
 CLI::Option* add_config_file(CLI::App* parser, std::string& path);
+/// The check of a flag that takes a number from `low` to `high`. CLI::Range takes nan for one.
+std::function<std::string(const std::string&)> within(double low, double high);
 /// The path of a file or folder, in which ~ is the home folder.
 CLI::Option* add_path(CLI::App* parser, const std::string& flag, std::string& path, const std::string& help);
 

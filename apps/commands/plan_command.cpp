@@ -41,6 +41,7 @@ int run_plan(const std::vector<FlagValue>& flags, PlanFlags command) {
   const RunPlan plan = plan_run(config, command.options);
   if (!out.empty()) write_file_atomically(out, plan_json(plan));
   warn_of_idle_network(config, plan);
+  warn_of_lone_ranks(config, plan.summary.world_size);
   print_text(plan_text(plan) + about_step);
   if (asked.bucket_mb == kAutoBucket)
     print_text(fmt::format("\n--bucket-mb auto takes {}{}.\n", flags_text(bucket_flags(config)),
@@ -61,7 +62,7 @@ void add_plan_flags(CLI::App* parser, PlanFlags& plan) {
       ->check(CLI::Range(2, 1000000))
       ->type_name("INT");
   CLI::Option* ratio = parser->add_option("--ratio", options.ratio, "keep this share of all singular values")
-                           ->check(CLI::Range(1e-6, 1.0))
+                           ->check(within(1e-6, 1))
                            ->type_name("NUM");
   CLI::Option* factors = add_path(parser, "--factors-from", options.factors_from,
                                   "take the ranks r of a trained run: its folder or summary.json")
@@ -77,7 +78,7 @@ void add_plan_flags(CLI::App* parser, PlanFlags& plan) {
           "--decisions-from, else of an H200 at 30 % of its peak in 16 bits")
       ->transform(CLI::Validator(
           [](std::string& text) {
-            if (text != kAuto) return CLI::Range(0.0, 1e9)(text);
+            if (text != kAuto) return within(0, 1e9)(text);
             text = fmt::format("{}", kAutoStep);
             return std::string();
           },

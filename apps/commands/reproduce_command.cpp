@@ -190,7 +190,7 @@ Command reproduce_command(CLI::App& app, const HelpScope& scope) {
       parser
           ->add_option("--ratio", flags->ranks.ratio,
                        "plan with this share of all singular values kept; several shares when not given")
-          ->check(CLI::Range(1e-6, 1.0))
+          ->check(within(1e-6, 1))
           ->type_name("NUM");
   parser
       ->add_option("--factors-from", flags->ranks.runs,

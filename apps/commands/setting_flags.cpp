@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 
 #include "apps/commands/commands.h"
@@ -63,6 +64,15 @@ GivenSettings add_settings(CLI::App* parser, const HelpScope& scope, const std::
     for (const auto& [key, option] : options)
       if (option->count() > 0) given.emplace_back(key, option->as<std::string>());
     return given;
+  };
+}
+
+std::function<std::string(const std::string&)> within(double low, double high) {
+  return [=](const std::string& text) -> std::string {
+    double number = 0;
+    const char* const end = text.data() + text.size();
+    const bool is_number = std::from_chars(text.data(), end, number).ptr == end && number >= low && number <= high;
+    return is_number ? "" : fmt::format("'{}' is no number from {} to {}", text, low, high);
   };
 }
 

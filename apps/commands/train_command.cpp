@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -57,6 +58,11 @@ void print_result(const TrainConfig& config, const Summary& s) {
       counted(s.steps, "step"), human_seconds(s.train_seconds), s.images_per_second,
       fmt::format("{:.3g}", 1000.0 * static_cast<double>(config.batch_size * config.accumulate * s.world_size) /
                                 s.images_per_second));
+  if (std::isfinite(s.peak_share))
+    say(stdout, "forward and backward computed {}, by all time of training\n",
+        of_peak(s.flops_per_second, s.peak_share));
+  if (std::isfinite(s.joules))
+    say(stdout, "the processors of rank 0's machine took {:.3g} kJ, all that ran there included\n", 1e-3 * s.joules);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   if (s.bad_images > 0)
     say(stdout, "went on without {}, which summary.json names\n", counted(s.bad_images, "bad image"));
@@ -127,10 +133,14 @@ void wait_for_all(Comm& world) {
   world.ledger() = of_training;
 }
 
-void say_processor(const TrainConfig& config) {
+void say_processor(const TrainConfig& config, const Peak& peak) {
   const std::size_t mine = available_cores().mask.size(), all = std::thread::hardware_concurrency();
   say(stdout, "{} a rank{}\n", counted(compute_threads(), "thread"),
       mine < all ? fmt::format(", on {} of {} cores", mine, all) : "");
+  if (peak.flops_per_second > 0)
+    say(stdout, "a rank computes {}FLOP/s in {} at most, {}\n", human_count(peak.flops_per_second), config.precision,
+        peak.source == "measured" ? "measured by products of matrices for 0.03 s"
+                                  : "by the data sheet of " + peak.source);
   if (config.precision != "bf16" || config.device != "cpu") return;
   if (const char* unit = cpu::native_bfloat16()) say(stdout, "bf16 is multiplied by {}\n", unit);
   else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
@@ -161,16 +171,20 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   wait_for_all(world);
   start_compute_threads();
   wait_for_all(world);
-  if (speaks) say_processor(config);
+  const Peak peak = peak_of(choose_device(config.device), precision_named(config.precision));
+  wait_for_all(world);
+  if (speaks) say_processor(config, peak);
   warn_of_unlike_processors(config, world);
   if (speaks) {
     progress.emplace(has_twin);
     warn_of_idle_network(config, world);
+    warn_of_lone_ranks(config, world.size());
     warn_of_lost_steps(config);
     warn_of_old_kernels(config);
     warn_of_short_epochs(config, data, world);
   }
   TrainListener listener;
+  listener.peak_flops = peak.flops_per_second;
   listener.on_resume = [&](const Checkpoint& checkpoint) {
     progress->resume(checkpoint.step);
     say(stdout, "resuming at step {} from {}\n", checkpoint.step, checkpoint.path);
@@ -251,13 +265,25 @@ int train_as_process(TrainConfig config, Transport transport, const CommOptions&
     return train_rank(config, *world, data, false);
   } catch (const std::exception& error) {
     // Over MPI the abort ends every process of the job, this one too: say why before.
-    const int exit_code = report_error(error, fmt::format("rank {}: ", world->rank()));
-    world->abort(in_our_words(error).what(), exit_code);
+    const std::string what = in_our_words(error).what();
+    const bool names_a_rank = what.starts_with("rank ") || what.starts_with("rank(s) ");
+    const int exit_code = report_error(error, names_a_rank ? "" : fmt::format("rank {}: ", world->rank()));
+    world->abort(what, exit_code);
     return exit_code;
   }
 }
 
 }  // namespace
+
+void warn_of_lone_ranks(const TrainConfig& config, int world_size) {
+  const int node = config.ranks_per_node;
+  const bool lone = node == 0 || node >= world_size || world_size % node != 0;
+  if (find_method(config.method).by_nodes && world_size > 1 && lone)
+    say(stderr,
+        "warning: --method {} takes every rank for a node here, and has nothing to save inside it; --ranks-per-node says "
+        "how many ranks a node has (several, and in all nodes as many)\n",
+        config.method);
+}
 
 int run_train(const TrainConfig& config, bool has_twin) {
   const Transport transport = choose_transport(config, find_launcher());

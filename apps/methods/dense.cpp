@@ -18,8 +18,7 @@ std::unique_ptr<SyncStrategy> average(const TrainConfig& config, Replica replica
 }
 
 void declare(std::vector<Setting>& settings) {
-  auto s =
-      method_section<Int8Options>(settings, "int8", "All-reduce in 8 bits, whatever --comm-dtype says (method int8)");
+  auto s = method_section<Int8Options>(settings, "int8", "All-reduce in 8 bits (method int8)");
   s.number("block", &Int8Options::block, 1, 65536, "gradient elements that share a scale, a multiple of 8");
 }
 
@@ -39,6 +38,8 @@ std::unique_ptr<SyncStrategy> average_in_8_bits(const TrainConfig& config, Repli
 
 Method dense_method() { return {.name = kBaseline, .average = average}; }
 
-Method int8_method() { return {.name = "int8", .declare = declare, .check = check, .average = average_in_8_bits}; }
+Method int8_method() {
+  return {.name = "int8", .declare = declare, .check = check, .average = average_in_8_bits, .wire = "8 bits"};
+}
 
 }  // namespace ab

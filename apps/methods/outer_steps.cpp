@@ -81,7 +81,8 @@ Method sparseloco_method() {
   return {.name = SparseLocoStrategy::kName,
           .declare = declare_sparseloco,
           .check = check_sparseloco,
-          .make = make_sparseloco};
+          .make = make_sparseloco,
+          .wire = "as many bits as --sparseloco.bits says"};
 }
 
 }  // namespace ab

@@ -24,8 +24,10 @@ void declare_demo(std::vector<Setting>& settings) {
   s.number("topk", &DemoOptions::topk, 1, 4096,
            "k: cosine coefficients that a rank sends of every tile of 64×64 elements, and of 64 elements of a vector");
   s.number("decay", &DemoOptions::decay, 0, 1, "of the momentum that a rank keeps of its gradients");
-  s.value("sign", &DemoOptions::sign,
-          "updates are the signs of what arrives; without, it is a gradient for the optimizer");
+  s.value(
+      "sign", &DemoOptions::sign,
+      "updates are the signs of what arrives; without, it is a gradient for the optimizer, which wants an --lr of its own: that of "
+      "demo is for signs");
 }
 
 /// Every element of an update is as large as the rate.

@@ -81,7 +81,11 @@ Method mstopk_method() {
 }
 
 Method hitopk_method() {
-  return {.name = HiTopkStrategy::kName, .declare = declare_hitopk, .average = average_hitopk, .dense_start = true};
+  return {.name = HiTopkStrategy::kName,
+          .declare = declare_hitopk,
+          .average = average_hitopk,
+          .dense_start = true,
+          .by_nodes = true};
 }
 
 }  // namespace ab

@@ -58,6 +58,7 @@ Summary summary_of_plan(const RehearsedRun& run, const TrainConfig& config, cons
   summary.dataset = config.dataset;
   summary.train_seconds = summary.images_per_second = kNone;
   summary.compression_seconds = summary.image_waiting_seconds = kNone;
+  summary.flops_per_second = summary.peak_share = kNone;
   summary.waiting_seconds_by_phase.clear();
   summary.waiting_not_measured.clear();
   summary.final_val_loss = summary.final_val_top1 = summary.final_val_top5 = summary.best_val_top1 = kNone;
@@ -346,13 +347,14 @@ std::string settle_step(const TrainConfig& config, PlanOptions& options) {
       config.device != "cpu" && size_of(activation_type(precision_named(config.precision))) == 2,
       "--step-ms auto knows an H200 in 16 bits alone (--device cuda --precision bf16); give the milliseconds, which "
       "train --ranks 1 --steps 300 prints as 'ms a step'");
-  constexpr double kPeak = 989e12, kShare = 0.3;  // by its data sheet; of bench/RESULTS.md, On an H200
+  constexpr double kShare = 0.3;  // of bench/RESULTS.md, On an H200
+  const double peak = peak_of_gpu("H200", Precision::bf16).flops_per_second;
   const double flops = flops_of_step(config, options);
-  options.step_milliseconds = 1000 * flops / (kShare * kPeak);
+  options.step_milliseconds = 1000 * flops / (kShare * peak);
   return fmt::format(
       "--step-ms auto takes {:.3g} ms: {:.3g} TFLOP at {:.0f} % of an H200's {:.0f} TFLOP/s in 16 bits. Measured there: 18 % "
       "(ResNet-50)\nto 41 % (VGG16-BN); small nets are slower.\n",
-      options.step_milliseconds, flops / 1e12, 100 * kShare, kPeak / 1e12);
+      options.step_milliseconds, flops / 1e12, 100 * kShare, peak / 1e12);
 }
 
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {

@@ -137,8 +137,8 @@ std::string dense_table(const RunPlan& plan) {
     }
     table.add(std::move(cells));
   };
-  add("float32", plan.dense_float32);
-  add("bfloat16", plan.dense_bfloat16);
+  add("fp32", plan.dense_float32);
+  add("bf16", plan.dense_bfloat16);
   return fmt::format("\n{}", table.str());
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "apps/report/terminal.h"
@@ -50,13 +51,14 @@ void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left =
       elapsed / static_cast<double>(metrics.step - first_step_) * static_cast<double>(total_steps - metrics.step);
-  const std::vector<std::string> fields{fmt::format("step {}/{}", metrics.step, total_steps),
-                                        fmt::format("loss {:.3f}", metrics.loss),
-                                        human_seconds(left) + " left",
-                                        fmt::format("{:.0f} images/s", metrics.images_per_second),
-                                        metrics.phase,
-                                        fmt::format("lr {:.4f}", metrics.lr),
-                                        fmt::format("rank 0 sent {}", human_bytes(metrics.wire_bytes))};
+  std::vector<std::string> fields{fmt::format("step {}/{}", metrics.step, total_steps),
+                                  fmt::format("loss {:.3f}", metrics.loss),
+                                  human_seconds(left) + " left",
+                                  fmt::format("{:.0f} images/s", metrics.images_per_second),
+                                  metrics.phase,
+                                  fmt::format("lr {:.4f}", metrics.lr),
+                                  fmt::format("rank 0 sent {}", human_bytes(metrics.wire_bytes))};
+  if (std::isfinite(metrics.peak_share)) fields.push_back(of_peak(metrics.flops_per_second, metrics.peak_share));
   if (terminal_) draw(joined(fields, terminal_width(STDERR_FILENO) - 1));
   else say(stderr, "{}\n", fmt::join(fields, "  "));
 }

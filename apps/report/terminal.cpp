@@ -127,6 +127,10 @@ std::string human_bytes(double bytes) { return scaled(bytes, {"B", "kB", "MB", "
 
 std::string human_count(double count) { return scaled(count, {"", "k", "M", "G", "T"}); }
 
+std::string of_peak(double flops_per_second, double share) {
+  return fmt::format("{:.0f} % of {}FLOP/s", 100 * share, human_count(flops_per_second / share));
+}
+
 std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }

@@ -37,6 +37,8 @@ std::string wrap(std::string_view text, int width);
 std::string human_bytes(double bytes);
 /// "1.23 M", "456 k".
 std::string human_count(double count);
+/// "62 % of 220 GFLOP/s".
+std::string of_peak(double flops_per_second, double share);
 /// "1 rank", "4 ranks".
 std::string counted(std::int64_t count, std::string_view noun);
 /// "70.31 %", or "-" for what is not finite.

@@ -217,6 +217,9 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
     const Setting& setting = *flag.setting;
     AB_CHECK(concerns(setting, config), "{} is a setting of method {}, which a run by method {} does not use",
              flag.where, setting.table(), config.method);
+    const char* const wire = find_method(config.method).wire;
+    AB_CHECK(!wire || setting.key != "comm_dtype", "{} would change nothing: method {} sends {}; leave it out",
+             flag.where, config.method, wire);
     const auto& beside = setting.beside;
     const bool* is_on = std::get_if<bool>(&flag.value);
     AB_CHECK(!beside || (is_on && !*is_on) || counts(*beside, config), "{} counts with {} {} only, which is {} here",

@@ -116,7 +116,11 @@ struct Method {
                                            const LrSchedule& schedule) = nullptr;
   /// The runs that a run may become where only training could tell, for its plan; null: there is one.
   MayBecome (*told)(const TrainConfig& config, Layer& model, const RunFacts& facts) = nullptr;
+  const char* wire =
+      nullptr;               ///< how it sends all gradients or changes, whatever --comm-dtype says; null: as that says
   bool dense_start = false;  ///< --dense-steps concerns it
+  bool by_nodes =
+      false;  ///< saves something where nodes have several ranks, as --ranks-per-node says, and nowhere else
   bool has_factors = false;  ///< --execution and --rank-multiple concern it
   bool drifts = false;       ///< replicas that it trains differ between its averages, and optimizer state always does
   bool has_ranks = false;    ///< its plan can be given the ranks r of its factors (AssumedR)

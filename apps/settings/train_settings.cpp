@@ -105,7 +105,7 @@ void declare_images(std::vector<Setting>& all) {
   Setting& disk =
       s.value("cache_disk", &T::cache_disk,
               "folder on a disk of each machine that keeps copies of image files, for later epochs and jobs");
-  disk.may_change = disk.was_default = disk.is_path = true;
+  disk.may_change = disk.is_path = true;
   Setting& disk_gb = s.number("cache_disk_gb", &T::cache_disk_gb, 0, 1e9,
                               "GB of that disk for this data set; 0: nine tenths of what is free");
   disk_gb.may_change = disk_gb.was_default = true, disk_gb.beside = {"cache_disk", {}};

@@ -2,6 +2,7 @@
 #include "apps/train/summary.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/train/stop_request.h"
 #include "engine/core/check.h"
@@ -10,6 +11,9 @@ namespace ab {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+const std::set<std::string> kNewer{"flops_per_second", "peak_share", "joules",
+                                   "joules_from"};  // runs of before lack them
 
 constexpr std::size_t kTotals = 4;  // before the phases in a traffic_row()
 
@@ -28,6 +32,10 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("waiting_not_measured", s.waiting_not_measured);
   visit("compression_seconds", s.compression_seconds);
   visit("image_waiting_seconds", s.image_waiting_seconds);
+  visit("flops_per_second", s.flops_per_second);
+  visit("peak_share", s.peak_share);
+  visit("joules", s.joules);
+  visit("joules_from", s.joules_from);
   visit("final_val_loss", s.final_val_loss);
   visit("final_val_top1", s.final_val_top1);
   visit("final_val_top5", s.final_val_top5);
@@ -117,6 +125,7 @@ Summary summary_from_json(const std::string& text, const std::string& file) {
   Summary summary;
   for_each_field(summary, [&]<class T>(const char* name, T& member) {
     const auto at = json.find(name);
+    if (at == json.end() && kNewer.contains(name)) return;
     AB_CHECK_KIND(data, at != json.end(), "{} is not a summary of a run: it lacks \"{}\"", file, name);
     if constexpr (std::is_same_v<T, double>) {
       if (at->is_null()) {

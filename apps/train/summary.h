@@ -30,6 +30,12 @@ struct Summary {
   double compression_seconds = std::numeric_limits<double>::quiet_NaN();
   /// Seconds of training in which a rank waited for its loader, mean over ranks; on a GPU of the host, while it may compute.
   double image_waiting_seconds = 0;
+  /// Of rank 0, by all time of training since the run was started or resumed: operations of forward and backward passes
+  /// (engine/ops/flops.h), and their share of the processor's peak; NaN where that is not known. Algorithms that save operations
+  /// (Winograd's) may exceed 1.
+  double flops_per_second = 0, peak_share = kNotKnown;
+  double joules = kNotKnown;  ///< since then, of a run on CPUs; EnergyMeter::source() is next
+  std::string joules_from = "none";
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
   double views_val_top1 = 0;    ///< EvaluationOptions::views, of that average or else of the model; 0 without

@@ -236,6 +236,7 @@ class Trainer {
                                             .overlapped = overlaps_exchange()});
       feed_.prefetch();
       record_.loss(loss, share, batch.count(), state.step);
+      record_.computed(step_.flops());
     }
     record_.begin_exchange();
     strategy_.finish_grads(state);

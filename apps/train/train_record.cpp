@@ -49,6 +49,11 @@ double sum_of(const std::map<std::string, double>& seconds) {
   return sum;
 }
 
+/// NaN where the peak is not known.
+double share_of_peak(double flops_per_second, const TrainListener& listener) {
+  return listener.peak_flops > 0 ? flops_per_second / listener.peak_flops : kNotKnown;
+}
+
 /// Why time in collectives is not time lost to communication; empty where it is.
 std::string obstacle_to_waiting_times(const Comm& world) {
   const int threads = compute_threads();
@@ -74,6 +79,7 @@ TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, C
   summary_.world_size = world.size();
   summary_.seed = config.seed;
   summary_.parameters_full = parameter_count(model);
+  if (world.rank() == 0 && !listener.repetition && config.device == "cpu") energy_.emplace();
 }
 
 void TrainRecord::loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step) {
@@ -101,18 +107,22 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   ++epoch_steps_;
   if (!reports(step)) return;
   check_losses();
+  if (energy_) energy_->look();
+  const double seconds = interval_.lap(), flops_per_second = interval_flops_ / seconds;
   const StepMetrics metrics{step,
                             epoch,
                             phase,
                             mean_over_ranks(interval_loss_ / static_cast<double>(interval_steps_)),
                             learning_rate,
-                            interval_images_ / interval_.lap(),
+                            interval_images_ / seconds,
                             world_.ledger().total().wire_bytes(),
                             sum_of(world_.ledger().waiting_seconds()) - interval_waiting_,
-                            image_waiting_ - interval_image_waiting_};
+                            image_waiting_ - interval_image_waiting_,
+                            flops_per_second,
+                            share_of_peak(flops_per_second, listener_)};
   interval_waiting_ += metrics.waiting_seconds;
   interval_image_waiting_ = image_waiting_;
-  interval_loss_ = interval_images_ = 0;
+  interval_loss_ = interval_images_ = interval_flops_ = 0;
   interval_steps_ = 0;
   if (listener_.log) listener_.log->write(metrics);
   if (world_.rank() == 0 && listener_.on_step) listener_.on_step(metrics, total_steps_);
@@ -188,6 +198,9 @@ Summary TrainRecord::finish(std::int64_t steps, std::int64_t epochs) {
   gather_traffic(world_, summary_);
   gather_waiting();
   summary_.image_waiting_seconds = mean_over_ranks(image_waiting_);
+  summary_.flops_per_second = flops_ / (summary_.train_seconds - seconds_before_);
+  summary_.peak_share = share_of_peak(summary_.flops_per_second, listener_);
+  if (energy_) summary_.joules = energy_->look(), summary_.joules_from = energy_->source();
   return summary_;
 }
 
@@ -241,6 +254,8 @@ void TrainRecord::load(const StateDict& saved) {
     else number = saved.integer(name);
   });
   interval_image_waiting_ = image_waiting_;
+  seconds_before_ = summary_.train_seconds;
+  interval_flops_ = kNotKnown;  // some were before
   interval_.lap();
   interval_.advance(saved.number("record.interval_seconds"));
   const std::string steps = "record.steps_by_phase.", waiting = "record.waiting_by_phase.";

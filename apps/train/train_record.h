@@ -7,8 +7,10 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "apps/settings/train_config.h"
+#include "apps/train/energy.h"
 #include "apps/train/evaluate.h"
 #include "apps/train/summary.h"
 #include "engine/comm/comm.h"
@@ -32,6 +34,7 @@ struct TrainListener {
   std::function<void(const EpochMetrics&)> on_epoch;
   std::function<void(const SplitMetrics&)> on_split;
   MetricsLog* log = nullptr;         ///< of rank 0: where metrics are written too
+  double peak_flops = 0;             ///< operations a second that a rank computes at most; 0: not known
   Repetition* repetition = nullptr;  ///< of a rehearsal: what it leaves out
 };
 
@@ -81,6 +84,10 @@ class TrainRecord {
   void average_validation(const Evaluation& result, std::int64_t step);
   void views_validation(const Evaluation& result) { summary_.views_val_top1 = result.top1; }
   void waited_for_images(double seconds) { image_waiting_ += seconds; }
+  /// Operations of a micro-batch of this rank.
+  void computed(std::int64_t flops) {
+    flops_ += static_cast<double>(flops), interval_flops_ += static_cast<double>(flops);
+  }
   /// Around the exchange of a step's gradients: what is not waiting in it counts as compression.
   void begin_exchange();
   void end_exchange();
@@ -105,7 +112,9 @@ class TrainRecord {
   const TrainListener& listener_;
   std::int64_t total_steps_, stored_full_;
   Summary summary_;
-  double images_ = 0;                             // seen by all ranks
+  std::optional<EnergyMeter> energy_;      // of rank 0
+  double flops_ = 0, seconds_before_ = 0;  // of this rank since the run was started or resumed, and seconds before
+  double images_ = 0;                      // seen by all ranks
   std::map<std::string, double> waiting_before_;  // by phase, before the run was resumed
   Stopwatch exchange_;
   double exchange_waiting_ = 0;  // all waiting when it began
@@ -125,7 +134,7 @@ class TrainRecord {
   // Since the last line of metrics.
   Stopwatch interval_;
   double interval_seconds_ = 0;  // when an evaluation began
-  double interval_loss_ = 0, interval_images_ = 0;
+  double interval_loss_ = 0, interval_images_ = 0, interval_flops_ = 0;
   double interval_waiting_ = 0;  // all waiting at the last line
   std::int64_t interval_steps_ = 0;
 };

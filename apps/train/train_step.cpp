@@ -7,6 +7,7 @@
 #include "engine/core/memory.h"
 #include "engine/core/say.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/ops/flops.h"
 #include "engine/ops/loss.h"
 #include "layers/output_moments.h"
 #include "layers/weight.h"
@@ -155,12 +156,14 @@ void TrainStep::drop_graph() {
   inputs_ = {};
 }
 
-Tensor TrainStep::forward_backward(const Batch& batch) const {
+Tensor TrainStep::forward_backward(const Batch& batch) {
+  const std::int64_t flops_before = flops_so_far();
   const Tf32Scope tf32(precision_);
   const Var images(cast(batch.images, activation_type(precision_)));
   const Var loss = softmax_cross_entropy(model_.forward(images), batch.labels, label_smoothing_,
                                          {batch.mixed_labels, scalars_.mix_share()});
   backward(loss, scalars_.dloss(), precision_ == Precision::fp16 ? scalars_.unscale() : Tensor());
+  flops_ = flops_so_far() - flops_before;
   return loss.value();
 }
 

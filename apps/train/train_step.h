@@ -112,6 +112,9 @@ class TrainStep {
   /// Adds to the gradients and calls the hooks of the parameters. `batch` is on the device. Returns the loss, [1].
   Tensor run(const Batch& batch, const MicroBatch& micro_batch);
 
+  /// Operations of a micro-batch as it was last run (engine/ops/flops.h); graphs repeat it.
+  std::int64_t flops() const { return flops_; }
+
   /// Gives back what a graph keeps; the next step is captured again.
   void drop_graph();
   /// Whether memory is kept for a graph.
@@ -120,7 +123,7 @@ class TrainStep {
   std::int64_t captures() const { return graph_ ? graph_->captures() : 0; }
 
  private:
-  Tensor forward_backward(const Batch& batch) const;
+  Tensor forward_backward(const Batch& batch);
   void copy_to_inputs(const Batch& batch);
 
   Layer& model_;
@@ -128,6 +131,7 @@ class TrainStep {
   float label_smoothing_;
   StepScalars scalars_;
   std::optional<StepGraph> graph_;
+  std::int64_t flops_ = 0;
   Batch inputs_;  // where the graph reads its batch
 };
 

@@ -7,6 +7,7 @@
 // Callers (engine/ops) have checked shapes and types; a backend may assume them.
 
 #include <compare>
+#include <cstdint>
 
 #include "engine/kernels/activation.h"
 
@@ -77,6 +78,9 @@ struct Conv2dSpec {
   }
   auto operator<=>(const Conv2dSpec&) const = default;
 };
+
+/// Which of its tensors a convolution makes: y, the gradient of x, or that of w.
+enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
 
 /// Thin singular value decomposition of a tall matrix: W = U · diag(s) · Vt. By the eigenvectors V of WᵀW in float64, s =
 /// sqrt(eigenvalues), U = W V / s: several times faster on tall matrices than LAPACK's, and off by 4e-7 of the largest singular

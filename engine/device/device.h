@@ -19,6 +19,9 @@ int cuda_device_count();
 /// Why cuda_device_count() is 0 and what to do about it, in one sentence; empty when there is a device.
 std::string cuda_unavailable_reason();
 
+/// "NVIDIA H200"; empty where the runtime does not tell.
+std::string cuda_device_name(int device_index);
+
 /// Throws Error(communication) that says why, unless this process can use that GPU.
 void check_cuda_device(int device_index);
 

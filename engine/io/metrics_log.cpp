@@ -49,7 +49,9 @@ void MetricsLog::write(const StepMetrics& m) {
               {"images_per_second", m.images_per_second},
               {"wire_bytes", m.wire_bytes},
               {"waiting_seconds", m.waiting_seconds},
-              {"image_waiting_seconds", m.image_waiting_seconds}}
+              {"image_waiting_seconds", m.image_waiting_seconds},
+              {"flops_per_second", m.flops_per_second},
+              {"peak_share", m.peak_share}}
              .dump());
 }
 

@@ -4,7 +4,8 @@
 // metrics.jsonl: what happened in a run, one JSON object a line, each flushed at once, so that a run can be
 // watched while it goes and a killed one loses nothing. Accuracies are fractions from 0 to 1.
 //   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
-//    "wire_bytes":1e6,"waiting_seconds":0.2,"image_waiting_seconds":0.01}
+//    "wire_bytes":1e6,"waiting_seconds":0.2,"image_waiting_seconds":0.01,"flops_per_second":9e10,
+//    "peak_share":0.6}
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
 //     and in each layer, where that was observed, "kept":0.99,"increase":0.002,"by_loss":[0,0.4,…,1],"by_sigma":[0,0.2,…,1]
@@ -12,11 +13,14 @@
 // A number that JSON has no word for (NaN, infinity) is written as null.
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace ab {
+
+inline constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
 /// The loss is the mean over the steps since the last line, and over all ranks.
 struct StepMetrics {
@@ -27,6 +31,9 @@ struct StepMetrics {
   double wire_bytes = 0;             ///< sent by this rank since the start
   double waiting_seconds = 0;        ///< of this rank in collectives since the last line
   double image_waiting_seconds = 0;  ///< the same for its loader
+  double flops_per_second =
+      0;  ///< of forward and backward passes of this rank (engine/ops/flops.h), by all time of training
+  double peak_share = kNotKnown;  ///< of the processor's peak
 };
 
 struct EpochMetrics {

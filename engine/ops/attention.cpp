@@ -7,6 +7,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
+#include "engine/ops/flops.h"
 
 namespace ab {
 namespace {
@@ -46,6 +47,8 @@ struct HeadLayout {
   BatchedGemmSpec product(std::int64_t n, std::int64_t k) const {
     return {.outer = samples, .inner = heads, .m = tokens, .n = n, .k = k};
   }
+  /// Of each product.
+  std::int64_t multiplications() const { return samples * features() * tokens * tokens; }
 };
 
 /// Backward needs P, or, where the backend fuses attention and P is never in memory, the logarithms of its rows' sums.
@@ -60,6 +63,7 @@ AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads) {
            "attention: qkv {} must be [N, T, 3D] with D a multiple of {} heads", qkv.shape().str(), heads);
   const HeadLayout layout(qkv, heads);
   Backend& math = backend(qkv.device());
+  count_multiplications(2 * layout.multiplications());
   AttentionResult result;
   result.y = Tensor({layout.samples, layout.tokens, layout.features()}, qkv.dtype(), qkv.device());
   if (const AttentionSpec fused = layout.spec(qkv.dtype()); math.has_fused_attention(fused)) {
@@ -87,6 +91,7 @@ AttentionResult attention_forward(const Tensor& qkv, std::int64_t heads) {
 Tensor attention_backward(const Tensor& dy, const Tensor& qkv, std::int64_t heads, const AttentionResult& forward) {
   const HeadLayout layout(qkv, heads);
   Backend& math = backend(qkv.device());
+  count_multiplications(4 * layout.multiplications());
   const Tensor dqkv(qkv.shape(), qkv.dtype(), qkv.device());
   if (forward.log_sums.defined()) {
     math.attention_backward(layout.spec(qkv.dtype()), {dy, qkv, forward.y, forward.log_sums}, dqkv);

@@ -6,6 +6,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
+#include "engine/ops/flops.h"
 
 namespace ab {
 namespace {
@@ -19,6 +20,12 @@ Conv2dSpec simplest(const Conv2dSpec& spec) {
           .width = 1,
           .in_channels = spec.height * spec.width * spec.in_channels,
           .out_channels = spec.out_channels};
+}
+
+/// In each of the three directions.
+void count_convolution(const Conv2dSpec& spec) {
+  count_multiplications(spec.batch * spec.out_height() * spec.out_width() * spec.out_channels * spec.kernel_h *
+                        spec.kernel_w * (spec.in_channels / spec.groups));
 }
 
 /// Plans that sum are looked for where plans are timed, as it takes seconds to make one.
@@ -67,12 +74,14 @@ Tensor conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& b, const C
   if (sums && activation == Activation::none && sums_may_pay(x.dtype()))
     *sums = backend(x.device()).conv2d_forward_summed(simplest(spec), x, w, b, y);
   else backend(x.device()).conv2d_forward(simplest(spec), x, w, forward_epilogue(b, activation, y, grad), y);
+  count_convolution(spec);
   return y;
 }
 
 Tensor conv2d_backward_data(const Tensor& dy, const Conv2dSpec& spec, const Tensor& w, const Epilogue& epilogue) {
   Tensor dx(Shape{spec.batch, spec.height, spec.width, spec.in_channels}, dy.dtype(), dy.device());
   backend(dy.device()).conv2d_backward_data(simplest(spec), dy, w, dx, epilogue);
+  count_convolution(spec);
   return dx;
 }
 
@@ -84,6 +93,7 @@ Conv2dGrads conv2d_backward_weight(const Tensor& dy, const Conv2dSpec& spec, con
                       backend(dy.device()).weight_gradient_type(dy), dy.device());
     if (needs_db) grads.db = Tensor(Shape{spec.out_channels}, dy.dtype(), dy.device());
     backend(dy.device()).conv2d_backward_weight(simplest(spec), dy, x, grads.dw, grads.db);
+    count_convolution(spec);
   } else if (needs_db) {
     grads.db = column_sums(dy);
   }

@@ -5,6 +5,7 @@
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/reduce.h"
 #include "engine/ops/checks.h"
+#include "engine/ops/flops.h"
 
 namespace ab {
 namespace {
@@ -39,6 +40,7 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, Activat
     epilogue.addend = rows_of(addend);
   }
   backend(x.device()).gemm({.transpose_b = true}, rows_of(x), w, rows_of(y), epilogue);
+  count_multiplications(x.numel() * w.dim(0));
   return y;
 }
 
@@ -48,11 +50,13 @@ LinearGrads linear_backward(const Tensor& dy, const Tensor& x, const Tensor& w, 
   if (needs.dx) {
     grads.dx = Tensor(with_features(dy.shape(), w.dim(1)), dy.dtype(), dy.device());
     backend(dy.device()).gemm({}, rows_of(dy), w, rows_of(grads.dx), {.grad = of_x});
+    count_multiplications(dy.numel() * w.dim(1));
   }
   if (needs.dw) {
     grads.dw = Tensor(Shape{dy.dim(-1), x.dim(-1)}, backend(dy.device()).weight_gradient_type(dy), dy.device());
     if (needs.db) grads.db = Tensor(Shape{dy.dim(-1)}, dy.dtype(), dy.device());
     backend(dy.device()).gemm_backward_weight(rows_of(dy), rows_of(x), grads.dw, grads.db);
+    count_multiplications(dy.numel() * x.dim(-1));
   } else if (needs.db) {
     grads.db = column_sums(dy);
   }
@@ -84,6 +88,7 @@ Var matmul(const Var& a, const Var& b) {
   const auto product = [](const GemmSpec& spec, const Tensor& x, const Tensor& y, const Shape& shape) {
     const Tensor result(shape, x.dtype(), x.device());
     backend(x.device()).gemm(spec, x, y, result);
+    count_multiplications(x.numel() * shape[1]);
     return result;
   };
   const bool needs_da = a.requires_grad(), needs_db = b.requires_grad();

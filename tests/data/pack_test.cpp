@@ -173,6 +173,17 @@ TEST_F(PackTest, EveryWayToPackGivesEqualBytes) {
   EXPECT_EQ(fs::last_write_time(four / "train-00000.tar"), kept);
 }
 
+TEST_F(PackTest, ASecondPackingOfAFolderIsRefused) {
+  std::string refusal;
+  pack_images(source(), (folder_ / "to").string(), {}, [&](std::int64_t done, std::int64_t) {
+    if (done == 1) refusal = test::message_of(ErrorKind::config, [&] { pack("to"); });
+  });
+  EXPECT_EQ(refusal, fmt::format("another process packs into {}; wait for it, or give another folder",
+                                 (folder_ / "to").string()));
+  expect_same_images(load("to"), source());
+  pack_images(source(), (folder_ / "to").string(), {});
+}
+
 TEST_F(PackTest, NamesOfEveryLengthFitIntoAHeader) {
   for (const std::size_t length : {80, 95, 96, 97, 120, 200})
     write_image("train/n00/" + std::string(length, 'x') + ".JPEG", 8, 8);

@@ -26,7 +26,6 @@ namespace ab {
 namespace {
 
 using cpu::ConvAlgorithm;
-using cpu::ConvDirection;
 
 // --- convolution -----------------------------------------------------------------------------------------
 

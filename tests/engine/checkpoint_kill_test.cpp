@@ -18,6 +18,7 @@
 #include "engine/io/checkpoint_folder.h"
 #include "tests/checkpoint_state.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 
 namespace fs = std::filesystem;
 using namespace ab;
@@ -28,16 +29,7 @@ namespace {
 
 constexpr int kRanks = 2, kKeep = 2;
 
-class CheckpointKillTest : public testing::Test {
- protected:
-  CheckpointKillTest()
-      : folder_(testing::TempDir() + "abtrain_" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-  }
-  ~CheckpointKillTest() override { fs::remove_all(folder_); }
-
-  std::string folder_;
-};
+using CheckpointKillTest = test::FolderTest;
 
 void save_on_ranks(const std::string& folder, std::int64_t step) {
   run_thread_ranks(kRanks, {},

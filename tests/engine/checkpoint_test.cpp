@@ -19,6 +19,7 @@
 #include "engine/io/manifest.h"
 #include "tests/checkpoint_state.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 #include "tests/tensor_values.h"
 
 namespace fs = std::filesystem;
@@ -30,27 +31,16 @@ using ab::test::state_of;
 
 namespace {
 
-class CheckpointTest : public testing::Test {
+class CheckpointTest : public test::FolderTest {
  protected:
-  CheckpointTest() {
-    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = testing::TempDir() + "abtrain_checkpoint_" + name;
-    fs::remove_all(folder_);
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-
   std::string path(std::int64_t step) const { return checkpoint_path(folder_, step); }
   /// What lies in the folder, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    if (!fs::exists(folder_)) return names;
     for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
-
-  std::string folder_;
 };
 
 void on_ranks(int ranks, const std::function<void(Comm&)>& body) { run_thread_ranks(ranks, {}, body); }

@@ -16,6 +16,7 @@
 #include "engine/io/metrics_log.h"
 #include "engine/io/safetensors.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 
 namespace fs = std::filesystem;
 using namespace ab;
@@ -24,20 +25,11 @@ using ab::test::message_of;
 
 namespace {
 
-/// A folder of its own for each test, removed with it.
-class IoTest : public testing::Test {
+class IoTest : public test::FolderTest {
  protected:
-  IoTest()
-      : folder_(testing::TempDir() + "abtrain_io_" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~IoTest() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
   std::size_t files() const {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
-  std::string folder_;
 };
 
 using SafetensorsTest = IoTest;

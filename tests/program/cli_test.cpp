@@ -429,6 +429,13 @@ TEST_F(CliTest, WhatHasNoEffectIsSaid) {
   EXPECT_TRUE(contains(one_node.err, "--network is between nodes, and here is one")) << one_node.err;
   EXPECT_EQ(two_nodes.exit_code, 0) << two_nodes.err;
   EXPECT_FALSE(contains(two_nodes.err, "--network")) << two_nodes.err;
+  const std::string lone = "warning: --method hitopk takes every rank for a node here";
+  const std::string four = "--ranks 4 --method hitopk --dense-steps 0";
+  for (const std::string& command : {tiny_train("lone", four), "plan --model mlp --dataset cifar10 " + four}) {
+    EXPECT_TRUE(contains(run(command).err, lone)) << command;
+    const std::string again = command.starts_with("train") ? " --overwrite" : "";
+    EXPECT_FALSE(contains(run(command + again + " --ranks-per-node 2").err, lone)) << command;
+  }
   const Outcome inside = run(tiny_train("inside", slow + ",node-latency=1us"));
   EXPECT_EQ(inside.exit_code, 0) << inside.err;
   EXPECT_FALSE(contains(inside.err, "--network")) << inside.err;

@@ -471,7 +471,7 @@ TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
   for (const char* line :
        {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "trivial_augment = false\n",
         "color_jitter = []\n", "repeated_augment = 1\n", "image_sizes = []\n", "shuffle = \"full\"\n",
-        "cache_disk = \"\"\n", "cache_disk_gb = 0\n", "cache_share = \"world\"\n"}) {
+        "cache_disk_gb = 0.0\n", "cache_share = \"world\"\n"}) {
     const std::size_t at = less.find(line);
     ASSERT_NE(at, std::string::npos) << less;
     less.erase(at, std::string(line).size());

@@ -125,17 +125,20 @@ TEST(Progress, IsOneLineAtAnyWidth) {
 }
 
 TEST(Progress, LosesItsLeastFieldsFirst) {
-  const auto drawn = [](int columns) {
+  const auto drawn = [](int columns, const StepMetrics& metrics = metrics_of(7)) {
     Pty pty(columns);
     const std::string written = pty.read_while([&] {
       const OnStderr on_stderr(pty);
       Progress progress;
-      progress.step(metrics_of(7), 100);
+      progress.step(metrics, 100);
     });
     return lines_shown(written.substr(0, written.rfind("\r", written.size() - 2)), 1000).back();
   };
   EXPECT_TRUE(test::contains(drawn(120),
                              "step 7/100  loss 2.346  0.0 s left  12345 images/s  compressed  lr 0.1000  rank 0 sent"));
+  StepMetrics fast = metrics_of(7);
+  fast.flops_per_second = 1.364e11, fast.peak_share = 0.62;
+  EXPECT_TRUE(drawn(140, fast).ends_with("  62 % of 220 GFLOP/s")) << drawn(140, fast);
   EXPECT_EQ(drawn(80), "step 7/100  loss 2.346  0.0 s left  12345 images/s  compressed  lr 0.1000");
   EXPECT_EQ(drawn(40), "step 7/100  loss 2.346  0.0 s left");
   EXPECT_EQ(drawn(36), "step 7/100  loss 2.346  0.0 s left") << "and one column that stays free";

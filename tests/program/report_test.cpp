@@ -14,6 +14,7 @@
 #include "engine/core/atomic_file.h"
 #include "engine/io/safetensors.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 
 namespace fs = std::filesystem;
 using namespace ab;
@@ -37,16 +38,8 @@ Summary example_summary(const std::string& method, double wire_bytes) {
   return s;
 }
 
-class ReportTest : public testing::Test {
+class ReportTest : public test::FolderTest {
  protected:
-  ReportTest()
-      : folder_(testing::TempDir() + "abtrain_report_" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~ReportTest() override { fs::remove_all(folder_); }
-
   /// A finished run with a split in it.
   std::string make_run(const std::string& name, const std::string& method, double wire_bytes) {
     const std::string folder = folder_ + "/" + name;
@@ -60,7 +53,6 @@ class ReportTest : public testing::Test {
     if (method == "ab") log.write(SplitMetrics{25, {{"layer1.0.conv1.weight", 144, 16, 8}, {"fc.weight", 64, 10, 3}}});
     return folder;
   }
-  std::string folder_;
 };
 
 TEST_F(ReportTest, SummaryComesBack) {
@@ -71,6 +63,9 @@ TEST_F(ReportTest, SummaryComesBack) {
   EXPECT_EQ(back.per_layer, s.per_layer);
   EXPECT_EQ(back.wire_bytes_per_rank_by_phase, s.wire_bytes_per_rank_by_phase);
   EXPECT_TRUE(std::isnan(back.compression_seconds)) << "not measured";
+  const std::string first = "\"flops_per_second\"", next = "\"final_val_loss\"";
+  const std::string before = text.substr(0, text.find(first)) + text.substr(text.find(next));
+  EXPECT_TRUE(std::isnan(summary_from_json(before, "s.json").peak_share)) << "a run of before";
   Summary diverged = s;
   diverged.final_val_loss = std::nan("");
   EXPECT_TRUE(contains(to_json(diverged), "\"final_val_loss\": null"));

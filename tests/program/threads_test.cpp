@@ -6,9 +6,11 @@
 #include <omp.h>
 #include <sched.h>
 
+#include <cmath>
 #include <fstream>
 #include <thread>
 
+#include "apps/train/energy.h"
 #include "apps/train/run_transport.h"
 #include "engine/comm/comm.h"
 #include "engine/core/machine.h"
@@ -43,6 +45,33 @@ TEST_F(ThreadsTest, CoresAreDividedWhereMasksOverlapAndNowhereElse) {
   EXPECT_EQ(cores_of_first({{eight}, {eight}}), 4);
   EXPECT_EQ(cores_of_first({{eight}, {two}}), 7);
   EXPECT_EQ(cores_of_first({{two}, {eight}, {eight}, {next}}), 2.0 / 3);
+}
+
+TEST_F(ThreadsTest, TheEnergyOfAllProcessorsIsAddedUp) {
+  const std::string zones = path("powercap");
+  const auto zone = [&](const std::string& name, const std::string& what, const std::string& microjoules) {
+    write("powercap/" + name + "/name", what + "\n");
+    write("powercap/" + name + "/max_energy_range_uj", "10000000\n");
+    if (!microjoules.empty()) write("powercap/" + name + "/energy_uj", microjoules + "\n");
+  };
+  EXPECT_EQ(EnergyMeter(zones).source(), "none");
+  EXPECT_TRUE(std::isnan(EnergyMeter(zones).look()));
+  zone("intel-rapl:0", "package-0", "1000000");
+  zone("intel-rapl:1", "package-1", "9000000");
+  zone("intel-rapl:2", "psys", "5000000");
+  zone("intel-rapl:0:0", "core", "5000000");
+  EnergyMeter meter(zones);
+  EXPECT_EQ(meter.source(), "powercap");
+  zone("intel-rapl:0", "package-0", "3000000");
+  zone("intel-rapl:1", "package-1", "1500000");  // began anew at ten joules
+  zone("intel-rapl:2", "psys", "9000000");
+  EXPECT_DOUBLE_EQ(meter.look(), 2 + 2.5);
+  zone("intel-rapl:0", "package-0", "3500000");
+  EXPECT_DOUBLE_EQ(meter.look(), 5);
+  test::fs::remove(path("powercap/intel-rapl:1/energy_uj"));
+  EXPECT_TRUE(std::isnan(meter.look()));
+  EXPECT_EQ(meter.source(), "refused");
+  EXPECT_EQ(EnergyMeter(zones).source(), "refused");
 }
 
 TEST_F(ThreadsTest, AQuotaIsDividedAmongItsGroup) {

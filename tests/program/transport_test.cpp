@@ -181,7 +181,7 @@ TEST_F(TransportTest, ARunFolderThatRanksDoNotShareIsRefusedAtTheStart) {
   command.replace(command.find(whole_path), whole_path.size(), "--out run");
   const test::Outcome outcome = run(command, own_folders);
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-  EXPECT_TRUE(test::contains(outcome.err, "rank 1 does not see the run folder run"));
+  EXPECT_TRUE(test::contains(outcome.err, "abtrain: rank 1 does not see the run folder run"));
   EXPECT_FALSE(std::filesystem::exists(path("0/run/model.safetensors")));
 }
 
@@ -192,7 +192,7 @@ TEST_F(TransportTest, RanksWithOtherSettingsOrOtherImagesAreNamed) {
                               "set -- \"$@\" \"$a\"; done; exec \"$@\"' sh";
   const test::Outcome settings = run(train("x", "--steps 9 --seed RANK1"), by_rank);
   EXPECT_EQ(settings.exit_code, 2) << settings.err;
-  EXPECT_TRUE(test::contains(settings.err, "rank(s) 1 started with settings that differ from rank 0's"));
+  EXPECT_TRUE(test::contains(settings.err, "abtrain: rank(s) 1 started with settings that differ from rank 0's"));
   EXPECT_TRUE(test::contains(settings.err, "(rank 0: seed = 10; rank 1: seed = 11)")) << settings.err;
 
   // As --precision auto is on two kinds of processors.

@@ -263,7 +263,7 @@ TEST_F(CliPlanTest, PlansTheBytesOfARunOfTheProgram) {
                                     path("run/config.toml"), path("plan.json")));
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
   for (const char* word : {"mlp on cifar10, ab: 3 ranks on 2 nodes", "warmup", "low-rank", "total",
-                           "dense data parallel", "bfloat16", "wire saved", "low-rank, A", "give --step-ms"})
+                           "dense data parallel", "\nbf16 ", "wire saved", "low-rank, A", "give --step-ms"})
     EXPECT_TRUE(contains(plan.out, word));
   const auto read = [&](const char* file) { return summary_from_json(read_file(path(file), ErrorKind::data), file); };
   const Summary counted = read("run/summary.json"), planned = read("plan.json");
@@ -377,6 +377,11 @@ TEST_F(CliPlanTest, WrongFlagsAreExitTwo) {
   expect_failure("plan --allreduce star", 2, "--allreduce");
   expect_failure("plan --comm-dtype int8", 2, "--comm-dtype");
   expect_failure("plan --lr nan", 2, "--lr cannot be nan");
+  expect_failure("plan --step-ms nan", 2, "--step-ms: 'nan' is no number from 0 to 1000000000");
+  expect_failure("plan --step-ms inf", 2, "--step-ms: 'inf' is no number from 0");
+  expect_failure("plan --method ab --ratio nan", 2, "--ratio: 'nan' is no number from 1e-06 to 1");
+  expect_failure("plan --method int8 --comm-dtype bf16", 2, "--comm-dtype would change nothing: method int8 ");
+  expect_failure("plan --method sparseloco --comm-dtype bf16", 2, "--comm-dtype would change nothing: ");
   expect_failure("plan --overwrite", 2, "--overwrite");
   expect_failure("plan --method ab --ratio 0.5 --factors-from x", 2, "--factors-from");
   expect_failure("plan --method ab --ab.ratio 0", 2, "give --ratio, or --factors-from");

@@ -21,6 +21,7 @@
 #include "engine/core/threads.h"
 #include "engine/device/shapes/shapes.h"
 #include "engine/kernels/elementwise.h"
+#include "engine/ops/flops.h"
 #include "tests/striped_images.h"
 
 namespace ab {
@@ -60,6 +61,17 @@ TEST(Shapes, ProductsCheckTheirShapesAndCountOperations) {
   backend(kShapes).gemm({}, a, b, c);
   EXPECT_EQ(shapes_flops() - before, 2 * 2 * 3 * 5);
   EXPECT_THROW(backend(kShapes).gemm({}, a, c, b), Bug);
+}
+
+TEST(Shapes, CountAsPassesOnAnyDeviceDo) {
+  for (const char* model : {"resnet20", "vit_ti_16"}) {
+    TrainConfig config;
+    config.model = model, config.steps = 2, config.batch_size = 4, config.train_samples = 8, config.val_samples = 4;
+    const std::int64_t of_shapes = shapes_flops(), of_passes = flops_so_far();
+    rehearse_rank(config, data_shape(config), 0, 1, {});
+    EXPECT_GT(flops_so_far(), of_passes);
+    EXPECT_EQ(flops_so_far() - of_passes, shapes_flops() - of_shapes) << model;
+  }
 }
 
 TrainAndTest images_of(const TrainConfig& config) {

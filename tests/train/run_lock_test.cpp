@@ -18,6 +18,7 @@
 
 #include "engine/core/atomic_file.h"
 #include "tests/error_message.h"
+#include "tests/folder_test.h"
 
 namespace fs = std::filesystem;
 using namespace ab;
@@ -26,17 +27,12 @@ using ab::test::message_of;
 
 namespace {
 
-class RunLockTest : public testing::Test {
+class RunLockTest : public test::FolderTest {
  protected:
-  RunLockTest()
-      : folder_(testing::TempDir() + "abtrain_run_lock_" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
+  RunLockTest() {
     for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID"}) ::unsetenv(variable);
   }
   ~RunLockTest() override {
-    fs::remove_all(folder_);
     for (const char* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"}) ::unsetenv(variable);
   }
   std::string file() const { return folder_ + "/run.lock"; }
@@ -49,8 +45,6 @@ class RunLockTest : public testing::Test {
     ::gethostname(name, sizeof name - 1);
     return name;
   }
-
-  std::string folder_;
 };
 
 TEST_F(RunLockTest, TheSecondRunIsToldWhoIsTheFirst) {

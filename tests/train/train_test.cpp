@@ -383,6 +383,32 @@ TEST(Training, TellsHowLongRanksWaitForImages) {
   EXPECT_NEAR(told, summary.image_waiting_seconds, 1e-9);
 }
 
+TEST(Training, OperationsFollowTheKindOfTheStep) {
+  TrainConfig config = small_run("ab", 7);
+  TrainListener listener;
+  listener.peak_flops = 1e10;
+  std::map<std::string, std::vector<double>> of_phase;  // operations of an image
+  listener.on_step = [&](const StepMetrics& m, std::int64_t) {
+    of_phase[m.phase].push_back(m.flops_per_second / m.images_per_second);
+    EXPECT_DOUBLE_EQ(m.peak_share, m.flops_per_second / 1e10);
+  };
+  run_thread_ranks(1, {}, [&](Comm& world) {
+    set_compute_threads(1);
+    const Summary summary = train(config, world, data(), listener).summary;
+    double least = 1e30, most = 0;
+    for (const auto& [phase, flops] : of_phase)
+      for (const double of_image : flops) least = std::min(least, of_image), most = std::max(most, of_image);
+    EXPECT_LT(least, most) << "factors";
+    EXPECT_GE(summary.flops_per_second / summary.images_per_second, least);
+    EXPECT_LE(summary.flops_per_second / summary.images_per_second, most);
+    EXPECT_DOUBLE_EQ(summary.peak_share, summary.flops_per_second / 1e10);
+  });
+  const std::vector<double>& full = of_phase.at("warmup");
+  EXPECT_NEAR(full.front(), full.back(), 1e-9 * full.front());
+  EXPECT_NEAR(full.front(), 6 * 40.6e6, 0.2 * 6 * 40.6e6)
+      << "three passes of ResNet-20, whose authors count 40.6 M multiplications";
+}
+
 TEST(Training, TwoRunsAreBitwiseEqual) {
   const Outcome a = run(small_run("ab", 7), 4), b = run(small_run("ab", 7), 4);
   EXPECT_EQ(a.losses, b.losses);

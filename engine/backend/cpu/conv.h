@@ -10,8 +10,6 @@
 
 namespace ab::cpu {
 
-enum class ConvDirection { forward, backward_data, backward_weight };
-
 enum class ConvAlgorithm {
   direct,        ///< oneDNN on NHWC activations (conv_direct()): works for everything
   winograd,      ///< a quarter of the multiplications of 3×3 with stride 1; channels in multiples of a vector

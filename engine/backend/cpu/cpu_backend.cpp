@@ -13,8 +13,6 @@
 namespace ab {
 namespace {
 
-using cpu::ConvDirection;
-
 /// False, with nothing written, for 16-bit types that the chosen algorithm does not take.
 bool convolve(const Conv2dSpec& spec, ConvDirection direction, const cpu::ConvTensors& t) {
   if (t.type() == DType::float16) return false;

@@ -17,8 +17,6 @@
 
 namespace ab::cuda {
 
-enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
-
 std::string_view name_of(ConvDirection direction);
 
 /// Everything a plan depends on, besides the device.

@@ -10,8 +10,6 @@
 namespace ab {
 namespace {
 
-using cpu::ConvDirection;
-
 thread_local std::int64_t flops = 0;
 
 void check_elements(const char* operation, const Tensor& t, std::int64_t elements) {

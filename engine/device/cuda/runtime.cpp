@@ -42,6 +42,13 @@ int cuda_device_count() {
   return 0;
 }
 
+std::string cuda_device_name(int device_index) {
+  cudaDeviceProp of_device{};
+  if (cudaGetDeviceProperties(&of_device, device_index) == cudaSuccess) return of_device.name;
+  (void)cudaGetLastError();
+  return "";
+}
+
 std::string cuda_unavailable_reason() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
