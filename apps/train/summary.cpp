@@ -12,8 +12,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::set<std::string> kNewer{"flops_per_second", "peak_share", "joules",
-                                   "joules_from"};  // runs of before lack them
+/// Runs of before lack them.
+const std::set<std::string> kNewer{"flops_per_second", "peak_share",        "joules",
+                                   "joules_from",      "files_cached",      "file_bytes_cached",
+                                   "images_from_disk", "images_from_nodes", "bytes_from_nodes"};
 
 constexpr std::size_t kTotals = 4;  // before the phases in a traffic_row()
 
