@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kOpStream = std::uint64_t{0x72616e64} << 32;       // "rand", then the epoch
 constexpr std::uint64_t kTrivialStream = std::uint64_t{0x74726976} << 32;  // "triv", then the epoch
 constexpr std::uint64_t kJitterStream = std::uint64_t{0x6a697474} << 32;   // "jitt", then the epoch
-std::uint64_t kEraseStream = std::uint64_t{0x65726173} << 32;              // "eras", then the epoch
+constexpr std::uint64_t kEraseStream = std::uint64_t{0x65726173} << 32;    // "eras", then the epoch
 
 /// Of the magnitudes from `first` to `last`, evenly spaced: PyTorch's linspace() in float32, from the nearer end.
 double spaced(float first, float last, int magnitude) {

@@ -237,11 +237,14 @@ std::string class_in(const TarArchive& shard, const TarMember& member) {
   const std::size_t begin = text.find_first_not_of(" \n\r\t"), end = text.find_last_not_of(" \n\r\t");
   AB_CHECK_KIND(data, begin != std::string::npos && member.bytes < most, "imagenet: '{}' in '{}' names no class",
                 printable(member.name), printable(shard.path()));
-  const std::string name = text.substr(begin, end + 1 - begin);
-  return name.find_first_not_of("0123456789") == std::string::npos ? fmt::format("{:0>5}", name) : name;
+  return in_order_of_numbers(text.substr(begin, end + 1 - begin));
 }
 
 }  // namespace
+
+std::string in_order_of_numbers(const std::string& name) {
+  return name.find_first_not_of("0123456789") == std::string::npos ? fmt::format("{:0>5}", name) : name;
+}
 
 bool are_of_shard(const std::vector<TarMember>& members) {
   return std::ranges::any_of(members, [](const TarMember& member) { return member.name.ends_with(kClass); });

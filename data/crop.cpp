@@ -250,7 +250,8 @@ void Resizer::scale_rows(const ImageView& source, const Box& from, int first_row
     }
   };
   for (int y = 0; y < rows; y += kRows) {
-    if (from.top + first_row + std::min(y + kRows, rows) == source.height) scale(y, std::true_type{});
+    // Eight bytes reach into the next row, or of a single column into the one after.
+    if (from.top + first_row + std::min(y + kRows, rows) >= source.height - 1) scale(y, std::true_type{});
     else scale(y, std::false_type{});
   }
 }

@@ -77,7 +77,11 @@ DiskFiles::~DiskFiles() {
   ::close(images_);
 }
 
-bool DiskFiles::reserve() { return ::flock(index_, LOCK_EX | LOCK_NB) == 0; }
+std::string DiskFiles::reserve() {
+  if (::flock(index_, LOCK_EX | LOCK_NB) == 0) return "";
+  return errno == EWOULDBLOCK ? "another run adds to it"
+                              : fmt::format("it cannot be locked ({})", std::strerror(errno));
+}
 
 std::vector<DiskFiles::Record> DiskFiles::records(std::int64_t& slots) const {
   std::vector<StoredRecord> stored(1 << 16);

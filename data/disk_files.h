@@ -34,8 +34,8 @@ class DiskFiles {
   DiskFiles(const DiskFiles&) = delete;
   DiskFiles& operator=(const DiskFiles&) = delete;
 
-  /// Whether no other job adds to them; from now on this one does, as long as this object lives.
-  bool reserve();
+  /// Why this job may not add to them ("another run adds to it"); empty: it may, and others not, as long as this object lives.
+  std::string reserve();
   /// All records that are right, in the order of their numbers in the index, up to `slots` (where the next one is to be written).
   std::vector<Record> records(std::int64_t& slots) const;
 

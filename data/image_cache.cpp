@@ -43,8 +43,8 @@ struct ImageCache::Entry {
   std::atomic<std::int64_t> place;  ///< in the file; or one of those above
   std::int32_t height, width;
   std::atomic<std::int64_t> disk_place;  ///< the offset there and 1; or one of those above
-  std::int32_t file_bytes;
-  std::uint64_t file_hash;
+  std::atomic<std::int32_t> file_bytes;
+  std::atomic<std::uint64_t> file_hash;
 };
 
 ImageCache::ImageCache(std::int64_t images, const CacheRoom& room, const std::string& set) {
@@ -80,16 +80,17 @@ ImageCache::ImageCache(std::int64_t images, const CacheRoom& room, const std::st
 }
 
 void ImageCache::find_copies(std::int64_t most_bytes) {
-  shared_->disk_full = !disk_->reserve();
-  if (shared_->disk_full)
-    say(stderr, "warning: another run adds images to the folder of --cache-disk; this one reads what is there\n");
+  const std::string obstacle = disk_->reserve();
+  shared_->disk_full = !obstacle.empty();
+  if (!obstacle.empty())
+    say(stderr, "warning: this run reads what is in the folder of --cache-disk and adds nothing: {}\n", obstacle);
   std::int64_t slots = 0, end = 0;
   for (const auto& [number, place] : disk_->records(slots)) {
     end = std::max(end, place.offset + place.bytes);
     if (number < 0 || number >= shared_->images_most) continue;
     Entry& copy = entry(number);  // the last record of an image counts
     if (copy.disk_place == Entry::kNone) ++shared_->files;
-    shared_->file_bytes += place.bytes - (copy.disk_place == Entry::kNone ? 0 : copy.file_bytes);
+    shared_->file_bytes += place.bytes - (copy.disk_place == Entry::kNone ? 0 : copy.file_bytes.load());
     copy.disk_place = place.offset + 1, copy.file_bytes = place.bytes, copy.file_hash = place.hash;
   }
   shared_->disk_slots = slots, shared_->disk_end = end;
@@ -180,14 +181,22 @@ void ImageCache::keep(std::int64_t number, const ImageView& image) {
 }
 
 bool ImageCache::find_file(std::int64_t number, std::vector<std::uint8_t>& bytes) const {
-  Entry& copy = entry(number);
-  std::int64_t place = copy.disk_place.load(std::memory_order_acquire);
-  if (disk_ && place > 0) {
-    if (disk_->read({place - 1, copy.file_bytes, copy.file_hash}, bytes)) return true;
-    if (copy.disk_place.compare_exchange_strong(place, Entry::kNone))
-      --shared_->files, shared_->file_bytes -= copy.file_bytes;
-  }
+  const Entry& copy = entry(number);
+  const std::int64_t place = copy.disk_place;
+  if (!disk_ || place <= 0) return false;
+  const DiskFiles::Place at{place - 1, copy.file_bytes, copy.file_hash};
+  if (copy.disk_place != place) return false;  // another thread has given it up meanwhile
+  if (disk_->read(at, bytes)) return true;
+  give_up_file(number);
   return false;
+}
+
+void ImageCache::give_up_file(std::int64_t number) const {
+  Entry& copy = entry(number);
+  const std::int32_t bytes = copy.file_bytes;
+  std::int64_t place = copy.disk_place;
+  if (place > 0 && copy.disk_place.compare_exchange_strong(place, Entry::kNone))
+    --shared_->files, shared_->file_bytes -= bytes;
 }
 
 void ImageCache::keep_file(std::int64_t number, std::span<const std::uint8_t> bytes) {
@@ -206,7 +215,7 @@ void ImageCache::keep_file(std::int64_t number, std::span<const std::uint8_t> by
     return;
   }
   copy.file_bytes = size, copy.file_hash = hash;
-  copy.disk_place.store(offset + 1, std::memory_order_release);
+  copy.disk_place = offset + 1;
   ++shared_->files, shared_->file_bytes += size;
 }
 
@@ -238,11 +247,17 @@ CachedImages::CachedImages(std::shared_ptr<const Dataset> set, std::shared_ptr<I
 /// From the disk, or from the image's own file, of which the disk then gets a copy.
 ImageView CachedImages::decode(std::int64_t i, Image& buffer, const ChoosePart& part) const {
   thread_local std::vector<std::uint8_t> bytes;
-  const bool on_disk = cache_->find_file(first_number_ + i, bytes);
-  if (!on_disk) bytes = set_->file(i);
+  if (cache_->find_file(first_number_ + i, bytes)) try {
+      decode_image(bytes, image_name(i), buffer, part);
+      cache_->count(ImageCache::From::disk, bytes.size());
+      return buffer.view();
+    } catch (const Error&) {  // of a file that was damaged where no part had been seen; it may be mended
+      cache_->give_up_file(first_number_ + i);
+    }
+  bytes = set_->file(i);
   decode_image(bytes, image_name(i), buffer, part);
-  if (!on_disk) cache_->keep_file(first_number_ + i, bytes);
-  cache_->count(on_disk ? ImageCache::From::disk : ImageCache::From::file, bytes.size());
+  cache_->keep_file(first_number_ + i, bytes);
+  cache_->count(ImageCache::From::file, bytes.size());
   return buffer.view();
 }
 
@@ -259,12 +274,12 @@ ImageView CachedImages::read(std::int64_t i, Image& buffer, const ChoosePart& pa
   Image& whole_buffer = part ? decoded : buffer;
   ImageView whole{};
   const std::int64_t keeper = nodes_.nodes ? i % nodes_.nodes->count() : nodes_.own;
-  if (keeper != nodes_.own) {
-    if (nodes_.nodes->fetch(keeper, first_number_ + i, whole_buffer)) {
-      whole = whole_buffer.view();
-      cache_->count(ImageCache::From::node, whole.bytes());
-    }
-  } else {
+  const auto answer =
+      keeper == nodes_.own ? ImageNodes::Answer::none : nodes_.nodes->fetch(keeper, first_number_ + i, whole_buffer);
+  if (answer == ImageNodes::Answer::image) {
+    whole = whole_buffer.view();
+    cache_->count(ImageCache::From::node, whole.bytes());
+  } else if (answer == ImageNodes::Answer::none) {  // this node keeps it in place of one that is gone, too
     try {
       whole = find(i, whole_buffer);
       if (whole.pixels && whole.pixels != whole_buffer.pixels.data())

@@ -51,6 +51,8 @@ class ImageCache {
   bool has_disk() const { return disk_ != nullptr; }
   /// The copy of the file of that image. False when there is none, or it is damaged, and so given up.
   bool find_file(std::int64_t number, std::vector<std::uint8_t>& bytes) const;
+  /// No longer takes the copy for that file, which may be copied again.
+  void give_up_file(std::int64_t number) const;
   /// Keeps a copy, as keep() does.
   void keep_file(std::int64_t number, std::span<const std::uint8_t> bytes);
 

@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include <array>
+#include <atomic>
 #include <exception>
 #include <utility>
 
@@ -15,9 +15,16 @@ namespace ab {
 namespace {
 
 constexpr std::chrono::seconds kPatience{10};
-constexpr int kGlance = 100;  // ms after which a server that waits looks whether it is to stop
+constexpr std::chrono::minutes kSilence{1};  // before a node that was given up is asked again
+constexpr int kGlance = 100;                 // ms after which a server that waits looks whether it is to stop
+constexpr int kMostCallers = 1024;
 
 Deadline soon() { return std::chrono::steady_clock::now() + kPatience; }
+
+bool waits_to_be_read(const Socket& socket) {
+  pollfd waiting{socket.descriptor(), POLLIN, 0};
+  return ::poll(&waiting, 1, kGlance) > 0;
+}
 
 struct Size {
   std::int32_t height = 0, width = 0;
@@ -25,47 +32,69 @@ struct Size {
 
 }  // namespace
 
-ImageServer::ImageServer(std::uint64_t token, Find find) : token_(token), find_(std::move(find)) {
-  try {
-    listener_ = listen_at(at_ = {"::", 0});
-  } catch (const Error&) {  // a machine without IPv6
-    listener_ = listen_at(at_ = {"0.0.0.0", 0});
+struct ImageServer::State {
+  State(std::uint64_t t, Find f) : token(t), find(std::move(f)) {}
+
+  const std::uint64_t token;
+  const Find find;
+  std::atomic<bool> stop = false;
+  std::atomic<int> callers = 0;
+
+  ImageView found(std::int64_t number) const {
+    try {
+      return find(number);
+    } catch (const std::exception&) {  // the caller reads the file, and tells what is wrong with it
+      return {};
+    }
   }
+  bool read(const Socket& caller, void* data, std::size_t bytes) const {
+    while (!stop)
+      if (waits_to_be_read(caller)) return caller.read(data, bytes, soon()) == Socket::Result::done;
+    return false;
+  }
+  void answer(const Socket& caller) const {
+    const auto write = [&](const void* data, std::size_t bytes) {
+      return caller.write(data, bytes, soon()) == Socket::Result::done;
+    };
+    std::uint64_t said = 0;
+    if (!read(caller, &said, sizeof said) || said != token) return;
+    for (std::int64_t number = 0; read(caller, &number, sizeof number);) {
+      const ImageView image = found(number);
+      const Size size = image.pixels ? Size{image.height, image.width} : Size{};
+      if (!write(&size, sizeof size) || (image.pixels && !write(image.pixels, image.bytes()))) return;
+    }
+  }
+};
+
+ImageServer::ImageServer(std::uint64_t token, Find find)
+    : at_{"0.0.0.0", 0}, listener_(listen_at(at_)), state_(std::make_shared<State>(token, std::move(find))) {
   accepting_ = std::thread([this] { accept_callers(); });
 }
 
 ImageServer::~ImageServer() {
-  stop_ = true;
+  state_->stop = true;
   accepting_.join();
-  for (std::thread& thread : answering_) thread.join();
+  for (int glances = 0; glances < 20 && state_->callers > 0; ++glances)
+    std::this_thread::sleep_for(std::chrono::milliseconds(kGlance));
 }
 
-void ImageServer::accept_callers() {
-  while (!stop_) {
-    pollfd waiting{listener_.descriptor(), POLLIN, 0};
-    if (::poll(&waiting, 1, kGlance) <= 0) continue;
-    if (auto caller = std::make_shared<Socket>(accept_from(listener_)); *caller)
-      answering_.emplace_back([this, caller] { answer(*caller); });
-  }
-}
-
-void ImageServer::answer(const Socket& caller) const {
-  const auto said = [](Socket::Result result) { return result == Socket::Result::done; };
-  std::uint64_t token = 0;
-  if (!said(caller.read(&token, sizeof token, soon())) || token != token_) return;
-  while (!stop_) {
-    pollfd waiting{caller.descriptor(), POLLIN, 0};
-    if (::poll(&waiting, 1, kGlance) <= 0) continue;
-    std::int64_t number = 0;
-    if (!said(caller.read(&number, sizeof number, soon()))) return;
-    ImageView image{};
+void ImageServer::accept_callers() const {
+  while (!state_->stop) {
+    if (!waits_to_be_read(listener_)) continue;
+    auto caller = std::make_shared<Socket>(accept_from(listener_));
+    ++state_->callers;
     try {
-      image = find_(number);
-    } catch (const std::exception&) {  // the caller reads the file, and tells what is wrong with it
+      AB_ASSERT(*caller && state_->callers <= kMostCallers);
+      std::thread([state = state_, caller] {
+        state->answer(*caller);
+        --state->callers;
+      }).detach();
+    } catch (
+        const std::
+            exception&) {  // the system has no thread or descriptor for another one, who finds the connection closed
+      --state_->callers;
+      std::this_thread::sleep_for(std::chrono::milliseconds(kGlance));
     }
-    const Size size = image.pixels ? Size{image.height, image.width} : Size{};
-    if (!said(caller.write(&size, sizeof size, soon()))) return;
-    if (image.pixels && !said(caller.write(image.pixels, image.bytes(), soon()))) return;
   }
 }
 
@@ -76,34 +105,59 @@ ImageNodes::ImageNodes(std::vector<HostPort> servers, std::uint64_t token) : tok
   }
 }
 
-bool ImageNodes::connect(Node& node) const {
-  std::string problem;
-  node.connection = connect_to(node.server, soon(), problem);
-  if (node.connection && node.connection.write(&token_, sizeof token_, soon()) == Socket::Result::done) return true;
-  say(stderr, "warning: images that {} keeps are read from their files: it cannot be reached ({})\n", node.server.str(),
-      problem);
-  return false;
+void ImageNodes::give_up(Node& node, const std::string& reason) const {
+  const std::lock_guard lock(node.mutex);
+  const auto now = std::chrono::steady_clock::now();
+  if (node.not_before <= now && !reason.empty())
+    say(stderr, "warning: images that {} keeps are read from their files for a minute: {}\n", node.server.str(),
+        reason);
+  node.not_before = now + kSilence;
+  node.idle.clear();
 }
 
-bool ImageNodes::fetch(std::int64_t number_of_node, std::int64_t number, Image& image) {
-  Node& node = *nodes_[static_cast<std::size_t>(number_of_node)];
-  const std::lock_guard lock(node.one_at_a_time);
-  if (node.gone) return false;
-  node.gone = true;  // until it has answered
-  if (!node.connection && !connect(node)) return false;
-  Size size;
-  Socket::Result result = node.connection.write(&number, sizeof number, soon());
-  if (result == Socket::Result::done) result = node.connection.read(&size, sizeof size, soon());
-  if (result == Socket::Result::done && size.height > 0) {
-    check_image_size(size.height, size.width, node.server.str());
-    image.resize(size.height, size.width);
-    result = node.connection.read(image.pixels.data(), image.view().bytes(), soon());
+/// None where the node is given up.
+Socket ImageNodes::connect(Node& node) const {
+  {
+    const std::lock_guard lock(node.mutex);
+    if (std::chrono::steady_clock::now() < node.not_before) return {};
+    if (!node.idle.empty()) {
+      Socket connection = std::move(node.idle.back());
+      node.idle.pop_back();
+      return connection;
+    }
   }
-  if (result == Socket::Result::timed_out)
-    say(stderr, "warning: images that {} keeps are read from their files: it has not answered for {} seconds\n",
-        node.server.str(), kPatience.count());
-  node.gone = result != Socket::Result::done;
-  return !node.gone && size.height > 0;
+  std::string problem;
+  Socket connection = connect_to(node.server, soon(), problem);
+  if (connection && connection.write(&token_, sizeof token_, soon()) == Socket::Result::done) return connection;
+  give_up(node, fmt::format("it cannot be reached ({})", problem));
+  return {};
+}
+
+ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t number, Image& image) {
+  Node& node = *nodes_[static_cast<std::size_t>(number_of_node)];
+  Socket connection = connect(node);
+  if (!connection) return Answer::none;
+  Size size;
+  Socket::Result result = connection.write(&number, sizeof number, soon());
+  if (result == Socket::Result::done) result = connection.read(&size, sizeof size, soon());
+  const bool kept = result == Socket::Result::done && (size.height != 0 || size.width != 0);
+  if (kept) try {
+      check_image_size(size.height, size.width, "");
+      image.resize(size.height, size.width);
+      result = connection.read(image.pixels.data(), image.view().bytes(), soon());
+    } catch (const Error&) {
+      give_up(node, "its answer makes no sense");
+      return Answer::none;
+    }
+  if (result != Socket::Result::done) {
+    give_up(node, result == Socket::Result::timed_out
+                      ? fmt::format("it has not answered for {} seconds", kPatience.count())
+                      : "");
+    return Answer::none;
+  }
+  const std::lock_guard lock(node.mutex);
+  node.idle.push_back(std::move(connection));
+  return kept ? Answer::image : Answer::not_kept;
 }
 
 }  // namespace ab

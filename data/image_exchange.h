@@ -8,9 +8,8 @@
 // for each its height and width (int32 each) and its pixels, or two zeros when the node does not keep it. Whoever can reach a node
 // and knows the token can ask for images: the network must be trusted.
 
-#include <atomic>
+#include <chrono>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,7 +21,7 @@
 
 namespace ab {
 
-/// Answers the other nodes.
+/// Answers the other nodes, each caller in a thread.
 class ImageServer {
  public:
   /// The pixels of that image until the same thread asks again, or none. Several threads may ask at once. What it throws counts as
@@ -31,20 +30,18 @@ class ImageServer {
 
   /// Listens on all interfaces, at a free port. Throws Error(communication) when the system refuses.
   ImageServer(std::uint64_t token, Find find);
-  /// Ends when no thread is in `find` any more.
+  /// Waits a moment for threads to finish their answers; one that hangs in `find`, as on a disk that does not answer, is left
+  /// behind with it.
   ~ImageServer();
   int port() const { return at_.port; }
 
  private:
-  void accept_callers();
-  void answer(const Socket& caller) const;
+  struct State;
+  void accept_callers() const;
 
-  std::uint64_t token_;
-  Find find_;
   HostPort at_;
   Socket listener_;
-  std::atomic<bool> stop_ = false;
-  std::list<std::thread> answering_;
+  std::shared_ptr<State> state_;  // of the threads too
   std::thread accepting_;
 };
 
@@ -55,18 +52,20 @@ class ImageNodes {
   ImageNodes(std::vector<HostPort> servers, std::uint64_t token);
 
   std::int64_t count() const { return std::ssize(nodes_); }
-  /// Whether that node keeps the image, and the image. A node that cannot be reached, or has not answered for ten seconds, is not asked
-  /// again, with a warning on stderr unless it has ended its part.
-  bool fetch(std::int64_t node, std::int64_t number, Image& image);
+  enum class Answer : std::uint8_t { image, not_kept, none };
+  /// Asks that node for the image, over a connection for each thread that asks at once. A node that cannot be reached, has not
+  /// answered for ten seconds or answers nonsense is asked again after a minute; unless it has ended, a warning on stderr says so.
+  Answer fetch(std::int64_t node, std::int64_t number, Image& image);
 
  private:
   struct Node {
-    HostPort server;
-    std::mutex one_at_a_time;
-    Socket connection{};
-    bool gone = false;
+    HostPort server{};
+    std::mutex mutex{};
+    std::vector<Socket> idle{};  // connections that no thread uses
+    std::chrono::steady_clock::time_point not_before{};
   };
-  bool connect(Node& node) const;
+  Socket connect(Node& node) const;
+  void give_up(Node& node, const std::string& reason) const;
 
   std::vector<std::unique_ptr<Node>> nodes_;
   std::uint64_t token_;

@@ -193,7 +193,7 @@ std::map<std::string, std::vector<ImageFile>> read_image_list(const fs::path& li
     check(label > 0, "is no path of an image and its class");
     check(has_image_extension(last_part(path)), "names no file of an image (.JPEG, .jpg, .png)");
     check(seen.insert(path).second, "names an image a second time");
-    files[line.substr(label)].push_back({{}, path});
+    files[in_order_of_numbers(line.substr(label))].push_back({{}, path});
   }
   AB_CHECK_KIND(data, in.eof() && !files.empty(), "imagenet: '{}' cannot be read, or names no image", printable(list));
   const auto order = [](const ImageFile& file) { return std::pair(last_part(file.name), std::string_view(file.name)); };

@@ -358,7 +358,7 @@ struct Loader::Impl : std::enable_shared_from_this<Loader::Impl> {
     ChoosePart part;
     if (options.training) part = workbench.transform.part_seen(options.augmentation, key);
     std::int64_t sample = key.sample;
-    for (int draws = 0;; ++draws, sample = others.below(static_cast<int>(set.count))) {
+    for (int draws = 0;; ++draws, sample = sampler.seen_image(others.below(static_cast<int>(set.count)))) {
       try {
         return {sample, set.read(sample, workbench.decoded, part)};
       } catch (const Error& error) {

@@ -42,6 +42,11 @@ struct Sampler {
   std::int64_t batches_per_epoch() const;
   /// This rank's samples of a pass: batch b is [b · batch_size, (b + 1) · batch_size), cut at the end.
   std::vector<std::int64_t> samples(std::int64_t epoch) const;
+  /// An image that this rank may see, by a number below count.
+  std::int64_t seen_image(std::int64_t number) const {
+    const int node = rank / ranks_of_order();
+    return number % ((count - node + nodes - 1) / nodes) * nodes + node;
+  }
   /// How often the order had samples()[place] before that: 0 … repeats-1.
   std::int64_t repetition(std::int64_t place) const { return position(place) % repeats; }
 

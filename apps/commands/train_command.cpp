@@ -49,6 +49,7 @@ void tell_cache(const Summary& s) {
   add(came, s.images_from_files, "from their files", 0);
   add(kept, s.images_cached, "in memory", s.bytes_cached);
   add(kept, s.files_cached, "on the disk", s.file_bytes_cached);
+  if (kept.empty()) kept.push_back("none");
   if (!came.empty()) say(stdout, "images: {}; kept: {}\n", fmt::join(came, ", "), fmt::join(kept, ", "));
 }
 
@@ -62,7 +63,8 @@ void print_result(const TrainConfig& config, const Summary& s) {
     say(stdout, "forward and backward computed {}, by all time of training\n",
         of_peak(s.flops_per_second, s.peak_share));
   if (std::isfinite(s.joules))
-    say(stdout, "the processors of rank 0's machine took {:.3g} kJ, all that ran there included\n", 1e-3 * s.joules);
+    say(stdout, "{} took {:.3g} kJ, all that ran there included\n",
+        s.joules_from == "nvml" ? "the GPU of rank 0" : "the processors of rank 0's machine", 1e-3 * s.joules);
   if (config.ema_decay > 0) say(stdout, "top-1 {:.2f} % with the averaged weights\n", 100 * s.average_val_top1);
   if (s.bad_images > 0)
     say(stdout, "went on without {}, which summary.json names\n", counted(s.bad_images, "bad image"));

@@ -394,6 +394,12 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
     plan.dense_float32 = dense_run(config, data, world_size, DType::float32, plan.links, plan.step_seconds);
     plan.dense_bfloat16 = dense_run(config, data, world_size, DType::bfloat16, plan.links, plan.step_seconds);
   }
+  if (plan.images && options.beside_dense) {
+    const DenseRun& dense = config.comm_dtype == DType::float32 ? plan.dense_float32 : plan.dense_bfloat16;
+    plan.images->gradients_saved = (dense.inter_node_bytes - plan.summary.inter_node_bytes_per_rank_total) *
+                                   world_size * static_cast<double>(plan.steps_per_epoch) /
+                                   static_cast<double>(plan.summary.steps);
+  }
   plan.time = replay(most, plan.links, plan.step_seconds);
   return plan;
 }

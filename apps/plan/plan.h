@@ -58,6 +58,8 @@ struct PhaseMemory {
 struct ImagePlan {
   double from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
   double bytes_from_nodes = 0;
+  double gradients_saved =
+      0;  ///< bytes between nodes in an epoch that dense training would send more, in the same type
 };
 /// With the cache that `config` asks for, of images like those of ILSVRC: 500×375 pixels, files of 110 kB.
 ImagePlan plan_images(const TrainConfig& config, std::int64_t images, int nodes);

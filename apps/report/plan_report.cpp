@@ -172,8 +172,6 @@ std::string cache_text(const RunPlan& plan) {
   if (!plan.images) return "";
   const ImagePlan& images = *plan.images;
   const Summary& s = plan.summary;
-  const double epochs = static_cast<double>(s.steps) / static_cast<double>(plan.steps_per_epoch);
-  const auto across = [&](double bytes_per_rank) { return bytes_per_rank * s.world_size / epochs; };
   std::vector<std::string> sources;
   const auto add = [&](double count, const char* where) {
     if (count > 0) sources.push_back(fmt::format("{} from {}", human_count(count), where));
@@ -183,12 +181,13 @@ std::string cache_text(const RunPlan& plan) {
   std::string text =
       fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of 110 kB): {}\n", fmt::join(sources, ", "));
   if (images.from_nodes == 0) return text;
-  const double gradients = across(s.inter_node_bytes_per_rank_total);
-  const double saved = across(plan.dense_float32.inter_node_bytes) - gradients;
+  const double gradients = s.inter_node_bytes_per_rank_total * s.world_size *
+                           static_cast<double>(plan.steps_per_epoch) / static_cast<double>(s.steps);
+  const double saved = images.gradients_saved;
   text += fmt::format(
       "{} of them cross nodes in an epoch, and {} of gradients{}\n", human_bytes(images.bytes_from_nodes),
       human_bytes(gradients),
-      images.bytes_from_nodes > saved && s.method != kBaseline
+      saved > 0 && images.bytes_from_nodes > saved
           ? fmt::format(": more than the {} that the method saves; with --cache-share node none do", human_bytes(saved))
           : "; with --cache-share node no images do");
   return text;

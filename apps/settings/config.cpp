@@ -270,6 +270,12 @@ void check_together(const TrainConfig& config, ConfigUse use) {
   AB_CHECK(config.betas.size() == 2, "--betas takes two numbers, for the first and the second moment, and has {}",
            config.betas.size());
   check_images(config);
+  const bool apart = config.cache_share == CacheShare::node;
+  AB_CHECK(!apart || config.cache_gb > 0 || !config.cache_disk.empty(),
+           "--cache-share node counts with --cache-gb or --cache-disk, where a node keeps its images");
+  AB_CHECK(
+      !apart || config.shuffle == Shuffle::full,
+      "--cache-share node gives each node images from everywhere in the set, which --shuffle blocks cannot read together");
   check_device_word(config.device);
   if (use == ConfigUse::plan) planned_wiring(config);
   else run_wiring(config);

@@ -27,15 +27,20 @@ TrainAndTest load_data(const TrainConfig& config, bool saves_lists) {
 TrainAndTest load_data(const TrainConfig& config, Comm& processes) {
   if (!find_dataset(config.dataset).decodes || processes.size() == 1) return load_data(config);
   const Ledger of_training = processes.ledger();
-  std::future<TrainAndTest> first;
-  if (processes.rank() == 0) first = std::async(std::launch::async, [&] { return load_data(config); });
+  std::future<TrainAndTest> loading;
   TrainAndTest images;
-  for (bool found = false; !found;) {  // they meet every second: a slow disk is no rank that is gone
-    if (first.valid() && first.wait_for(std::chrono::seconds(1)) == std::future_status::ready) images = first.get();
-    found = !gather_texts(processes, images.train ? "found" : "")[0].empty();
+  std::vector<std::string> found(static_cast<std::size_t>(processes.size()));
+  while (
+      std::ranges::any_of(found, &std::string::empty)) {  // they meet every second: a slow disk is no rank that is gone
+    const bool is_first = processes.rank() == 0;
+    if (!images.train && !loading.valid() && (is_first || !found[0].empty()))
+      loading = std::async(std::launch::async, [&config, is_first] { return load_data(config, is_first); });
+    if (loading.valid() && loading.wait_for(std::chrono::seconds(1)) == std::future_status::ready)
+      images = loading.get();
+    found = gather_texts(processes, images.train ? "found" : "");
   }
   processes.ledger() = of_training;
-  return processes.rank() == 0 ? images : load_data(config, /*saves_lists=*/false);
+  return images;
 }
 
 double stall_timeout_seconds(const TrainConfig& config) { return static_cast<double>(config.timeout_s) / 2; }

@@ -53,10 +53,9 @@ std::string RunImages::compare(const StateDict& state) const {
 
 namespace {
 
-/// What the first process of each node needs to know of the others.
 struct NodesOfJob {
   std::vector<std::size_t> first_of_rank;  ///< for each rank the first one of its node
-  std::vector<std::string> hosts;          ///< of each rank
+  std::vector<std::string> machines;       ///< of each rank
 
   std::size_t number_of(int rank) const {
     std::size_t number = 0;
@@ -69,8 +68,7 @@ struct NodesOfJob {
 NodesOfJob nodes_of(Comm& processes) {
   const std::vector<int>& node_of_rank = processes.ledger().node_of_rank();
   std::vector<std::string> nodes = gather_texts(processes, name_of_machine());
-  NodesOfJob job;
-  for (const std::string& machine : nodes) job.hosts.push_back(machine.substr(0, machine.find('/')));
+  NodesOfJob job{{}, nodes};
   for (std::size_t r = 0; r < nodes.size(); ++r) nodes[r] += fmt::format(" {}", node_of_rank[r]);
   for (const std::string& node : nodes)
     job.first_of_rank.push_back(static_cast<std::size_t>(std::ranges::find(nodes, node) - nodes.begin()));
@@ -95,9 +93,11 @@ CacheNodes share_among(const NodesOfJob& job, const std::shared_ptr<const Cached
   const std::vector<std::string> ports =
       gather_texts(processes, nodes.server ? std::to_string(nodes.server->port()) : "");
   std::vector<HostPort> servers;
-  for (std::size_t r = 0; r < ports.size(); ++r)
-    if (!ports[r].empty())
-      servers.push_back({job.hosts[r] == job.hosts[rank] ? "localhost" : job.hosts[r], std::stoi(ports[r])});
+  for (std::size_t r = 0; r < ports.size(); ++r) {
+    const std::string& machine = job.machines[r];
+    const std::string host = machine == job.machines[rank] ? "localhost" : machine.substr(0, machine.find('/'));
+    if (!ports[r].empty()) servers.push_back({host, std::stoi(ports[r])});
+  }
   nodes.nodes = std::make_shared<ImageNodes>(std::move(servers), token);
   return nodes;
 }
@@ -122,12 +122,14 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
     const NodesOfJob job = nodes_of(*processes);
     const auto rank = static_cast<std::size_t>(processes->rank()), first = job.first_of_rank[rank];
     if (first == rank) make();
-    const std::vector<std::string> handles = gather_texts(*processes, cache ? cache->handle() : "");
-    if (first != rank && !handles[first].empty()) cache = std::make_shared<ImageCache>(handles[first], room.disk, set);
-    const auto caches = std::ranges::count_if(handles, [](const std::string& handle) { return !handle.empty(); });
-    const bool all_have_one =
-        std::ranges::all_of(job.first_of_rank, [&](std::size_t r) { return !handles[r].empty(); });
-    if (config.cache_share == CacheShare::world && room.memory_bytes > 0 && all_have_one && caches > 1)
+    // The settings of each node's first rank count; all ranks must come to the same conclusion.
+    const char share = config.cache_share == CacheShare::world && room.memory_bytes > 0 ? '+' : '-';
+    const std::vector<std::string> handles = gather_texts(*processes, cache ? share + cache->handle() : "");
+    if (first != rank && !handles[first].empty())
+      cache = std::make_shared<ImageCache>(handles[first].substr(1), room.disk, set);
+    const auto shares = [&](std::size_t r) { return handles[r].starts_with('+'); };
+    if (std::ranges::all_of(job.first_of_rank, shares) &&
+        std::ranges::any_of(job.first_of_rank, [](std::size_t r) { return r != 0; }))
       nodes = share_among(job, std::make_shared<CachedImages>(data.train, cache, 0), *processes);
     processes->ledger() = of_training;
   }

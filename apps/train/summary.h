@@ -34,7 +34,7 @@ struct Summary {
   /// (engine/ops/flops.h), and their share of the processor's peak; NaN where that is not known. Algorithms that save operations
   /// (Winograd's) may exceed 1.
   double flops_per_second = 0, peak_share = kNotKnown;
-  double joules = kNotKnown;  ///< since then, of a run on CPUs; EnergyMeter::source() is next
+  double joules = kNotKnown;  ///< since then; EnergyMeter::source() is next
   std::string joules_from = "none";
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
   double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one

@@ -79,7 +79,10 @@ TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, C
   summary_.world_size = world.size();
   summary_.seed = config.seed;
   summary_.parameters_full = parameter_count(model);
-  if (world.rank() == 0 && !listener.repetition && config.device == "cpu") energy_.emplace();
+  if (world.rank() == 0 && !listener.repetition) {
+    const Device device = device_of(model);
+    energy_ = device.kind == DeviceKind::cuda ? EnergyMeter::of_gpu(cuda_bus_address(device.index)) : EnergyMeter();
+  }
 }
 
 void TrainRecord::loss(const Tensor& value, double weight, std::int64_t images, std::int64_t step) {

@@ -21,6 +21,8 @@ std::string cuda_unavailable_reason();
 
 /// "NVIDIA H200"; empty where the runtime does not tell.
 std::string cuda_device_name(int device_index);
+/// Its address on the PCI bus, "0000:3B:00.0", likewise.
+std::string cuda_bus_address(int device_index);
 
 /// Throws Error(communication) that says why, unless this process can use that GPU.
 void check_cuda_device(int device_index);

@@ -71,6 +71,17 @@ TEST(Resize, EqualsPillow) {
   expect_pillows("bicubic", Interpolation::bicubic, 14);  // clipped in between
 }
 
+// Vectors of pixels reach no further than the image does, which the address sanitizer sees.
+TEST(Resize, TakesImagesOfAFewPixels) {
+  for (const int height : {1, 2, 3, 5})
+    for (const int width : {1, 2, 3}) {
+      const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(3 * height * width), 200);
+      Image out;
+      Resizer().resize({pixels.data(), height, width}, {0, 0, height, width}, 7, 5, out);
+      EXPECT_EQ(out.pixels, std::vector<std::uint8_t>(3 * 7 * 5, 200));
+    }
+}
+
 TEST(CentreCrop, EqualsTorchvision) {
   Resizer resizer;
   Image out;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "data/decode.h"
@@ -34,8 +35,10 @@ class CountedSet final : public Dataset {
     name = "counted", count = kImages, classes = images.classes, height = kHeight, width = kWidth;
     for (std::int64_t i = 0; i < kImages; ++i)
       files_.push_back(encode_jpeg({images.image(i).data(), kHeight, kWidth}, 90, ""));
+    whole_ = files_[kDamaged];
     files_[kDamaged].erase(files_[kDamaged].end() - 40, files_[kDamaged].end() - 2);
   }
+  void mend() { files_[kDamaged] = whole_; }
   int label(std::int64_t i) const override { return static_cast<int>(i); }
   std::vector<std::uint8_t> file(std::int64_t i) const override {
     ++reads;
@@ -57,6 +60,7 @@ class CountedSet final : public Dataset {
 
  private:
   std::vector<std::vector<std::uint8_t>> files_;
+  std::vector<std::uint8_t> whole_;
 };
 
 std::shared_ptr<ImageCache> memory_for(std::int64_t images) {
@@ -267,11 +271,34 @@ TEST_F(DiskCache, ReadsDamagedCopiesFromTheirFiles) {
   EXPECT_EQ(set_->reads, 3) << "they have been copied again";
 }
 
+TEST_F(DiskCache, AFileThatWasMendedIsReadAgain) {
+  const auto cache = begin();
+  parts(cache);  // of the damaged file a part that is not
+  set_->mend();
+  Image buffer, expected;
+  EXPECT_EQ(pixels_of(CachedImages(set_, cache, 0).read(kDamaged, buffer)), pixels_of(set_->read(kDamaged, expected)));
+  set_->reads = 0;
+  CachedImages(set_, cache, 0).read(kDamaged, buffer);
+  EXPECT_EQ(set_->reads, 0) << "the copy is of the mended file";
+}
+
+TEST_F(DiskCache, ThreadsCopyEveryFileOnceAndFindIt) {
+  const auto pixels = expected();
+  const auto cache = begin();
+  std::vector<std::thread> threads;
+  std::atomic<int> same = 0;
+  for (int t = 0; t < 6; ++t) threads.emplace_back([&] { same += parts(cache) == pixels && parts(cache) == pixels; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, 6);
+  EXPECT_EQ(cache->use().files, kImages);
+  EXPECT_EQ(cache->use().file_bytes, set_->bytes_of_files());
+}
+
 TEST_F(DiskCache, OneJobAddsAtATime) {
   const auto first = begin();
   testing::internal::CaptureStderr();
   const auto second = begin();
-  EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "another run adds images"));
+  EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "another run adds to it"));
   parts(second);
   EXPECT_EQ(second->use().files, 0);
   parts(first);
@@ -371,17 +398,59 @@ TEST(CacheNodes, AreDoneWithoutWhenGoneOrStrange) {
   of_a.read(1, buffer);
   b.reset();
   for (const std::int64_t i : {1, 3, 5}) {
-    of_a.read(i, buffer);
+    const ImageView image = of_a.read(i, buffer);
     a.set->read(i, expected);
-    EXPECT_EQ(buffer.pixels, expected.pixels);
+    EXPECT_EQ(pixels_of(image), expected.pixels);
   }
+  EXPECT_EQ(a.cache->use().images, 3) << "it keeps what the other would";
   testing::internal::CaptureStderr();
   ImageNodes nobody({{"localhost", 1}}, 1);
-  EXPECT_FALSE(nobody.fetch(0, 3, buffer));
-  EXPECT_FALSE(nobody.fetch(0, 4, buffer));
+  EXPECT_EQ(nobody.fetch(0, 3, buffer), ImageNodes::Answer::none);
+  EXPECT_EQ(nobody.fetch(0, 4, buffer), ImageNodes::Answer::none);
   EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "localhost:1 keeps are read from their files"));
   ImageNodes of_another_job({{"localhost", a.server->port()}}, CacheNode::kToken + 1);
-  EXPECT_FALSE(of_another_job.fetch(0, 3, buffer));
+  EXPECT_EQ(of_another_job.fetch(0, 3, buffer), ImageNodes::Answer::none);
+}
+
+// Half of a reply, and one of a size that no image has, are no damage of the image.
+TEST(CacheNodes, BelieveNoNonsense) {
+  for (const std::int32_t height : {20, -1, 1 << 30}) {
+    HostPort at{"localhost", 0};
+    const Socket listener = listen_at(at);
+    std::thread strange([&] {
+      Socket caller;
+      while (!caller) caller = accept_from(listener);
+      const std::array<std::int32_t, 2> size{height, 30};
+      const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      std::array<std::int64_t, 2> token_and_number{};
+      caller.read(token_and_number.data(), sizeof token_and_number, soon);
+      caller.write(size.data(), sizeof size, soon);
+    });
+    testing::internal::CaptureStderr();
+    ImageNodes nodes({at}, CacheNode::kToken);
+    Image buffer;
+    EXPECT_EQ(nodes.fetch(0, 3, buffer), ImageNodes::Answer::none);
+    strange.join();
+    EXPECT_EQ(nodes.fetch(0, 3, buffer), ImageNodes::Answer::none) << "it is not asked again at once";
+    EXPECT_EQ(test::contains(testing::internal::GetCapturedStderr(), "makes no sense"), height != 20);
+  }
+}
+
+TEST(CacheNodes, LeaveBehindAReadThatHangs) {
+  std::promise<void> end;
+  auto server = std::make_unique<ImageServer>(1, [hangs = end.get_future().share()](std::int64_t) {
+    hangs.wait();
+    return ImageView{};
+  });
+  std::thread asks([port = server->port()] {
+    ImageNodes nodes({{"localhost", port}}, 1);
+    Image buffer;
+    nodes.fetch(0, 3, buffer);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server.reset();
+  end.set_value();
+  asks.join();
 }
 
 TEST(ImageCache, RefusesMoreThanTheSystemMaps) {

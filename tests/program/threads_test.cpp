@@ -74,6 +74,17 @@ TEST_F(ThreadsTest, TheEnergyOfAllProcessorsIsAddedUp) {
   EXPECT_EQ(EnergyMeter(zones).source(), "refused");
 }
 
+TEST_F(ThreadsTest, TheEnergyOfAGpuIsWhatItsLibraryCounts) {
+  EXPECT_EQ(EnergyMeter::of_gpu("0000:3B:00.0", "no_such_library.so").source(), "none");
+  EXPECT_EQ(EnergyMeter::of_gpu("0000:4B:00.0", AB_FAKE_NVML).source(), "none");
+  EnergyMeter meter = EnergyMeter::of_gpu("0000:3B:00.0", AB_FAKE_NVML);
+  EXPECT_EQ(meter.source(), "nvml");
+  EXPECT_DOUBLE_EQ(meter.look(), 2.5);
+  EXPECT_DOUBLE_EQ(meter.look(), 5);
+  EXPECT_TRUE(std::isnan(meter.look()));
+  EXPECT_EQ(meter.source(), "refused");
+}
+
 TEST_F(ThreadsTest, AQuotaIsDividedAmongItsGroup) {
   const Mask eight{0, 1, 2, 3, 4, 5, 6, 7};
   const AvailableCores::Quota job{"/job", 6}, task{"/job/task1", 2.5};

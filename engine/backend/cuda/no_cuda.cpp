@@ -12,6 +12,7 @@ namespace ab {
 int cuda_device_count() { return 0; }
 
 std::string cuda_device_name(int) { return ""; }
+std::string cuda_bus_address(int) { return ""; }
 
 std::string cuda_unavailable_reason() {
   return "this build has no CUDA support; configure with the cuda preset to use a GPU";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/device/cuda/runtime.h"
 
+#include <array>
+
 #include "engine/device/device.h"
 
 namespace ab::cuda {
@@ -45,6 +47,14 @@ int cuda_device_count() {
 std::string cuda_device_name(int device_index) {
   cudaDeviceProp of_device{};
   if (cudaGetDeviceProperties(&of_device, device_index) == cudaSuccess) return of_device.name;
+  (void)cudaGetLastError();
+  return "";
+}
+
+std::string cuda_bus_address(int device_index) {
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device_index) == cudaSuccess)
+    return address.data();
   (void)cudaGetLastError();
   return "";
 }
