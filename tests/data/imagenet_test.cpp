@@ -670,8 +670,8 @@ TEST_F(ImageNetTest, AListNamesAnImageAndItsClassOnEachLine) {
   EXPECT_EQ(files.file_name(0), "z.JPEG");
   fs::rename(folder_ / "val", folder_ / "away");
   std::ofstream(folder_ / "val.txt") << "away/n01/x.JPEG 1\n";
-  EXPECT_TRUE(
-      contains(load_error(), "no class in '" + (folder_ / "val.txt").string() + "' ('1' is the first) is named as"));
+  EXPECT_TRUE(contains(load_error(),
+                       "no class in '" + (folder_ / "val.txt").string() + "' ('00001' is the first) is named as"));
   fs::create_directories(folder_ / "train/n01");
   EXPECT_TRUE(contains(load_error(), "there are no images (.JPEG, .jpg, .png) in the class folders of '"))
       << "a folder comes before its list";
