@@ -6,6 +6,7 @@
 
 #include "apps/model_file/model_file.h"
 #include "engine/core/threads.h"
+#include "engine/device/device.h"
 #include "engine/sync/sync_strategy.h"
 
 namespace ab {
@@ -81,7 +82,8 @@ TrainRecord::TrainRecord(const TrainConfig& config, const std::string& method, C
   summary_.parameters_full = parameter_count(model);
   if (world.rank() == 0 && !listener.repetition) {
     const Device device = device_of(model);
-    energy_ = device.kind == DeviceKind::cuda ? EnergyMeter::of_gpu(cuda_bus_address(device.index)) : EnergyMeter();
+    if (device.kind == DeviceKind::cuda) energy_ = EnergyMeter::of_gpu(cuda_bus_address(device.index));
+    if (device.kind == DeviceKind::cpu) energy_.emplace();
   }
 }
 
