@@ -186,7 +186,7 @@ std::vector<std::string> classes_of(const FoundPart& part) {
   AB_CHECK_KIND(
       data, !names.empty(), "imagenet: '{}' has no class folders{}; sort its images into one folder for each class",
       printable(part.place.root), part.left_out.files() == 0 ? "" : fmt::format(", but {}", part.left_out.text()));
-  AB_CHECK_KIND(data, names.size() <= kMaxClasses, "imagenet: '{}' has {} class folders, expected 1 to {}",
+  AB_CHECK_KIND(data, names.size() <= kMaxClasses, "imagenet: '{}' has {} classes, expected 1 to {}",
                 printable(part.place.root), names.size(), kMaxClasses);
   return names;
 }

@@ -806,6 +806,14 @@ TEST_F(ListOfManyFilesTest, OldListsOfOtherFoldersGo) {
   EXPECT_TRUE(fs::exists(folder_ / "cache/abtrain/images-5"));
 }
 
+TEST_F(ImageNetTest, MoreClassesThanLabelsAreRefused) {
+  fs::create_directories(folder_ / "val");
+  std::ofstream list(folder_ / "train.txt");
+  for (int i = 0; i <= 65536; ++i) list << fmt::format("{0}.jpg class{0}\n", i);
+  list.close();
+  EXPECT_TRUE(contains(load_error(), "has 65537 classes, expected 1 to 65536"));
+}
+
 TEST_F(ImageNetTest, FingerprintTellsListsApart) {
   write_images();
   const auto fingerprint = [&] { return load_imagenet(folder_.string()).train->fingerprint(); };

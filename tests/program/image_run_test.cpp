@@ -7,8 +7,10 @@
 #include <fstream>
 #include <thread>
 
+#include "apps/plan/plan.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
+#include "data/decode.h"
 #include "engine/comm/comm.h"
 #include "tests/error_message.h"
 #include "tests/golden/fixtures.h"
@@ -198,6 +200,39 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
             0);
   EXPECT_EQ(contents("small/model.safetensors"), contents("plain/model.safetensors"));
   EXPECT_EQ(use_of("small"), (std::array<std::int64_t, 3>{2, 28, 4}));
+}
+
+// Of images that are as large as a plan takes them to be; a quarter of them fits.
+TEST_F(ImageRunTest, ImagesComeFromWhereThePlanSays) {
+  Image photograph;
+  photograph.resize(375, 500);
+  std::ranges::fill(photograph.pixels, std::uint8_t{90});
+  const auto file = encode_jpeg(photograph.view(), 90, "");
+  for (const auto& entry : fs::recursive_directory_iterator(path("images")))
+    if (entry.is_regular_file())
+      std::ofstream(entry.path(), std::ios::binary).write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
+  constexpr std::int64_t kImages = 8, kEpochs = 3;
+  TrainConfig config;
+  config.cache_gb = 2.5e-9 * 375 * 500 * 3;
+  const std::string cache = fmt::format("--cache-gb {} ", config.cache_gb);
+  const auto expect_planned = [&](const std::string& out, int nodes) {
+    const Summary s = read_run(path(out)).summary;
+    const ImagePlan plan = plan_images(config, kImages, nodes);
+    EXPECT_EQ(nodes * s.images_from_cache, (kEpochs - 1) * static_cast<std::int64_t>(plan.from_memory));
+    // Of the first epoch all, and those that are validated on, of which rank 0 has all.
+    EXPECT_EQ(nodes * (s.images_from_files - kImages),
+              kImages + (kEpochs - 1) * static_cast<std::int64_t>(plan.from_files));
+  };
+  ASSERT_EQ(run(train("one", cache + "--ranks 2")).exit_code, 0);
+  expect_planned("one", 1);
+#if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)
+  config.cache_share = CacheShare::node;
+  ASSERT_EQ(run(train("two", cache + "--cache-share node --ranks-per-node 1"),
+                AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2")
+                .exit_code,
+            0);
+  expect_planned("two", 2);
+#endif
 }
 
 TEST_F(ImageRunTest, TheNextJobFindsCopiesOnTheDisk) {
