@@ -156,7 +156,7 @@ void equalize(Image& image) {
 
 /// Hue, saturation and value in bytes.
 std::array<std::uint8_t, 3> to_hsv(const std::uint8_t* pixel) {
-  const auto [least, most] = std::minmax({pixel[0], pixel[1], pixel[2]});
+  const std::uint8_t least = std::min({pixel[0], pixel[1], pixel[2]}), most = std::max({pixel[0], pixel[1], pixel[2]});
   if (least == most) return {0, 0, most};
   const auto range = static_cast<float>(most - least);
   const auto below = [&](int c) { return static_cast<float>(most - pixel[c]) / range; };

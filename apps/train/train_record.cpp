@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "apps/model_file/model_file.h"
+#include "apps/train/learner.h"
 #include "engine/core/threads.h"
 #include "engine/device/device.h"
 #include "engine/sync/sync_strategy.h"
