@@ -174,6 +174,10 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
     add("a scan for each colour", 3, Scans::one_a_colour, {});
     add("restarts", 3, Scans::one, [](auto& codec) { codec.restart_interval = 3; });
     add("a restart after every unit", 3, Scans::one, [](auto& codec) { codec.restart_interval = 1; });
+    add("2 x 1 of luma, a restart after every unit", 3, Scans::one, [](auto& codec) {
+      sampled(2, 1)(codec);
+      codec.restart_interval = 1;
+    });
     add("arithmetic", 3, Scans::one, [](auto& codec) { codec.arith_code = TRUE; });
   }
   const TensorFile fixtures = golden::read_fixtures("images.safetensors");
@@ -317,7 +321,9 @@ TEST(Decode, AShrunkPartIsThatOfTheShrunkWhole) {
     decode_image(file, name, whole);
     decode_image(file, name, shrunk_whole, shrunk({0, 0, whole.height, whole.width}, asked));
     const std::optional<Bytes> tiled = tile_jpeg(file);
-    for (const Box& box : boxes_in(whole.height, whole.width)) {
+    std::vector<Box> boxes = boxes_in(whole.height, whole.width);
+    boxes.push_back({0, std::min(4, whole.width - asked), asked, asked});  // inside one unit
+    for (const Box& box : boxes) {
       if (std::min(box.height, box.width) < asked) continue;
       const auto at = [=](int edge) { return static_cast<int>(std::floor(0.5 + static_cast<double>(edge) / shrink)); };
       const int top = at(box.top), left = at(box.left);
@@ -1038,6 +1044,27 @@ TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
                     (expected.pixels[k] / 255.0 - mean[k % 3]) / stddev[k % 3], 3e-6);
     }
   }
+}
+
+TEST(ImageTransform, FastDecodingShrinksByTheLargestNumberThatLeavesEnough) {
+  ImageSet set;
+  set.cropping = Cropping::resized;
+  int seen[9] = {};
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const SampleKey key{3, 4, i};
+    const Box box = draw_resized_crop(key, 250, 170, 0.01).box;
+    int expected = 1;
+    for (const int shrink : {2, 4, 8})
+      if (box.height >= shrink * 21 && box.width >= shrink * 14) expected = shrink;
+    ++seen[expected];
+    for (const Decode decode : {Decode::exact, Decode::fast}) {
+      const ImageTransform transform(set, 21, 14, {.min_area = 0.01, .decode = decode});
+      const WantedPart part = transform.part_seen({}, key)(250, 170);
+      EXPECT_EQ(part.box, box);
+      EXPECT_EQ(part.shrink, decode == Decode::fast ? expected : 1);
+    }
+  }
+  for (const int shrink : {1, 2, 4, 8}) EXPECT_GT(seen[shrink], 5) << shrink;
 }
 
 TEST_F(ImageNetTest, FastDecodingShrinksWhatTrainingSeesAtMostHalfAsLarge) {
