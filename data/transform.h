@@ -30,7 +30,7 @@ struct Augmentation {
 };
 
 /// How a JPEG is decoded to train on: to all its pixels; or where the part that is seen has at least 2, 4 or 8 times the height and width
-/// that it is scaled to, to one for each 2 · 2, 4 · 4 or 8 · 8 of them.
+/// that it is scaled to, to one for each 2 · 2, 4 · 4 or 8 · 8 of them. Images that an ImageCache keeps in memory are exact.
 enum class Decode : std::uint8_t { exact, fast };
 
 /// How images of any size come to that which the model sees, in training and in evaluation (Cropping::resized).
