@@ -85,7 +85,7 @@ void transform_photograph(benchmark::State& state) {
   std::int64_t sample = 0;
   for (auto _ : state) {
     const SampleKey key{0, 0, sample++};
-    const Box part = transform.part_seen(augmentation, key)(photograph.height, photograph.width);
+    const Box part = transform.part_seen(augmentation, key)(photograph.height, photograph.width).box;
     transform.prepare(photograph.part(part), augmentation, key, out.data());
     benchmark::DoNotOptimize(out.data());
   }

@@ -36,7 +36,7 @@ void ImageSet::check() const {
 
 ImageView ImageSet::read(std::int64_t i, Image& /*buffer*/, const ChoosePart& part) const {
   const ImageView whole{image(i).data(), height, width};
-  return part ? whole.part(part(height, width)) : whole;
+  return part ? whole.part(part(height, width).box) : whole;
 }
 
 std::vector<std::uint64_t> ImageSet::contents() const { return {hash64(pixels.data(), pixels.size())}; }

@@ -34,7 +34,7 @@ void decode_image(std::span<const std::uint8_t> file, const std::string& name, I
     if (!part) return decode_png(file, name, out);
     Image whole;
     decode_png(file, name, whole);
-    return cut_out(whole.view(), part(whole.height, whole.width), out);
+    return cut_out(whole.view(), part(whole.height, whole.width).box, out);
   }
   throw Error(ErrorKind::data,
               fmt::format("{}: neither a JPEG nor a PNG by its first bytes; fetch the file again or convert it", name));

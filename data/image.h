@@ -30,8 +30,15 @@ struct ImageView {
   ImageView part(const Box& box) const { return {row(box.top) + 3 * box.left, box.height, box.width, width_of_whole}; }
 };
 
+/// A part of an image, as all its pixels, or where a decoder has them for less as one for each `shrink` · `shrink` of them.
+struct WantedPart {
+  Box box;
+  int shrink;  ///< 1, 2, 4 or 8, and no more than the box has rows and columns
+  WantedPart(const Box& all, int each = 1) : box(all), shrink(each) {}
+};
+
 /// Of an image of that size the part that is wanted, within it. Empty: all of it.
-using ChoosePart = std::function<Box(int height, int width)>;
+using ChoosePart = std::function<WantedPart(int height, int width)>;
 
 /// An image with its memory, which resize() keeps for the next image.
 struct Image {

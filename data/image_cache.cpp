@@ -289,7 +289,7 @@ ImageView CachedImages::read(std::int64_t i, Image& buffer, const ChoosePart& pa
     }
   }
   if (!whole.pixels) return decode(i, buffer, part);
-  return part ? whole.part(part(whole.height, whole.width)) : whole;
+  return part ? whole.part(part(whole.height, whole.width).box) : whole;
 }
 
 }  // namespace ab

@@ -101,10 +101,11 @@ class JpegDecoder {
     jpeg_read_header(&codec_, TRUE);
     return true;
   }
-  /// `rgb` holds the pixels of `part`; `row` a whole row of up to four components.
-  bool read_pixels(const Box& part, std::uint8_t* rgb, std::uint8_t* row) {
+  /// `rgb` holds the pixels of `part` of the image divided by `shrink`; `row` a whole row of up to four components.
+  bool read_pixels(const Box& part, int shrink, std::uint8_t* rgb, std::uint8_t* row) {
     if (setjmp(error_.way_back)) return false;
     codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
+    codec_.scale_num = 1, codec_.scale_denom = static_cast<unsigned>(shrink);
     jpeg_start_decompress(&codec_);
     const int first_row = first_row_for(part);
     const auto first_column = static_cast<std::size_t>(crop_columns(part));
@@ -121,7 +122,7 @@ class JpegDecoder {
       else std::memcpy(out, wanted, out_bytes);
     }
     // To the end of the image, so that a cut in a last scan, which no row above needed, is seen too.
-    if (end == height()) jpeg_finish_decompress(&codec_);
+    if (end == static_cast<int>(codec_.output_height)) jpeg_finish_decompress(&codec_);
     else look_for_end();
     return true;
   }
@@ -134,6 +135,8 @@ class JpegDecoder {
     const std::int64_t pixels = std::int64_t{height()} * width();
     return codec_.arith_code || pixels / (64 * 8) <= static_cast<std::int64_t>(file_.size());
   }
+  /// Where the library scales chroma both by its transform and by smoothing, jpeg_crop_scanline() leaves columns unset.
+  bool can_shrink() const { return codec_.max_h_samp_factor * codec_.max_v_samp_factor <= 4; }
   bool four_components() const { return codec_.num_components == 4; }
   const char* message() const { return error_.message; }
 
@@ -142,7 +145,7 @@ class JpegDecoder {
   // missing, the library smooths each block by those around it.
   int first_row_for(const Box& part) const {
     if (codec_.progressive_mode) return 0;
-    const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE;
+    const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE / static_cast<int>(codec_.scale_denom);
     return std::max(0, part.top - kChromaReach) / rows_of_blocks * rows_of_blocks;
   }
   /// From here on rows hold the columns of `part`, and some around them; returns the first.
@@ -150,7 +153,8 @@ class JpegDecoder {
     if (codec_.progressive_mode) return 0;
     const int left = std::max(0, part.left - kChromaReach);
     auto first = static_cast<JDIMENSION>(left);
-    auto columns = static_cast<JDIMENSION>(std::min(width(), part.left + part.width + kChromaReach) - left);
+    const int row_end = static_cast<int>(codec_.output_width);
+    auto columns = static_cast<JDIMENSION>(std::min(row_end, part.left + part.width + kChromaReach) - left);
     jpeg_crop_scanline(&codec_, &first, &columns);
     return static_cast<int>(first);
   }
@@ -170,14 +174,24 @@ class JpegDecoder {
   jpeg_decompress_struct codec_{};
 };
 
+/// Edges go to the nearest, all alike, so that a part of n · shrink pixels becomes one of at least n. The image, rounded up, has them.
+Box divided(const Box& box, int shrink) {
+  const auto at = [=](int edge) { return (edge + shrink / 2) / shrink; };
+  const int top = at(box.top), left = at(box.left);
+  return {top, left, at(box.top + box.height) - top, at(box.left + box.width) - left};
+}
+
 }  // namespace
 
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
   TiledJpeg::Cut cut;
+  WantedPart wanted{Box{}};
   if (part)
     if (const std::optional<TiledJpeg> tiled = TiledJpeg::find(file)) {
       check_image_size(tiled->height(), tiled->width(), name);
-      cut = tiled->cut(part(tiled->height(), tiled->width()), kCutReach);
+      wanted = part(tiled->height(), tiled->width());
+      cut = tiled->cut(wanted.box, kCutReach * wanted.shrink);
+      wanted.box = cut.box;
       file = cut.file;
     }
   JpegDecoder decoder(file);
@@ -190,12 +204,13 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
   AB_CHECK_KIND(data, decoder.long_enough(),
                 "{}: the JPEG is truncated or damaged ({} bytes for {} x {} pixels); fetch the file again", name,
                 file.size(), decoder.width(), decoder.height());
-  const Box box = !cut.file.empty() ? cut.box
-                  : part            ? part(decoder.height(), decoder.width())
-                                    : Box{0, 0, decoder.height(), decoder.width()};
+  if (cut.file.empty())
+    wanted = part ? part(decoder.height(), decoder.width()) : Box{0, 0, decoder.height(), decoder.width()};
+  if (!decoder.can_shrink()) wanted.shrink = 1;
+  const Box box = divided(wanted.box, wanted.shrink);
   out.resize(box.height, box.width);
   std::vector<std::uint8_t> row(4 * static_cast<std::size_t>(decoder.width()));
-  check(decoder.read_pixels(box, out.pixels.data(), row.data()));
+  check(decoder.read_pixels(box, wanted.shrink, out.pixels.data(), row.data()));
 }
 
 namespace {

@@ -36,8 +36,13 @@ void ImageTransform::frame(const ImageView& image, const Shift& moved_by) {
 
 ChoosePart ImageTransform::part_seen(const Augmentation& augmentation, const SampleKey& key) const {
   if (cropping_ != Cropping::resized || !augmentation.crop_and_flip || augmentation.shift > 0) return {};
-  return [key, min_area = framing_.min_area](int height, int width) {
-    return draw_resized_crop(key, height, width, min_area).box;
+  return [key, framing = framing_, to_height = height_, to_width = width_](int height, int width) {
+    WantedPart part = draw_resized_crop(key, height, width, framing.min_area).box;
+    const auto has_twice = [&](int size, int to) { return size >= 2 * part.shrink * to; };
+    if (framing.decode == Decode::fast)
+      while (part.shrink < 8 && has_twice(part.box.height, to_height) && has_twice(part.box.width, to_width))
+        part.shrink *= 2;
+    return part;
   };
 }
 

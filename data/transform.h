@@ -29,11 +29,16 @@ struct Augmentation {
   bool changes_colors() const { return rand_augment > 0 || trivial_augment || color_jitter != std::array<double, 4>{}; }
 };
 
+/// How a JPEG is decoded to train on: to all its pixels; or where the part that is seen has at least 2, 4 or 8 times the height and width
+/// that it is scaled to, to one for each 2 · 2, 4 · 4 or 8 · 8 of them. Images that an ImageCache keeps in memory are exact.
+enum class Decode : std::uint8_t { exact, fast };
+
 /// How images of any size come to that which the model sees, in training and in evaluation (Cropping::resized).
 struct Framing {
   Interpolation interpolation = Interpolation::bilinear;
   double min_area = kMinArea;  ///< of draw_resized_crop()
-  int shorter = 0;             ///< of centre_crop()
+  Decode decode = Decode::exact;
+  int shorter = 0;  ///< of centre_crop()
 };
 
 /// The steps that are still to be done to the bytes of an image before and after normalising; by default none.

@@ -253,6 +253,8 @@ void check_images(const TrainConfig& config) {
   const std::int64_t side = config.image_size > 0 ? config.image_size : 224;  // of imagenet
   AB_CHECK(config.framing.shorter == 0 || config.framing.shorter >= side,
            "--resize {} is less than the {} pixels that the model sees", config.framing.shorter, side);
+  AB_CHECK(config.framing.decode == Decode::exact || config.cache_gb == 0,
+           "--cache-gb keeps all pixels of an image, which --decode fast does not decode; give one of them");
 }
 
 /// What no single value shows.

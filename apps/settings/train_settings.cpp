@@ -74,6 +74,11 @@ void declare_images(std::vector<Setting>& all) {
                                      "imagenet: the least share of an image that a random crop of --augment shows");
   min_area.was_default = min_area.above_low = true;
   min_area.beside = {"dataset", {"imagenet"}};
+  Setting& decode = framing.choice(
+      "decode", &Framing::decode, {{"exact", Decode::exact}, {"fast", Decode::fast}},
+      "imagenet: training decodes all pixels of a JPEG; or, where the part in view has 2, 4 or 8 times the height and width "
+      "of the result or more, 1/2, 1/4 or 1/8 of the size, with slightly other pixels. Validation decodes all");
+  decode.was_default = true, decode.beside = {"dataset", {"imagenet"}};
   Setting& shorter = framing.number(
       "resize", &Framing::shorter, 0, 4096,
       "imagenet: shorter side of an image before its centre is cut for validation; 0: 256/224 of --image-size");

@@ -165,7 +165,7 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
       files.emplace_back(kind + size, make_jpeg(height, width, 10, scans, components, written));
     };
     for (const Scans scans : {Scans::one, Scans::progressive})
-      for (const auto& [across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {1, 4}, {4, 2}})
+      for (const auto& [across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {1, 4}, {4, 2}, {2, 4}})
         add(fmt::format("{} x {} of luma{}", across, down, scans == Scans::one ? "" : ", progressive"), 3, scans,
             sampled(across, down));
     add("grey", 1, Scans::one, {});
@@ -174,6 +174,10 @@ std::vector<std::pair<std::string, Bytes>> files_of_all_kinds() {
     add("a scan for each colour", 3, Scans::one_a_colour, {});
     add("restarts", 3, Scans::one, [](auto& codec) { codec.restart_interval = 3; });
     add("a restart after every unit", 3, Scans::one, [](auto& codec) { codec.restart_interval = 1; });
+    add("2 x 1 of luma, a restart after every unit", 3, Scans::one, [](auto& codec) {
+      sampled(2, 1)(codec);
+      codec.restart_interval = 1;
+    });
     add("arithmetic", 3, Scans::one, [](auto& codec) { codec.arith_code = TRUE; });
   }
   const TensorFile fixtures = golden::read_fixtures("images.safetensors");
@@ -255,6 +259,85 @@ TEST(Decode, TiledFilesHaveTheSamePixelsAndEachPartOfThem) {
   }
   EXPECT_GT(tiled_files, 80);
   EXPECT_GT(cut_files, 500);
+}
+
+/// Of that box, one pixel for each shrink · shrink.
+ChoosePart shrunk(const Box& box, int shrink) {
+  return [=](int, int) { return WantedPart(box, shrink); };
+}
+
+/// Files of every kind that can be divided by a number, with it, and with the number that they are divided by.
+void for_shrunk_files(
+    const std::function<void(const std::string& name, const Bytes& file, int asked, int shrink)>& body) {
+  for (const auto& [name, file] : files_of_all_kinds()) {
+    Image whole;
+    decode_image(file, name, whole);
+    const bool divides = file[0] == 0xFF && !name.starts_with("4 x 2") && !name.starts_with("2 x 4");
+    for (const int asked : {2, 4, 8})
+      if (std::min(whole.height, whole.width) >= asked)
+        body(fmt::format("{}, by {}", name, asked), file, asked, divides ? asked : 1);
+  }
+}
+
+/// How far an image is from the means of shrink · shrink pixels of another, where these are whole: on average, and at most.
+std::pair<double, int> distance_to_means(const Image& image, const Image& of, int shrink) {
+  const int height = of.height / shrink, width = of.width / shrink;
+  double sum = 0;
+  int largest = 0;
+  for (int y = 0; y < height; ++y)
+    for (int i = 0; i < 3 * width; ++i) {
+      int mean = shrink * shrink / 2;
+      for (int pixel = 0; pixel < shrink * shrink; ++pixel)
+        mean += of.view().row(y * shrink + pixel / shrink)[3 * (i / 3 * shrink + pixel % shrink) + i % 3];
+      const int distance = std::abs(image.view().row(y)[i] - mean / (shrink * shrink));
+      sum += distance, largest = std::max(largest, distance);
+    }
+  return {sum / (3.0 * height * width), largest};
+}
+
+TEST(Decode, AShrunkImageIsNearTheMeansOfItsPixels) {
+  int images = 0;
+  for_shrunk_files([&](const std::string& name, const Bytes& file, int asked, int shrink) {
+    SCOPED_TRACE(name);
+    Image whole, out;
+    decode_image(file, name, whole);
+    decode_image(file, name, out, shrunk({0, 0, whole.height, whole.width}, asked));
+    EXPECT_EQ(out.height, (whole.height + shrink / 2) / shrink);
+    EXPECT_EQ(out.width, (whole.width + shrink / 2) / shrink);
+    const auto [mean, largest] = distance_to_means(out, whole, shrink);
+    EXPECT_TRUE(shrink > 1 || out.pixels == whole.pixels);
+    EXPECT_LT(mean, 8);
+    EXPECT_LT(largest, 80);
+    ++images;
+  });
+  EXPECT_GT(images, 200);
+}
+
+// Tiled or not. Its edges go to the nearest multiple.
+TEST(Decode, AShrunkPartIsThatOfTheShrunkWhole) {
+  int parts = 0;
+  for_shrunk_files([&](const std::string& name, const Bytes& file, int asked, int shrink) {
+    Image whole, shrunk_whole, expected, part;
+    decode_image(file, name, whole);
+    decode_image(file, name, shrunk_whole, shrunk({0, 0, whole.height, whole.width}, asked));
+    const std::optional<Bytes> tiled = tile_jpeg(file);
+    std::vector<Box> boxes = boxes_in(whole.height, whole.width);
+    boxes.push_back({0, std::min(4, whole.width - asked), asked, asked});  // inside one unit
+    for (const Box& box : boxes) {
+      if (std::min(box.height, box.width) < asked) continue;
+      const auto at = [=](int edge) { return static_cast<int>(std::floor(0.5 + static_cast<double>(edge) / shrink)); };
+      const int top = at(box.top), left = at(box.left);
+      cut_out(shrunk_whole.view(), {top, left, at(box.top + box.height) - top, at(box.left + box.width) - left},
+              expected);
+      for (const Bytes& bytes : {file, tiled.value_or(file)}) {
+        decode_image(bytes, name, part, shrunk(box, asked));
+        ASSERT_EQ(part.pixels, expected.pixels)
+            << name << ": " << box.height << " x " << box.width << " from " << box.top << ", " << box.left;
+        ++parts;
+      }
+    }
+  });
+  EXPECT_GT(parts, 1000);
 }
 
 TEST(Decode, SegmentsDivideARowOfBlocks) {
@@ -968,6 +1051,73 @@ TEST_F(ImageNetTest, BatchesAreScaledAndNormalised) {
         ASSERT_NEAR(batch->images.span<float>()[i * expected.pixels.size() + k],
                     (expected.pixels[k] / 255.0 - mean[k % 3]) / stddev[k % 3], 3e-6);
     }
+  }
+}
+
+TEST(ImageTransform, FastDecodingShrinksByTheLargestNumberThatLeavesEnough) {
+  ImageSet set;
+  set.cropping = Cropping::resized;
+  int seen[9] = {};
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const SampleKey key{3, 4, i};
+    const Box box = draw_resized_crop(key, 250, 170, 0.01).box;
+    int expected = 1;
+    for (const int shrink : {2, 4, 8})
+      if (box.height >= shrink * 21 && box.width >= shrink * 14) expected = shrink;
+    ++seen[expected];
+    for (const Decode decode : {Decode::exact, Decode::fast}) {
+      const ImageTransform transform(set, 21, 14, {.min_area = 0.01, .decode = decode});
+      const WantedPart part = transform.part_seen({}, key)(250, 170);
+      EXPECT_EQ(part.box, box);
+      EXPECT_EQ(part.shrink, decode == Decode::fast ? expected : 1);
+    }
+  }
+  for (const int shrink : {1, 2, 4, 8}) EXPECT_GT(seen[shrink], 5) << shrink;
+}
+
+TEST_F(ImageNetTest, FastDecodingShrinksWhatTrainingSeesAtMostHalfAsLarge) {
+  write_images();
+  const auto train = load_imagenet(folder_.string()).train;
+  const auto pass = [&](LoaderOptions options, std::int64_t first = 0) {
+    options.seed = 3;
+    Loader loader(*train, options);
+    loader.start_epoch(2, first);
+    std::vector<std::vector<float>> batches;
+    while (const auto batch = loader.next())
+      batches.emplace_back(batch->images.span<float>().begin(), batch->images.span<float>().end());
+    return batches;
+  };
+  const LoaderOptions exact{.batch_size = 1, .image_size = 8};
+  LoaderOptions fast = exact;
+  fast.framing.decode = Decode::fast;
+  const auto one_rank = pass(fast);
+  double sum = 0;
+  int shrunk_images = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto expected = pass(exact)[i];
+    shrunk_images += one_rank[i] != expected;
+    for (std::size_t k = 0; k < expected.size(); ++k) sum += std::abs(one_rank[i][k] - expected[k]);
+  }
+  EXPECT_GE(shrunk_images, 3);
+  EXPECT_LT(sum / (5.0 * 8 * 8 * 3), 0.1);
+
+  // Whatever prepares them, and from wherever on.
+  LoaderOptions other = fast;
+  other.threads = 8;
+  EXPECT_EQ(pass(other), one_rank);
+  EXPECT_EQ(pass(other, 3), (std::vector{one_rank[3], one_rank[4]}));
+  other.world_size = 2;
+  for (other.rank = 0; other.rank < 2; ++other.rank)
+    EXPECT_EQ(pass(other), (std::vector{one_rank.at(static_cast<std::size_t>(other.rank)),
+                                        one_rank.at(static_cast<std::size_t>(other.rank) + 2)}));
+
+  // Nothing is twice as large; and validation.
+  for (const bool training : {true, false}) {
+    LoaderOptions same = fast;
+    same.training = training, same.image_size = training ? 26 : 8;
+    const auto images = pass(same);
+    same.framing.decode = Decode::exact;
+    EXPECT_EQ(pass(same), images);
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Any bytes are either an image as large as it says or one Error(data); and a part of an image is that of the whole, also where
+// Any bytes are either an image as large as it says or one Error(data), also shrunk; and a part of an image is that of the whole, also where
 // it was cut into segments.
+#include <algorithm>
 #include <numeric>
 
 #include "data/decode.h"
@@ -24,13 +25,23 @@ ab::Box box_of(const std::uint8_t* bytes, std::size_t count, int height, int wid
 
 /// Decodes a part and the whole and compares them; false when the file is refused.
 bool check(std::span<const std::uint8_t> file) {
-  ab::Image image, part, expected;
+  ab::Image image, part, shrunk, expected;
   const auto choose = [&](int height, int width) { return box_of(file.data(), file.size(), height, width); };
   try {
     ab::decode_image(file, "fuzz.jpg", part, choose);
     AB_ASSERT(part.pixels.size() == part.view().bytes());
   } catch (const ab::Error& error) {
     AB_ASSERT(error.kind() == ab::ErrorKind::data);
+  }
+  for (const int shrink : {2, 4, 8}) {
+    try {
+      ab::decode_image(file, "fuzz.jpg", shrunk, [&](int height, int width) {
+        const ab::Box box = choose(height, width);
+        return ab::WantedPart(box, std::min(box.height, box.width) < shrink ? 1 : shrink);
+      });
+    } catch (const ab::Error& error) {
+      AB_ASSERT(error.kind() == ab::ErrorKind::data);
+    }
   }
   try {
     ab::decode_image(file, "fuzz.jpg", image);

@@ -160,8 +160,9 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   config.device = "cuda:3";
   config.network = "latency=4ms,bandwidth=20Gbps";
   ab_settings(config).schedule.full_rank_steps = 5;
-  // Not together with deterministic, val_from_train, weights and rand_augment.
+  // Not together with deterministic, val_from_train, weights, rand_augment and cache_gb.
   config.autotune = false, config.val_samples = 0, config.init = Init::drawn, config.trivial_augment = false;
+  config.framing.decode = Decode::exact;
   EXPECT_EQ(from_toml(to_toml(config)), config);
 
   TrainConfig in_steps = config;
@@ -171,6 +172,7 @@ TEST_F(ConfigTest, TheSavedConfigurationGivesTheSameRun) {
   in_steps.rand_augment.clear(), in_steps.trivial_augment = true;
   in_steps.val_from_train = 0, in_steps.val_samples = 7;
   in_steps.weights.clear(), in_steps.init = Init::ortho;
+  in_steps.cache_gb = 0, in_steps.framing.decode = Decode::fast;
   EXPECT_EQ(from_toml(to_toml(in_steps)), in_steps);
   EXPECT_EQ(to_toml(from_toml(to_toml(in_steps))), to_toml(in_steps));
 }
@@ -310,6 +312,8 @@ TEST_F(ConfigTest, AugmentationsThatExcludeEachOtherOrChangeNothingAreRefused) {
   EXPECT_TRUE(contains(refused_toml("image_sizes = [96, 1, 128]\n"), "takes whole numbers in pairs"));
   EXPECT_TRUE(
       contains(refused_toml("image_sizes = [24, 1]\ndataset = \"synthetic\"\n"), "those of synthetic have one size"));
+  EXPECT_TRUE(contains(refused_toml("decode = \"fast\"\ncache_gb = 1.0\n"),
+                       "--cache-gb keeps all pixels of an image, which --decode fast does not decode; give one of"));
   const std::string alike = "augment = false\nrepeated_augment = 3\n";
   for (const char* nothing : {"", "rand_augment = [0, 9]\n", "color_jitter = [0, 0, 0]\n", "mixup = 0.8\n"})
     EXPECT_TRUE(contains(refused_toml(alike + nothing), "--repeated-augment 3 would show the same pixels 3 times"));
@@ -469,9 +473,9 @@ TEST_F(ConfigTest, ASavedRunOfAnotherVersionIsRefused) {
 TEST_F(ConfigTest, SavedRunsWithoutLaterSettingsGoOnAsTheyBegan) {
   std::string less = to_toml(from_toml("dataset = \"imagenet\"\ndata_dir = \"images\"\n"));
   for (const char* line :
-       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "resize = 0\n", "trivial_augment = false\n",
-        "color_jitter = []\n", "repeated_augment = 1\n", "image_sizes = []\n", "shuffle = \"full\"\n",
-        "cache_disk_gb = 0.0\n", "cache_share = \"world\"\n"}) {
+       {"interpolation = \"bilinear\"\n", "min_crop = 0.08\n", "decode = \"exact\"\n", "resize = 0\n",
+        "trivial_augment = false\n", "color_jitter = []\n", "repeated_augment = 1\n", "image_sizes = []\n",
+        "shuffle = \"full\"\n", "cache_disk_gb = 0.0\n", "cache_share = \"world\"\n"}) {
     const std::size_t at = less.find(line);
     ASSERT_NE(at, std::string::npos) << less;
     less.erase(at, std::string(line).size());

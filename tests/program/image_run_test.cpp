@@ -94,6 +94,10 @@ TEST_F(ImageRunTest, ImagesAreFramedAsTheRunSaysAndAsTheModelFileRemembers) {
   EXPECT_FALSE(test::contains(run(eval + " --resize 60").out, told));
   ASSERT_EQ(run(train("other", "--interpolation bicubic --resize 36 --min-crop 1")).exit_code, 0);
   EXPECT_NE(contents("framed/model.safetensors"), contents("other/model.safetensors")) << "other crops";
+  ASSERT_EQ(run(train("exact")).exit_code, 0);
+  ASSERT_EQ(run(train("fast", "--decode fast --cache-disk " + path("disk"))).exit_code, 0);
+  EXPECT_NE(contents("fast/model.safetensors"), contents("exact/model.safetensors")) << "other pixels";
+  EXPECT_TRUE(test::contains(contents("fast/config.toml"), "decode = \"fast\""));
   expect_failure(train("small", "--resize 7"), 2, "--resize 7 is less than the");
 }
 
