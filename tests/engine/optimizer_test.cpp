@@ -360,6 +360,27 @@ TEST(LossScale, ThatIsTooLargeAtItsFloorIsAnError) {
   }
 }
 
+TEST(FusedUpdate, GoesOnFromACheckpoint) {
+  for (const MakeOptimizer& make : kOptimizers) {
+    Params straight, resumed;
+    for (Params* params : {&straight, &resumed}) {
+      params->all.push_back({"vector", Var(normal_values({5}, 5), true)});
+      auto optimizer = make(params->list());
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        if (step == 2 && params == &resumed) {
+          StateDict state;
+          optimizer->save(state);
+          optimizer = make(params->list());
+          optimizer->load(state, params->list(), {});
+        }
+        params->set_grads(step);
+        optimizer->step(0.01);
+      }
+    }
+    EXPECT_EQ(resumed.values(), straight.values());
+  }
+}
+
 TEST(LossScale, ContinuesFromACheckpoint) {
   const std::vector<bool> overflows{false, true,  true,  false, true, false, false,
                                     false, false, false, true,  true, false};

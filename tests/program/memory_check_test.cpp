@@ -10,6 +10,7 @@
 
 #include "apps/settings/config.h"
 #include "data/datasets.h"
+#include "data/loader.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/machine.h"
 #include "engine/core/memory.h"
@@ -80,6 +81,30 @@ TEST_F(MemoryCheckTest, ARunThatDoesNotFitIsToldSoInOneSentence) {
   EXPECT_TRUE(test::contains(refused(8, 25'000'000), "not even a batch of one image would fit"));
   config.ignore_memory = true;
   EXPECT_NO_THROW(check_memory(config, *images, 3, {3, 0}, {}));
+}
+
+TEST_F(MemoryCheckTest, ALoadersBatchesCountOnACpuAlone) {
+  TrainConfig config;
+  config.model = "mlp";
+  config.dataset = "cifar10";
+  config.steps = 1;
+  config.batch_size = 8;
+  const std::shared_ptr<ImageSet> images = std::make_shared<ImageSet>(test::striped_images(8, 1));
+  const auto least = [&](Device device) {  // memory that is enough
+    std::int64_t little = 0, enough = 1'000'000'000;
+    while (enough - little > 1) {
+      const std::int64_t middle = little + (enough - little) / 2;
+      try {
+        check_memory(config, *images, 3, {3, middle}, device);
+        enough = middle;
+      } catch (const Error&) {
+        little = middle;
+      }
+    }
+    return enough;
+  };
+  const std::int64_t batch = config.batch_size * 3 * 32 * 32 * 4;
+  EXPECT_EQ(least({}) - least({DeviceKind::cuda, 0}), 3 * (LoaderOptions{}.prefetch + 1) * batch);
 }
 
 /// While one lives, nearly nothing is left for this process.

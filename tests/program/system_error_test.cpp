@@ -3,8 +3,10 @@
 // A system that refuses memory, threads or folders: whatever the command, one sentence of ours and a documented exit code.
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "apps/commands/commands.h"
 #include "engine/core/say.h"
 #include "tests/program_test.h"
 
@@ -140,6 +142,15 @@ TEST_F(SystemErrorTest, AFolderInAFileIsExitTwoForARunThatMayGoOn) {
   expect_failure(tiny_train("file/run", "--resume auto"), 2, "file is not a folder");
   expect_failure("reproduce vgg16_cifar10 --data-dir " + path("data") + " --out " + path("file"), 2,
                  "file is not a folder");
+}
+
+TEST(OurWords, OfAJsonFileThatIsDamagedEndInTheCodeOfData) {
+  try {
+    [[maybe_unused]] const auto json = nlohmann::json::parse("{");
+    ADD_FAILURE() << "it was parsed";
+  } catch (const std::exception& error) {
+    EXPECT_EQ(report_error(error), static_cast<int>(ErrorKind::data));
+  }
 }
 
 TEST(OurWords, HaveAKindAndSayWhatToDo) {

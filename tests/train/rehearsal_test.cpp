@@ -124,6 +124,20 @@ TEST(Rehearsal, TakesTheMemoryOfTheRun) {
   }
 }
 
+TEST(Rehearsal, TellsWhoseMemoryItIs) {
+  TrainConfig config = small_run("resnet20", 0.25, "dense", "");
+  config.optimizer = "adamw", config.ema_decay = 0.9;
+  const RehearsedRank rank = rehearse_rank(config, data_shape(config), 0, 1, {});
+  const auto last =
+      std::find_if(rank.parts.rbegin(), rank.parts.rend(), [](const auto& part) { return part.micro_batches > 0; });
+  ASSERT_NE(last, rank.parts.rend());
+  const MemoryUse& use = last->memory;
+  EXPECT_GT(use.buffers, 0);
+  EXPECT_EQ(use.gradients, use.weights);
+  EXPECT_EQ(use.optimizer, 2 * use.weights);
+  EXPECT_EQ(use.average, use.weights + use.buffers);
+}
+
 TEST(Rehearsal, TakesAStepOfEachKindAlone) {
   TrainConfig config = small_run("resnet20", 0.25, "local", "[local]\naverage_every = 4\n");
   config.steps = 100'000, config.train_samples = 64;
@@ -217,11 +231,12 @@ struct StepsOfBuckets {
   double latency = 0, backward = 0;  ///< ms
   AllReduce all_reduce = AllReduce::direct;
   std::vector<std::int64_t> after_backward{};  ///< bytes
-  std::vector<std::int64_t> image_sides{0};    ///< ten steps of each
+  std::vector<std::int64_t> image_sides{0};
+  std::int64_t times = 10;  ///< steps of each size
 
   double exposed_milliseconds() const {
     const Ledger ledger(consecutive_nodes(2, 1), {.all_reduce = all_reduce});
-    RehearsedPart part{.phase = "full", .micro_batches = 1, .times = 10, .ledger = ledger, .flops = 12};
+    RehearsedPart part{.phase = "full", .micro_batches = 1, .times = times, .ledger = ledger, .flops = 12};
     part.ledger.set_phase("full");
     std::vector<CommEvent> waits;
     const auto exchange = [&](std::int64_t flops, std::int64_t size) {
@@ -248,13 +263,13 @@ struct StepsOfBuckets {
     RehearsedRank rank{.ledger = ledger};
     for (const std::int64_t side : image_sides) {
       part.image_side = side;
-      rank.ledger.merge(part.ledger, 10);
-      rank.order.emplace_back(rank.parts.size(), 10);
+      rank.ledger.merge(part.ledger, times);
+      rank.order.emplace_back(rank.parts.size(), times);
       rank.parts.push_back(part);
     }
     RehearsedRun run{.classes = {{.count = 2, .rank = std::move(rank)}}, .class_of_rank = {0, 0}};
     const LinkModel links{.inter_node = {latency / 1000, 1e6}, .intra_node = {0, 1e12}};
-    return 1000 * replay(run, links, 1.5e-3 * backward).at("full").exposed() / 10;
+    return 1000 * replay(run, links, 1.5e-3 * backward).at("full").exposed() / static_cast<double>(times);
   }
 };
 
@@ -264,6 +279,10 @@ TEST(Replay, ABucketLeavesOnceItIsFullAndTheOneBeforeIsSent) {
   EXPECT_NEAR(exposed(4), 3, 1e-9) << "full after 1, 2 and 4 ms, sent after 2, 6 and 7";
   EXPECT_NEAR(exposed(8), 1, 1e-9) << "full after 2, 4 and 8 ms, sent after 3, 8 and 9";
   EXPECT_NEAR(exposed(1e6), 1, 1e-3) << "the last bucket leaves when backward is done";
+}
+
+TEST(Replay, StepsThatComeOftenWaitAsOftenAsTheyCome) {
+  EXPECT_NEAR((StepsOfBuckets{.backward = 4, .times = 1000}).exposed_milliseconds(), 3, 1e-9);
 }
 
 TEST(Replay, StepsTakeTimeInProportionToThePixelsOfTheirImages) {
