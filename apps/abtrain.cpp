@@ -79,7 +79,8 @@ void refuse_empty(const CLI::App& parser) {
   for (const CLI::Option* option : parser.get_options()) {
     const std::vector<std::string>& given = option->results();
     if (std::find(given.begin(), given.end(), "") == given.end()) continue;
-    const std::string name = option->get_name();
+    // CLI11 keeps back the name of an option that --help does not show.
+    const std::string name = option->get_lnames().empty() ? option->get_name() : "--" + option->get_lnames().front();
     const bool is_setting =
         std::ranges::find(ab::train_settings(), name, &ab::Setting::flag) != ab::train_settings().end();
     if (!is_setting || (name == "--out" && parser.get_name() != "train"))

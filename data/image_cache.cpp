@@ -69,6 +69,10 @@ ImageCache::ImageCache(std::int64_t images, const CacheRoom& room, const std::st
   shared_->token = static_cast<std::int64_t>(random()) << 31 ^ static_cast<std::int64_t>(random());
   shared_->images_most = images, shared_->bytes_most = bytes;
   shared_->full = bytes == 0;
+  if (const std::int64_t left = available_host_bytes(); bytes > left - kSparedBytes)
+    say(stderr,
+        "warning: --cache-gb asks for {:.3g} GB, and this machine has {:.3g} GB left: fewer images stay in it\n",
+        1e-9 * static_cast<double>(bytes), 1e-9 * static_cast<double>(left));
   if (room.disk.empty()) return;
   try {
     disk_ = std::make_unique<DiskFiles>(room.disk, set);

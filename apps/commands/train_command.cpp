@@ -34,7 +34,7 @@
 namespace ab {
 namespace {
 
-/// "images: 16 from memory, 16 from their files; kept: 16 in memory (9.6 kB)"
+/// "images on rank 0's machine: 16 from memory, 16 from their files; kept: 16 in memory (9.6 kB)"
 void tell_cache(const Summary& s) {
   std::vector<std::string> came, kept;
   const auto add = [](std::vector<std::string>& words, std::int64_t images, const char* where, std::int64_t bytes) {
@@ -50,7 +50,8 @@ void tell_cache(const Summary& s) {
   add(kept, s.images_cached, "in memory", s.bytes_cached);
   add(kept, s.files_cached, "on the disk", s.file_bytes_cached);
   if (kept.empty()) kept.push_back("none");
-  if (!came.empty()) say(stdout, "images: {}; kept: {}\n", fmt::join(came, ", "), fmt::join(kept, ", "));
+  if (!came.empty())
+    say(stdout, "images on rank 0's machine: {}; kept: {}\n", fmt::join(came, ", "), fmt::join(kept, ", "));
 }
 
 void print_result(const TrainConfig& config, const Summary& s) {
@@ -76,9 +77,9 @@ void print_result(const TrainConfig& config, const Summary& s) {
   constexpr double kWorthSaying = 0.1;
   if (find_dataset(s.dataset).decodes && s.image_waiting_seconds > kWorthSaying * s.train_seconds)
     say(stderr,
-        "warning: ranks waited for images {:.0f} % of the time; more --loader-threads help where there are cores, abtrain data "
-        "pack and --cache-gb everywhere\n",
-        100 * s.image_waiting_seconds / s.train_seconds);
+        "warning: ranks waited for images {:.0f} % of the time; more --loader-threads help where there are cores{}\n",
+        100 * s.image_waiting_seconds / s.train_seconds,
+        config.cache_gb > 0 ? "" : ", abtrain data pack and --cache-gb everywhere");
   const bool has_split = std::any_of(s.steps_by_phase.begin(), s.steps_by_phase.end(),
                                      [](const auto& phase) { return phase.first.starts_with("low-rank"); });
   if (find_method(config.method).has_ranks && !has_split)

@@ -307,6 +307,9 @@ ImagePlan plan_images(const TrainConfig& config, std::int64_t images, int nodes)
   plan.from_nodes = together ? kept * (n - 1) / n : 0;
   plan.from_memory = kept - plan.from_nodes;
   plan.bytes_from_nodes = plan.from_nodes * kImageBytes;
+  plan.bytes_of_node = (apart || together ? all / n : all) * kImageBytes;
+  plan.files_when_off = all - std::min(in_memory, all);
+  plan.file_bytes = kFileBytes, plan.nodes = nodes;
   if (!config.cache_disk.empty()) {
     const double domain =
         apart ? all / n : all;  // of a node, of which its disk takes what comes first, as its memory does

@@ -58,8 +58,12 @@ struct PhaseMemory {
 struct ImagePlan {
   double from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
   double bytes_from_nodes = 0;
-  double gradients_saved =
-      0;  ///< bytes between nodes in an epoch that dense training would send more, in the same type
+  double bytes_of_node = 0;   ///< of memory, in which a node keeps all that it may keep
+  double files_when_off = 0;  ///< images that come from files in their place, with CacheShare::off
+  double file_bytes = 0;      ///< of one
+  int nodes = 1;
+  /// Bytes between nodes in an epoch that dense training would send more, in the same type.
+  double gradients_saved = 0;
 };
 /// With the cache that `config` asks for, of images like those of ILSVRC: 500×375 pixels, files of 110 kB.
 ImagePlan plan_images(const TrainConfig& config, std::int64_t images, int nodes);

@@ -162,9 +162,9 @@ std::string loading(const RunPlan& plan) {
   const double cores = plan.decoded_per_second / kImagesPerCore;
   const int ranks =
       std::min(plan.ranks_per_node > 0 ? plan.ranks_per_node : plan.summary.world_size, plan.summary.world_size);
-  return fmt::format(
-      "\nloading: {:.0f} images/s take {:.0f} cores a rank and {:.0f} a node, at {:.0f} images/s a core\n",
-      plan.decoded_per_second, std::ceil(cores), std::ceil(cores * ranks), kImagesPerCore);
+  return fmt::format("\nloading: {:.0f} images/s take {} a rank and {:.0f} a node, at {:.0f} images/s a core\n",
+                     plan.decoded_per_second, counted(static_cast<std::int64_t>(std::ceil(cores)), "core"),
+                     std::ceil(cores * ranks), kImagesPerCore);
 }
 
 /// Where images come from, and whether they cost the network more than the method saves.
@@ -179,17 +179,25 @@ std::string cache_text(const RunPlan& plan) {
   add(images.from_memory, "memory"), add(images.from_nodes, "the memory of other nodes");
   add(images.from_disk, "the disk"), add(images.from_files, "their files");
   std::string text =
-      fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of 110 kB): {}\n", fmt::join(sources, ", "));
+      fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of {}): {}\nA node could keep {} of them.\n",
+                  human_bytes(images.file_bytes), fmt::join(sources, ", "), human_bytes(images.bytes_of_node));
   if (images.from_nodes == 0) return text;
-  const double gradients = s.inter_node_bytes_per_rank_total * s.world_size *
-                           static_cast<double>(plan.steps_per_epoch) / static_cast<double>(s.steps);
-  const double saved = images.gradients_saved;
+  const double epoch_steps = static_cast<double>(plan.steps_per_epoch);
+  const double gradients =
+      s.inter_node_bytes_per_rank_total * s.world_size * epoch_steps / static_cast<double>(s.steps);
   text += fmt::format(
-      "{} of them cross nodes in an epoch, and {} of gradients{}\n", human_bytes(images.bytes_from_nodes),
+      "{} of them cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n"
+      "Gradients of all ranks are {}{}.\n"
+      "--cache-share off takes {} images from files ({}) in their place; node takes none, and trains each node on 1/{} of all.\n",
+      human_bytes(images.bytes_from_nodes),
+      duration(images.bytes_from_nodes / images.nodes / plan.links.inter_node.bandwidth),
+      plan.step_seconds > 0 ? fmt::format(", beside {} of computing", duration(epoch_steps * plan.step_seconds)) : "",
       human_bytes(gradients),
-      saved > 0 && images.bytes_from_nodes > saved
-          ? fmt::format(": more than the {} that the method saves; with --cache-share node none do", human_bytes(saved))
-          : "; with --cache-share node no images do");
+      images.gradients_saved > 0 && images.bytes_from_nodes > images.gradients_saved
+          ? fmt::format(", {} less than dense training's: images cost more than the method saves",
+                        human_bytes(images.gradients_saved))
+          : "",
+      human_count(images.files_when_off), human_bytes(images.files_when_off * images.file_bytes), images.nodes);
   return text;
 }
 

@@ -222,10 +222,12 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
              flag.where, config.method, wire);
     const auto& beside = setting.beside;
     const bool* is_on = std::get_if<bool>(&flag.value);
-    AB_CHECK(!beside || (is_on && !*is_on) || counts(*beside, config), "{} counts with {} {} only, which is {} here",
-             flag.where, find_setting(beside->key)->flag(),
+    if (!beside || (is_on && !*is_on) || counts(*beside, config)) continue;
+    const Setting& other = *find_setting(beside->key);
+    AB_CHECK(other.get(config) != Value(std::string()), "{} counts with {} only", flag.where, other.flag());
+    AB_CHECK(false, "{} counts with {} {} only, which is {} here", flag.where, other.flag(),
              beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or ")),
-             toml_text(*find_setting(beside->key), config));
+             toml_text(other, config));
   }
 }
 

@@ -72,7 +72,9 @@ std::vector<std::string> differing_settings(const TrainConfig& before, const Tra
   for (const Setting& setting : train_settings()) {
     if (setting.flag_only || setting.may_change || !concerns(setting, now)) continue;
     const std::string was = toml_text(setting, before), is = toml_text(setting, now);
-    if (was != is) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), is, was));
+    const bool same_images = setting.key == std::string_view("cache_share") && before.cache_share != CacheShare::node &&
+                             now.cache_share != CacheShare::node;
+    if (was != is && !same_images) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), is, was));
   }
   return different;
 }

@@ -125,8 +125,8 @@ void check_run_folder(const TrainConfig& config) {
              "another folder",
              config.out, file);
     AB_CHECK(config.overwrite || begins_again || std::string_view(file) == kConfigFile || !holds(file),
-             "--out {} already holds a run ({}); choose another folder, or replace it with --overwrite", config.out,
-             file);
+             "--out {0} already holds a run ({1}); {2}choose another folder, or replace it with --overwrite",
+             config.out, file, holds("checkpoints") ? fmt::format("go on with --resume {}, ", config.out) : "");
   }
   for (const char* file : {RequestFiles::kStop, RequestFiles::kSave})
     AB_CHECK(has_begun || !holds(file),

@@ -157,7 +157,7 @@ TEST_F(CliTest, AnEmptyTextIsNotTakenForNothing) {
   expect_failure("plan --factors-from ''", 2, "--factors-from" + empty);
   expect_failure("eval --model-file a --dataset ''", 2, "--dataset");
   expect_failure("inspect ''", 2, "file" + empty);
-  EXPECT_EQ(run("plan --model mlp --network ''").exit_code, 0);
+  EXPECT_EQ(run("plan --model mlp --network '' --cache-disk ''").exit_code, 0);
 }
 
 TEST_F(CliTest, AScheduleThatTheRunNeverReachesIsRefused) {

@@ -294,6 +294,7 @@ TEST_F(ConfigTest, AFlagThatCountsBesideAnotherSettingIsRefusedWithoutIt) {
   EXPECT_NO_THROW(lars_with("momentum", "0.5")());
   EXPECT_NO_THROW(lars_with("nesterov", "false")());
   EXPECT_TRUE(contains(refused("lr_step_factor", "0.5"), "--lr-step-factor counts with --schedule step only"));
+  EXPECT_TRUE(contains(refused("cache_disk_gb", "3"), "--cache-disk-gb counts with --cache-disk only"));
   EXPECT_TRUE(contains(message_of(ErrorKind::config,
                                   [] {
                                     resolve_train_config({{"augment", "false"}, {"shift", "2"}}, "");
@@ -403,6 +404,12 @@ TEST_F(ConfigTest, TheLateCutBringsWhatGoesWithIt) {
   EXPECT_EQ(of<LocalOptions>(from_toml("method = \"late-cut\"\n", alone)).node_size, 1);
   // Begun when buckets had to be given.
   EXPECT_NO_THROW(check_resumable(from_toml("bucket_mb = 4.0\n"), from_toml("")));
+  const auto shares = [this](const char* how) {
+    return from_toml(fmt::format("cache_gb = 1\ncache_share = \"{}\"\n", how));
+  };
+  EXPECT_NO_THROW(check_resumable(shares("world"), shares("off"))) << "the same batches";
+  EXPECT_TRUE(contains(message_of(ErrorKind::config, [&] { check_resumable(shares("world"), shares("node")); }),
+                       "--cache-share \"node\" (it was \"world\")"));
   // As long as nobody says otherwise, and if it trains.
   EXPECT_EQ(from_toml("method = \"late-cut\"\n").comm_dtype, DType::bfloat16);
   EXPECT_EQ(from_toml("method = \"late-cut\"\ncomm_dtype = \"fp32\"\n").comm_dtype, DType::float32);

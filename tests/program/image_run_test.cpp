@@ -188,7 +188,8 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(use_of("plain"), (std::array<std::int64_t, 3>{}));
   const test::Outcome cached = run(train("cached", "--ranks 2 --cache-gb 0.1"));
   ASSERT_EQ(cached.exit_code, 0) << cached.err;
-  EXPECT_TRUE(test::contains(cached.out, "images: 16 from memory, 16 from their files; kept: 16 in memory ("));
+  EXPECT_TRUE(test::contains(cached.out,
+                             "images on rank 0's machine: 16 from memory, 16 from their files; kept: 16 in memory ("));
   EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
   const std::array<std::int64_t, 3> all{16, 16, 16};
   EXPECT_EQ(use_of("cached"), all);
@@ -292,6 +293,7 @@ TEST_F(ImageRunTest, ADamagedImageInTheLastValidationCostsNoTraining) {
   EXPECT_TRUE(fs::exists(path("part/checkpoints/step_000000000006/manifest.json")));
   EXPECT_FALSE(fs::exists(path("part/model.safetensors")));
   write("val/dog/c.jpg", image_);
+  expect_failure(train("part", "--ranks 2"), 2, "; go on with --resume " + path("part") + ", choose another folder");
   const test::Outcome resumed = run("train --resume " + path("part"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_TRUE(test::contains(resumed.out, "resuming at step 6 "));

@@ -616,7 +616,10 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
   EXPECT_FALSE(contains(run(plan).out, "images of an epoch"));
   const std::string cached = run(plan + " --cache-gb 1000").out;
   EXPECT_TRUE(contains(cached, ": 641 k from memory, 641 k from the memory of other nodes\n")) << cached;
-  EXPECT_TRUE(contains(cached, "360 GB of them cross nodes in an epoch, and ")) << cached;
+  EXPECT_TRUE(contains(cached, "A node could keep 360 GB of them.\n360 GB of them cross nodes in an epoch: 7.2 s on"))
+      << cached;
+  EXPECT_TRUE(contains(cached, "computing.\nGradients of all ranks are 269 GB.\n--cache-share off takes 0 images"))
+      << cached;
 }
 
 TEST(Plan, SaysWhereImagesComeFromWithACache) {
