@@ -35,7 +35,7 @@ struct ImageCache::Shared {
   std::atomic<std::int64_t> promised;              ///< bytes of pixels, to images that are kept or being written
   std::atomic<std::int64_t> disk_end, disk_slots;  ///< where the next copy and its record are written
   std::atomic<std::int64_t> images, bytes, files, file_bytes, from[4], bytes_from_nodes;  ///< as in Use
-  std::atomic<bool> full, disk_full;
+  std::atomic<bool> full, disk_full, disk_damaged;
 };
 
 struct ImageCache::Entry {
@@ -199,8 +199,10 @@ void ImageCache::give_up_file(std::int64_t number) const {
   Entry& copy = entry(number);
   const std::int32_t bytes = copy.file_bytes;
   std::int64_t place = copy.disk_place;
-  if (place > 0 && copy.disk_place.compare_exchange_strong(place, Entry::kNone))
-    --shared_->files, shared_->file_bytes -= bytes;
+  if (place <= 0 || !copy.disk_place.compare_exchange_strong(place, Entry::kNone)) return;
+  --shared_->files, shared_->file_bytes -= bytes;
+  if (!shared_->disk_damaged.exchange(true))
+    say(stderr, "warning: a copy in the folder of --cache-disk is damaged; such images are read from their files\n");
 }
 
 void ImageCache::keep_file(std::int64_t number, std::span<const std::uint8_t> bytes) {

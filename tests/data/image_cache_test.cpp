@@ -265,7 +265,10 @@ TEST_F(DiskCache, ReadsDamagedCopiesFromTheirFiles) {
   damage("set.index", 3 * 32 + 9);
   std::filesystem::resize_file(folder_ / "set.index", kImages * 32 - 10);
   set_->reads = 0;
+  testing::internal::CaptureStderr();
   EXPECT_EQ(parts(begin()), pixels);
+  EXPECT_TRUE(
+      test::contains(testing::internal::GetCapturedStderr(), "a copy in the folder of --cache-disk is damaged"));
   EXPECT_EQ(set_->reads, 3);
   EXPECT_EQ(parts(begin()), pixels);
   EXPECT_EQ(set_->reads, 3) << "they have been copied again";
