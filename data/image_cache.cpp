@@ -69,7 +69,7 @@ ImageCache::ImageCache(std::int64_t images, const CacheRoom& room, const std::st
   shared_->token = static_cast<std::int64_t>(random()) << 31 ^ static_cast<std::int64_t>(random());
   shared_->images_most = images, shared_->bytes_most = bytes;
   shared_->full = bytes == 0;
-  if (const std::int64_t left = available_host_bytes(); bytes > left - kSparedBytes)
+  if (const std::int64_t left = available_host_bytes(); bytes > 0 && bytes > left - kSparedBytes)
     say(stderr,
         "warning: --cache-gb asks for {:.3g} GB, and this machine has {:.3g} GB left: fewer images stay in it\n",
         1e-9 * static_cast<double>(bytes), 1e-9 * static_cast<double>(left));
@@ -192,6 +192,8 @@ bool ImageCache::find_file(std::int64_t number, std::vector<std::uint8_t>& bytes
   if (copy.disk_place != place) return false;  // another thread has given it up meanwhile
   if (disk_->read(at, bytes)) return true;
   give_up_file(number);
+  if (!shared_->disk_damaged.exchange(true))
+    say(stderr, "warning: a copy in the folder of --cache-disk is damaged; such images are read from their files\n");
   return false;
 }
 
@@ -199,10 +201,8 @@ void ImageCache::give_up_file(std::int64_t number) const {
   Entry& copy = entry(number);
   const std::int32_t bytes = copy.file_bytes;
   std::int64_t place = copy.disk_place;
-  if (place <= 0 || !copy.disk_place.compare_exchange_strong(place, Entry::kNone)) return;
-  --shared_->files, shared_->file_bytes -= bytes;
-  if (!shared_->disk_damaged.exchange(true))
-    say(stderr, "warning: a copy in the folder of --cache-disk is damaged; such images are read from their files\n");
+  if (place > 0 && copy.disk_place.compare_exchange_strong(place, Entry::kNone))
+    --shared_->files, shared_->file_bytes -= bytes;
 }
 
 void ImageCache::keep_file(std::int64_t number, std::span<const std::uint8_t> bytes) {

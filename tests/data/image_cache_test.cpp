@@ -279,7 +279,9 @@ TEST_F(DiskCache, AFileThatWasMendedIsReadAgain) {
   parts(cache);  // of the damaged file a part that is not
   set_->mend();
   Image buffer, expected;
+  testing::internal::CaptureStderr();
   EXPECT_EQ(pixels_of(CachedImages(set_, cache, 0).read(kDamaged, buffer)), pixels_of(set_->read(kDamaged, expected)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the disk is well";
   set_->reads = 0;
   CachedImages(set_, cache, 0).read(kDamaged, buffer);
   EXPECT_EQ(set_->reads, 0) << "the copy is of the mended file";
