@@ -224,10 +224,11 @@ void check_flags_count(const std::vector<GivenValue>& flags, const TrainConfig& 
     const bool* is_on = std::get_if<bool>(&flag.value);
     if (!beside || (is_on && !*is_on) || counts(*beside, config)) continue;
     const Setting& other = *find_setting(beside->key);
-    AB_CHECK(other.get(config) != Value(std::string()), "{} counts with {} only", flag.where, other.flag());
-    AB_CHECK(false, "{} counts with {} {} only, which is {} here", flag.where, other.flag(),
-             beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or ")),
-             toml_text(other, config));
+    const std::string words = beside->words.empty() ? "above 0" : fmt::format("{}", fmt::join(beside->words, " or "));
+    throw Error(ErrorKind::config, other.get(config) == Value(std::string())
+                                       ? fmt::format("{} counts with {} only", flag.where, other.flag())
+                                       : fmt::format("{} counts with {} {} only, which is {} here", flag.where,
+                                                     other.flag(), words, toml_text(other, config)));
   }
 }
 

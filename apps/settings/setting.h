@@ -50,6 +50,7 @@ struct Setting {
   bool flag_only = false;          ///< neither read from TOML nor saved
   bool never_empty = false;        ///< an empty text as a flag is a variable that was not set
   bool may_change = false;         ///< may differ when a run is resumed
+  std::string kept_word{};         ///< but neither to this word nor from it
   bool was_default = false;        ///< runs that were saved without it had its default
   bool is_path = false;            ///< a leading ~/ stands for the home folder
   bool brings_defaults = false;    ///< replaces the defaults of others, so it is given before them

@@ -70,11 +70,13 @@ std::vector<std::string> defaults_of(const Setting& setting) {
 std::vector<std::string> differing_settings(const TrainConfig& before, const TrainConfig& now) {
   std::vector<std::string> different;
   for (const Setting& setting : train_settings()) {
-    if (setting.flag_only || setting.may_change || !concerns(setting, now)) continue;
+    if (setting.flag_only || !concerns(setting, now)) continue;
     const std::string was = toml_text(setting, before), is = toml_text(setting, now);
-    const bool same_images = setting.key == std::string_view("cache_share") && before.cache_share != CacheShare::node &&
-                             now.cache_share != CacheShare::node;
-    if (was != is && !same_images) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), is, was));
+    const auto is_kept = [&](const TrainConfig& config) {
+      return !setting.kept_word.empty() && setting.get(config) == Value(setting.kept_word);
+    };
+    if (setting.may_change && is_kept(before) == is_kept(now)) continue;
+    if (was != is) different.push_back(fmt::format("{} {} (it was {})", setting.flag(), is, was));
   }
   return different;
 }

@@ -114,12 +114,12 @@ void declare_images(std::vector<Setting>& all) {
   Setting& disk_gb = s.number("cache_disk_gb", &T::cache_disk_gb, 0, 1e9,
                               "GB of that disk for this data set; 0: nine tenths of what is free");
   disk_gb.may_change = disk_gb.was_default = true, disk_gb.beside = {"cache_disk", {}};
-  s.choice(
-       "cache_share", &T::cache_share,
-       {{"world", CacheShare::world}, {"node", CacheShare::node}, {"off", CacheShare::off}},
-       "nodes send each other the images that they keep in memory; or each trains on a part of the images, and keeps "
-       "those; or neither")
-      .was_default = true;
+  Setting& share = s.choice(
+      "cache_share", &T::cache_share,
+      {{"world", CacheShare::world}, {"node", CacheShare::node}, {"off", CacheShare::off}},
+      "nodes send each other the images that they keep in memory; or each trains on a part of the images, and keeps "
+      "those; or neither");
+  share.may_change = share.was_default = true, share.kept_word = "node";
   s.choice(
        "on_bad_image", &T::on_bad_image, {{"fail", OnBadImage::fail}, {"skip", OnBadImage::skip}},
        "an image that cannot be read or decoded ends the run; or is named in summary.json, and another takes its place")
