@@ -276,26 +276,24 @@ ImageView CachedImages::find(std::int64_t i, Image& buffer) const {
 }
 
 ImageView CachedImages::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
-  thread_local Image decoded;
-  Image& whole_buffer = part ? decoded : buffer;
-  ImageView whole{};
   const std::int64_t keeper = nodes_.nodes ? i % nodes_.nodes->count() : nodes_.own;
   const auto answer =
-      keeper == nodes_.own ? ImageNodes::Answer::none : nodes_.nodes->fetch(keeper, first_number_ + i, whole_buffer);
+      keeper == nodes_.own ? ImageNodes::Answer::none : nodes_.nodes->fetch(keeper, first_number_ + i, part, buffer);
   if (answer == ImageNodes::Answer::image) {
-    whole = whole_buffer.view();
-    cache_->count(ImageCache::From::node, whole.bytes());
-  } else if (answer == ImageNodes::Answer::none) {  // this node keeps it in place of one that is gone, too
-    try {
-      whole = find(i, whole_buffer);
-      if (whole.pixels && whole.pixels != whole_buffer.pixels.data())
-        cache_->count(ImageCache::From::memory, whole.bytes());
+    cache_->count(ImageCache::From::node, buffer.view().bytes());
+    return buffer.view();
+  }
+  if (answer == ImageNodes::Answer::none) try {  // this node keeps it in place of one that is gone, too
+      thread_local Image decoded;
+      Image& whole_buffer = part ? decoded : buffer;
+      if (const ImageView whole = find(i, whole_buffer); whole.pixels) {
+        if (whole.pixels != whole_buffer.pixels.data()) cache_->count(ImageCache::From::memory, whole.bytes());
+        return part ? whole.part(part(whole.height, whole.width).box) : whole;
+      }
     } catch (const Error& error) {  // damage beyond the part passes without a cache, and so it does with one
       if (!part || error.kind() != ErrorKind::data) throw;
     }
-  }
-  if (!whole.pixels) return decode(i, buffer, part);
-  return part ? whole.part(part(whole.height, whole.width).box) : whole;
+  return decode(i, buffer, part);
 }
 
 }  // namespace ab

@@ -30,6 +30,13 @@ struct Size {
   std::int32_t height = 0, width = 0;
 };
 
+Box whole_of(const Size& size) { return {0, 0, size.height, size.width}; }
+
+bool is_within(const Box& box, const Size& size) {
+  return box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 && box.height <= size.height - box.top &&
+         box.width <= size.width - box.left;
+}
+
 }  // namespace
 
 struct ImageServer::State {
@@ -58,10 +65,16 @@ struct ImageServer::State {
     };
     std::uint64_t said = 0;
     if (!read(caller, &said, sizeof said) || said != token) return;
+    Image part;
     for (std::int64_t number = 0; read(caller, &number, sizeof number);) {
       const ImageView image = found(number);
       const Size size = image.pixels ? Size{image.height, image.width} : Size{};
-      if (!write(&size, sizeof size) || (image.pixels && !write(image.pixels, image.bytes()))) return;
+      if (!write(&size, sizeof size)) return;
+      if (!image.pixels) continue;
+      Box wanted;
+      if (!read(caller, &wanted, sizeof wanted) || !is_within(wanted, size)) return;
+      cut_out(image, wanted, part);
+      if (!write(part.pixels.data(), part.pixels.size())) return;
     }
   }
 };
@@ -133,7 +146,8 @@ Socket ImageNodes::connect(Node& node) const {
   return {};
 }
 
-ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t number, Image& image) {
+ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t number, const ChoosePart& part,
+                                     Image& image) {
   Node& node = *nodes_[static_cast<std::size_t>(number_of_node)];
   Socket connection = connect(node);
   if (!connection) return Answer::none;
@@ -143,8 +157,10 @@ ImageNodes::Answer ImageNodes::fetch(std::int64_t number_of_node, std::int64_t n
   const bool kept = result == Socket::Result::done && (size.height != 0 || size.width != 0);
   if (kept) try {
       check_image_size(size.height, size.width, "");
-      image.resize(size.height, size.width);
-      result = connection.read(image.pixels.data(), image.view().bytes(), soon());
+      const Box wanted = part ? part(size.height, size.width).box : whole_of(size);
+      image.resize(wanted.height, wanted.width);
+      result = connection.write(&wanted, sizeof wanted, soon());
+      if (result == Socket::Result::done) result = connection.read(image.pixels.data(), image.view().bytes(), soon());
     } catch (const Error&) {
       give_up(node, "its answer makes no sense");
       return Answer::none;

@@ -5,8 +5,9 @@
 // as they all have memory for.
 //
 // Protocol over TCP, numbers little-endian: a caller says the token of the job (uint64), then numbers of images (int64), and gets
-// for each its height and width (int32 each) and its pixels, or two zeros when the node does not keep it. Whoever can reach a node
-// and knows the token can ask for images: the network must be trusted.
+// for each its height and width (int32 each), or two zeros when the node does not keep it. Of one that it keeps the caller says the
+// part that it wants (top, left, height and width, int32 each), and gets its pixels. Whoever can reach a node and knows the token can
+// ask for images: the network must be trusted.
 
 #include <chrono>
 #include <functional>
@@ -53,9 +54,9 @@ class ImageNodes {
 
   std::int64_t count() const { return std::ssize(nodes_); }
   enum class Answer : std::uint8_t { image, not_kept, none };
-  /// Asks that node for the image, over a connection for each thread that asks at once. A node that cannot be reached, has not
+  /// Asks that node for that part of the image, over a connection for each thread that asks at once. A node that cannot be reached, has not
   /// answered for ten seconds or answers nonsense is asked again after a minute; unless it has ended, a warning on stderr says so.
-  Answer fetch(std::int64_t node, std::int64_t number, Image& image);
+  Answer fetch(std::int64_t node, std::int64_t number, const ChoosePart& part, Image& image);
 
  private:
   struct Node {

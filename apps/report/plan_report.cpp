@@ -186,7 +186,7 @@ std::string cache_text(const RunPlan& plan) {
   const double gradients =
       s.inter_node_bytes_per_rank_total * s.world_size * epoch_steps / static_cast<double>(s.steps);
   text += fmt::format(
-      "{} of them cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n"
+      "{} of their crops cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n"
       "Gradients of all ranks are {}{}.\n"
       "--cache-share off takes {} images from files ({}) in their place; node takes none, and trains each node on 1/{} of all.\n",
       human_bytes(images.bytes_from_nodes),

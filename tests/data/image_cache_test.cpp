@@ -26,6 +26,7 @@ constexpr std::int64_t kImages = 40, kDamaged = 7;
 constexpr int kHeight = 40, kWidth = 30;
 constexpr std::int64_t kImageBytes = std::int64_t{3} * kHeight * kWidth;
 const ChoosePart kPart = [](int height, int width) { return Box{height / 8, width / 3, height / 4, width / 2}; };
+constexpr std::int64_t kPartBytes = std::int64_t{3} * (kHeight / 4) * (kWidth / 2);
 
 /// A set of JPEG files in memory that counts how often one is read. One of them is cut where only its last rows are.
 class CountedSet final : public Dataset {
@@ -380,7 +381,7 @@ TEST(CacheNodes, KeepTheSetTogether) {
   EXPECT_EQ(use.images, kImages / 2);
   EXPECT_EQ(a.set->reads, kImages / 2 + 2) << "the damaged one, in each pass";
   EXPECT_EQ(use.from_nodes, 2 * (kImages - 2));
-  EXPECT_EQ(use.bytes_from_nodes, use.from_nodes * kImageBytes);
+  EXPECT_EQ(use.bytes_from_nodes, use.from_nodes / 2 * (kImageBytes + kPartBytes)) << "whole images and parts of them";
 }
 
 TEST(CacheNodes, HalfOfTheMemoryGivesHalfOfTheImages) {
@@ -410,11 +411,11 @@ TEST(CacheNodes, AreDoneWithoutWhenGoneOrStrange) {
   EXPECT_EQ(a.cache->use().images, 3) << "it keeps what the other would";
   testing::internal::CaptureStderr();
   ImageNodes nobody({{"localhost", 1}}, 1);
-  EXPECT_EQ(nobody.fetch(0, 3, buffer), ImageNodes::Answer::none);
-  EXPECT_EQ(nobody.fetch(0, 4, buffer), ImageNodes::Answer::none);
+  EXPECT_EQ(nobody.fetch(0, 3, {}, buffer), ImageNodes::Answer::none);
+  EXPECT_EQ(nobody.fetch(0, 4, {}, buffer), ImageNodes::Answer::none);
   EXPECT_TRUE(test::contains(testing::internal::GetCapturedStderr(), "localhost:1 keeps are read from their files"));
   ImageNodes of_another_job({{"localhost", a.server->port()}}, CacheNode::kToken + 1);
-  EXPECT_EQ(of_another_job.fetch(0, 3, buffer), ImageNodes::Answer::none);
+  EXPECT_EQ(of_another_job.fetch(0, 3, {}, buffer), ImageNodes::Answer::none);
 }
 
 // Half of a reply, and one of a size that no image has, are no damage of the image.
@@ -434,10 +435,29 @@ TEST(CacheNodes, BelieveNoNonsense) {
     testing::internal::CaptureStderr();
     ImageNodes nodes({at}, CacheNode::kToken);
     Image buffer;
-    EXPECT_EQ(nodes.fetch(0, 3, buffer), ImageNodes::Answer::none);
+    EXPECT_EQ(nodes.fetch(0, 3, {}, buffer), ImageNodes::Answer::none);
     strange.join();
-    EXPECT_EQ(nodes.fetch(0, 3, buffer), ImageNodes::Answer::none) << "it is not asked again at once";
+    EXPECT_EQ(nodes.fetch(0, 3, {}, buffer), ImageNodes::Answer::none) << "it is not asked again at once";
     EXPECT_EQ(test::contains(testing::internal::GetCapturedStderr(), "makes no sense"), height != 20);
+  }
+}
+
+TEST(CacheNodes, AreAskedForNoPartBeyondAnImage) {
+  const CacheNode a(0, kImages);
+  for (const Box& box : {Box{0, 0, kHeight, kWidth}, Box{1, 0, kHeight, kWidth}, Box{-1, 0, 2, 2}, Box{0, 0, 0, 2},
+                         Box{0, 2, 2, std::numeric_limits<int>::max()}}) {
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    std::string problem;
+    const Socket caller = connect_to({"localhost", a.server->port()}, soon, problem);
+    const std::int64_t number = 3;
+    std::array<std::int32_t, 2> size{};
+    std::uint8_t pixel = 0;
+    caller.write(&CacheNode::kToken, sizeof CacheNode::kToken, soon);
+    caller.write(&number, sizeof number, soon);
+    ASSERT_EQ(caller.read(&size, sizeof size, soon), Socket::Result::done);
+    EXPECT_EQ(size, (std::array{kHeight, kWidth}));
+    caller.write(&box, sizeof box, soon);
+    EXPECT_EQ(caller.read(&pixel, 1, soon) == Socket::Result::done, box == (Box{0, 0, kHeight, kWidth}));
   }
 }
 
@@ -450,7 +470,7 @@ TEST(CacheNodes, LeaveBehindAReadThatHangs) {
   std::thread asks([port = server->port()] {
     ImageNodes nodes({{"localhost", port}}, 1);
     Image buffer;
-    nodes.fetch(0, 3, buffer);
+    nodes.fetch(0, 3, {}, buffer);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   server.reset();
