@@ -34,7 +34,7 @@ struct ImageCache::Shared {
   std::atomic<std::int64_t> taken;                         ///< bytes of the file that the system has given
   std::atomic<std::int64_t> promised;              ///< bytes of pixels, to images that are kept or being written
   std::atomic<std::int64_t> disk_end, disk_slots;  ///< where the next copy and its record are written
-  std::atomic<std::int64_t> images, bytes, files, file_bytes, from[4], bytes_from_nodes;  ///< as in Use
+  std::atomic<std::int64_t> images, bytes, files, file_bytes, from[4], bytes_from[4];  ///< as in Use
   std::atomic<bool> full, disk_full, disk_damaged;
 };
 
@@ -234,12 +234,14 @@ ImageCache::Use ImageCache::use() const {
           .from_nodes = shared_->from[1],
           .from_disk = shared_->from[2],
           .from_files = shared_->from[3],
-          .bytes_from_nodes = shared_->bytes_from_nodes};
+          .bytes_from_nodes = shared_->bytes_from[1],
+          .bytes_from_disk = shared_->bytes_from[2],
+          .bytes_from_files = shared_->bytes_from[3]};
 }
 
 void ImageCache::count(From from, std::size_t bytes) {
   ++shared_->from[static_cast<int>(from)];
-  if (from == From::node) shared_->bytes_from_nodes += static_cast<std::int64_t>(bytes);
+  shared_->bytes_from[static_cast<int>(from)] += static_cast<std::int64_t>(bytes);
 }
 
 CachedImages::CachedImages(std::shared_ptr<const Dataset> set, std::shared_ptr<ImageCache> cache,

@@ -62,7 +62,7 @@ class ImageCache {
     std::int64_t files = 0, file_bytes = 0;  ///< that are kept on the disk
     /// How often an image came from memory, from another node, by decoding the copy on the disk and the file itself.
     std::int64_t from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
-    std::int64_t bytes_from_nodes = 0;
+    std::int64_t bytes_from_nodes = 0, bytes_from_disk = 0, bytes_from_files = 0;
   };
   Use use() const;
   /// Counts an image that came from there, of so many bytes.

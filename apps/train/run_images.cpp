@@ -148,6 +148,16 @@ void tell_images(const TrainConfig& config, const TrainAndTest& data) {
   say(stdout, "training on {}, validating on {}\n", images_text(*data.train), images_text(*data.test));
 }
 
+std::map<std::string, std::int64_t> images_so_far(const TrainAndTest& data) {
+  const auto* cached = dynamic_cast<const CachedImages*>(data.train.get());
+  if (!cached) return {};
+  const ImageCache::Use use = cached->use_of_cache();
+  return {{"images_from_cache", use.from_memory},     {"images_from_nodes", use.from_nodes},
+          {"images_from_disk", use.from_disk},        {"images_from_files", use.from_files},
+          {"bytes_from_nodes", use.bytes_from_nodes}, {"bytes_from_disk", use.bytes_from_disk},
+          {"bytes_from_files", use.bytes_from_files}};
+}
+
 void count_images(const TrainAndTest& data, Summary& summary) {
   summary.train_samples = data.train->count;
   summary.train_classes = classes_with_images(*data.train);
@@ -158,7 +168,8 @@ void count_images(const TrainAndTest& data, Summary& summary) {
     summary.files_cached = use.files, summary.file_bytes_cached = use.file_bytes;
     summary.images_from_cache = use.from_memory, summary.images_from_nodes = use.from_nodes;
     summary.images_from_disk = use.from_disk, summary.images_from_files = use.from_files;
-    summary.bytes_from_nodes = use.bytes_from_nodes;
+    summary.bytes_from_nodes = use.bytes_from_nodes, summary.bytes_from_disk = use.bytes_from_disk;
+    summary.bytes_from_files = use.bytes_from_files;
   }
 }
 

@@ -13,9 +13,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Runs of before lack them.
-const std::set<std::string> kNewer{"flops_per_second", "peak_share",        "joules",
-                                   "joules_from",      "files_cached",      "file_bytes_cached",
-                                   "images_from_disk", "images_from_nodes", "bytes_from_nodes"};
+const std::set<std::string> kNewer{"flops_per_second", "peak_share",        "joules",           "joules_from",
+                                   "files_cached",     "file_bytes_cached", "images_from_disk", "images_from_nodes",
+                                   "bytes_from_nodes", "bytes_from_disk",   "bytes_from_files"};
 
 constexpr std::size_t kTotals = 4;  // before the phases in a traffic_row()
 
@@ -55,8 +55,10 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("images_from_cache", s.images_from_cache);
   visit("images_from_nodes", s.images_from_nodes);
   visit("images_from_disk", s.images_from_disk);
-  visit("bytes_from_nodes", s.bytes_from_nodes);
   visit("images_from_files", s.images_from_files);
+  visit("bytes_from_nodes", s.bytes_from_nodes);
+  visit("bytes_from_disk", s.bytes_from_disk);
+  visit("bytes_from_files", s.bytes_from_files);
   visit("bad_images", s.bad_images);
   visit("bad_image_names", s.bad_image_names);
   visit("parameters_full", s.parameters_full);

@@ -249,7 +249,7 @@ class Trainer {
     strategy_.after_step(state);
     learner_.update_average();
     if (strategy_.phase() != phase) record_.split(state.step, state.sensitivity);
-    record_.step(state.step, epoch_, phase, learning_rate);
+    record_.step(state.step, epoch_, phase, learning_rate, images_so_far(data_));
   }
 
   /// Whether gradients are to travel while backward computes: worth more than a graph, unless that is asked for.

@@ -107,7 +107,8 @@ void TrainRecord::check_losses_before(std::int64_t step) {
   }
 }
 
-void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate) {
+void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate,
+                       const std::map<std::string, std::int64_t>& images) {
   ++summary_.steps_by_phase[phase];
   ++interval_steps_;
   ++epoch_steps_;
@@ -115,17 +116,20 @@ void TrainRecord::step(std::int64_t step, std::int64_t epoch, const std::string&
   check_losses();
   if (energy_) energy_->look();
   const double seconds = interval_.lap(), flops_per_second = interval_flops_ / seconds;
-  const StepMetrics metrics{step,
-                            epoch,
-                            phase,
-                            mean_over_ranks(interval_loss_ / static_cast<double>(interval_steps_)),
-                            learning_rate,
-                            interval_images_ / seconds,
-                            world_.ledger().total().wire_bytes(),
-                            sum_of(world_.ledger().waiting_seconds()) - interval_waiting_,
-                            image_waiting_ - interval_image_waiting_,
-                            flops_per_second,
-                            share_of_peak(flops_per_second, listener_)};
+  StepMetrics metrics{step,
+                      epoch,
+                      phase,
+                      mean_over_ranks(interval_loss_ / static_cast<double>(interval_steps_)),
+                      learning_rate,
+                      interval_images_ / seconds,
+                      world_.ledger().total().wire_bytes(),
+                      sum_of(world_.ledger().waiting_seconds()) - interval_waiting_,
+                      image_waiting_ - interval_image_waiting_,
+                      flops_per_second,
+                      share_of_peak(flops_per_second, listener_),
+                      images};
+  for (auto& [name, count] : metrics.images) count -= interval_images_so_far_[name];
+  interval_images_so_far_ = images;
   interval_waiting_ += metrics.waiting_seconds;
   interval_image_waiting_ = image_waiting_;
   interval_loss_ = interval_images_ = interval_flops_ = 0;

@@ -67,8 +67,9 @@ class TrainRecord {
   void check_losses() { check_losses_before(std::numeric_limits<std::int64_t>::max()); }
   /// Whether step() writes a line of metrics.
   bool reports(std::int64_t step) const { return step % config_.log_every == 0 || step == total_steps_; }
-  /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks.
-  void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate);
+  /// An update is done; `step` counts it. Collective where it reports, for the mean loss of all ranks. `images`: of images_so_far().
+  void step(std::int64_t step, std::int64_t epoch, const std::string& phase, double learning_rate,
+            const std::map<std::string, std::int64_t>& images = {});
   void step_left_out(const std::string& phase) { ++summary_.steps_by_phase[phase]; }
   void start_epoch() { epoch_loss_ = epoch_steps_ = 0; }
   /// The mean loss of the updates of this epoch, over all ranks. Collective.
@@ -136,6 +137,7 @@ class TrainRecord {
   double interval_seconds_ = 0;  // when an evaluation began
   double interval_loss_ = 0, interval_images_ = 0, interval_flops_ = 0;
   double interval_waiting_ = 0;  // all waiting at the last line
+  std::map<std::string, std::int64_t> interval_images_so_far_;
   std::int64_t interval_steps_ = 0;
 };
 

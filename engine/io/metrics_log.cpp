@@ -40,19 +40,20 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::write(const StepMetrics& m) {
-  append(Json{{"kind", "step"},
-              {"step", m.step},
-              {"epoch", m.epoch},
-              {"phase", m.phase},
-              {"loss", m.loss},
-              {"lr", m.lr},
-              {"images_per_second", m.images_per_second},
-              {"wire_bytes", m.wire_bytes},
-              {"waiting_seconds", m.waiting_seconds},
-              {"image_waiting_seconds", m.image_waiting_seconds},
-              {"flops_per_second", m.flops_per_second},
-              {"peak_share", m.peak_share}}
-             .dump());
+  Json line{{"kind", "step"},
+            {"step", m.step},
+            {"epoch", m.epoch},
+            {"phase", m.phase},
+            {"loss", m.loss},
+            {"lr", m.lr},
+            {"images_per_second", m.images_per_second},
+            {"wire_bytes", m.wire_bytes},
+            {"waiting_seconds", m.waiting_seconds},
+            {"image_waiting_seconds", m.image_waiting_seconds},
+            {"flops_per_second", m.flops_per_second},
+            {"peak_share", m.peak_share}};
+  line.update(Json(m.images));
+  append(line.dump());
 }
 
 void MetricsLog::write(const EpochMetrics& m) {

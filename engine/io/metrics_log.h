@@ -6,6 +6,8 @@
 //   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
 //    "wire_bytes":1e6,"waiting_seconds":0.2,"image_waiting_seconds":0.01,"flops_per_second":9e10,
 //    "peak_share":0.6}
+//     and with a cache of images, where those since the last line came from: "images_from_cache":640,"images_from_nodes":0,
+//     "images_from_disk":12,"images_from_files":3,"bytes_from_nodes":0,"bytes_from_disk":1e6,"bytes_from_files":3e5
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}
 //     and in each layer, where that was observed, "kept":0.99,"increase":0.002,"by_loss":[0,0.4,…,1],"by_sigma":[0,0.2,…,1]
@@ -34,6 +36,8 @@ struct StepMetrics {
   double flops_per_second =
       0;  ///< of forward and backward passes of this rank (engine/ops/flops.h), by all time of training
   double peak_share = kNotKnown;  ///< of the processor's peak
+  std::map<std::string, std::int64_t>
+      images{};  ///< that came since the last line to rank 0's machine, by where from; empty without a cache
 };
 
 struct EpochMetrics {

@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/plan/plan.h"
@@ -193,6 +194,12 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
   const std::array<std::int64_t, 3> all{16, 16, 16};
   EXPECT_EQ(use_of("cached"), all);
+  std::int64_t of_steps = 0;
+  std::ifstream metrics(path("cached/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);)
+    if (const auto json = nlohmann::json::parse(line); json["kind"] == "step")
+      of_steps += json["images_from_files"].get<std::int64_t>();
+  EXPECT_EQ(of_steps, 8) << "each image of training once";
 #if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)  // which see what the library of MPI keeps at its end
   ASSERT_EQ(
       run(train("processes", "--cache-gb 0.1"), AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2").exit_code, 0);
