@@ -457,6 +457,19 @@ TEST_F(ImageRunTest, ATrainingImageThatIsNeverReadCostsNoTraining) {
   }
 }
 
+TEST_F(ImageRunTest, AStaleHandleIsAskedForAgainAndThenNamed) {
+  fs::remove(path("images/train/dog/stalled.jpg")), fs::remove(path("images/val/dog/stalled.jpg"));
+  write("train/dog/moved.jpg", image_), write("val/dog/e.jpg", image_);
+  ASSERT_EQ(run(train("whole", "--ranks 2")).exit_code, 0);
+  const test::Outcome moved = run(train("moved", "--ranks 2"), stalled_disk());
+  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+  EXPECT_EQ(contents("moved/model.safetensors"), contents("whole/model.safetensors"));
+  fs::rename(path("images/train/dog/moved.jpg"), path("images/train/dog/stale.jpg"));
+  const test::Outcome stale = run(train("stale", "--ranks 2"), stalled_disk());
+  EXPECT_EQ(stale.exit_code, 3) << stale.err;
+  EXPECT_TRUE(test::contains(stale.err, "train/dog/stale.jpg': Stale file handle")) << stale.err;
+}
+
 // With one step in an epoch, each is agreed on before it is trained.
 TEST_F(ImageRunTest, AStopBetweenEpochsCountsNothingTwice) {
   add_training_images();
