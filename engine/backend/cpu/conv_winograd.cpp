@@ -10,6 +10,8 @@
 //   backward weight  V = Bᵀ d B    P = A dy_t Aᵀ  dU[e] = P[e]ᵀ · V[e]      dw = Gᵀ dU G
 #include "engine/backend/cpu/conv.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -20,19 +22,20 @@
 namespace ab::cpu {
 namespace {
 
-// Channels per vector, and the rows of a product that are kept in registers at once with two vectors each.
+// Channels per vector, and the rows of a product that are kept in registers at once with two vectors each: tiles, or channels.
 #if defined(__AVX512F__)
-constexpr std::int64_t kWidth = 16, kRows = 8;
+constexpr std::int64_t kWidth = 16, kTileRows = 8, kChannelRows = 8;
 #elif defined(__AVX2__)
-constexpr std::int64_t kWidth = 8, kRows = 4;
+constexpr std::int64_t kWidth = 8, kTileRows = 6, kChannelRows = 4;
 #else
-constexpr std::int64_t kWidth = 4, kRows = 4;
+constexpr std::int64_t kWidth = 4, kTileRows = 4, kChannelRows = 4;
 #endif
 constexpr std::int64_t kPlaces = 36;  // elements of a transformed tile
 // Transformed tiles are processed in chunks that stay near the core, but never so few that reading the
 // transformed weights again for each chunk would show.
-constexpr std::int64_t kChunkBytesPerThread = 768 << 10;
+constexpr std::int64_t kMostChunkBytesPerThread = 768 << 10;
 constexpr std::int64_t kMinChunkTiles = 64;
+constexpr std::int64_t kMostChannels = 4096;
 
 using Vector [[gnu::vector_size(kWidth * sizeof(float))]] = float;
 
@@ -62,7 +65,7 @@ inline void store(bfloat16* p, Vector v) {
 // --- the transforms of one row or column ------------------------------------------------------------------
 
 /// Bᵀ d
-inline void input_transform(const Vector d[6], Vector v[6]) {
+[[gnu::always_inline]] inline void input_transform(const Vector d[6], Vector v[6]) {
   const Vector p = d[4] - 4.0f * d[2], q = d[3] - 4.0f * d[1], r = d[4] - d[2], s = 2.0f * (d[3] - d[1]);
   v[0] = 4.0f * d[0] - 5.0f * d[2] + d[4];
   v[1] = p + q;
@@ -73,7 +76,7 @@ inline void input_transform(const Vector d[6], Vector v[6]) {
 }
 
 /// Aᵀ m
-inline void output_transform(const Vector m[6], Vector y[4]) {
+[[gnu::always_inline]] inline void output_transform(const Vector m[6], Vector y[4]) {
   const Vector p = m[1] + m[2], q = m[1] - m[2], r = m[3] + m[4], s = m[3] - m[4];
   y[0] = m[0] + p + r;
   y[1] = q + 2.0f * s;
@@ -82,7 +85,7 @@ inline void output_transform(const Vector m[6], Vector y[4]) {
 }
 
 /// A dy
-inline void output_gradient_transform(const Vector y[4], Vector p[6]) {
+[[gnu::always_inline]] inline void output_gradient_transform(const Vector y[4], Vector p[6]) {
   const Vector even = y[0] + y[2], odd = y[1] + y[3], far_even = y[0] + 4.0f * y[2],
                far_odd = 2.0f * y[1] + 8.0f * y[3];
   p[0] = y[0];
@@ -115,7 +118,7 @@ inline void weight_gradient_transform(const Vector u[6], Vector w[3]) {
 /// out = T in Tᵀ for a transform T of `From` elements to `To`; read(i, j) is the element in row i and column j. Registers hold a
 /// column or a row of it at a time.
 template <int From, int To, class F, class Read>
-inline void transform_both(const F& transform, const Read& read, Vector out[To][To]) {
+[[gnu::always_inline]] inline void transform_both(const F& transform, const Read& read, Vector out[To][To]) {
   Vector half[From][To];  // half[j] = T applied to column j
   for (int j = 0; j < From; ++j) {
     Vector column[From];
@@ -126,6 +129,19 @@ inline void transform_both(const F& transform, const Read& read, Vector out[To][
     Vector row[From];
     for (int j = 0; j < From; ++j) row[j] = half[j][i];
     transform(row, out[i]);
+  }
+}
+
+/// In rows of six, each a step from the one before.
+[[gnu::always_inline]] inline void store_places(const Vector (&places)[6][6], float* to, std::int64_t step) {
+#pragma GCC unroll 6
+  for (int i = 0; i < 6; ++i, to += 6 * step) {
+    store(to, places[i][0]);
+    store(to + step, places[i][1]);
+    store(to + 2 * step, places[i][2]);
+    store(to + 3 * step, places[i][3]);
+    store(to + 4 * step, places[i][4]);
+    store(to + 5 * step, places[i][5]);
   }
 }
 
@@ -154,15 +170,13 @@ template <class T, int kSide> class Patch {
       for (int j = 0; j < kSide; ++j) {
         const bool inside = h + i >= 0 && h + i < g.height && w + j >= 0 && w + j < g.width;
         from_[i][j] = inside ? images + g.offset(image, h + i, w + j) : kZeros;
-        step_[i][j] = inside ? 1 : 0;
       }
   }
-  Vector at(int i, int j, std::int64_t channel) const { return load(from_[i][j] + step_[i][j] * channel); }
+  Vector at(int i, int j, std::int64_t channel) const { return load(from_[i][j] + channel); }
 
  private:
-  alignas(64) static constexpr T kZeros[kWidth] = {};
+  alignas(64) static constexpr T kZeros[kMostChannels] = {};
   const T* from_[kSide][kSide];
-  std::int64_t step_[kSide][kSide];
 };
 
 /// Transformed tiles: 36 matrices of [tiles, channels], each cut into panels of one or two vectors of
@@ -198,7 +212,7 @@ void transform_tiles(const Tiling& g, PerAxis padding, const T* images, std::int
       transform_both<kSide, 6>(
           kTransform, [&](int i, int j) { return patch.at(i, j, c); }, out);
       float* const at = to.at(0, t, c);
-      for (std::int64_t e = 0; e < kPlaces; ++e) store(at + e * to.place_step(), out[e / 6][e % 6]);
+      store_places(out, at, to.place_step());
     }
   });
 }
@@ -260,7 +274,7 @@ template <class T> void transform_turned_weights(const Conv2dSpec& s, const T* w
 
 // --- products ---------------------------------------------------------------------------------------------
 
-/// c[r][n] (+)= Σ_l a[r, l] · b[l][n]   for kRows rows r and the columns n of one panel of `Vectors` vectors.
+/// c[r][n] (+)= Σ_l a[r, l] · b[l][n]   for `Rows` rows r and the columns n of one panel of `Vectors` vectors.
 /// The inner dimension is cut into `blocks` of `depth`: a[r, l] lies at a + block·a_block + r·a_row +
 /// l·a_step.
 struct Product {
@@ -269,26 +283,27 @@ struct Product {
   bool accumulate;
 };
 
-template <int Vectors> void multiply(const Product& p, const float* a, const float* b, float* c) {
+template <std::int64_t Rows, int Vectors> void multiply(const Product& p, const float* a, const float* b, float* c) {
   constexpr std::int64_t kPanel = Vectors * kWidth;
-  Vector sum[kRows][Vectors] = {};
+  Vector sum[Rows][Vectors] = {};
   for (std::int64_t block = 0; block < p.blocks; ++block, a += p.a_block)
     for (std::int64_t l = 0; l < p.depth; ++l, b += kPanel) {
       Vector columns[Vectors];
       for (int v = 0; v < Vectors; ++v) columns[v] = load(b + v * kWidth);
-      for (std::int64_t r = 0; r < kRows; ++r)
+      for (std::int64_t r = 0; r < Rows; ++r)
         for (int v = 0; v < Vectors; ++v) sum[r][v] += a[r * p.a_row + l * p.a_step] * columns[v];
     }
-  for (std::int64_t r = 0; r < kRows; ++r)
+  for (std::int64_t r = 0; r < Rows; ++r)
     for (int v = 0; v < Vectors; ++v) {
       float* to = c + r * kPanel + v * kWidth;
       store(to, p.accumulate ? load(to) + sum[r][v] : sum[r][v]);
     }
 }
 
+template <std::int64_t Rows>
 void multiply(const Product& p, std::int64_t panel, const float* a, const float* b, float* c) {
-  if (panel == kWidth) multiply<1>(p, a, b, c);
-  else multiply<2>(p, a, b, c);
+  if (panel == kWidth) multiply<Rows, 1>(p, a, b, c);
+  else multiply<Rows, 2>(p, a, b, c);
 }
 
 /// m[e] = v[e] · u[e] for all 36 places and `count` tiles, rounded up to whole groups of rows
@@ -302,8 +317,9 @@ void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t cou
                   .accumulate = false};
   for_each_row(Device{}, kPlaces * panels, count * v.channels * m.panel, [=](auto&, std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
-    for (std::int64_t t = 0; t < count; t += kRows)
-      multiply(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel), m.matrix(e, panel) + t * m.panel);
+    for (std::int64_t t = 0; t < count; t += kTileRows)
+      multiply<kTileRows>(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel),
+                          m.matrix(e, panel) + t * m.panel);
   });
 }
 
@@ -315,8 +331,8 @@ void multiply_gradients(const Transformed& p, const Transformed& v, std::int64_t
       .blocks = 1, .depth = count, .a_block = 0, .a_row = 1, .a_step = p.panel, .accumulate = accumulate};
   for_each_row(Device{}, kPlaces * panels, count * p.channels * v.panel, [=](auto&, std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
-    for (std::int64_t k = 0; k < p.channels; k += kRows)
-      multiply(product, v.panel, p.at(e, 0, k), v.matrix(e, panel), du.matrix(e, panel) + k * v.panel);
+    for (std::int64_t k = 0; k < p.channels; k += kChannelRows)
+      multiply<kChannelRows>(product, v.panel, p.at(e, 0, k), v.matrix(e, panel), du.matrix(e, panel) + k * v.panel);
   });
 }
 
@@ -335,10 +351,16 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
 
 // --- directions -------------------------------------------------------------------------------------------
 
+/// Three quarters of the cache that a core has for itself.
+std::int64_t chunk_bytes_per_thread() {
+  static const std::int64_t cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);  // 0 or less where the system does not know
+  return cache > 0 ? std::min(cache / 4 * 3, kMostChunkBytesPerThread) : kMostChunkBytesPerThread;
+}
+
 std::int64_t chunk_tiles(std::int64_t tiles, std::int64_t channels) {
   const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
-  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * kChunkBytesPerThread / tile_bytes);
-  return (std::min(fitting, tiles) + kRows - 1) / kRows * kRows;
+  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * chunk_bytes_per_thread() / tile_bytes);
+  return (std::min(fitting, tiles) + kTileRows - 1) / kTileRows * kTileRows;
 }
 
 /// The scratch buffer of this thread, handed out in three parts.
@@ -413,7 +435,8 @@ std::size_t winograd_scratch_bytes(const Conv2dSpec& s, ConvDirection direction)
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding.h > 2 ||
-      s.padding.w > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0)
+      s.padding.w > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0 ||
+      std::max(s.in_channels, s.out_channels) > kMostChannels)
     return false;
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
