@@ -167,11 +167,10 @@ std::string loading(const RunPlan& plan) {
                      std::ceil(cores * ranks), kImagesPerCore);
 }
 
-/// Where images come from, and whether they cost the network more than the method saves.
-std::string cache_text(const RunPlan& plan) {
+/// Where images come from, and how long those of other nodes keep the links busy.
+std::string image_sources(const RunPlan& plan) {
   if (!plan.images) return "";
   const ImagePlan& images = *plan.images;
-  const Summary& s = plan.summary;
   std::vector<std::string> sources;
   const auto add = [&](double count, const char* where) {
     if (count > 0) sources.push_back(fmt::format("{} from {}", human_count(count), where));
@@ -182,23 +181,31 @@ std::string cache_text(const RunPlan& plan) {
       fmt::format("\nimages of an epoch, once kept (500x375 pixels, files of {}): {}\nA node could keep {} of them.\n",
                   human_bytes(images.file_bytes), fmt::join(sources, ", "), human_bytes(images.bytes_of_node));
   if (images.from_nodes == 0) return text;
-  const double epoch_steps = static_cast<double>(plan.steps_per_epoch);
-  const double gradients =
-      s.inter_node_bytes_per_rank_total * s.world_size * epoch_steps / static_cast<double>(s.steps);
-  text += fmt::format(
-      "{} of their crops cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n"
+  const double computing = static_cast<double>(plan.steps_per_epoch) * plan.step_seconds;
+  return text +
+         fmt::format(
+             "{} of their crops cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n",
+             human_bytes(images.bytes_from_nodes),
+             duration(images.bytes_from_nodes / images.nodes / plan.links.inter_node.bandwidth),
+             computing > 0 ? fmt::format(", beside {} of computing", duration(computing)) : "");
+}
+
+/// Whether they cost the network more than the method saves.
+std::string images_beside_gradients(const RunPlan& plan) {
+  if (!plan.images || plan.images->from_nodes == 0) return "";
+  const ImagePlan& images = *plan.images;
+  const Summary& s = plan.summary;
+  const double gradients = s.inter_node_bytes_per_rank_total * s.world_size *
+                           static_cast<double>(plan.steps_per_epoch) / static_cast<double>(s.steps);
+  return fmt::format(
       "Gradients of all ranks are {}{}.\n"
       "--cache-share off takes {} images from files ({}) in their place; node takes none, and trains each node on 1/{} of all.\n",
-      human_bytes(images.bytes_from_nodes),
-      duration(images.bytes_from_nodes / images.nodes / plan.links.inter_node.bandwidth),
-      plan.step_seconds > 0 ? fmt::format(", beside {} of computing", duration(epoch_steps * plan.step_seconds)) : "",
       human_bytes(gradients),
       images.gradients_saved > 0 && images.bytes_from_nodes > images.gradients_saved
           ? fmt::format(", {} less than dense training's: images cost more than the method saves",
                         human_bytes(images.gradients_saved))
           : "",
       human_count(images.files_when_off), human_bytes(images.files_when_off * images.file_bytes), images.nodes);
-  return text;
 }
 
 std::string words_of(const Link& link) {
@@ -262,7 +269,7 @@ Json memory_json(const PhaseMemory& row) {
 
 std::string plan_text(const RunPlan& plan) {
   return title(plan) + traffic_table(plan) + never_begins(plan) + bounds(plan) + dense_table(plan) +
-         memory_table(plan) + loading(plan) + cache_text(plan) + notes(plan);
+         memory_table(plan) + loading(plan) + image_sources(plan) + images_beside_gradients(plan) + notes(plan);
 }
 
 std::string bucket_note(const RunPlan& plan, const BucketPlan& best) {
@@ -323,6 +330,7 @@ std::string choice_text(const std::vector<MethodPlan>& plans) {
                     : fmt::format("Nothing within half a point of dense training saves 3 % of its time:\n  {}\n",
                                   flags_text(dense->flags));
   return choice_title(plans.front().best) + table.str() + "\n" + left_out + choice + loading(plans.front().best.plan) +
+         image_sources(plans.front().best.plan) +
          "\n--method: with --comm-dtype bf16 where nothing is said. bucket: the best --bucket-mb where it is not the default.\n"
          "run: computing of all steps, and what communication delays it (exposed). Not counted: validations, decoding,\n"
          "what methods compute beside a step, and what thin factors save. across: bytes that a rank sends between nodes.\n"

@@ -615,6 +615,7 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
   EXPECT_TRUE(contains(run(plan + " --compare").out, line)) << run(plan + " --compare").out;
   EXPECT_FALSE(contains(run(plan).out, "images of an epoch"));
   const std::string cached = run(plan + " --cache-gb 1000").out;
+  EXPECT_TRUE(contains(run(plan + " --compare --cache-gb 1000").out, "157 GB of their crops cross nodes in an epoch"));
   EXPECT_TRUE(contains(cached, ": 641 k from memory, 641 k from the memory of other nodes\n")) << cached;
   EXPECT_TRUE(
       contains(cached, "A node could keep 360 GB of them.\n157 GB of their crops cross nodes in an epoch: 3.1 s on"))
