@@ -99,7 +99,10 @@ void ImageServer::accept_callers() const {
     try {
       AB_ASSERT(*caller && state_->callers <= kMostCallers);
       std::thread([state = state_, caller] {
-        state->answer(*caller);
+        try {
+          state->answer(*caller);
+        } catch (const std::exception&) {  // no memory for a part: the caller finds the connection closed
+        }
         --state->callers;
       }).detach();
     } catch (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// For LD_PRELOAD: a network disk that has gone, where a file with "stalled" in its name is never opened, one with "stale" never
-// found, and one with "moved" found at the third time.
+// For LD_PRELOAD: a network disk that has gone, where a file with "stalled" in its name is never opened, stale.jpg never
+// found, and moved.jpg found at the third time.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ extern "C" FILE* fopen64(const char* path, const char* mode) {
   static const auto open = reinterpret_cast<FILE* (*)(const char*, const char*)>(dlsym(RTLD_NEXT, "fopen64"));
   static std::atomic<int> moves = 0;
   while (std::strstr(path, "stalled")) pause();
-  if (std::strstr(path, "stale") || (std::strstr(path, "moved") && moves++ < 2)) {
+  if (std::strstr(path, "/stale.") || (std::strstr(path, "/moved.") && moves++ < 2)) {
     errno = ESTALE;
     return nullptr;
   }

@@ -53,8 +53,8 @@ struct PhaseMemory {
   MemoryUse use;
 };
 
-/// Where the training images of an epoch come from, on all nodes together, once each node keeps what fits; and the bytes of their
-/// crops that cross nodes.
+/// Where the training images of an epoch come from, on all nodes together, once each node keeps what fits; and the bytes of
+/// what training sees of them that cross nodes.
 struct ImagePlan {
   double from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
   double bytes_from_nodes = 0;

@@ -184,7 +184,7 @@ std::string image_sources(const RunPlan& plan) {
   const double computing = static_cast<double>(plan.steps_per_epoch) * plan.step_seconds;
   return text +
          fmt::format(
-             "{} of their crops cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n",
+             "{} of their pixels cross nodes in an epoch: {} on each node's link, which the times above leave out{}.\n",
              human_bytes(images.bytes_from_nodes),
              duration(images.bytes_from_nodes / images.nodes / plan.links.inter_node.bandwidth),
              computing > 0 ? fmt::format(", beside {} of computing", duration(computing)) : "");

@@ -44,7 +44,7 @@ struct Summary {
   std::int64_t val_samples = 0;
   /// Of the node of rank 0, with --cache-gb or --cache-disk: images that stayed decoded in memory and their bytes; copies of files on
   /// the disk and theirs; how often an image came from memory and from another node's, and was decoded from such a copy and from its
-  /// own file; and the bytes of those.
+  /// own file; and the bytes: of pixels that other nodes sent, of copies and of files.
   std::int64_t images_cached = 0, bytes_cached = 0, files_cached = 0, file_bytes_cached = 0;
   std::int64_t images_from_cache = 0, images_from_nodes = 0, images_from_disk = 0, images_from_files = 0;
   std::int64_t bytes_from_nodes = 0, bytes_from_disk = 0, bytes_from_files = 0;

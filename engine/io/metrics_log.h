@@ -6,7 +6,7 @@
 //   {"kind":"step","step":20,"epoch":0,"phase":"full","loss":1.9,"lr":0.1,"images_per_second":800,
 //    "wire_bytes":1e6,"waiting_seconds":0.2,"image_waiting_seconds":0.01,"flops_per_second":9e10,
 //    "peak_share":0.6}
-//     and with a cache of images, where those since the last line came from: "images_from_cache":640,"images_from_nodes":0,
+//     and with a cache of images, where those since the last line came from, validated on and prepared ahead included: "images_from_cache":640,"images_from_nodes":0,
 //     "images_from_disk":12,"images_from_files":3,"bytes_from_nodes":0,"bytes_from_disk":1e6,"bytes_from_files":3e5
 //   {"kind":"epoch","epoch":0,"step":390,"val_loss":1.5,"val_top1":0.45,"val_top5":0.92}
 //   {"kind":"split","step":400,"layers":[{"name":"fc.weight","m":64,"n":10,"r":5}]}

@@ -222,6 +222,8 @@ TEST(ConvSelect, PutsEachShapeWhereItWasMeasuredFastest) {
   EXPECT_EQ(choice({128, 32, 32, 3, 64, 3, 3, 1, 1, 1, 1}, forward), ConvAlgorithm::direct);
   EXPECT_EQ(choice({128, 4, 4, 512, 512, 3, 3, 1, 1, 1, 1}, backward_weight),
             cpu::kWinogradIsFast ? ConvAlgorithm::winograd : ConvAlgorithm::direct);
+  EXPECT_EQ(choice({128, 4, 4, 8192, 512, 3, 3, 1, 1, 1, 1}, forward), ConvAlgorithm::direct)
+      << "it has not so many zeros";
   EXPECT_EQ(choice({128, 2, 2, 512, 512, 3, 3, 1, 1, 1, 1}, backward_data), ConvAlgorithm::image_matrix);
   EXPECT_EQ(choice({128, 4, 4, 128, 512, 1, 1, 1, 0, 1, 1}, forward), ConvAlgorithm::pointwise);
   EXPECT_EQ(choice({32, 32, 32, 16, 32, 3, 3, 2, 1, 1, 1}, forward), ConvAlgorithm::direct);

@@ -187,19 +187,22 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   };
   ASSERT_EQ(run(train("plain", "--ranks 2")).exit_code, 0);
   EXPECT_EQ(use_of("plain"), (std::array<std::int64_t, 3>{}));
-  const test::Outcome cached = run(train("cached", "--ranks 2 --cache-gb 0.1"));
+  const test::Outcome cached = run(train("cached", "--ranks 2 --cache-gb 0.1 --log-every 1"));
   ASSERT_EQ(cached.exit_code, 0) << cached.err;
   EXPECT_TRUE(test::contains(cached.out,
                              "images on rank 0's machine: 16 from memory, 16 from their files; kept: 16 in memory ("));
   EXPECT_EQ(contents("cached/model.safetensors"), contents("plain/model.safetensors"));
   const std::array<std::int64_t, 3> all{16, 16, 16};
   EXPECT_EQ(use_of("cached"), all);
-  std::int64_t of_steps = 0;
+  std::int64_t of_steps = 0, bytes_of_steps = 0;
   std::ifstream metrics(path("cached/metrics.jsonl"));
   for (std::string line; std::getline(metrics, line);)
-    if (const auto json = nlohmann::json::parse(line); json["kind"] == "step")
+    if (const auto json = nlohmann::json::parse(line); json["kind"] == "step") {
       of_steps += json["images_from_files"].get<std::int64_t>();
+      bytes_of_steps += json["bytes_from_files"].get<std::int64_t>();
+    }
   EXPECT_EQ(of_steps, 8) << "each image of training once";
+  EXPECT_EQ(bytes_of_steps, 8 * std::ssize(image_));
 #if defined(AB_MPIEXEC) && !defined(AB_SANITIZED)  // which see what the library of MPI keeps at its end
   ASSERT_EQ(
       run(train("processes", "--cache-gb 0.1"), AB_MPIEXEC " --oversubscribe --allow-run-as-root -np 2").exit_code, 0);

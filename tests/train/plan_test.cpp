@@ -615,10 +615,10 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
   EXPECT_TRUE(contains(run(plan + " --compare").out, line)) << run(plan + " --compare").out;
   EXPECT_FALSE(contains(run(plan).out, "images of an epoch"));
   const std::string cached = run(plan + " --cache-gb 1000").out;
-  EXPECT_TRUE(contains(run(plan + " --compare --cache-gb 1000").out, "157 GB of their crops cross nodes in an epoch"));
+  EXPECT_TRUE(contains(run(plan + " --compare --cache-gb 1000").out, "157 GB of their pixels cross nodes in an epoch"));
   EXPECT_TRUE(contains(cached, ": 641 k from memory, 641 k from the memory of other nodes\n")) << cached;
   EXPECT_TRUE(
-      contains(cached, "A node could keep 360 GB of them.\n157 GB of their crops cross nodes in an epoch: 3.1 s on"))
+      contains(cached, "A node could keep 360 GB of them.\n157 GB of their pixels cross nodes in an epoch: 3.1 s on"))
       << cached;
   EXPECT_TRUE(contains(cached, "computing.\nGradients of all ranks are 269 GB.\n--cache-share off takes 0 images"))
       << cached;
@@ -645,6 +645,11 @@ TEST(Plan, SaysWhereImagesComeFromWithACache) {
   EXPECT_EQ(images(CacheShare::node, kQuarter, 2).from_nodes, 0);
   EXPECT_EQ(images(CacheShare::off, kQuarter, 2).from_memory, kAll / 4);
   EXPECT_EQ(images(CacheShare::off, 0, 2, "/disk").from_disk, kAll);
+  config.augment = false;
+  EXPECT_EQ(plan_images(config, kAll, 2).bytes_from_nodes, 0);
+  config.cache_share = CacheShare::world, config.cache_gb = kQuarter;
+  EXPECT_EQ(plan_images(config, kAll, 2).bytes_from_nodes, kAll / 4 * 500 * 375 * 3) << "whole images";
+  config.cache_gb = 0;
   config.cache_disk_gb = kAll / 4 * 110e3 / 1e9;
   EXPECT_EQ(images(CacheShare::node, 0, 2, "/disk").from_disk, kAll / 2);
   EXPECT_EQ(images(CacheShare::off, kQuarter / 2, 1, "/disk").from_disk, kAll / 8);

@@ -42,7 +42,8 @@ bool winograd_pays(const Conv2dSpec& s) {
   const std::int64_t h = s.out_height(), w = s.out_width();
   return kWinogradIsFast && s.kernel_h == 3 && s.kernel_w == 3 && s.stride == 1 && s.padding.h <= 2 &&
          s.padding.w <= 2 && s.dilation == 1 && s.groups == 1 && s.in_channels % 16 == 0 && s.out_channels % 16 == 0 &&
-         covered(h) * covered(w) <= 2 * h * w && s.batch * covered(h) * covered(w) >= 32 * 16;
+         std::max(s.in_channels, s.out_channels) <= kMostWinogradChannels && covered(h) * covered(w) <= 2 * h * w &&
+         s.batch * covered(h) * covered(w) >= 32 * 16;
 }
 
 // One matrix over whole images multiplies (H·W)² pixel pairs where im2col multiplies 9·H·W: up to 2×2 that is

@@ -62,6 +62,8 @@ std::size_t im2col_scratch_bytes(const Conv2dSpec& spec);
 bool conv_image_matrix(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 std::size_t image_matrix_scratch_bytes(const Conv2dSpec& spec);
 
+/// Channels that conv_winograd() takes at most.
+inline constexpr std::int64_t kMostWinogradChannels = 4096;
 /// Whether conv_winograd.cpp is compiled for vectors wide enough to beat the code that oneDNN generates at run time.
 #if defined(__x86_64__) && !defined(__AVX2__)
 inline constexpr bool kWinogradIsFast = false;
@@ -70,7 +72,8 @@ inline constexpr bool kWinogradIsFast = true;
 #endif
 
 /// False, with nothing written, unless the kernel is 3×3 with stride 1, dilation 1, one group, padding up to
-/// 2, and both channel counts are multiples of the width of a vector (16, 8 or 4 floats, as compiled).
+/// 2, and both channel counts are multiples of the width of a vector (16, 8 or 4 floats, as compiled) up to
+/// kMostWinogradChannels.
 bool conv_winograd(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
 std::size_t winograd_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction);
 

@@ -35,7 +35,6 @@ constexpr std::int64_t kPlaces = 36;  // elements of a transformed tile
 // transformed weights again for each chunk would show.
 constexpr std::int64_t kMostChunkBytesPerThread = 768 << 10;
 constexpr std::int64_t kMinChunkTiles = 64;
-constexpr std::int64_t kMostChannels = 4096;
 
 using Vector [[gnu::vector_size(kWidth * sizeof(float))]] = float;
 
@@ -175,7 +174,7 @@ template <class T, int kSide> class Patch {
   Vector at(int i, int j, std::int64_t channel) const { return load(from_[i][j] + channel); }
 
  private:
-  alignas(64) static constexpr T kZeros[kMostChannels] = {};
+  alignas(64) static constexpr T kZeros[kMostWinogradChannels] = {};
   const T* from_[kSide][kSide];
 };
 
@@ -351,15 +350,18 @@ void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float
 
 // --- directions -------------------------------------------------------------------------------------------
 
-/// Three quarters of the cache that a core has for itself.
-std::int64_t chunk_bytes_per_thread() {
+/// At most three quarters of a core's cache; but gradients of weights, which sum over chunks, are the same bits whatever cache the
+/// system tells.
+std::int64_t chunk_bytes_per_thread(ConvDirection direction) {
   static const std::int64_t cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);  // 0 or less where the system does not know
-  return cache > 0 ? std::min(cache / 4 * 3, kMostChunkBytesPerThread) : kMostChunkBytesPerThread;
+  if (direction == ConvDirection::backward_weight || cache <= 0) return kMostChunkBytesPerThread;
+  return std::min(cache / 4 * 3, kMostChunkBytesPerThread);
 }
 
-std::int64_t chunk_tiles(std::int64_t tiles, std::int64_t channels) {
+std::int64_t chunk_tiles(ConvDirection direction, std::int64_t tiles, std::int64_t channels) {
   const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
-  const std::int64_t fitting = std::max(kMinChunkTiles, compute_threads() * chunk_bytes_per_thread() / tile_bytes);
+  const std::int64_t chunk_bytes = compute_threads() * chunk_bytes_per_thread(direction);
+  const std::int64_t fitting = std::max(kMinChunkTiles, chunk_bytes / tile_bytes);
   return (std::min(fitting, tiles) + kTileRows - 1) / kTileRows * kTileRows;
 }
 
@@ -395,8 +397,10 @@ Workspace workspace(const Conv2dSpec& s, ConvDirection direction, std::int64_t t
 template <class T>
 void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const T* in,
               const T* w, const T* bias, T* out) {
-  const std::int64_t tiles = to.batch * to.down * to.across, chunk = chunk_tiles(tiles, from.channels + to.channels);
-  Workspace work = workspace(s, turned ? ConvDirection::backward_data : ConvDirection::forward, chunk);
+  const auto direction = turned ? ConvDirection::backward_data : ConvDirection::forward;
+  const std::int64_t tiles = to.batch * to.down * to.across;
+  const std::int64_t chunk = chunk_tiles(direction, tiles, from.channels + to.channels);
+  Workspace work = workspace(s, direction, chunk);
   work.take();
   if (turned) transform_turned_weights(s, w, work.u);
   else transform_weights(s, w, work.u);
@@ -412,8 +416,9 @@ template <class T>
 void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const T* x, const T* dy,
                      float* dw) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
-  const std::int64_t chunk = chunk_tiles(tiles, s.in_channels + s.out_channels);
-  Workspace work = workspace(s, ConvDirection::backward_weight, chunk);
+  constexpr auto kDirection = ConvDirection::backward_weight;
+  const std::int64_t chunk = chunk_tiles(kDirection, tiles, s.in_channels + s.out_channels);
+  Workspace work = workspace(s, kDirection, chunk);
   work.take();
   for (std::int64_t first = 0; first < tiles; first += chunk) {
     const std::int64_t count = std::min(chunk, tiles - first);
@@ -430,13 +435,13 @@ std::size_t winograd_scratch_bytes(const Conv2dSpec& s, ConvDirection direction)
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
   const std::int64_t tiles = s.batch * cut(data ? s.height : s.out_height()) * cut(data ? s.width : s.out_width());
-  return workspace(s, direction, chunk_tiles(tiles, s.in_channels + s.out_channels)).bytes();
+  return workspace(s, direction, chunk_tiles(direction, tiles, s.in_channels + s.out_channels)).bytes();
 }
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
   if (s.kernel_h != 3 || s.kernel_w != 3 || s.stride != 1 || s.dilation != 1 || s.groups != 1 || s.padding.h > 2 ||
       s.padding.w > 2 || s.in_channels % kWidth != 0 || s.out_channels % kWidth != 0 ||
-      std::max(s.in_channels, s.out_channels) > kMostChannels)
+      std::max(s.in_channels, s.out_channels) > kMostWinogradChannels)
     return false;
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
