@@ -98,6 +98,11 @@ std::vector<std::uint64_t> TrainAndTest::contents() const {
   return both;
 }
 
+std::uint64_t TrainAndTest::hash() const {
+  const std::vector<std::uint64_t> of_all = contents();
+  return hash64(of_all.data(), of_all.size() * sizeof of_all[0], fingerprint());
+}
+
 std::vector<int> labels_without_images(const Dataset& set) {
   std::vector<bool> seen(static_cast<std::size_t>(set.classes));
   for (std::int64_t i = 0; i < set.count; ++i) seen[static_cast<std::size_t>(set.label(i))] = true;

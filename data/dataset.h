@@ -93,6 +93,8 @@ struct TrainAndTest {
   std::uint64_t fingerprint() const { return train->fingerprint() + 3 * test->fingerprint(); }
   /// Those of both, one after the other.
   std::vector<std::uint64_t> contents() const;
+  /// One hash of all that is known of the images.
+  std::uint64_t hash() const;
 };
 
 /// From bytes to the numbers that a model sees, channel by channel: (byte / 255 - mean) / stddev = byte · scale + shift

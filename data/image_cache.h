@@ -47,8 +47,6 @@ class ImageCache {
   /// fit on, and once the machine is short of memory, which is told on stderr, none is kept.
   void keep(std::int64_t number, const ImageView& image);
 
-  /// Whether there is a level on a disk.
-  bool has_disk() const { return disk_ != nullptr; }
   /// The copy of the file of that image. False when there is none, or it is damaged, and so given up.
   bool find_file(std::int64_t number, std::vector<std::uint8_t>& bytes) const;
   /// No longer takes the copy for that file, which may be copied again.
@@ -62,7 +60,17 @@ class ImageCache {
     std::int64_t files = 0, file_bytes = 0;  ///< that are kept on the disk
     /// How often an image came from memory, from another node, by decoding the copy on the disk and the file itself.
     std::int64_t from_memory = 0, from_nodes = 0, from_disk = 0, from_files = 0;
+    /// Of pixels that other nodes sent, of copies, and of files.
     std::int64_t bytes_from_nodes = 0, bytes_from_disk = 0, bytes_from_files = 0;
+    /// Calls visit(name, member), by the names in files of runs.
+    template <class U, class Visit> static void for_each_number(U& use, Visit&& visit) {
+      visit("images_cached", use.images), visit("bytes_cached", use.bytes);
+      visit("files_cached", use.files), visit("file_bytes_cached", use.file_bytes);
+      visit("images_from_cache", use.from_memory), visit("images_from_nodes", use.from_nodes);
+      visit("images_from_disk", use.from_disk), visit("images_from_files", use.from_files);
+      visit("bytes_from_nodes", use.bytes_from_nodes), visit("bytes_from_disk", use.bytes_from_disk);
+      visit("bytes_from_files", use.bytes_from_files);
+    }
   };
   Use use() const;
   /// Counts an image that came from there, of so many bytes.

@@ -162,10 +162,8 @@ class FolderLock {
 };
 
 std::string description_of(const TrainAndTest& source, const PackOptions& options) {
-  const std::vector<std::uint64_t> contents = source.contents();
   return fmt::format("{}source {:016x}\ntrain {}\nval {}\nimages_per_archive {}\nside {}\nquality {}\n", kFirstLine,
-                     hash64(contents.data(), contents.size() * sizeof contents[0], source.fingerprint()),
-                     source.train->count, source.test->count, options.images_per_archive, options.side,
+                     source.hash(), source.train->count, source.test->count, options.images_per_archive, options.side,
                      options.quality);
 }
 

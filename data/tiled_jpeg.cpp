@@ -12,7 +12,6 @@ enum Marker : std::uint8_t {
   kBaseline = 0xC0,
   kHuffmanTables = 0xC4,
   kFirstRestart = 0xD0,
-  kLastRestart = 0xD7,
   kStart = 0xD8,
   kEnd = 0xD9,
   kScan = 0xDA,

@@ -43,12 +43,12 @@ void tell_cache(const Summary& s) {
           fmt::format("{} {}{}", images, where,
                       bytes > 0 ? fmt::format(" ({})", human_bytes(static_cast<double>(bytes))) : std::string()));
   };
-  add(came, s.images_from_cache, "from memory", 0);
-  add(came, s.images_from_nodes, "from other nodes", s.bytes_from_nodes);
-  add(came, s.images_from_disk, "from the disk", 0);
-  add(came, s.images_from_files, "from their files", 0);
-  add(kept, s.images_cached, "in memory", s.bytes_cached);
-  add(kept, s.files_cached, "on the disk", s.file_bytes_cached);
+  add(came, s.images.from_memory, "from memory", 0);
+  add(came, s.images.from_nodes, "from other nodes", s.images.bytes_from_nodes);
+  add(came, s.images.from_disk, "from the disk", 0);
+  add(came, s.images.from_files, "from their files", 0);
+  add(kept, s.images.images, "in memory", s.images.bytes);
+  add(kept, s.images.files, "on the disk", s.images.file_bytes);
   if (kept.empty()) kept.push_back("none");
   if (!came.empty())
     say(stdout, "images on rank 0's machine: {}; kept: {}\n", fmt::join(came, ", "), fmt::join(kept, ", "));

@@ -7,7 +7,6 @@
 #include "data/image_cache.h"
 #include "engine/comm/texts.h"
 #include "engine/core/check.h"
-#include "engine/core/hash.h"
 #include "engine/core/machine.h"
 #include "engine/core/say.h"
 
@@ -109,7 +108,7 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
   const std::int64_t images = data.train->count + data.test->count;
   const CacheRoom room{static_cast<std::int64_t>(config.cache_gb * 1e9), config.cache_disk,
                        static_cast<std::int64_t>(config.cache_disk_gb * 1e9)};
-  const std::string set = room.disk.empty() ? "" : fmt::format("{:016x}", hash_of_images(data));
+  const std::string set = room.disk.empty() ? "" : fmt::format("{:016x}", data.hash());
   std::shared_ptr<ImageCache> cache;
   const auto make = [&] {
     if (room.memory_bytes > 0 || !room.disk.empty()) cache = std::make_shared<ImageCache>(images, room, set);
@@ -151,31 +150,19 @@ void tell_images(const TrainConfig& config, const TrainAndTest& data) {
 std::map<std::string, std::int64_t> images_so_far(const TrainAndTest& data) {
   const auto* cached = dynamic_cast<const CachedImages*>(data.train.get());
   if (!cached) return {};
+  std::map<std::string, std::int64_t> counts;
   const ImageCache::Use use = cached->use_of_cache();
-  return {{"images_from_cache", use.from_memory},     {"images_from_nodes", use.from_nodes},
-          {"images_from_disk", use.from_disk},        {"images_from_files", use.from_files},
-          {"bytes_from_nodes", use.bytes_from_nodes}, {"bytes_from_disk", use.bytes_from_disk},
-          {"bytes_from_files", use.bytes_from_files}};
+  ImageCache::Use::for_each_number(use, [&](const std::string& name, std::int64_t count) {
+    if (name.find("_from_") != std::string::npos) counts[name] = count;
+  });
+  return counts;
 }
 
 void count_images(const TrainAndTest& data, Summary& summary) {
   summary.train_samples = data.train->count;
   summary.train_classes = classes_with_images(*data.train);
   summary.val_classes = classes_with_images(*data.test);
-  if (const auto* cached = dynamic_cast<const CachedImages*>(data.train.get())) {
-    const ImageCache::Use use = cached->use_of_cache();
-    summary.images_cached = use.images, summary.bytes_cached = use.bytes;
-    summary.files_cached = use.files, summary.file_bytes_cached = use.file_bytes;
-    summary.images_from_cache = use.from_memory, summary.images_from_nodes = use.from_nodes;
-    summary.images_from_disk = use.from_disk, summary.images_from_files = use.from_files;
-    summary.bytes_from_nodes = use.bytes_from_nodes, summary.bytes_from_disk = use.bytes_from_disk;
-    summary.bytes_from_files = use.bytes_from_files;
-  }
-}
-
-std::uint64_t hash_of_images(const TrainAndTest& data) {
-  const std::vector<std::uint64_t> contents = data.contents();
-  return hash64(contents.data(), contents.size() * sizeof(std::uint64_t), data.fingerprint());
+  if (const auto* cached = dynamic_cast<const CachedImages*>(data.train.get())) summary.images = cached->use_of_cache();
 }
 
 }  // namespace ab

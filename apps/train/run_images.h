@@ -39,7 +39,4 @@ std::map<std::string, std::int64_t> images_so_far(const TrainAndTest& data);
 /// Numbers of images for summary.json.
 void count_images(const TrainAndTest& data, Summary& summary);
 
-/// One hash of all that is known of the images: for ranks to compare.
-std::uint64_t hash_of_images(const TrainAndTest& data);
-
 }  // namespace ab

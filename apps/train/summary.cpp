@@ -48,17 +48,7 @@ template <class S, class Visit> void for_each_field(S& s, Visit&& visit) {
   visit("train_classes", s.train_classes);
   visit("val_samples", s.val_samples);
   visit("val_classes", s.val_classes);
-  visit("images_cached", s.images_cached);
-  visit("bytes_cached", s.bytes_cached);
-  visit("files_cached", s.files_cached);
-  visit("file_bytes_cached", s.file_bytes_cached);
-  visit("images_from_cache", s.images_from_cache);
-  visit("images_from_nodes", s.images_from_nodes);
-  visit("images_from_disk", s.images_from_disk);
-  visit("images_from_files", s.images_from_files);
-  visit("bytes_from_nodes", s.bytes_from_nodes);
-  visit("bytes_from_disk", s.bytes_from_disk);
-  visit("bytes_from_files", s.bytes_from_files);
+  ImageCache::Use::for_each_number(s.images, visit);
   visit("bad_images", s.bad_images);
   visit("bad_image_names", s.bad_image_names);
   visit("parameters_full", s.parameters_full);

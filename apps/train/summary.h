@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/image_cache.h"
 #include "engine/comm/ledger.h"
 #include "engine/io/metrics_log.h"
 
@@ -42,12 +43,8 @@ struct Summary {
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;
-  /// Of the node of rank 0, with --cache-gb or --cache-disk: images that stayed decoded in memory and their bytes; copies of files on
-  /// the disk and theirs; how often an image came from memory and from another node's, and was decoded from such a copy and from its
-  /// own file; and the bytes: of pixels that other nodes sent, of copies and of files.
-  std::int64_t images_cached = 0, bytes_cached = 0, files_cached = 0, file_bytes_cached = 0;
-  std::int64_t images_from_cache = 0, images_from_nodes = 0, images_from_disk = 0, images_from_files = 0;
-  std::int64_t bytes_from_nodes = 0, bytes_from_disk = 0, bytes_from_files = 0;
+  ImageCache::Use
+      images;  ///< of the machine of rank 0, with --cache-gb or --cache-disk, since the run was started or resumed
   std::int64_t bad_images =
       0;  ///< images of both that no rank could read or decode since the run was started or resumed
   std::vector<std::string> bad_image_names;  ///< the first hundred

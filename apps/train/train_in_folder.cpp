@@ -82,7 +82,7 @@ void check_same_config(const TrainConfig& config, Start start, Comm& world) {
 
 /// Nodes with different files, or different lists of them, would not train on one order of images: refuse.
 void check_same_data(const TrainAndTest& data, Comm& world) {
-  const std::vector<int> different = ranks_unlike_first(hash_of_images(data), world);
+  const std::vector<int> different = ranks_unlike_first(data.hash(), world);
   AB_CHECK_KIND(data, different.empty(), "rank(s) {} found other images than rank 0: give all nodes the same data set",
                 fmt::join(different, ", "));
 }

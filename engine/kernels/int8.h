@@ -116,7 +116,7 @@ struct MeanOfBlocks {
         const Int8Block at(layout, part * layout.blocks + row);
         const float scale = scale_at(bytes, at.scale);
         const auto* const codes = reinterpret_cast<const std::int8_t*>(bytes + at.codes + begin);
-        for (int j = 0; j < count; ++j) sums[j] += scale * static_cast<float>(codes[j]);
+        for (int j = 0; j < count; ++j) sums[j] = fmaf(scale, static_cast<float>(codes[j]), sums[j]);
       }
       float* const to = mean + row * layout.block + begin;
       for (int j = 0; j < count; ++j) to[j] = sums[j] / static_cast<float>(layout.parts);

@@ -41,8 +41,7 @@ class AcpSgdStrategy final : public CompressedGradients {
 
   AcpSgdStrategy(Replica replica, Comm& world, const AcpSgdOptions& options, const CompressionStart& start)
       : CompressedGradients(std::move(replica), world, start), options_(options) {
-    AB_CHECK(options_.rank > 0 && (options_.rank < 1 || options_.rank == std::floor(options_.rank)),
-             "ACP-SGD needs a whole rank or a share below 1, got {}", options_.rank);
+    options_.check("ACP-SGD");
   }
 
   void pass(TrainState& state) override {

@@ -14,6 +14,7 @@
 
 #include "engine/autograd/var.h"
 #include "engine/backend/low_rank.h"
+#include "engine/core/check.h"
 #include "engine/io/state_dict.h"
 #include "engine/kernels/finite_check.h"
 #include "engine/kernels/orthonormal_rows.h"
@@ -32,6 +33,10 @@ struct GradientRank {
   double min_rate = 2;  ///< gradients that shrink by less are exchanged in full
 
   bool operator==(const GradientRank&) const = default;
+  void check(const char* method) const {
+    AB_CHECK(rank > 0 && (rank < 1 || rank == std::floor(rank)), "{} needs a whole rank or a share below 1, got {}",
+             method, rank);
+  }
 };
 /// The sizes for a gradient of that shape, r <= min(n, m); r = 0 where factors would not save: vectors, and matrices with
 /// min_rate · r · (n+m) >= n·m.

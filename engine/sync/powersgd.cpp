@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/sync/powersgd.h"
 
-#include <cmath>
-
 #include "engine/backend/backend.h"
 
 namespace ab {
@@ -10,8 +8,7 @@ namespace ab {
 PowerSgdStrategy::PowerSgdStrategy(Replica replica, Comm& world, const PowerSgdOptions& options,
                                    const CompressionStart& start)
     : CompressedGradients(std::move(replica), world, start), options_(options) {
-  AB_CHECK(options_.rank > 0 && (options_.rank < 1 || options_.rank == std::floor(options_.rank)),
-           "PowerSGD needs a whole rank or a share below 1, got {}", options_.rank);
+  options_.check("PowerSGD");
 }
 
 std::vector<Param*> PowerSgdStrategy::begin(std::int64_t) {

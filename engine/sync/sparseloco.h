@@ -90,9 +90,6 @@ class SparseLocoStrategy final : public ReplicaStrategy {
     agree_ = ends_round(state.step);
   }
 
-  /// That a rank sends at the end of a round, besides buffers.
-  std::int64_t payload_bytes() const { return payload_bytes_; }
-
  private:
   bool ends_round(std::int64_t step) const { return step % options_.inner_steps == 0; }
 

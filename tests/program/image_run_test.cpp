@@ -183,7 +183,7 @@ TEST_F(ImageRunTest, TheShuffleIsASettingOfTheRun) {
 TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   const auto use_of = [&](const std::string& out) {
     const Summary s = read_run(path(out)).summary;
-    return std::array{s.images_cached, s.images_from_files, s.images_from_cache};
+    return std::array{s.images.images, s.images.from_files, s.images.from_memory};
   };
   ASSERT_EQ(run(train("plain", "--ranks 2")).exit_code, 0);
   EXPECT_EQ(use_of("plain"), (std::array<std::int64_t, 3>{}));
@@ -210,7 +210,7 @@ TEST_F(ImageRunTest, ImagesStayInMemoryAndChangeNothing) {
   EXPECT_EQ(use_of("processes"), all);
 #endif
   // Two images and a half.
-  const std::int64_t bytes = read_run(path("cached")).summary.bytes_cached / 16;
+  const std::int64_t bytes = read_run(path("cached")).summary.images.bytes / 16;
   ASSERT_EQ(run(train("small", fmt::format("--ranks 2 --cache-gb {}", 2.5e-9 * static_cast<double>(bytes)))).exit_code,
             0);
   EXPECT_EQ(contents("small/model.safetensors"), contents("plain/model.safetensors"));
@@ -233,9 +233,9 @@ TEST_F(ImageRunTest, ImagesComeFromWhereThePlanSays) {
   const auto expect_planned = [&](const std::string& out, int nodes) {
     const Summary s = read_run(path(out)).summary;
     const ImagePlan plan = plan_images(config, kImages, nodes);
-    EXPECT_EQ(nodes * s.images_from_cache, (kEpochs - 1) * static_cast<std::int64_t>(plan.from_memory));
+    EXPECT_EQ(nodes * s.images.from_memory, (kEpochs - 1) * static_cast<std::int64_t>(plan.from_memory));
     // Of the first epoch all, and those that are validated on, of which rank 0 has all.
-    EXPECT_EQ(nodes * (s.images_from_files - kImages),
+    EXPECT_EQ(nodes * (s.images.from_files - kImages),
               kImages + (kEpochs - 1) * static_cast<std::int64_t>(plan.from_files));
   };
   ASSERT_EQ(run(train("one", cache + "--ranks 2")).exit_code, 0);
@@ -259,8 +259,8 @@ TEST_F(ImageRunTest, ImagesComeFromWhereThePlanSays) {
   const Summary s = read_run(path("world")).summary;
   const ImagePlan plan = plan_images(config, kImages, 2);
   EXPECT_EQ(plan.from_memory + plan.from_nodes, kImages);
-  EXPECT_GT(s.images_from_nodes, 0);
-  EXPECT_EQ(s.bytes_from_nodes, s.images_from_nodes * 375 * 500 * 3);
+  EXPECT_GT(s.images.from_nodes, 0);
+  EXPECT_EQ(s.images.bytes_from_nodes, s.images.from_nodes * 375 * 500 * 3);
   EXPECT_NEAR(plan.bytes_from_nodes, plan.from_nodes * 375 * 500 * 3, 1e-4 * plan.bytes_from_nodes)
       << "of ten thousand crops a few have a column less";
 #endif
@@ -284,7 +284,7 @@ TEST_F(ImageRunTest, NodesShareWhatTheyKeepOrHaveTheirOwnImages) {
   ASSERT_EQ(run(train("plain", "--ranks 2")).exit_code, 0);
   const auto use_of = [&](const std::string& out) {
     const Summary s = read_run(path(out)).summary;
-    return std::array{s.images_cached, s.images_from_cache + s.images_from_nodes, s.images_from_files};
+    return std::array{s.images.images, s.images.from_memory + s.images.from_nodes, s.images.from_files};
   };
   const auto train_apart = [&](const std::string& out, const std::string& more, const std::string& launcher) {
     const test::Outcome outcome = run(train(out, "--ranks-per-node 1 --cache-gb 0.1 " + more), launcher);
@@ -293,21 +293,21 @@ TEST_F(ImageRunTest, NodesShareWhatTheyKeepOrHaveTheirOwnImages) {
   train_apart("world", "", two_nodes);
   EXPECT_EQ(contents("world/model.safetensors"), contents("plain/model.safetensors"));
   const Summary shared = read_run(path("world")).summary;
-  EXPECT_EQ(shared.images_cached, 12) << "half of those of training, and all that rank 0 validates on";
-  EXPECT_GT(shared.images_from_nodes, 0);
-  EXPECT_LT(shared.bytes_from_nodes, shared.images_from_nodes * shared.bytes_cached / 12) << "crops";
+  EXPECT_EQ(shared.images.images, 12) << "half of those of training, and all that rank 0 validates on";
+  EXPECT_GT(shared.images.from_nodes, 0);
+  EXPECT_LT(shared.images.bytes_from_nodes, shared.images.from_nodes * shared.images.bytes / 12) << "crops";
 
   train_apart("node", "--cache-share node", two_nodes);
   EXPECT_EQ(use_of("node"), (std::array<std::int64_t, 3>{12, 8, 12}))
       << "in training 4 came from files and 8 times from memory";
-  EXPECT_EQ(read_run(path("node")).summary.images_from_nodes, 0);
+  EXPECT_EQ(read_run(path("node")).summary.images.from_nodes, 0);
   EXPECT_NE(contents("node/model.safetensors"), contents("plain/model.safetensors"));
   train_apart("node_threads", "--cache-share node --ranks 2", "");
   EXPECT_EQ(contents("node_threads/model.safetensors"), contents("node/model.safetensors"));
 
   train_apart("off", "--cache-share off", two_nodes);
   EXPECT_EQ(contents("off/model.safetensors"), contents("plain/model.safetensors"));
-  EXPECT_EQ(read_run(path("off")).summary.images_from_nodes, 0);
+  EXPECT_EQ(read_run(path("off")).summary.images.from_nodes, 0);
 }
 #endif
 

@@ -5,6 +5,7 @@
 #include "engine/backend/cpu/gemm.h"
 #include "engine/backend/factorisations.h"
 #include "engine/device/exec.h"
+#include "engine/kernels/reduce.h"
 
 namespace ab::cpu {
 namespace {
@@ -12,14 +13,6 @@ namespace {
 // The eigenvectors of WᵀW are orthogonal to about eps · n, so the columns of W V / s are orthogonal to
 // eps · n · (s₁ / s)²: beyond this ratio float32 accuracy is lost, and U is orthonormalised instead.
 constexpr double kSafeRatio = 1e-4;
-
-void check_finite(const Tensor& w) {
-  const auto values = w.span<float>();
-  const bool finite = std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
-  AB_CHECK_KIND(numerics, finite,
-                "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
-                w.shape().str());
-}
 
 /// Turns pairs of singular vectors around so that the entry of largest magnitude in each row of Vᵀ is
 /// positive.
@@ -77,7 +70,9 @@ Svd svd_gram(const Tensor& w) {
 }  // namespace
 
 Svd svd(const Tensor& w) {
-  check_finite(w);
+  AB_CHECK_KIND(numerics, all_finite(w),
+                "svd: the {} matrix holds NaN or infinity; lower the learning rate or look for the first bad step",
+                w.shape().str());
   const Svd result = svd_gram(w);
   fix_signs(result);
   return result;
