@@ -27,14 +27,13 @@ void check_image_size(std::int64_t height, std::int64_t width, const std::string
                 name, width, height, kMaxImagePixels);
 }
 
-void decode_image(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
+ImageView decode_image(std::span<const std::uint8_t> file, const std::string& name, Image& buffer,
+                       const ChoosePart& part) {
   AB_CHECK_KIND(data, !file.empty(), "{}: the file is empty; fetch it again", name);
-  if (starts_with(file, kJpegMagic)) return decode_jpeg(file, name, out, part);
+  if (starts_with(file, kJpegMagic)) return decode_jpeg(file, name, buffer, part);
   if (starts_with(file, kPngMagic)) {
-    if (!part) return decode_png(file, name, out);
-    Image whole;
-    decode_png(file, name, whole);
-    return cut_out(whole.view(), part(whole.height, whole.width).box, out);
+    decode_png(file, name, buffer);
+    return part ? buffer.view().part(part(buffer.height, buffer.width).box) : buffer.view();
   }
   throw Error(ErrorKind::data,
               fmt::format("{}: neither a JPEG nor a PNG by its first bytes; fetch the file again or convert it", name));

@@ -55,11 +55,10 @@ struct Image {
   std::uint8_t* row(int y) { return pixels.data() + static_cast<std::size_t>(y) * view().row_bytes(); }
 };
 
-/// The pixels of `part` as an image of their own.
-inline void cut_out(const ImageView& image, const Box& part, Image& out) {
+/// The pixels of a part as an image of their own.
+inline void cut_out(const ImageView& part, Image& out) {
   out.resize(part.height, part.width);
-  for (int y = 0; y < part.height; ++y)
-    std::copy_n(image.row(part.top + y) + 3 * part.left, out.view().row_bytes(), out.row(y));
+  for (int y = 0; y < part.height; ++y) std::copy_n(part.row(y), part.row_bytes(), out.row(y));
 }
 
 }  // namespace ab

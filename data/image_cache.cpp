@@ -256,17 +256,17 @@ CachedImages::CachedImages(std::shared_ptr<const Dataset> set, std::shared_ptr<I
 ImageView CachedImages::decode(std::int64_t i, Image& buffer, const ChoosePart& part) const {
   thread_local std::vector<std::uint8_t> bytes;
   if (cache_->find_file(first_number_ + i, bytes)) try {
-      decode_image(bytes, image_name(i), buffer, part);
+      const ImageView image = decode_image(bytes, image_name(i), buffer, part);
       cache_->count(ImageCache::From::disk, bytes.size());
-      return buffer.view();
+      return image;
     } catch (const Error&) {  // of a file that was damaged where no part had been seen; it may be mended
       cache_->give_up_file(first_number_ + i);
     }
   bytes = set_->file(i);
-  decode_image(bytes, image_name(i), buffer, part);
+  const ImageView image = decode_image(bytes, image_name(i), buffer, part);
   cache_->keep_file(first_number_ + i, bytes);
   cache_->count(ImageCache::From::file, bytes.size());
-  return buffer.view();
+  return image;
 }
 
 ImageView CachedImages::find(std::int64_t i, Image& buffer) const {

@@ -73,7 +73,7 @@ struct ImageServer::State {
       if (!image.pixels) continue;
       Box wanted;
       if (!read(caller, &wanted, sizeof wanted) || !is_within(wanted, size)) return;
-      cut_out(image, wanted, part);
+      cut_out(image.part(wanted), part);
       if (!write(part.pixels.data(), part.pixels.size())) return;
     }
   }

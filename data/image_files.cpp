@@ -129,8 +129,7 @@ std::vector<std::uint8_t> ImageFiles::file(std::int64_t i) const {
 }
 
 ImageView ImageFiles::read(std::int64_t i, Image& buffer, const ChoosePart& part) const {
-  decode_image(file(i), printable(path(i)), buffer, part);
-  return buffer.view();
+  return decode_image(file(i), printable(path(i)), buffer, part);
 }
 
 std::int64_t ImageFiles::file_bytes(std::int64_t i) const {

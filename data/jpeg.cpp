@@ -101,25 +101,28 @@ class JpegDecoder {
     jpeg_read_header(&codec_, TRUE);
     return true;
   }
-  /// `rgb` holds the pixels of `part` of the image divided by `shrink`; `row` a whole row of up to four components.
-  bool read_pixels(const Box& part, int shrink, std::uint8_t* rgb, std::uint8_t* row) {
+  /// Of the image divided by `shrink`. From here on rows hold the columns of `part`, and some around them.
+  bool start(const Box& part, int shrink) {
     if (setjmp(error_.way_back)) return false;
     codec_.out_color_space = four_components() ? JCS_CMYK : JCS_RGB;
     codec_.scale_num = 1, codec_.scale_denom = static_cast<unsigned>(shrink);
     jpeg_start_decompress(&codec_);
-    const int first_row = first_row_for(part);
-    const auto first_column = static_cast<std::size_t>(crop_columns(part));
-    if (first_row > 0) jpeg_skip_scanlines(&codec_, static_cast<JDIMENSION>(first_row));
-    const std::size_t components = four_components() ? 4 : 3;
-    const std::uint8_t* wanted = row + components * (static_cast<std::size_t>(part.left) - first_column);
+    first_row_ = first_row_for(part);
+    first_column_ = crop_columns(part);
+    if (first_row_ > 0) jpeg_skip_scanlines(&codec_, static_cast<JDIMENSION>(first_row_));
+    return true;
+  }
+  int first_column() const { return first_column_; }
+  int row_width() const { return static_cast<int>(codec_.output_width); }
+  /// The rows of `part` to `rgb`; `row` has room for one of up to four components.
+  bool read_rows(const Box& part, std::uint8_t* rgb, std::uint8_t* row) {
+    if (setjmp(error_.way_back)) return false;
     const int end = part.top + part.height;
-    const std::size_t out_bytes = 3 * static_cast<std::size_t>(part.width);
-    for (int y = first_row; y < end; ++y) {
-      jpeg_read_scanlines(&codec_, &row, 1);
-      if (y < part.top) continue;
-      std::uint8_t* out = rgb + static_cast<std::size_t>(y - part.top) * out_bytes;
-      if (four_components()) cmyk_to_rgb(wanted, part.width, out);
-      else std::memcpy(out, wanted, out_bytes);
+    const auto out = [&](int y) { return rgb + 3 * std::ptrdiff_t{y - part.top} * row_width(); };
+    for (int y = first_row_; y < end; ++y) {
+      std::uint8_t* to = y < part.top || four_components() ? row : out(y);
+      jpeg_read_scanlines(&codec_, &to, 1);
+      if (y >= part.top && four_components()) cmyk_to_rgb(row, row_width(), out(y));
     }
     // To the end of the image, so that a cut in a last scan, which no row above needed, is seen too.
     if (end == static_cast<int>(codec_.output_height)) jpeg_finish_decompress(&codec_);
@@ -148,7 +151,6 @@ class JpegDecoder {
     const int rows_of_blocks = codec_.max_v_samp_factor * DCTSIZE / static_cast<int>(codec_.scale_denom);
     return std::max(0, part.top - kChromaReach) / rows_of_blocks * rows_of_blocks;
   }
-  /// From here on rows hold the columns of `part`, and some around them; returns the first.
   int crop_columns(const Box& part) {
     if (codec_.progressive_mode) return 0;
     const int left = std::max(0, part.left - kChromaReach);
@@ -172,6 +174,7 @@ class JpegDecoder {
   JpegErrors error_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct codec_{};
+  int first_row_ = 0, first_column_ = 0;  // that are read
 };
 
 /// Edges go to the nearest, all alike, so that a part of n · shrink pixels becomes one of at least n. The image, rounded up, has them.
@@ -183,7 +186,8 @@ Box divided(const Box& box, int shrink) {
 
 }  // namespace
 
-void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& out, const ChoosePart& part) {
+ImageView decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Image& buffer,
+                      const ChoosePart& part) {
   TiledJpeg::Cut cut;
   WantedPart wanted{Box{}};
   if (part)
@@ -208,9 +212,11 @@ void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, Im
     wanted = part ? part(decoder.height(), decoder.width()) : Box{0, 0, decoder.height(), decoder.width()};
   if (!decoder.can_shrink()) wanted.shrink = 1;
   const Box box = divided(wanted.box, wanted.shrink);
-  out.resize(box.height, box.width);
+  check(decoder.start(box, wanted.shrink));
+  buffer.resize(box.height, decoder.row_width());
   std::vector<std::uint8_t> row(4 * static_cast<std::size_t>(decoder.width()));
-  check(decoder.read_pixels(box, wanted.shrink, out.pixels.data(), row.data()));
+  check(decoder.read_rows(box, buffer.pixels.data(), row.data()));
+  return buffer.view().part({0, box.left - decoder.first_column(), box.height, box.width});
 }
 
 namespace {

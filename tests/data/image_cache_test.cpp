@@ -46,8 +46,7 @@ class CountedSet final : public Dataset {
     return files_[static_cast<std::size_t>(i)];
   }
   ImageView read(std::int64_t i, Image& buffer, const ChoosePart& part = {}) const override {
-    decode_image(file(i), image_name(i), buffer, part);
-    return buffer.view();
+    return decode_image(file(i), image_name(i), buffer, part);
   }
   bool reads_files() const override { return true; }
 
