@@ -20,6 +20,7 @@
 #include "engine/comm/comm.h"
 #include "engine/comm/launcher.h"
 #include "engine/comm/mpi_operation.h"
+#include "engine/comm/patience.h"
 
 namespace ab {
 namespace {
@@ -183,10 +184,9 @@ class MpiComm final : public Comm {
   }
 
   void wait(const Operation& operation) {
-    using Clock = std::chrono::steady_clock;
     using namespace std::chrono_literals;
-    const auto started = Clock::now();
-    auto next_inspection = started + 250ms;
+    Patience patience(timeout_);
+    auto next_inspection = Patience::Clock::now() + Patience::kLook;
     const auto pending = [&] {
       const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
       advance_all();
@@ -201,11 +201,11 @@ class MpiComm final : public Comm {
         continue;
       }
       std::this_thread::sleep_for(polls < 10 * kEagerPolls ? 20us : 200us);
-      const auto now = Clock::now();
+      const auto now = Patience::Clock::now();
       if (now < next_inspection) continue;
-      next_inspection = now + 250ms;
+      next_inspection = now + Patience::kLook;
       const MpiLibrary::Lock lock = MpiLibrary::instance().lock();
-      inspect(*operation, now - started);
+      inspect(*operation, patience);
     }
   }
 
@@ -222,16 +222,15 @@ class MpiComm final : public Comm {
   }
 
   /// Looks for the reason why `operation` takes so long, and gives up after the timeout.
-  void inspect(MpiOperation& operation, std::chrono::steady_clock::duration waited) {
+  void inspect(MpiOperation& operation, Patience& patience) {
     const int me = world_rank(rank());
-    if (network_) {  // it may take its time
-      const std::chrono::nanoseconds idle(std::max<NetworkTime>(0, network_now() - network_->busy_until()));
-      waited = std::min(waited, std::chrono::steady_clock::duration(idle));
-    }
+    bool is_over = patience.is_over();
+    if (network_)  // it may take its time
+      is_over = is_over && std::chrono::nanoseconds(network_now() - network_->busy_until()) > timeout_;
     if (const auto other = operation.find_disagreement())
       fail(fmt::format("ranks disagree on a collective of group '{}': rank {} calls {}, {} calls {}", name(), me,
                        operation.call().str(), list_ranks(to_world({other->rank})), name_of(other->call.what)));
-    if (waited > timeout_)
+    if (is_over)
       fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", operation.call().str(), name(),
                        timeout_.count(), me, list_ranks(to_world(operation.silent_ranks()))));
   }

@@ -16,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/comm/patience.h"
 #include "engine/comm/texts.h"
 #include "engine/device/cuda/runtime.h"
 #include "engine/device/cuda/staging.h"
@@ -162,7 +163,7 @@ class NcclWorld {
     ncclComm_t communicator;
     std::string what;
     SharedEvent ready, done;
-    Clock::time_point since;  // when it began to wait for peers; zero before
+    std::optional<Patience> waiting;  // for peers, once it does
   };
 
   // All of these need the mutex.
@@ -174,7 +175,7 @@ class NcclWorld {
 
   /// Waits until NCCL has taken what it was given: it connects peers and launches kernels on a thread of its own.
   void settle(Lock& lock, ncclComm_t communicator, const std::string& what) {
-    const auto deadline = Clock::now() + timeout_;
+    Patience patience(timeout_);
     constexpr int kEagerPolls = 2000;
     for (int polls = 0;; ++polls) {
       throw_if_failed();
@@ -184,7 +185,7 @@ class NcclWorld {
       if (state != ncclInProgress)
         fail_after_nccl(
             lock, fmt::format("{} failed on rank {}: {}", what, bootstrap_->rank(), describe(state, communicator)));
-      if (Clock::now() > deadline)
+      if (patience.is_over())
         fail(fmt::format(
             "{} could not begin within {} s on rank {}: a rank of the group has ended or does something else", what,
             timeout_.count(), bootstrap_->rank()));
@@ -252,8 +253,8 @@ class NcclWorld {
     if (running_.empty()) return std::nullopt;
     // Collectives run one after the other: the first is the one that waits, once the computation before it is done.
     Running& first = running_.front();
-    if (first.since == Clock::time_point() && has_happened(first.ready)) first.since = Clock::now();
-    if (first.since == Clock::time_point() || Clock::now() - first.since < timeout_) return std::nullopt;
+    if (!first.waiting && has_happened(first.ready)) first.waiting.emplace(timeout_);
+    if (!first.waiting || !first.waiting->is_over()) return std::nullopt;
     return Error(ErrorKind::communication,
                  fmt::format("{} waited {} s on rank {}: a rank of the group has ended or does something else",
                              first.what, timeout_.count(), bootstrap_->rank()));

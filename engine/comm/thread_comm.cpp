@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "engine/comm/comm.h"
+#include "engine/comm/patience.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/say.h"
 #include "engine/core/threads.h"
@@ -245,9 +246,7 @@ class ThreadComm final : public Comm {
   }
 
   void wait_until_all(Lock& lock, const Slot& slot, Progress goal) {
-    auto deadline = std::chrono::steady_clock::now() + world_->timeout;
-    bool in_time = true;
-    while (true) {
+    for (Patience patience(world_->timeout);;) {
       world_->throw_if_failed();
       if (slot.all_reached(goal)) return;
       std::vector<int> missing, ended;
@@ -259,13 +258,13 @@ class ThreadComm final : public Comm {
       if (!ended.empty())
         fail(fmt::format("{} in group '{}' can never complete: {} ended without taking part", slot.call.str(), name(),
                          list_ranks(ended)));
-      if (!in_time)
-        fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
-                         world_->timeout.count(), own(), list_ranks(missing)));
-      in_time = world_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout;
-      if (in_time || world_->waiting_for_messages == 0) continue;
-      deadline = std::chrono::steady_clock::now() + world_->timeout;  // messages may take their time
-      in_time = true;
+      if (patience.is_over()) {
+        if (world_->waiting_for_messages == 0)
+          fail(fmt::format("{} in group '{}' waited {} s on rank {}; missing: {}", slot.call.str(), name(),
+                           world_->timeout.count(), own(), list_ranks(missing)));
+        patience = Patience(world_->timeout);  // messages may take their time
+      }
+      world_->changed.wait_for(lock, Patience::kLook);
     }
   }
 

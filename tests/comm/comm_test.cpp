@@ -17,6 +17,7 @@
 
 #include "engine/comm/launcher.h"
 #include "engine/comm/nccl_comm.h"
+#include "engine/comm/patience.h"
 #include "engine/comm/rendezvous.h"
 #include "engine/comm/virtual_network.h"
 #include "engine/core/random.h"
@@ -848,6 +849,17 @@ TEST(ThreadRanks, MoreRanksThanCores) {
       if (i == 0) expect_equal_bits_on_all_ranks(world, t);
     }
   });
+}
+
+// Two seconds without a look are those of a program that was stopped.
+TEST(Patience, CountsNoTimeInWhichTheProgramWasStopped) {
+  using namespace std::chrono_literals;
+  Patience patience(1500ms);
+  std::this_thread::sleep_for(2s);
+  EXPECT_FALSE(patience.is_over());
+  const auto looked = Patience::Clock::now();
+  while (!patience.is_over()) std::this_thread::sleep_for(10ms);
+  EXPECT_GE(Patience::Clock::now() - looked, 1s);
 }
 
 }  // namespace

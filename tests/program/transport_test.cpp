@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks as threads and ranks as processes are the same training: schedule, ranks r, ledger and losses.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
 #include "apps/train/run_folder.h"
 #include "apps/train/stop_request.h"
+#include "engine/comm/comm.h"
 #include "engine/core/machine.h"
 #include "engine/device/device.h"
 #include "tests/program_test.h"
@@ -224,6 +231,32 @@ TEST_F(TransportTest, AFailingJobEndsWithTheCodeOfItsError) {
   EXPECT_EQ(groups.exit_code, 2) << groups.err;
   EXPECT_FALSE(std::filesystem::exists(path("y")));
 }
+
+#ifndef AB_SANITIZED  // which mind threads after a fork
+// As by a batch system, for longer than ranks wait for each other, while one of them does.
+TEST(SuspendedRanks, GoOn) {
+  using namespace std::chrono_literals;
+  const pid_t ranks = ::fork();
+  if (ranks == 0) {
+    try {
+      run_thread_ranks(2, {.timeout = 3s}, [](Comm& comm) {
+        for (int nap = 0; comm.rank() == 1 && nap < 13; ++nap) std::this_thread::sleep_for(100ms);
+        comm.barrier();
+      });
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  std::this_thread::sleep_for(800ms);
+  ::kill(ranks, SIGSTOP);
+  std::this_thread::sleep_for(4s);
+  ::kill(ranks, SIGCONT);
+  int status = 0;
+  ::waitpid(ranks, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+#endif
 
 }  // namespace
 }  // namespace ab
