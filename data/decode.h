@@ -21,10 +21,11 @@ inline constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 26;
 /// A progressive JPEG of a few kilobytes can hold thousands of scans, each as much work as a whole image.
 inline constexpr int kMaxJpegScans = 500;
 
-/// Decodes an image file, or the part of it that is wanted, which lies in `buffer`, with others around it. Of a JPEG that part may be divided by WantedPart::shrink, its edges rounded to
-/// the nearest: up to shrink / 2 pixels of the file away. Throws Error(data) that begins with `name`, for a file that is empty, of
-/// any other format, truncated, damaged, or too large. Damage of a JPEG beyond the part passes unnoticed. Takes no more memory
-/// than a few times what the pixels need by the header, and little before the file is known to be long enough for them.
+/// Decodes an image file, or the part of it that is wanted, which lies in `buffer`, with others around it. Of a JPEG that part may
+/// be divided by WantedPart::shrink, its edges rounded to the nearest: up to shrink / 2 pixels of the file away. Throws Error(data)
+/// that begins with `name`, for a file that is empty, of any other format, truncated, damaged, or too large. Damage of a JPEG beyond
+/// the part passes unnoticed. Takes no more memory than a few times what the pixels need by the header, and little before the file
+/// is known to be long enough for them.
 ImageView decode_image(std::span<const std::uint8_t> file, const std::string& name, Image& buffer,
                        const ChoosePart& part = {});
 

@@ -54,8 +54,9 @@ class ImageNodes {
 
   std::int64_t count() const { return std::ssize(nodes_); }
   enum class Answer : std::uint8_t { image, not_kept, none };
-  /// Asks that node for that part of the image, or all of it, over a connection for each thread that asks at once. A node that cannot be reached, has not
-  /// answered for ten seconds or answers nonsense is asked again after a minute; unless it has ended, a warning on stderr says so.
+  /// Asks that node for that part of the image, or all of it, over a connection for each thread that asks at once. A node that
+  /// cannot be reached, has not answered for ten seconds or answers nonsense is asked again after a minute; unless it has ended, a
+  /// warning on stderr says so.
   Answer fetch(std::int64_t node, std::int64_t number, const ChoosePart& part, Image& image);
 
  private:

@@ -34,7 +34,8 @@ TrainAndTest in_cache(const TrainAndTest& data, const TrainConfig& config, Comm*
 /// Prints how many images of how many classes a run trains on and is validated on; warnings of the data set, and
 /// of classes that --train-samples leaves out, go to stderr. For rank 0.
 void tell_images(const TrainConfig& config, const TrainAndTest& data);
-/// How often images came from where, on this machine, and with how many bytes, by their names in Summary; empty without a cache.
+/// How often images came from where, on this machine, and with how many bytes, by their names in
+/// summary.json; empty without a cache.
 std::map<std::string, std::int64_t> images_so_far(const TrainAndTest& data);
 /// Numbers of images for summary.json.
 void count_images(const TrainAndTest& data, Summary& summary);

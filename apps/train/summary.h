@@ -43,8 +43,8 @@ struct Summary {
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;
-  ImageCache::Use
-      images;  ///< of the machine of rank 0, with --cache-gb or --cache-disk, since the run was started or resumed
+  /// Of the machine of rank 0, with --cache-gb or --cache-disk, since the run was started or resumed.
+  ImageCache::Use images;
   std::int64_t bad_images =
       0;  ///< images of both that no rank could read or decode since the run was started or resumed
   std::vector<std::string> bad_image_names;  ///< the first hundred
