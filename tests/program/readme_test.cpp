@@ -150,9 +150,10 @@ TEST_F(ReadmeTest, LibraryExampleIsTheProgramThatIsTested) {
 /// Whether two words are equal, or numbers that differ by one in the last digit: training rounds otherwise elsewhere.
 bool agree(const std::string& printed, const std::string& quoted) {
   if (printed == quoted) return true;
-  static const std::regex number("-?\\d+(\\.(\\d+))?");
-  std::smatch match;
-  if (!std::regex_match(quoted, match, number) || !std::regex_match(printed, number)) return false;
+  static const std::regex number("-?\\d+(\\.(\\d+))?([,:]?)");
+  std::smatch match, other;
+  if (!std::regex_match(quoted, match, number) || !std::regex_match(printed, other, number) || match[3] != other[3])
+    return false;
   const double unit = std::pow(10.0, -static_cast<double>(match[2].length()));
   return std::abs(std::stod(printed) - std::stod(quoted)) < 1.5 * unit;
 }
@@ -177,6 +178,8 @@ TEST_F(ReadmeTest, NumbersMayDifferInTheLastDigitAlone) {
   EXPECT_TRUE(agree("249", "250"));
   EXPECT_FALSE(agree("1.97", "1.99"));
   EXPECT_FALSE(agree("251", "249"));
+  EXPECT_TRUE(agree("1.841,", "1.842,"));
+  EXPECT_FALSE(agree("1.841,", "1.842"));
   EXPECT_FALSE(agree("split", "Split"));
 }
 

@@ -7,12 +7,12 @@
 
 namespace ab::cpu {
 
-std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction) {
+std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, DType type) {
   switch (algorithm) {
     case ConvAlgorithm::winograd: return winograd_scratch_bytes(spec, direction);
     case ConvAlgorithm::im2col: return im2col_scratch_bytes(spec);
     case ConvAlgorithm::image_matrix: return image_matrix_scratch_bytes(spec);
-    case ConvAlgorithm::direct:
+    case ConvAlgorithm::direct: return direct_scratch_bytes(spec, direction, type);
     case ConvAlgorithm::pointwise: break;
   }
   return 0;

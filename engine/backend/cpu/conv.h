@@ -28,8 +28,8 @@ struct ConvTensors {
   DType type() const { return x.dtype(); }
 };
 
-/// Bytes of scratch() that a run of the algorithm takes, where it applies; those of oneDNN left out.
-std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction);
+/// Bytes of scratch() that a run of the algorithm takes, where it applies, with activations of `type`.
+std::size_t conv_scratch_bytes(ConvAlgorithm algorithm, const Conv2dSpec& spec, ConvDirection direction, DType type);
 
 /// Runs `algorithm` on the calling thread's OpenMP team; false, with nothing written, when it does not apply.
 /// Not to be called inside a parallel region.
@@ -44,6 +44,8 @@ bool takes_bfloat16(const Conv2dSpec& spec, ConvDirection direction);
 
 /// Runs every shape in float32: compiled by oneDNN (onednn_conv.cpp); in builds without it (no_onednn.cpp) a matrix product. In bfloat16 false, with nothing written, where the processor or oneDNN has no fast way.
 bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTensors& t);
+/// Compiles it, as the run would.
+std::size_t direct_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction, DType type);
 
 // Convolutions that end in a matrix product (conv_gemm.cpp). Each function returns false, with nothing written, when the
 // shape does not allow it (im2col alone knows groups), or the type: im2col knows float32 and float64, the others multiply float32,

@@ -51,4 +51,8 @@ bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTens
   return conv_pointwise(spec, direction, t) || conv_im2col(spec, direction, t);
 }
 
+std::size_t direct_scratch_bytes(const Conv2dSpec& spec, ConvDirection, DType) {
+  return spec.is_pointwise() ? 0 : im2col_scratch_bytes(spec);
+}
+
 }  // namespace ab::cpu

@@ -108,6 +108,7 @@ class OneDnnConv {
  public:
   explicit OneDnnConv(const OneDnnConvKey& key);
   bool is_reference() const { return is_reference_; }
+  std::size_t scratch_bytes() const { return scratchpad_offset_ + scratchpad_.get_desc().get_size(); }
   OneDnnConv(const OneDnnConv&) = delete;
   OneDnnConv& operator=(const OneDnnConv&) = delete;
 
@@ -163,7 +164,7 @@ OneDnnConv::OneDnnConv(const OneDnnConvKey& key) : writes_weights_(key.direction
 
 void OneDnnConv::run(const ConvTensors& t) {
   dnnl::stream& stream = onednn_stream();
-  std::byte* buffer = scratch(scratchpad_offset_ + scratchpad_.get_desc().get_size());
+  std::byte* buffer = scratch(scratch_bytes());
   x_.set_data_handle(t.x.raw());
   y_.set_data_handle(t.y.raw());
   weights_.set_data_handle(t.w.raw());
@@ -200,6 +201,12 @@ bool conv_direct(const Conv2dSpec& spec, ConvDirection direction, const ConvTens
   if (!is_float && conv.is_reference()) return false;
   conv.run(t);
   return true;
+}
+
+std::size_t direct_scratch_bytes(const Conv2dSpec& spec, ConvDirection direction, DType type) {
+  if (onednn_overruns(spec, direction)) return im2col_scratch_bytes(spec);
+  const Type of_onednn = type == DType::float32 ? Type::f32 : Type::bf16;
+  return compiled({spec, direction, of_onednn, false, compute_threads()}).scratch_bytes();
 }
 
 }  // namespace ab::cpu

@@ -87,8 +87,9 @@ class ShapesBackend final : public Backend {
     check_elements("the result of a convolution", y, positions * spec.out_channels);
     if (x.device().is_like_cpu()) {
       const bool is_taken = x.dtype() == DType::bfloat16 && cpu::takes_bfloat16(spec, direction);
-      const auto chosen = cpu::select_conv(spec, direction, is_taken ? DType::bfloat16 : DType::float32);
-      hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(chosen, spec, direction));
+      const DType type = is_taken ? DType::bfloat16 : DType::float32;
+      const auto chosen = cpu::select_conv(spec, direction, type);
+      hold_shapes_scratch(x.device(), cpu::conv_scratch_bytes(chosen, spec, direction, type));
     }
     flops += 2 * positions * w.numel();
   }
