@@ -100,7 +100,7 @@ void expect_equal_peaks(const TrainConfig& config) {
   double run = 0;
   std::thread([&] {
     run = static_cast<double>(peak_of_run(config));
-  }).join();  // which has no scratch of convolutions yet
+  }).join();               // which has no scratch of convolutions yet
   set_compute_threads(1);  // as the run had
   const auto rehearsed = static_cast<double>(rehearse_rank(config, data_shape(config), 0, 1, {}).peak_bytes);
   EXPECT_NEAR(rehearsed / run, 1, 0.03) << rehearsed << " and " << run;
