@@ -47,8 +47,10 @@ Command inspect_command(CLI::App& app);
 Command compare_command(CLI::App& app);
 Command data_command(CLI::App& app);
 
-/// `has_twin`: another run of as many steps follows; once steps have been timed, a line says how long both will take.
-int run_train(const TrainConfig& config, bool has_twin = false);
+/// `runs`: this one and as many steps of each that follows; of several, a line says how long all will take, once steps are timed.
+int run_train(const TrainConfig& config, int runs = 1);
+/// Prints run folders side by side, and writes the page of them unless `page` is empty.
+int run_compare(const std::vector<std::string>& folders, const std::string& page);
 /// Warns where --method has a use for nodes of several ranks and --ranks-per-node gives none.
 void warn_of_lone_ranks(const TrainConfig& config, int world_size);
 /// The text of abtrain inspect, `width` columns wide. Throws Error(checkpoint) for a file that cannot be read.

@@ -21,6 +21,8 @@ void make_labels_unique(std::vector<Run>& runs) {
   for (Run& run : runs) run.label = run.folder;
 }
 
+}  // namespace
+
 int run_compare(const std::vector<std::string>& folders, const std::string& page) {
   const std::string out = page.empty() ? "" : out_file(page, kReportPage);
   std::vector<Run> runs;
@@ -31,8 +33,6 @@ int run_compare(const std::vector<std::string>& folders, const std::string& page
   if (!out.empty()) print_text(fmt::format("\nreport: {}\n", page));
   return 0;
 }
-
-}  // namespace
 
 Command compare_command(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("compare", "accuracy, bytes and time of several runs side by side");

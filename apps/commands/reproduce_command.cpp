@@ -2,11 +2,14 @@
 #include "apps/commands/commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/paper/experiments.h"
 #include "apps/paper/paper_traffic.h"
+#include "apps/report/plan_report.h"
 #include "apps/report/terminal.h"
+#include "apps/settings/setting.h"
 #include "apps/train/run_folder.h"
 #include "engine/comm/launcher.h"
 #include "engine/core/atomic_file.h"
@@ -26,12 +29,13 @@ struct ReproduceFlags {
 };
 
 constexpr const char* kReportFile = "reproduce.md";
+constexpr const char* kPageFile = "report.html";
 constexpr const char* kAll = "all";
 
 int list_experiments() {
   TextTable table({"experiment", "training"}, {1});
   for (const Experiment& experiment : experiments()) table.add({experiment.name, experiment.title});
-  table.add({kAll, "plans of all of them (with --dry-run)"});
+  table.add({kAll, "plans of all of the paper's (with --dry-run)"});
   print_text(table.str());
   return 0;
 }
@@ -45,22 +49,20 @@ void publish(const std::string& report, const std::string& folder, const std::st
   print_text(shown);
 }
 
-/// A table that cannot be written is refused before anything is planned or trained.
-void check_table_of(const std::string& folder) {
+/// A result that cannot be written is refused before anything is planned or trained.
+void check_result_in(const std::string& folder, const char* file, const OutKind& kind) {
   std::error_code ignored;
-  const std::string table = in_folder(folder, kReportFile);
-  if (!folder.empty() && std::filesystem::exists(table, ignored)) out_file(table, kPaperTable);
+  const std::string result = in_folder(folder, file);
+  if (!folder.empty() && std::filesystem::exists(result, ignored)) out_file(result, kind);
 }
 
-/// Trains `method` into FOLDER/method, unless that is done already. Returns the exit code.
-int train_method(TrainConfig config, const char* method, const std::string& folder, bool overwrite) {
-  config.method = method;
-  if (method == std::string(kBaseline)) config.preset = kOurPreset;
-  config.out = in_folder(folder, method);
+/// Trains into FOLDER/METHOD, unless that is done already; `runs` as of run_train(). Returns the exit code.
+int train_method(TrainConfig config, const std::string& folder, bool overwrite, int runs) {
+  config.out = in_folder(folder, config.method.c_str());
   config.overwrite = overwrite;
   if (!overwrite) config.resume = "auto";
   say(stdout, "\n{}\n", config.out);
-  return run_train(config, method == std::string(kBaseline));
+  return run_train(config, runs);
 }
 
 /// One experiment beside the paper.
@@ -135,11 +137,48 @@ std::string reproduce_report(const Reproduction& r) {
   return text;
 }
 
+void check_ranks_are_threads(const char* methods) {
+  AB_CHECK(find_launcher() == Launcher::none,
+           "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with {}",
+           methods);
+}
+
+/// An experiment of ours: its methods side by side.
+int compare_methods(const Experiment& experiment, const ReproduceFlags& command) {
+  AB_CHECK(command.adjustments.scale == 1 && command.ranks.ratio == 0 && command.ranks.runs.empty(),
+           "--scale, --ratio and --factors-from are of the paper's experiments");
+  const std::vector<std::string> methods{kBaseline, "ab", "late-cut"};
+  std::vector<TrainConfig> configs;
+  for (const std::string& method : methods) {
+    Adjustments adjustments{.flags = {{"method", method}}};
+    for (const FlagValue& flag : command.adjustments.flags) {
+      const std::string table = find_setting(flag.first)->table();
+      if (table == method || std::ranges::find(methods, table) == methods.end()) adjustments.flags.push_back(flag);
+    }
+    configs.push_back(experiment_config(experiment, adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train));
+  }
+  if (command.dry_run) {
+    for (const TrainConfig& config : configs) print_text(plan_text(plan_run(config, {})) + "\n");
+    return 0;
+  }
+  check_ranks_are_threads("--method dense, ab and late-cut, and compare the runs");
+  const std::string folder = command.out.empty() ? "runs/reproduce/" + experiment.name : command.out;
+  check_result_in(folder, kPageFile, kReportPage);
+  std::vector<std::string> runs;
+  for (const TrainConfig& config : configs) {
+    const int left = runs.empty() ? static_cast<int>(configs.size()) : 1;
+    if (const int code = train_method(config, folder, command.overwrite, left); code != 0) return code;
+    runs.push_back(in_folder(folder, config.method.c_str()));
+  }
+  say_text(stdout, "\n");
+  return run_compare(runs, in_folder(folder, kPageFile));
+}
+
 int run_reproduce(const ReproduceFlags& command) {
   if (command.experiment.empty()) return list_experiments();
   if (command.experiment == kAll) {
     AB_CHECK(command.dry_run, "reproduce all only plans; add --dry-run, or name one experiment to train");
-    check_table_of(command.out);
+    check_result_in(command.out, kReportFile, kPaperTable);
     const PaperTraffic traffic = plan_paper_traffic(command.adjustments, command.ranks);
     publish(traffic.report, command.out,
             command.verbose ? traffic.report : traffic.result + "--verbose shows each experiment.\n");
@@ -148,6 +187,7 @@ int run_reproduce(const ReproduceFlags& command) {
   AB_CHECK(!command.verbose, "--verbose is of reproduce all alone");
   Reproduction result;
   result.experiment = &find_experiment(command.experiment);
+  if (!result.experiment->is_of_paper) return compare_methods(*result.experiment, command);
   const TrainConfig config =
       experiment_config(*result.experiment, command.adjustments, command.dry_run ? ConfigUse::plan : ConfigUse::train);
   result.changes = differing_settings(experiment_config(*result.experiment), config);
@@ -155,14 +195,14 @@ int run_reproduce(const ReproduceFlags& command) {
   RankChoice ranks = command.ranks;
   std::string folder = command.out;
   if (!command.dry_run) {
-    AB_CHECK(
-        find_launcher() == Launcher::none,
-        "reproduce trains with threads as ranks; under mpirun, srun or torchrun use abtrain train --config with "
+    check_ranks_are_threads(
         "--method dense and --method ab, into DIR/dense and DIR/ab, then abtrain reproduce --out DIR for the table");
     if (folder.empty()) folder = "runs/reproduce/" + result.experiment->name;
-    check_table_of(folder);
-    for (const char* method : {"dense", "ab"})
-      if (const int code = train_method(config, method, folder, command.overwrite); code != 0) return code;
+    check_result_in(folder, kReportFile, kPaperTable);
+    TrainConfig dense = config;
+    dense.method = kBaseline, dense.preset = kOurPreset;
+    if (const int code = train_method(dense, folder, command.overwrite, 2); code != 0) return code;
+    if (const int code = train_method(config, folder, command.overwrite, 1); code != 0) return code;
     const std::string ab_run = in_folder(folder, "ab");
     result.trained = {read_run(ab_run).summary, read_run(in_folder(folder, "dense")).summary};
     if (ranks.ratio == 0 && ranks.runs.empty()) ranks.runs = {ab_run};
@@ -177,7 +217,8 @@ int run_reproduce(const ReproduceFlags& command) {
 }  // namespace
 
 Command reproduce_command(CLI::App& app, const HelpScope& scope) {
-  CLI::App* parser = app.add_subcommand("reproduce", "train or plan an experiment of the paper beside its figures");
+  CLI::App* parser = app.add_subcommand(
+      "reproduce", "train or plan an experiment: the paper's beside its figures, or methods side by side");
   const auto flags = std::make_shared<ReproduceFlags>();
   parser->add_option("EXPERIMENT", flags->experiment, "its name, or all; without it they are listed");
   parser->add_flag("--dry-run", flags->dry_run, "only plan what would be sent; needs no data");
@@ -199,8 +240,8 @@ Command reproduce_command(CLI::App& app, const HelpScope& scope) {
       ->type_name("PATH")
       ->transform(expand_home);
   add_path(parser, "--out", flags->out,
-           "folder of the runs dense and ab and of the table, reproduce.md (runs/reproduce/EXPERIMENT when "
-           "not given); finished runs in it are kept")
+           "folder of a run for each method and of the table, reproduce.md, or page, report.html "
+           "(runs/reproduce/EXPERIMENT when not given); finished runs in it are kept")
       ->type_name("FOLDER");
   parser->add_flag("--overwrite", flags->overwrite, "train again what the folder already holds");
   const GivenSettings given =

@@ -20,7 +20,8 @@ HelpScope::HelpScope(int argc, char** argv) {
     const bool apart = words[i] == "--method" && i + 1 < words.size();
     const std::string name = apart ? words[i + 1] : words[i].starts_with("--method=") ? words[i].substr(9) : "";
     if (std::ranges::find(methods(), name, &Method::name) != methods().end()) choose_method(config_.emplace(), name);
-    if (i > 1 && words[1] == "reproduce" && paper_configs().contains(words[i]))
+    if (i > 1 && words[1] == "reproduce" &&
+        std::ranges::find(experiments(), words[i], &Experiment::name) != experiments().end())
       config_ = start_ = experiment_config(find_experiment(words[i]));
   }
 }

@@ -168,7 +168,7 @@ std::int64_t bytes_for(const TrainConfig& config) {
 }
 
 /// One rank of a run that check_run() allows; rank 0 speaks. Returns the exit code, the same on all ranks.
-int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data, bool has_twin) {
+int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data, int runs) {
   const bool speaks = world.rank() == 0;
   std::optional<Progress> progress;
   wait_for_all(world);
@@ -179,7 +179,7 @@ int train_rank(const TrainConfig& config, Comm& world, const TrainAndTest& data,
   if (speaks) say_processor(config, peak);
   warn_of_unlike_processors(config, world);
   if (speaks) {
-    progress.emplace(has_twin);
+    progress.emplace(runs);
     warn_of_idle_network(config, world);
     warn_of_lone_ranks(config, world.size());
     warn_of_lost_steps(config);
@@ -221,7 +221,7 @@ TrainConfig in_chosen_buckets(const TrainConfig& config, const Dataset& images, 
   return settled;
 }
 
-int train_on_threads(TrainConfig config, const CommOptions& options, bool has_twin) {
+int train_on_threads(TrainConfig config, const CommOptions& options, int runs) {
   check_ranks(config, config.ranks, false);
   check_run(config, find_method(config.method), config.ranks);
   const Device device = choose_device(config.device);  // one that is not there is refused before anything is loaded
@@ -237,7 +237,7 @@ int train_on_threads(TrainConfig config, const CommOptions& options, bool has_tw
   int exit_code = 0;
   run_thread_ranks(config.ranks, options, [&](Comm& world) {
     set_compute_threads(config.threads, world.size());
-    const int code = train_rank(config, world, data, has_twin);
+    const int code = train_rank(config, world, data, runs);
     if (world.rank() == 0) exit_code = code;
   });
   return exit_code;
@@ -288,7 +288,7 @@ void warn_of_lone_ranks(const TrainConfig& config, int world_size) {
         config.method);
 }
 
-int run_train(const TrainConfig& config, bool has_twin) {
+int run_train(const TrainConfig& config, int runs) {
   const Transport transport = choose_transport(config, find_launcher());
   choose_graph_use(config);  // refused before anything is loaded or written
   if (start_of(config) == Start::anew) check_run_folder(config);
@@ -299,7 +299,7 @@ int run_train(const TrainConfig& config, bool has_twin) {
                             .wiring = run_wiring(config),
                             .deterministic = config.deterministic};
   if (transport != Transport::threads) return train_as_process(config, transport, options);
-  const int exit_code = train_on_threads(config, options, has_twin);
+  const int exit_code = train_on_threads(config, options, runs);
   end_if_interrupted();
   return exit_code;
 }

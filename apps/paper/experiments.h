@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The experiments of arXiv 2405.01067: the configurations of apps/configs/paper, and what the paper published
-// about them. The body of the paper was not at hand; its abstract (version 2 and later) has the figures
+// about them; and one of ours, that converges. The body of the paper was not at hand; its abstract (version 2 and later) has the figures
 // below, and the settings are those of the code that its authors released.
 
 #include <map>
@@ -21,22 +21,25 @@ inline constexpr double kPublishedCompression = 44.14;
 inline constexpr double kPublishedTop1Gain = 0.0155;
 
 struct Experiment {
-  std::string name;   ///< "resnet50_4k"
-  std::string title;  ///< one line for people
+  std::string name;    ///< "resnet50_4k"
+  std::string config;  ///< of experiment_configs()
+  std::string title;   ///< one line for people
   /// Which published figures speak of it.
   bool has_traffic = false, has_compression = false, has_top1_gain = false;
+  bool is_of_paper = true;
 };
 
+/// Those of the paper, then ours.
 const std::vector<Experiment>& experiments();
 /// Throws Error(config) with the nearest name when there is none of that name.
 const Experiment& find_experiment(const std::string& name);
 
-/// The texts of apps/configs/paper/*.toml by the names of the files, without their endings.
-const std::map<std::string, std::string>& paper_configs();
+/// The texts of apps/configs/paper/*.toml and apps/configs/conv6_cifar.toml by the names of the files, without their endings.
+const std::map<std::string, std::string>& experiment_configs();
 
 /// Changes to a configuration before it runs.
 struct Adjustments {
-  double scale = 1;                ///< scale_config()
+  double scale = 1;                ///< scale_config(), of the paper's
   std::vector<FlagValue> flags{};  ///< settings that win over the configuration, scaled or not
 };
 /// The configuration of an experiment. Throws Error(config) when scale or flags do not fit it.

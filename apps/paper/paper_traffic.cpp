@@ -265,6 +265,7 @@ PaperTraffic plan_paper_traffic(const Adjustments& adjustments, const RankChoice
   std::vector<Row> rows;
   std::vector<TrainConfig> all, imagenet;
   for (const Experiment& experiment : experiments()) {
+    if (!experiment.is_of_paper) break;
     all.push_back(experiment_config(experiment, adjustments));
     if (experiment.has_traffic) imagenet.push_back(all.back());
   }

@@ -27,24 +27,24 @@ std::string joined(const std::vector<std::string>& fields, int width) {
 
 using Clock = std::chrono::steady_clock;
 
-Progress::Progress(bool has_twin)
-    : terminal_(isatty(STDERR_FILENO) != 0), estimates_(has_twin), start_(Clock::now()), last_line_(start_) {}
+Progress::Progress(int runs)
+    : terminal_(isatty(STDERR_FILENO) != 0), runs_(runs), start_(Clock::now()), last_line_(start_) {}
 
 /// By the steps after those that the first line is about, which make graphs and caches.
 void Progress::estimate(const StepMetrics& metrics, std::int64_t total_steps) {
   constexpr std::int64_t kSteps = 10;
   if (timed_from_ == 0) timed_from_ = metrics.step, timed_since_ = Clock::now();
   if (metrics.step < timed_from_ + kSteps) return;
-  estimates_ = false;
   const double step = std::chrono::duration<double>(Clock::now() - timed_since_).count() /
                       static_cast<double>(metrics.step - timed_from_);
   draw("");
-  say(stderr, "about {} left for both runs, at {:.3g} ms a step; low-rank steps take less, validations come on top\n",
-      human_seconds(step * static_cast<double>(2 * total_steps - metrics.step)), 1000 * step);
+  say(stderr, "about {} left for {} runs, at {:.3g} ms a step; low-rank steps take less, validations come on top\n",
+      human_seconds(step * static_cast<double>(runs_ * total_steps - metrics.step)), runs_, 1000 * step);
+  runs_ = 1;
 }
 
 void Progress::step(const StepMetrics& metrics, std::int64_t total_steps) {
-  if (estimates_) estimate(metrics, total_steps);
+  if (runs_ > 1) estimate(metrics, total_steps);
   const auto now = Clock::now();
   if (!terminal_ && now - last_line_ < kBetweenLines) return;
   last_line_ = now;

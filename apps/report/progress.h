@@ -16,8 +16,8 @@ namespace ab {
 
 class Progress {
  public:
-  /// `has_twin`: another run of as many steps follows, and a line says early how long both will take.
-  explicit Progress(bool has_twin = false);
+  /// `runs`: this one and as many steps of each that follows. Of several, a line says early how long all will take.
+  explicit Progress(int runs = 1);
   ~Progress() { draw(""); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -36,7 +36,7 @@ class Progress {
   bool terminal_;
   int drawn_ = 0;                // columns of the line as it is on the terminal
   std::int64_t first_step_ = 0;  // where training began when the clock did
-  bool estimates_;               // both runs, when enough steps have been timed
+  int runs_;                     // 1 once a line has said how long all take
   std::int64_t timed_from_ = 0;  // the first step that told its time
   std::chrono::steady_clock::time_point timed_since_;
   std::chrono::steady_clock::time_point start_, last_line_;

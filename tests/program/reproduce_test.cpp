@@ -4,6 +4,7 @@
 // figures beside the published ones, and abtrain reproduce.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -43,9 +44,9 @@ constexpr Released kReleased[] = {
 };
 
 TEST(PaperConfigurations, EveryExperimentHasOneAndNoneIsLeftOver) {
-  EXPECT_EQ(experiments().size(), std::size(kReleased));
-  EXPECT_EQ(paper_configs().size(), experiments().size());
-  for (const Experiment& experiment : experiments()) EXPECT_TRUE(paper_configs().contains(experiment.name));
+  EXPECT_EQ(std::ranges::count(experiments(), true, &Experiment::is_of_paper), std::size(kReleased));
+  EXPECT_EQ(experiment_configs().size(), experiments().size());
+  for (const Experiment& experiment : experiments()) EXPECT_TRUE(experiment_configs().contains(experiment.config));
 }
 
 TEST(PaperConfigurations, AreThoseOfTheRelease) {
@@ -153,6 +154,7 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
 TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
   for (const Experiment& experiment : experiments())
     for (const double scale : {0.3, 0.02, 0.001}) {
+      if (!experiment.is_of_paper) continue;
       SCOPED_TRACE(fmt::format("{} {}", experiment.name, scale));
       const TrainConfig config = experiment_config(experiment, {.scale = scale});
       EXPECT_GT(plan_experiment(config, {.ratio = 0.25}).at(0).figures.low_rank_steps, 0);
@@ -252,7 +254,7 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   EXPECT_EQ(ab_run.method, "ab");
   EXPECT_EQ(ab_run.steps, 30);
 
-  EXPECT_TRUE(contains(first.err, "left for both runs, at ")) << first.err;
+  EXPECT_TRUE(contains(first.err, "left for 2 runs, at ")) << first.err;
 
   const auto again = run(command);
   ASSERT_EQ(again.exit_code, 0) << again.err;
@@ -260,6 +262,33 @@ TEST_F(CliReproduceTest, TrainsDenseAndAbInSmall) {
   EXPECT_EQ(read_file(path("small/reproduce.md"), ErrorKind::data), report);
   expect_failure(command + " --lr 0.5", 2, "--lr");
   expect_failure("reproduce resnet50_4k --dry-run --factors-from " + path("small/ab"), 2, "is a run of mlp");
+}
+
+TEST_F(CliReproduceTest, TrainsMethodsSideBySide) {
+  const std::string command = fmt::format(
+      "reproduce cifar10_94 --width 0.1 --data-dir {} --train-samples 40 --val-samples 16 --batch-size 2 --epochs 3 --log-every 1 "
+      "--ab.first-split 2 --ab.cycle-steps 3 --ab.full-rank-steps 1 --late-cut.at 0.6 --out {}",
+      small_cifar(), path("small"));
+  const auto first = run(command);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_TRUE(contains(first.err, "left for 3 runs, at ")) << first.err;
+  for (const char* method : {"dense", "ab", "late-cut"}) {
+    const Summary summary = read_run(path("small/") + method).summary;
+    EXPECT_EQ(summary.method, method);
+    EXPECT_EQ(summary.steps, 15) << method;
+  }
+  const std::string compared = run(fmt::format("compare {0}/dense {0}/ab {0}/late-cut", path("small"))).out;
+  EXPECT_TRUE(contains(first.out, compared)) << "the same table as that of compare";
+  const std::string page = read_file(path("small/report.html"), ErrorKind::data);
+  for (const char* method : {"dense", "ab", "late-cut"}) EXPECT_TRUE(contains(page, method)) << method;
+  const auto again = run(command);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(contains(again.out, "is complete"));
+  expect_failure(command + " --scale 0.5", 2, "--scale");
+  const auto plan = run("reproduce cifar10_94 --dry-run");
+  for (const char* method : {"dense", "ab", "late-cut"})
+    EXPECT_TRUE(contains(plan.out, method)) << plan.out << plan.err;
+  expect_failure(command + " --powersgd.rank 4", 2, "--powersgd.rank is a setting of method powersgd");
 }
 
 }  // namespace
