@@ -198,12 +198,18 @@ struct Transformed {
 
 std::int64_t panel_of(std::int64_t channels) { return channels % (2 * kWidth) == 0 ? 2 * kWidth : kWidth; }
 
+/// body(row) for each row: on all threads, or on the one that calls.
+template <class Body> void each_row(bool alone, std::int64_t rows, std::int64_t row_cost, const Body& body) {
+  if (!alone) return for_each_row(Device{}, rows, row_cost, [&](auto&, std::int64_t row) { body(row); });
+  for (std::int64_t row = 0; row < rows; ++row) body(row);
+}
+
 /// to[e][t] = T d Tᵀ for tiles [first, first + count) of kSide × kSide pixels, where T is Bᵀ (of the input) or A (of the output's
 /// gradient); pixels outside the image are zero.
 template <class T, int kSide, auto kTransform>
-void transform_tiles(const Tiling& g, PerAxis padding, const T* images, std::int64_t first, std::int64_t count,
-                     const Transformed& to) {
-  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &to](auto&, std::int64_t t) {
+void transform_tiles(bool alone, const Tiling& g, PerAxis padding, const T* images, std::int64_t first,
+                     std::int64_t count, const Transformed& to) {
+  each_row(alone, count, kPlaces * g.channels * 4, [=, &g, &to](std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     const Patch<T, kSide> patch(g, images, image, row - padding.h, column - padding.w);
     for (std::int64_t c = 0; c < g.channels; c += kWidth) {
@@ -218,9 +224,9 @@ void transform_tiles(const Tiling& g, PerAxis padding, const T* images, std::int
 
 /// y = Aᵀ m A + bias
 template <class T>
-void transform_output(const Tiling& g, const Transformed& m, const T* bias, std::int64_t first, std::int64_t count,
-                      T* y) {
-  for_each_row(Device{}, count, kPlaces * g.channels * 4, [=, &g, &m](auto&, std::int64_t t) {
+void transform_output(bool alone, const Tiling& g, const Transformed& m, const T* bias, std::int64_t first,
+                      std::int64_t count, T* y) {
+  each_row(alone, count, kPlaces * g.channels * 4, [=, &g, &m](std::int64_t t) {
     const auto [image, row, column] = g.place(first + t);
     const bool is_whole = row + 4 <= g.height && column + 4 <= g.width;
     for (std::int64_t k = 0; k < g.channels; k += kWidth) {
@@ -284,7 +290,9 @@ struct Product {
 
 template <std::int64_t Rows, int Vectors> void multiply(const Product& p, const float* a, const float* b, float* c) {
   constexpr std::int64_t kPanel = Vectors * kWidth;
-  Vector sum[Rows][Vectors] = {};
+  Vector sum[Rows][Vectors];
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < Rows * Vectors; ++i) sum[i / Vectors][i % Vectors] = Vector{};
   for (std::int64_t block = 0; block < p.blocks; ++block, a += p.a_block)
     for (std::int64_t l = 0; l < p.depth; ++l, b += kPanel) {
       Vector columns[Vectors];
@@ -306,7 +314,7 @@ void multiply(const Product& p, std::int64_t panel, const float* a, const float*
 }
 
 /// m[e] = v[e] · u[e] for all 36 places and `count` tiles, rounded up to whole groups of rows
-void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t count, const Transformed& m) {
+void multiply_tiles(bool alone, const Transformed& v, const Transformed& u, std::int64_t count, const Transformed& m) {
   const std::int64_t panels = m.channels / m.panel;
   const Product p{.blocks = v.channels / v.panel,
                   .depth = v.panel,
@@ -314,7 +322,7 @@ void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t cou
                   .a_row = v.panel,
                   .a_step = 1,
                   .accumulate = false};
-  for_each_row(Device{}, kPlaces * panels, count * v.channels * m.panel, [=](auto&, std::int64_t row) {
+  each_row(alone, kPlaces * panels, count * v.channels * m.panel, [=](std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
     for (std::int64_t t = 0; t < count; t += kTileRows)
       multiply<kTileRows>(p, m.panel, v.matrix(e, 0) + t * v.panel, u.matrix(e, panel),
@@ -323,26 +331,34 @@ void multiply_tiles(const Transformed& v, const Transformed& u, std::int64_t cou
 }
 
 /// du[e] (+)= p[e]ᵀ · v[e] for all 36 places, over `count` tiles.   du: [36][C / panel][K][panel]
-void multiply_gradients(const Transformed& p, const Transformed& v, std::int64_t count, bool accumulate,
+void multiply_gradients(bool alone, const Transformed& p, const Transformed& v, std::int64_t count, bool accumulate,
                         const Transformed& du) {
   const std::int64_t panels = v.channels / v.panel;
   const Product product{
       .blocks = 1, .depth = count, .a_block = 0, .a_row = 1, .a_step = p.panel, .accumulate = accumulate};
-  for_each_row(Device{}, kPlaces * panels, count * p.channels * v.panel, [=](auto&, std::int64_t row) {
+  each_row(alone, kPlaces * panels, count * p.channels * v.panel, [=](std::int64_t row) {
     const std::int64_t e = row / panels, panel = row % panels;
     for (std::int64_t k = 0; k < p.channels; k += kChannelRows)
       multiply<kChannelRows>(product, v.panel, p.at(e, 0, k), v.matrix(e, panel), du.matrix(e, panel) + k * v.panel);
   });
 }
 
-/// dw = Gᵀ dU G
-void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, float* dw) {
+/// dw = Gᵀ dU G, where dU is the sum of `parts`, each `part_size` floats behind the one before.
+void transform_weight_gradient(const Conv2dSpec& s, const Transformed& du, std::int64_t parts, std::int64_t part_size,
+                               float* dw) {
   for_each_row(Device{}, s.out_channels, kPlaces * s.in_channels * 4, [=, &s, &du](auto&, std::int64_t k) {
     for (std::int64_t c = 0; c < s.in_channels; c += kWidth) {
       Vector out[3][3];
       const float* from = du.at(0, k, c);
       transform_both<6, 3>(
-          weight_gradient_transform, [&](int i, int j) { return load(from + (i * 6 + j) * du.place_step()); }, out);
+          weight_gradient_transform,
+          [&](int i, int j) {
+            const float* place = from + (i * 6 + j) * du.place_step();
+            Vector sum = load(place);
+            for (std::int64_t part = 1; part < parts; ++part) sum += load(place + part * part_size);
+            return sum;
+          },
+          out);
       for (std::int64_t tap = 0; tap < 9; ++tap) store(dw + (k * 9 + tap) * s.in_channels + c, out[tap / 3][tap % 3]);
     }
   });
@@ -358,38 +374,62 @@ std::int64_t chunk_bytes_per_thread(ConvDirection direction) {
   return std::min(cache / 4 * 3, kMostChunkBytesPerThread);
 }
 
-std::int64_t chunk_tiles(ConvDirection direction, std::int64_t tiles, std::int64_t channels) {
+/// `parts` of the threads have chunks of their own.
+std::int64_t chunk_tiles(ConvDirection direction, std::int64_t parts, std::int64_t tiles, std::int64_t channels) {
   const std::int64_t tile_bytes = kPlaces * channels * std::int64_t{sizeof(float)};
-  const std::int64_t chunk_bytes = compute_threads() * chunk_bytes_per_thread(direction);
+  const std::int64_t chunk_bytes = compute_threads() / parts * chunk_bytes_per_thread(direction);
   const std::int64_t fitting = std::max(kMinChunkTiles, chunk_bytes / tile_bytes);
   return (std::min(fitting, tiles) + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-/// The scratch buffer of this thread, handed out in three parts.
+/// The scratch buffer of this thread, handed out: transformed weights, and for each part of the threads two of tiles. Gradients
+/// of weights are of a part too.
 struct Workspace {
   Transformed v, u, m;
+  std::int64_t parts = 1;
+  bool sums_weights = false;
   Workspace(std::int64_t tiles, std::int64_t v_channels, std::int64_t u_rows, std::int64_t u_channels,
             std::int64_t m_channels)
       : v{nullptr, tiles, v_channels, panel_of(v_channels)},
         u{nullptr, u_rows, u_channels, panel_of(u_channels)},
         m{nullptr, tiles, m_channels, panel_of(m_channels)} {}
-  std::size_t bytes() const { return static_cast<std::size_t>(v.size() + u.size() + m.size()) * sizeof(float); }
+  std::int64_t part_size() const { return v.size() + m.size() + (sums_weights ? u.size() : 0); }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>((sums_weights ? 0 : u.size()) + parts * part_size()) * sizeof(float);
+  }
   void take() {
-    v.data = reinterpret_cast<float*>(scratch(bytes()));
-    u.data = v.data + v.size();
-    m.data = u.data + u.size();
+    u.data = reinterpret_cast<float*>(scratch(bytes()));
+    v.data = u.data + u.size();
+    m.data = v.data + v.size();
+  }
+  Workspace of_part(std::int64_t part) const {
+    Workspace mine = *this;
+    mine.v.data += part * part_size();
+    mine.m.data += part * part_size();
+    if (sums_weights) mine.u.data += part * part_size();
+    return mine;
   }
 };
 
-/// What a direction works with, `tiles` of the result at a time.
+/// Where the transformed weights are few, each thread convolves chunks of its own, and waits for no other until the end;
+/// otherwise threads share a chunk, so that each reads a part of the weights.
+std::int64_t parts_of(const Conv2dSpec& s, std::int64_t tiles) {
+  constexpr std::int64_t kMostReadByEach = 1 << 20;
+  const std::int64_t weight_bytes = kPlaces * s.in_channels * s.out_channels * std::int64_t{sizeof(float)};
+  if (weight_bytes > kMostReadByEach) return 1;
+  return tiles >= compute_threads() * kMinChunkTiles ? compute_threads() : 1;
+}
+
+/// What a direction works with for `tiles` of the result.
 Workspace workspace(const Conv2dSpec& s, ConvDirection direction, std::int64_t tiles) {
-  const std::int64_t in = s.in_channels, out = s.out_channels;
-  switch (direction) {
-    case ConvDirection::forward: return Workspace(tiles, in, in, out, out);
-    case ConvDirection::backward_data: return Workspace(tiles, out, out, in, in);
-    case ConvDirection::backward_weight: break;
-  }
-  return Workspace(tiles, in, out, in, out);
+  const std::int64_t in = s.in_channels, out = s.out_channels, parts = parts_of(s, tiles);
+  const std::int64_t chunk = chunk_tiles(direction, parts, (tiles + parts - 1) / parts, in + out);
+  Workspace work = direction == ConvDirection::forward         ? Workspace(chunk, in, in, out, out)
+                   : direction == ConvDirection::backward_data ? Workspace(chunk, out, out, in, in)
+                                                               : Workspace(chunk, in, out, in, out);
+  work.parts = parts;
+  work.sums_weights = direction == ConvDirection::backward_weight;
+  return work;
 }
 
 /// from: [N, H, W, in] -> to: [N, H', W', out]; the forward convolution, and with turned weights the backward
@@ -397,36 +437,42 @@ Workspace workspace(const Conv2dSpec& s, ConvDirection direction, std::int64_t t
 template <class T>
 void convolve(const Conv2dSpec& s, bool turned, const Tiling& from, const Tiling& to, PerAxis padding, const T* in,
               const T* w, const T* bias, T* out) {
-  const auto direction = turned ? ConvDirection::backward_data : ConvDirection::forward;
   const std::int64_t tiles = to.batch * to.down * to.across;
-  const std::int64_t chunk = chunk_tiles(direction, tiles, from.channels + to.channels);
-  Workspace work = workspace(s, direction, chunk);
+  Workspace work = workspace(s, turned ? ConvDirection::backward_data : ConvDirection::forward, tiles);
   work.take();
   if (turned) transform_turned_weights(s, w, work.u);
   else transform_weights(s, w, work.u);
-  for (std::int64_t first = 0; first < tiles; first += chunk) {
-    const std::int64_t count = std::min(chunk, tiles - first);
-    transform_tiles<T, 6, input_transform>(from, padding, in, first, count, work.v);
-    multiply_tiles(work.v, work.u, count, work.m);
-    transform_output(to, work.m, bias, first, count, out);
-  }
+  const bool alone = work.parts > 1;
+  each_row(!alone, work.parts, kParallelGrain, [&](std::int64_t part) {
+    const Workspace mine = work.of_part(part);
+    const std::int64_t end = tiles * (part + 1) / work.parts;
+    for (std::int64_t first = tiles * part / work.parts; first < end; first += mine.v.tiles) {
+      const std::int64_t count = std::min(mine.v.tiles, end - first);
+      transform_tiles<T, 6, input_transform>(alone, from, padding, in, first, count, mine.v);
+      multiply_tiles(alone, mine.v, mine.u, count, mine.m);
+      transform_output(alone, to, mine.m, bias, first, count, out);
+    }
+  });
 }
 
 template <class T>
 void backward_weight(const Conv2dSpec& s, const Tiling& x_tiles, const Tiling& y_tiles, const T* x, const T* dy,
                      float* dw) {
   const std::int64_t tiles = s.batch * y_tiles.down * y_tiles.across;
-  constexpr auto kDirection = ConvDirection::backward_weight;
-  const std::int64_t chunk = chunk_tiles(kDirection, tiles, s.in_channels + s.out_channels);
-  Workspace work = workspace(s, kDirection, chunk);
+  Workspace work = workspace(s, ConvDirection::backward_weight, tiles);
   work.take();
-  for (std::int64_t first = 0; first < tiles; first += chunk) {
-    const std::int64_t count = std::min(chunk, tiles - first);
-    transform_tiles<T, 6, input_transform>(x_tiles, s.padding, x, first, count, work.v);
-    transform_tiles<T, 4, output_gradient_transform>(y_tiles, 0, dy, first, count, work.m);
-    multiply_gradients(work.m, work.v, count, first > 0, work.u);
-  }
-  transform_weight_gradient(s, work.u, dw);
+  const bool alone = work.parts > 1;
+  each_row(!alone, work.parts, kParallelGrain, [&](std::int64_t part) {
+    const Workspace mine = work.of_part(part);
+    const std::int64_t begin = tiles * part / work.parts, end = tiles * (part + 1) / work.parts;
+    for (std::int64_t first = begin; first < end; first += mine.v.tiles) {
+      const std::int64_t count = std::min(mine.v.tiles, end - first);
+      transform_tiles<T, 6, input_transform>(alone, x_tiles, s.padding, x, first, count, mine.v);
+      transform_tiles<T, 4, output_gradient_transform>(alone, y_tiles, 0, dy, first, count, mine.m);
+      multiply_gradients(alone, mine.m, mine.v, count, first > begin, mine.u);
+    }
+  });
+  transform_weight_gradient(s, work.u, work.parts, work.part_size(), dw);
 }
 
 }  // namespace
@@ -435,7 +481,7 @@ std::size_t winograd_scratch_bytes(const Conv2dSpec& s, ConvDirection direction)
   const auto cut = [](std::int64_t size) { return (size + 3) / 4; };
   const bool data = direction == ConvDirection::backward_data;
   const std::int64_t tiles = s.batch * cut(data ? s.height : s.out_height()) * cut(data ? s.width : s.out_width());
-  return workspace(s, direction, chunk_tiles(direction, tiles, s.in_channels + s.out_channels)).bytes();
+  return workspace(s, direction, tiles).bytes();
 }
 
 bool conv_winograd(const Conv2dSpec& s, ConvDirection direction, const ConvTensors& t) {
