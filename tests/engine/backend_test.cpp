@@ -137,7 +137,7 @@ class ConvAlgorithms : public testing::TestWithParam<NamedSpec> {
 
 TEST_P(ConvAlgorithms, AgreeWithFloat64Loops) {
   const ConvCase wide = make_case(GetParam().spec), narrow = make_case(GetParam().spec, DType::bfloat16);
-  for (const int threads : {1, 2}) {
+  for (const int threads : {1, 2, 3}) {
     set_compute_threads(threads);
     for (const auto& [name, algorithm] : cpu::kConvAlgorithms) {
       const bool ran = check_algorithm(algorithm, wide);
