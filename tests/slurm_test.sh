@@ -68,7 +68,7 @@ gone() { [[ -z $(squeue -h -j "$1" 2> /dev/null) ]]; }
 until_true idle
 
 few="--ntasks-per-node=2 --cpus-per-task=1 --time=60"
-flags="--dataset synthetic --data-dir $scratch/images --model resnet20 --width 0.5 --batch-size 8 --steps 400 --eval-every 0 --val-samples 100 --threads 1"
+flags="--dataset synthetic --data-dir $scratch/images --model resnet20 --width 0.5 --batch-size 8 --steps 1000 --eval-every 0 --val-samples 100 --threads 1"
 for run in whole stopped; do
   job=$(sbatch --parsable $few --nodes=1 "$jobs_folder/cpus.sbatch" $flags --out "$scratch/$run")
   if [[ $run == stopped ]]; then
