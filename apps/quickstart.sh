@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds abtrain, trains dense data-parallel, by AB-training and with a late cut side by side on
-# four in-process ranks, and compares accuracy, bytes sent and time. A few minutes on two cores; with --full half an hour.
+# four in-process ranks, and compares accuracy, bytes sent and time. A few minutes on two cores; with --full half an hour or more.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -146,7 +146,8 @@ void check_ranks_are_threads(const char* methods) {
 /// An experiment of ours: its methods side by side.
 int compare_methods(const Experiment& experiment, const ReproduceFlags& command) {
   AB_CHECK(command.adjustments.scale == 1 && command.ranks.ratio == 0 && command.ranks.runs.empty(),
-           "--scale, --ratio and --factors-from are of the paper's experiments");
+           "--scale, --ratio and --factors-from are of the paper's experiments; leave them out");
+  AB_CHECK(!command.dry_run || command.out.empty(), "--dry-run of {} writes nothing; leave --out out", experiment.name);
   const std::vector<std::string> methods{kBaseline, "ab", "late-cut"};
   std::vector<TrainConfig> configs;
   for (const std::string& method : methods) {

@@ -21,12 +21,12 @@ inline constexpr double kPublishedCompression = 44.14;
 inline constexpr double kPublishedTop1Gain = 0.0155;
 
 struct Experiment {
-  std::string name;    ///< "resnet50_4k"
-  std::string config;  ///< of experiment_configs()
-  std::string title;   ///< one line for people
+  std::string name;   ///< "resnet50_4k"
+  std::string title;  ///< one line for people
   /// Which published figures speak of it.
   bool has_traffic = false, has_compression = false, has_top1_gain = false;
   bool is_of_paper = true;
+  std::string config{};  ///< of experiment_configs(); empty: its name
 };
 
 /// Those of the paper, then ours.
