@@ -146,7 +146,8 @@ void say_processor(const TrainConfig& config, const Peak& peak) {
                                   : "by the data sheet of " + peak.source);
   if (config.precision != "bf16" || config.device != "cpu") return;
   if (const char* unit = cpu::native_bfloat16()) say(stdout, "bf16 is multiplied by {}\n", unit);
-  else say(stdout, "bf16 is multiplied as float32: this processor has no unit for it, or this build no oneDNN\n");
+  else
+    say(stdout, "bf16 is multiplied as float32: this processor has no faster unit for it, or this build no oneDNN\n");
 }
 
 /// Ranks that multiply bf16 wait for those that compute it as float32, with other bits. Asked of all ranks, whose settings were

@@ -26,8 +26,8 @@ template <class T>
 void gemm_contiguous(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
                      const T* a, const T* b, T beta, T* c);
 
-/// The unit by which this processor multiplies bfloat16, summed in float32: "AMX", "AVX512-BF16"; null: there is none, or no
-/// oneDNN that uses it. ONEDNN_MAX_CPU_ISA=AVX512_CORE hides it.
+/// The unit by which this processor multiplies bfloat16, summed in float32: "AMX", "AVX512-BF16"; null: there is none that is faster
+/// than float32, or no oneDNN that uses it. ONEDNN_MAX_CPU_ISA=AVX512_CORE hides it, AVX512_CORE_BF16 takes a slow one.
 const char* native_bfloat16();
 
 /// Where the matrices of a product of bfloat16 begin.

@@ -3,6 +3,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include <cstdlib>
+
 #include "engine/backend/cpu/gemm.h"
 #include "engine/core/check.h"
 
@@ -18,12 +20,28 @@ dnnl::stream& onednn_stream() {
   return stream;
 }
 
+namespace {
+
+/// Processors of Intel since Sapphire Rapids multiply bfloat16 by AVX512-BF16 at half the speed of float32 (Emerald Rapids, measured).
+/// They have AMX for it, which virtual machines may hide.
+bool avx512_bf16_is_slow() {
+#ifdef __x86_64__
+  return __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 const char* native_bfloat16() {
   static const char* const unit = [] {
     const auto has = [isa = static_cast<int>(dnnl::get_effective_cpu_isa())](dnnl::cpu_isa wanted) {
       return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
     };
-    return has(dnnl::cpu_isa::avx512_core_amx) ? "AMX" : has(dnnl::cpu_isa::avx512_core_bf16) ? "AVX512-BF16" : nullptr;
+    if (has(dnnl::cpu_isa::avx512_core_amx)) return "AMX";
+    const bool is_wanted = !avx512_bf16_is_slow() || std::getenv("ONEDNN_MAX_CPU_ISA");
+    return has(dnnl::cpu_isa::avx512_core_bf16) && is_wanted ? "AVX512-BF16" : nullptr;
   }();
   return unit;
 }
