@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The virtual network beside TCP: dense training on two MPI ranks in two network namespaces, joined by a bridge whose
+# The virtual network beside TCP: training on two MPI ranks in two network namespaces, joined by a bridge whose
 # links are throttled (veth, tbf), and the same run with --network. Prints both step times, and the bytes that ranks say
 # they sent beside the payload that the network cards counted. Needs root, Open MPI and a quiet machine.
-#   bench/real_network.sh [--build FOLDER] [--rates "50 100 200"] [--steps N]
+#   bench/real_network.sh [--build FOLDER] [--rates "50 100 200"] [--steps N] [-- FLAGS OF abtrain train]
 # A link carries payload at 0.936 of its rate: 1448 of 1514 bytes of a packet, and an acknowledgement of 66 bytes comes back
 # for every two. That is the virtual network's bandwidth. Messages go out without asking the receiver first
 # (btl_tcp_eager_limit): an answer would queue behind what the receiver itself sends, and only one direction works at a time.
@@ -16,6 +16,7 @@ while [ $# -gt 0 ]; do
     --build) build=$2 ;;
     --rates) rates=$2 ;;
     --steps) steps=$2 ;;
+    --) shift; break ;;
     *) echo "real_network.sh: unknown argument $1" >&2; exit 2 ;;
   esac
   shift 2
@@ -24,6 +25,9 @@ done
 
 build=$(realpath "$build")
 files=$(mktemp -d)
+training=("$@")
+[ $# -gt 0 ] || training=(--model vgg16_bn --width 0.25 --dataset synthetic --data-dir "$files/data" --train-samples 4096
+  --val-samples 64 --batch-size 32)
 remove_network() {
   for i in 1 2; do
     ip netns del "abtrain$i" 2>/dev/null || true
@@ -65,8 +69,7 @@ train() {  # NAME, then what goes before and after the program, apart by --
   shift
   while [ "$1" != -- ]; do launch+=("$1"); shift; done
   shift
-  mpirun --allow-run-as-root -np 2 "${launch[@]}" "$build/apps/abtrain" train --model vgg16_bn --width 0.25 \
-    --dataset synthetic --data-dir "$files/data" --train-samples 4096 --val-samples 64 --steps "$steps" --batch-size 32 \
+  mpirun --allow-run-as-root -np 2 "${launch[@]}" "$build/apps/abtrain" train "${training[@]}" --steps "$steps" \
     --threads 1 --ranks-per-node 1 --eval-every 0 --out "$files/$name" "$@" >"$files/log" 2>&1 ||
     { cat "$files/log" >&2; exit 1; }
 }

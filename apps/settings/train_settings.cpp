@@ -253,7 +253,7 @@ void declare_run(std::vector<Setting>& all) {
   s.name(
       "precision", &T::precision, precisions,
       "type of activations and of what products and convolutions read; weights, gradients and optimizer state are "
-      "float32. tf32: float32 that GPUs multiply faster. fp16: with loss scaling. auto: bf16 where it is multiplied (GPUs, AVX512-BF16, AMX)");
+      "float32. tf32: float32 that GPUs multiply faster. fp16: with loss scaling. auto: bf16 where it is multiplied (GPUs, AMX, AVX512-BF16 of AMD)");
   s.value("autotune", &T::autotune,
           "on a GPU, time algorithms for every convolution and product, seconds for a new shape, and take the fastest")
       .may_change = true;

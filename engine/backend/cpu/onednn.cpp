@@ -4,6 +4,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <cstdlib>
+#include <string_view>
 
 #include "engine/backend/cpu/gemm.h"
 #include "engine/core/check.h"
@@ -22,8 +23,8 @@ dnnl::stream& onednn_stream() {
 
 namespace {
 
-/// Processors of Intel since Sapphire Rapids multiply bfloat16 by AVX512-BF16 at half the speed of float32 (Emerald Rapids, measured).
-/// They have AMX for it, which virtual machines may hide.
+/// Processors of Intel since Sapphire Rapids multiply bfloat16 by AVX512-BF16 more slowly than float32 (bench/RESULTS.md, Emerald
+/// Rapids). They have AMX for it, which virtual machines may hide.
 bool avx512_bf16_is_slow() {
 #ifdef __x86_64__
   return __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
@@ -40,7 +41,8 @@ const char* native_bfloat16() {
       return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
     };
     if (has(dnnl::cpu_isa::avx512_core_amx)) return "AMX";
-    const bool is_wanted = !avx512_bf16_is_slow() || std::getenv("ONEDNN_MAX_CPU_ISA");
+    const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const bool is_wanted = !avx512_bf16_is_slow() || (limit && limit == std::string_view("AVX512_CORE_BF16"));
     return has(dnnl::cpu_isa::avx512_core_bf16) && is_wanted ? "AVX512-BF16" : nullptr;
   }();
   return unit;

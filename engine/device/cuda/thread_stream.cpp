@@ -90,6 +90,10 @@ void check_launch() {
   const cudaError_t status = cudaGetLastError();
   AB_CHECK_KIND(communication, status != cudaErrorNoKernelImageForDevice,
                 "this build has no kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute capability");
+  AB_CHECK_KIND(
+      communication, status != cudaErrorUnsupportedPtxVersion,
+      "the driver is too old to compile this build's kernels for this GPU; set CMAKE_CUDA_ARCHITECTURES to its compute "
+      "capability, or install a newer driver");
   check_status(status, "the launch of a kernel");
 }
 
