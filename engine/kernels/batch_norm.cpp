@@ -31,6 +31,7 @@ template <class F> void dispatch_gate(ReluGate gate, bool residual, F&& f) {
     case ReluGate::open: return with.template operator()<ReluGate::open>();
     case ReluGate::result: return with.template operator()<ReluGate::result>();
     case ReluGate::bits: return with.template operator()<ReluGate::bits>();
+    case ReluGate::input: return f.template operator()<ReluGate::input, false>();
   }
 }
 
@@ -43,6 +44,7 @@ template <class T> Tensor bits_of(const PixelTable& table, const Tensor& x, cons
 
 ReluGate gate_of(const ReluResult& relu) {
   if (relu.bits.defined()) return ReluGate::bits;
+  if (relu.beta.defined()) return ReluGate::input;
   return relu.y.defined() ? ReluGate::result : ReluGate::open;
 }
 
@@ -134,7 +136,7 @@ BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments,
   BatchNormResult result{y, {}};
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
-    if (relu) result.relu = {y, for_backward ? bits_of<T>(table, x, residual, y) : Tensor()};
+    if (relu) result.relu = {y, for_backward ? bits_of<T>(table, x, residual, y) : Tensor(), {}};
     if (result.relu.bits.defined()) result.relu.y = {};
     dispatch_gate(gate_of(result.relu), residual.defined(), [&]<ReluGate kGate, bool kResidual>() {
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
@@ -143,6 +145,7 @@ BatchNormResult batch_norm_forward(const Tensor& x, const BatchMoments& moments,
                        gamma.data<C>(), beta.data<C>(), y.data<T>(), data_or_null<std::uint8_t>(result.relu.bits)});
     });
   });
+  if (relu && x.device().is_like_cpu() && !residual.defined()) result.relu = {{}, {}, beta};
   return result;
 }
 
@@ -162,7 +165,8 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Relu
     C* sum_gx = sum_g + sums.numel() / 2;
     const C per_pixel = moments.pixels > 0 ? C{1} / static_cast<C>(moments.pixels) : C{0};
     dispatch_gate(gate_of(relu), needs.dresidual, [&]<ReluGate kGate, bool kResidual>() {
-      const kernels::GateOf<T, kGate> gate{data_or_null<T>(relu.y), data_or_null<std::uint8_t>(relu.bits)};
+      const kernels::GateOf<T, kGate> gate{data_or_null<T>(relu.y), data_or_null<std::uint8_t>(relu.bits),
+                                           moments.rstd.data<C>(), gamma.data<C>(), data_or_null<C>(relu.beta)};
       for_each_row(x.device(), table.chunks(), table.chunk_rows * table.columns(),
                    kernels::ChunkGradSums<T, kGate>{table, dy.data<T>(), x.data<T>(), gate, moments.mean.data<C>(),
                                                     sum_g, sum_gx});

@@ -7,7 +7,8 @@
 //   dbeta = Σ g     dgamma = rstd · Σ g (x − mean)     dresidual = g
 //   dx = gamma · rstd · (g − dbeta / N − (x − mean) · rstd · dgamma / N)     (training)
 //   dx = gamma · rstd · g                                                    (evaluation)
-// Nothing but x, y (on a GPU: where it is above 0, as bits), mean and rstd is kept for the backward pass.
+// Nothing but x, y (on a GPU: where it is above 0, as bits; on a CPU only with a residual), mean and rstd is kept for the backward
+// pass.
 // In training, several ranks may take the statistics over their batches together, as if they were one: mean, var,
 // N and the sums in dx are then those of all ranks, which two small collectives add up, one in each direction;
 // dgamma and dbeta as returned stay those of the rank's own pixels, which are averaged like every gradient.
@@ -37,11 +38,11 @@ BatchMoments batch_moments(const Tensor& x, const Tensor& sums, double epsilon, 
 /// The moments that evaluation normalises with.
 BatchMoments running_moments(const Tensor& running_mean, const Tensor& running_var, double epsilon);
 
-/// The state of a ReLU for the way back; neither is defined where there was none.
+/// The state of a ReLU for the way back, one of these (batch_norm_functors.h); none is defined where there was no ReLU.
 struct ReluResult {
   Tensor y;
-  Tensor
-      bits;  ///< where y > 0, uint8, a byte for each Pack of y (batch_norm_functors.h); if defined, read in place of y
+  Tensor bits;  ///< where y > 0, uint8, a byte for each Pack of y
+  Tensor beta;  ///< with which y is made of x again
 };
 struct BatchNormResult {
   Tensor y;

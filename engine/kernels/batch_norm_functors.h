@@ -12,19 +12,39 @@
 namespace ab::kernels {
 
 // The way back through a ReLU needs to know where its result y is above 0. Where rows are whole Packs, a GPU's forward pass writes
-// that down as bits, a byte for every Pack of y (16 bytes), which the two backward passes read in place of y. A CPU has y in its
-// caches and reads it again.
+// that down as bits, a byte for every Pack of y (16 bytes), which the two backward passes read in place of y. A CPU makes y again
+// from x, which it reads anyway; with a residual it reads y.
 
 enum class ReluGate : std::uint8_t {
   open,    ///< there was no ReLU
   result,  ///< y
+  input,   ///< x, of which y is made again, by the same rounding
   bits,    ///< bit e % kPackWidth<T> of byte e / kPackWidth<T> tells whether element e of y is above 0
 };
 
-/// y, or its bits, of T.
+/// y, or its bits, of T, or the way from x to y.
 template <class T, ReluGate kGate> struct GateOf {
   const T* y;
   const std::uint8_t* bits;
+  const compute_t<T>* rstd = nullptr;
+  const compute_t<T>* gamma = nullptr;
+  const compute_t<T>* beta = nullptr;
+};
+
+/// The factor and the addend with which a block of channels becomes y; nothing, for gates that are stored.
+template <class T, ReluGate kGate, int kWidth> struct WayToResult {
+  template <class Count> AB_HD WayToResult(const GateOf<T, kGate>&, std::int64_t, std::int64_t, Count) {}
+};
+template <class T, int kWidth> struct WayToResult<T, ReluGate::input, kWidth> {
+  compute_t<T> scale[kWidth], offset[kWidth];
+  template <class Count>
+  AB_HD WayToResult(const GateOf<T, ReluGate::input>& gate, std::int64_t channels, std::int64_t c, Count count) {
+    compute_t<T> weight[kWidth];
+    load_of_channels(scale, gate.rstd, channels, c, count);
+    load_of_channels(weight, gate.gamma, channels, c, count);
+    load_of_channels(offset, gate.beta, channels, c, count);
+    for (int j = 0; j < count; ++j) scale[j] *= weight[j];
+  }
 };
 
 /// For a block in each row of a group: whether element j of row u is above 0. Element `at` is the first of row 0.
@@ -52,12 +72,22 @@ template <class T, class Count, int kRows> struct LoadedGates<T, ReluGate::open,
   AB_HD bool operator()(int, std::int64_t) const { return true; }
 };
 
-template <class T, ReluGate kGate, class Count, int kRows>
-AB_HD auto load_gates(const GateOf<T, kGate>& gate, std::int64_t at, std::int64_t stride, Count count,
+template <class T, class Count, int kRows> struct LoadedGates<T, ReluGate::input, Count, kRows> {
+  const LoadedRows<T, Count, kRows>& x;
+  const compute_t<T>*center, *scale, *offset;
+  AB_HD bool operator()(int u, std::int64_t j) const { return (x[u][j] - center[j]) * scale[j] + offset[j] > 0; }
+};
+
+/// Of rows whose x is `x`, and whose mean `center`.
+template <class T, ReluGate kGate, int kWidth, class Count, int kRows>
+AB_HD auto load_gates(const GateOf<T, kGate>& gate, [[maybe_unused]] const WayToResult<T, kGate, kWidth>& way,
+                      [[maybe_unused]] const LoadedRows<T, Count, kRows>& x,
+                      [[maybe_unused]] const compute_t<T>* center, std::int64_t at, std::int64_t stride, Count count,
                       std::integral_constant<int, kRows> group) {
   using Loaded = LoadedGates<T, kGate, Count, kRows>;
   if constexpr (kGate == ReluGate::open) return Loaded{};
   else if constexpr (kGate == ReluGate::result) return Loaded{load_rows(gate.y + at, stride, count, group)};
+  else if constexpr (kGate == ReluGate::input) return Loaded{x, center, way.scale, way.offset};
   else return Loaded{gate.bits, at, stride};
 }
 
@@ -150,10 +180,11 @@ template <class T, ReluGate kGate> struct ChunkGradSums {
     for_each_block<width>(team, columns, packable<width>(columns, dy, x, gate.y), [&](std::int64_t c, auto count) {
       C center[width], sum[width] = {}, products[width] = {};
       load_of_channels(center, mean, table.channels, c, count);
+      const WayToResult<T, kGate, width> way(gate, table.channels, c, count);
       for_each_row_group_from_last<Team, 2>(rows, [&](std::int64_t row, auto group) {
         const std::int64_t at = row * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
-        const auto is_open = load_gates(gate, at, columns, count, group);
+        const auto is_open = load_gates(gate, way, xs, center, at, columns, count, group);
         for (int u = 0; u < group; ++u)
           for (int j = 0; j < count; ++j) {
             const C g = is_open(u, j) ? dys[u][j] : C{0};
@@ -237,10 +268,11 @@ template <class T, ReluGate kGate, bool kResidual> struct NormaliseBackward {
         slope[j] *= scale[j] * per_pixel;
         scale[j] *= weight[j];
       }
+      const WayToResult<T, kGate, width> way(gate, table.channels, c, count);
       for_each_row_group<Team, 2>(rows, [&](std::int64_t row, auto group) {
         const std::int64_t at = row * columns + c;
         const auto dys = load_rows(dy + at, columns, count, group), xs = load_rows(x + at, columns, count, group);
-        const auto is_open = load_gates(gate, at, columns, count, group);
+        const auto is_open = load_gates(gate, way, xs, center, at, columns, count, group);
         for (int u = 0; u < group; ++u) {
           const auto write = [&](auto& dxs, auto&... dresiduals) {
             for (int j = 0; j < count; ++j) {
