@@ -154,8 +154,10 @@ BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const Relu
                                    const SumOverRanks& sum_over_ranks) {
   const PixelTable table = pixel_table(x);
   BatchNormGrads grads;
-  if (needs.dx || needs.dresidual) grads.dx = Tensor(x.shape(), x.dtype(), x.device());
-  if (needs.dresidual) grads.dresidual = Tensor(x.shape(), x.dtype(), x.device());
+  const auto fresh = [&] { return Tensor(x.shape(), x.dtype(), x.device()); };
+  const auto in_place = [&] { return dy.is_shared() ? fresh() : dy.view(x.shape()); };
+  if (needs.dresidual) grads.dresidual = in_place();
+  if (needs.dx || needs.dresidual) grads.dx = needs.dresidual ? fresh() : in_place();
   dispatch_float(x.dtype(), "batch_norm", [&]<class T>() {
     using C = compute_t<T>;
     grads.dgamma = Tensor(gamma.shape(), dtype_of<C>, x.device());

@@ -58,7 +58,8 @@ struct BatchNormNeeds {
 struct BatchNormGrads {
   Tensor dx, dgamma, dbeta, dresidual;  ///< dgamma and dbeta of the computing type
 };
-/// `relu` is of the forward result. `sum_over_ranks` as in batch_moments.
+/// `relu` is of the forward result. `sum_over_ranks` as in batch_moments. The memory of a dy that nobody shares becomes that of
+/// dresidual, or else of dx.
 BatchNormGrads batch_norm_backward(const Tensor& dy, const Tensor& x, const ReluResult& relu,
                                    const BatchMoments& moments, const Tensor& gamma, BatchNormNeeds needs,
                                    const SumOverRanks& sum_over_ranks = {});
