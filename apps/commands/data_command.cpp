@@ -31,8 +31,16 @@ TrainAndTest images_in(const std::string& folder) {
   return images;
 }
 
+void check_outside(const std::string& to, const std::filesystem::path& images) {
+  using std::filesystem::weakly_canonical;
+  const std::filesystem::path within = weakly_canonical(to).lexically_relative(weakly_canonical(images));
+  AB_CHECK(within.empty() || *within.begin() == "..",
+           "{} lies in {}, whose folders are classes of images; give a folder outside", to, images.string());
+}
+
 int pack(const std::string& from, const std::string& to, const PackOptions& options) {
   const Stopwatch watch;
+  for (const char* part : {"train", "val"}) check_outside(to, std::filesystem::path(from) / part);
   const TrainAndTest source = images_in(from);
   PackedBytes bytes;
   {

@@ -27,10 +27,19 @@ struct EvalFlags {
   bool views = false;
 };
 
+/// The folder of the images that the run was trained on, when the model is given as that of a run; empty when it is not there.
+std::string data_dir_of_run(const EvalFlags& config, const std::string& dataset) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(config.model_file, ignored)) return "";
+  const std::optional<TrainConfig> run = config_of_run(config.model_file);
+  return run && run->dataset == dataset && std::filesystem::is_directory(run->data_dir, ignored) ? run->data_dir : "";
+}
+
 std::shared_ptr<const Dataset> test_images(const EvalFlags& config, const std::string& dataset) {
   const DatasetEntry& entry = find_dataset(dataset);
+  const std::string folder = config.data_dir.empty() ? data_dir_of_run(config, dataset) : config.data_dir;
   const std::shared_ptr<const Dataset> images =
-      entry.load(folder_of(entry, config.data_dir), 0, config.val_samples, /*saves_lists=*/true).test;
+      entry.load(folder_of(entry, folder), 0, config.val_samples, /*saves_lists=*/true).test;
   for (const std::string& warning : images->warnings) say(stderr, "warning: {}\n", warning);
   return images;
 }
@@ -116,8 +125,8 @@ Command eval_command(CLI::App& app) {
                    fmt::format("{}; as trained when not given", fmt::join(dataset_names(), ", ")))
       ->check(CLI::IsMember(dataset_names()));
   add_path(parser, "--data-dir", flags->data_dir,
-           "folder of the CIFAR binary files (cifar10: environment ABTRAIN_DATA_DIR when not "
-           "given), or of ImageNet's train and val");
+           "folder of the CIFAR binary files, or of ImageNet's train and val; as trained for a run "
+           "folder, and for cifar10 environment ABTRAIN_DATA_DIR, when not given");
   parser->add_option("--val-samples", flags->val_samples, "the first N test images only; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   parser->add_option("--device", flags->device, "processor: cpu (default), cuda, or cuda:N for GPU N");

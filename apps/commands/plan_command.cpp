@@ -57,6 +57,7 @@ void add_plan_flags(CLI::App* parser, PlanFlags& plan) {
   parser->option_defaults()->group("Plan");
   parser->add_option("--world", options.world_size, "number of ranks; as --ranks, without its limit")
       ->check(CLI::Range(1, 65536))
+      ->excludes("--ranks")
       ->type_name("INT");
   parser->add_option("--classes", options.classes, "outputs of the model; as the data set has when not given")
       ->check(CLI::Range(2, 1000000))

@@ -42,9 +42,12 @@ bool HelpScope::has(const std::string& key) const {
 }
 
 GivenSettings add_settings(CLI::App* parser, const HelpScope& scope, const std::vector<std::string>& left_out) {
-  parser->set_help_flag(
-      "-h,--help,--help-all",
-      "print the settings that people use most; with --method NAME those of that method too, and by --help-all all");
+  const bool has_method = std::ranges::find(left_out, "method") == left_out.end();
+  parser->set_help_flag("-h,--help,--help-all",
+                        has_method ? "print the settings that people use most; with --method NAME those of that method "
+                                     "too, and by --help-all all"
+                                   : "print the settings that people use most, with the defaults of EXPERIMENT where "
+                                     "it is given, and by --help-all all");
   std::vector<std::pair<std::string, CLI::Option*>> options;
   for (const FlagHelp& line : train_flag_help(scope.start())) {
     if (std::ranges::find(left_out, line.key) != left_out.end()) continue;

@@ -85,11 +85,17 @@ void fit_ranks(TrainConfig& config, int ranks) {
 
 void scale_steps(TrainConfig& config, double scale) {
   PhaseSchedule& ab = ab_settings(config).schedule;
+  const double last_cycle = static_cast<double>(config.steps % ab.cycle_steps) / static_cast<double>(ab.cycle_steps);
   ab.first_split = in_proportion(ab.first_split, scale);
   ab.cycle_steps = std::max<std::int64_t>(2, in_proportion(ab.cycle_steps, scale));
   ab.full_rank_steps = std::min(in_proportion(ab.full_rank_steps, scale), ab.cycle_steps - 1);
   ab.rebound_steps = in_proportion(ab.rebound_steps, scale);
-  config.steps = std::max(in_proportion(config.steps, scale), ab.first_split + ab.cycle_steps);
+  // It ends where the whole experiment does, with factors or at full rank.
+  const auto last_steps = static_cast<std::int64_t>(std::round(last_cycle * static_cast<double>(ab.cycle_steps)));
+  const double cycles =
+      static_cast<double>(in_proportion(config.steps, scale) - last_steps) / static_cast<double>(ab.cycle_steps);
+  config.steps = std::max(static_cast<std::int64_t>(std::round(cycles)) * ab.cycle_steps + last_steps,
+                          ab.first_split + ab.cycle_steps);
   config.warmup_steps = std::min(in_proportion(config.warmup_steps, scale), config.steps - 1);  // else it never ends
 }
 

@@ -12,6 +12,7 @@
 #include "apps/train/stop_request.h"
 #include "data/crop.h"
 #include "engine/core/precision.h"
+#include "engine/core/threads.h"
 #include "layers/weight.h"
 
 namespace ab {
@@ -255,7 +256,8 @@ AskedRun asked_run(const TrainConfig& config, const PlanOptions& options) {
   run.model = make_model(spec, shapes_for(config));
   std::optional<TrainedRun>& trained = run.trained;
   if (!options.factors_from.empty()) trained = read_trained_run(options.factors_from);
-  AB_CHECK(!trained || trained->summary.method == method.name || !find_method(trained->summary.method).has_ranks,
+  AB_CHECK(!trained || trained->summary.method == method.name ||
+               (!method.has_ranks && !find_method(trained->summary.method).has_ranks),
            "--factors-from {} is a run by {}, and this is a plan of {}; give the run's config.toml as --config",
            options.factors_from, trained ? trained->summary.method : "", method.name);
   AB_CHECK(!trained || trained->summary.model == config.model,
@@ -380,11 +382,30 @@ std::string settle_step(const TrainConfig& config, PlanOptions& options) {
       options.step_milliseconds, flops / 1e12, 100 * kShare, peak / 1e12);
 }
 
+namespace {
+
+/// As many as a rank of the run would have, each of which holds images and buffers; those of before when it goes out of scope.
+class ThreadsOfRun {
+ public:
+  ThreadsOfRun(const TrainConfig& config, int ranks_of_node) { set_compute_threads(config.threads, ranks_of_node); }
+  ~ThreadsOfRun() { set_compute_threads_within(threads_, cores_); }
+  ThreadsOfRun(const ThreadsOfRun&) = delete;
+  ThreadsOfRun& operator=(const ThreadsOfRun&) = delete;
+
+ private:
+  int threads_ = compute_threads();
+  double cores_ = compute_cores();
+};
+
+}  // namespace
+
 RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   const Method& method = find_method(config.method);
   const AskedRun run = asked_run(config, options);
   const DataShape& data = run.data;
   const int world_size = run.world_size;
+  const int on_node = config.ranks_per_node > 0 ? std::min(config.ranks_per_node, world_size) : world_size;
+  const ThreadsOfRun threads(config, on_node);
   const bool open = !run.runs.least.empty();
   std::vector<RehearsedRun> rehearsed = rehearse_all(run.runs.most, config, data, world_size);
   RunPlan plan;
@@ -409,10 +430,8 @@ RunPlan plan_run(const TrainConfig& config, const PlanOptions& options) {
   plan.step_seconds = step_seconds(config, options, run.trained);
   if (plan.step_seconds > 0 && find_dataset(config.dataset).decodes)
     plan.decoded_per_second = static_cast<double>(config.batch_size * config.accumulate) / plan.step_seconds;
-  if (find_dataset(config.dataset).decodes && (config.cache_gb > 0 || !config.cache_disk.empty())) {
-    const int on_node = config.ranks_per_node > 0 ? std::min(config.ranks_per_node, world_size) : world_size;
+  if (find_dataset(config.dataset).decodes && (config.cache_gb > 0 || !config.cache_disk.empty()))
     plan.images = plan_images(config, data.train, world_size / on_node);
-  }
   if (options.beside_dense) {
     plan.dense_float32 = dense_run(config, data, world_size, DType::float32, plan.links, plan.step_seconds);
     plan.dense_bfloat16 = dense_run(config, data, world_size, DType::bfloat16, plan.links, plan.step_seconds);

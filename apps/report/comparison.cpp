@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "apps/report/terminal.h"
 #include "apps/settings/setting.h"
@@ -83,6 +84,14 @@ void describe(RunGroup& group) {
   }
 }
 
+/// "3", or "3 (2 seeds)".
+std::string runs_text(const RunGroup& group) {
+  std::set<std::uint64_t> seeds;
+  for (const Run* run : group.runs) seeds.insert(run->summary.seed);
+  const std::string runs = std::to_string(group.runs.size());
+  return seeds.size() == group.runs.size() ? runs : fmt::format("{} ({})", runs, counted(std::ssize(seeds), "seed"));
+}
+
 /// That of its first run in the other charts.
 int colour_of(const RunGroup& group, const std::vector<Run>& runs) {
   return static_cast<int>(group.runs[0] - runs.data());
@@ -101,13 +110,12 @@ const Run* dense_baseline(const std::vector<Run>& runs) {
 }
 
 double wire_saving(const Run& run, const Run* baseline) {
-  const auto per_step = [](const Summary& s) { return s.wire_bytes_per_rank_total / static_cast<double>(s.steps); };
   const bool comparable = baseline && baseline != &run && run.summary.model == baseline->summary.model &&
                           run.summary.parameters_full == baseline->summary.parameters_full &&
-                          run.summary.world_size == baseline->summary.world_size && run.summary.steps > 0 &&
-                          baseline->summary.steps > 0 && baseline->summary.wire_bytes_per_rank_total > 0;
+                          run.summary.world_size == baseline->summary.world_size &&
+                          baseline->summary.wire_bytes_per_rank_total > 0;
   if (!comparable) return std::numeric_limits<double>::quiet_NaN();
-  return 1 - per_step(run.summary) / per_step(baseline->summary);
+  return 1 - run.summary.wire_bytes_per_rank_total / baseline->summary.wire_bytes_per_rank_total;
 }
 
 std::vector<std::string> phases_of(const std::vector<Run>& runs) {
@@ -164,7 +172,11 @@ std::string compare_text(const std::vector<Run>& runs, int width) {
 
 std::string setup_of(const Run& run) {
   const Summary& s = run.summary;
-  return fmt::format("{} on {}, {}", s.model, s.dataset, counted(s.world_size, "rank"));
+  std::string setup = fmt::format("{} on {}, {}", s.model, s.dataset, counted(s.world_size, "rank"));
+  if (run.config && run.config->val_from_train > 0)
+    setup += fmt::format(", {} to validate on", counted(run.config->val_from_train, "training image"));
+  else if (run.config && run.config->val_samples > 0) setup += ", " + counted(run.config->val_samples, "test image");
+  return setup;
 }
 
 const std::vector<Cost>& costs() {
@@ -172,8 +184,8 @@ const std::vector<Cost>& costs() {
       {"sent per rank", NumberStyle::bytes, [](const Run& run) { return run.summary.sent_bytes_per_rank_total; }},
       {"sent to other nodes", NumberStyle::bytes,
        [](const Run& run) { return run.summary.inter_node_sent_bytes_per_rank_total; }},
-      {"time", NumberStyle::seconds, [](const Run& run) { return run.summary.train_seconds; }},
-      {"computing", NumberStyle::seconds, computing_seconds},
+      {"time", NumberStyle::seconds, [](const Run& run) { return run.summary.train_seconds; }, 0.05},
+      {"computing", NumberStyle::seconds, computing_seconds, 0.05},
       {"parameters", NumberStyle::plain,
        [](const Run& run) { return static_cast<double>(run.summary.parameters_final); }}};
   return all;
@@ -217,8 +229,8 @@ bool dominates(const RunGroup& a, const RunGroup& b, const std::vector<const Cos
   if (a.top1 < b.top1) return false;
   for (const Cost* cost : costs) {
     const double of_a = cost_of(a, *cost), of_b = cost_of(b, *cost);
-    if (of_a > of_b) return false;
-    better |= of_a < of_b;
+    if (of_a > of_b * (1 + cost->noise)) return false;
+    better |= of_a * (1 + cost->noise) < of_b;
   }
   return better;
 }
@@ -241,7 +253,7 @@ std::string frontier_text(const std::vector<Run>& runs) {
     headings.push_back("dominated by");
     TextTable table(headings, {headings.size() - 1});
     for (const RunGroup& group : contest.groups) {
-      std::vector<std::string> cells{shorten(group.label, 30), std::to_string(group.runs.size()), percent(group.top1),
+      std::vector<std::string> cells{shorten(group.label, 30), runs_text(group), percent(group.top1),
                                      percent(group.lowest_top1), percent(group.highest_top1)};
       for (const Cost* cost : measured) cells.push_back(number_text(cost_of(group, *cost), cost->style));
       const RunGroup* dominator = dominator_of(group, contest.groups, measured);

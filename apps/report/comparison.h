@@ -4,7 +4,7 @@
 // Runs side by side: what one of them saves against another, the table of all, and accuracy against what it costs: runs that
 // differ in their seed alone (and ran on the same device) are one point, with the spread over seeds, and a point is dominated
 // where another is at least as accurate and costs less. Runs are compared that trained one model on one data set with as many
-// ranks.
+// ranks, and validated on the same images.
 
 #include <string>
 #include <vector>
@@ -16,8 +16,8 @@ namespace ab {
 
 /// The run that savings count against: the first dense one, or none.
 const Run* dense_baseline(const std::vector<Run>& runs);
-/// Share of wire bytes per rank and step that `run` sends less than `baseline`; NaN when there is none, or
-/// when model or number of ranks differ.
+/// Share of wire bytes per rank that `run` sends less than `baseline`; NaN when there is none, or when model or number of
+/// ranks differ.
 double wire_saving(const Run& run, const Run* baseline);
 /// The phases in which any of the runs sent something, in the order in which training meets them.
 std::vector<std::string> phases_of(const std::vector<Run>& runs);
@@ -37,13 +37,15 @@ struct Cost {
   const char* name;
   NumberStyle style;
   double (*of)(const Run& run);  ///< NaN where it was not measured
+  double noise = 0;              ///< by this share two runs differ by chance
 };
 /// Bytes sent, of those across nodes, time, computing (the time that was not waited), parameters of the final model.
 const std::vector<Cost>& costs();
 /// The mean over the group.
 double cost_of(const RunGroup& group, const Cost& cost);
 
-/// "resnet20 on cifar10, 4 ranks"; runs of one setup can be compared.
+/// "resnet20 on cifar10, 4 ranks", and the images of the validation where those are not all test images; runs of one setup can be
+/// compared.
 std::string setup_of(const Run& run);
 /// Groups that can be compared with each other, in the order of `runs`; each has at least one.
 struct Contest {

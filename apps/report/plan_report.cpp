@@ -36,7 +36,7 @@ std::string duration(double seconds) {
       const double tens = std::pow(10, std::floor(std::log10(count)) - 1);
       count = std::round(count / tens) * tens;
     }
-    return fmt::format("{:.{}f} {}", count, count < 9.95 && unit >= 1 ? 1 : 0, name);
+    return fmt::format("{:.{}f} {}", count, count < 9.95 && unit > 1e-6 ? 1 : 0, name);
   };
   if (!std::isfinite(seconds)) return "-";
   if (seconds < 0.995e-3) return in(1e-6, "µs");
@@ -209,7 +209,9 @@ std::string images_beside_gradients(const RunPlan& plan) {
 }
 
 std::string words_of(const Link& link) {
-  return fmt::format("{:g} GB/s and {:g} µs", link.bandwidth / 1e9, link.latency * 1e6);
+  const bool is_fast = link.bandwidth >= 1e9, is_near = link.latency < 1e-3;
+  return fmt::format("{:g} {} and {:g} {}", link.bandwidth / (is_fast ? 1e9 : 1e6), is_fast ? "GB/s" : "MB/s",
+                     link.latency * (is_near ? 1e6 : 1e3), is_near ? "µs" : "ms");
 }
 
 std::string notes(const RunPlan& plan) {
@@ -312,7 +314,7 @@ std::string choice_text(const std::vector<MethodPlan>& plans) {
     for (const PhaseMemory& phase : plan.memory) memory = std::max(memory, phase.use.total());
     const double ratio = plan.summary.compression_ratio, bucket = row.best.config.bucket_mb;
     const double below = std::max(0.0, std::round(10 * row.method->points_below) / 10);
-    table.add({row.method->name, bucket > 0 ? fmt::format("{:.2g}", bucket) : "", duration(plan.run_seconds()),
+    table.add({row.method->name, bucket > 0 ? fmt::format("{:.4g}", bucket) : "", duration(plan.run_seconds()),
                duration(plan.exposed_seconds()), percent(plan.exposed_seconds() / plan.run_seconds(), 0),
                human_bytes(plan.summary.inter_node_bytes_per_rank_total), human_bytes(static_cast<double>(memory)),
                std::isfinite(ratio) ? fmt::format("{:.1f} : 1", ratio) : "by training",

@@ -81,6 +81,20 @@ bool holds_run(const fs::path& folder) {
          holds_checkpoints((folder / kCheckpointFolder).string());
 }
 
+/// Throws Error(kind) when the run in the folder has not written the file, which it does at its end.
+void check_ended(const std::string& folder, const char* file, ErrorKind kind) {
+  std::error_code ignored;
+  if (fs::exists(in_folder(folder, file), ignored)) return;
+  if (holds_run(folder))
+    throw Error(kind,
+                fmt::format("the run in {0} has not ended, so it has no {1}; go on with abtrain train --resume {0}",
+                            folder, file));
+  for (const auto& inside : fs::directory_iterator(folder, ignored))
+    if (holds_run(inside.path()))
+      throw Error(kind, fmt::format("{0} is no run, but holds folders of runs; give those: {0}/*", folder));
+  throw Error(kind, fmt::format("{} holds no finished run: it has no {}", folder, file));
+}
+
 /// Skips lines that are no JSON: a killed run, or a disk that was full for a while, leaves half a line.
 void read_metrics(const std::string& path, Run& run) {
   std::istringstream lines(read_file(path, ErrorKind::data));
@@ -103,7 +117,9 @@ std::string in_folder(const std::string& folder, const char* file) { return (fs:
 
 std::string model_path(const std::string& file_or_folder) {
   std::error_code ignored;
-  return fs::is_directory(file_or_folder, ignored) ? in_folder(file_or_folder, kModelFile) : file_or_folder;
+  if (!fs::is_directory(file_or_folder, ignored)) return file_or_folder;
+  check_ended(file_or_folder, kModelFile, ErrorKind::checkpoint);
+  return in_folder(file_or_folder, kModelFile);
 }
 
 bool is_file_of_run(const std::string& path) {
@@ -249,9 +265,16 @@ Summary read_summary(const std::string& file_or_folder) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(file_or_folder, ignored);
   const std::string file = is_folder ? in_folder(file_or_folder, kSummaryFile) : file_or_folder;
-  AB_CHECK_KIND(data, !is_folder || fs::exists(file, ignored), "{} holds no finished run: it has no {}", file_or_folder,
-                kSummaryFile);
+  if (is_folder) check_ended(file_or_folder, kSummaryFile, ErrorKind::data);
   return summary_from_json(read_file(file, ErrorKind::data), file);
+}
+
+std::optional<TrainConfig> config_of_run(const std::string& folder) {
+  try {
+    return resolve_train_config({}, in_folder(folder, kConfigFile), ConfigUse::plan);
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 Run read_run(const std::string& folder) {
@@ -264,11 +287,7 @@ Run read_run(const std::string& folder) {
   run.label = path.filename().string();
   run.summary = read_summary(folder);
   read_metrics(in_folder(folder, kMetricsFile), run);
-  try {
-    run.config = resolve_train_config({}, in_folder(folder, kConfigFile), ConfigUse::plan);
-  } catch (const Error&) {
-    // of another release, perhaps; what was measured can be compared all the same
-  }
+  run.config = config_of_run(folder);  // without it too, what was measured can be compared
   return run;
 }
 

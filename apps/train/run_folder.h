@@ -23,7 +23,7 @@ inline constexpr const char* kCheckpointFolder = "checkpoints";
 /// "runs/a" and "summary.json" to "runs/a/summary.json".
 std::string in_folder(const std::string& folder, const char* file);
 
-/// A model file, or that of the run folder which was given instead.
+/// A model file, or that of the run folder which was given instead. Throws Error(checkpoint) when that run has not ended.
 std::string model_path(const std::string& file_or_folder);
 
 /// Whether the path is that of a file which a run writes, or may write yet, in a folder that holds one.
@@ -74,14 +74,16 @@ struct Run {
   std::string folder;
   std::string label;  ///< the last part of the folder's path
   Summary summary;
-  std::optional<TrainConfig> config;  ///< nothing where config.toml is not there or cannot be read
+  std::optional<TrainConfig> config;
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;
   std::vector<SplitMetrics> splits;
   std::vector<DecisionMetrics> decisions;
 };
 
-/// Reads summary.json, or that of the run folder which was given instead.
+/// Nothing where config.toml is not there or cannot be read, as that of another release perhaps.
+std::optional<TrainConfig> config_of_run(const std::string& folder);
+/// Reads summary.json, or that of the run folder which was given instead. Throws Error(data) when that run has not ended.
 Summary read_summary(const std::string& file_or_folder);
 /// Reads summary.json and metrics.jsonl, leaving out lines that were cut off. Throws Error(data) in one
 /// sentence when the folder holds no finished run.

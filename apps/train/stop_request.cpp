@@ -77,8 +77,8 @@ void request_stop() { stop_flag = true; }
 bool stop_requested() { return stop_flag; }
 void clear_stop_request() { stop_flag = interrupt_flag = false; }
 
-StopAgreement::StopAgreement(Comm& world, std::int64_t accumulate)
-    : control_(world.duplicate(kLabel)), lag_(lag(accumulate)) {}
+StopAgreement::StopAgreement(Comm& world, std::int64_t accumulate, bool is_rehearsal)
+    : control_(world.duplicate(kLabel)), lag_(lag(accumulate)), heeds_requests_(!is_rehearsal) {}
 
 StopAgreement::~StopAgreement() {
   if (std::uncaught_exceptions() > 0) return;  // peers may never ask again: do not wait for them
@@ -96,10 +96,8 @@ void StopAgreement::ask(bool must_stop) {
   if (!counts_) before = ledger;
   ledger.set_phase(kLabel);
   Question question;
-  question.flag = Tensor::from(std::vector<std::int64_t>{must_stop || stop_requested() ? kStop
-                                                         : save                        ? kSave
-                                                                                       : 0},
-                               {1});
+  const bool stop = must_stop || (heeds_requests_ && stop_requested());
+  question.flag = Tensor::from(std::vector<std::int64_t>{stop ? kStop : save ? kSave : 0}, {1});
   question.request = control_->all_reduce_async(question.flag, ReduceOp::max);
   questions_.push_back(std::move(question));
   if (before) ledger = *before;

@@ -45,8 +45,8 @@ class StopAgreement {
   /// How many steps later an answer is read, where a step is so many micro-batches.
   static constexpr std::int64_t lag(std::int64_t accumulate) { return std::max<std::int64_t>(1, 4 / accumulate); }
 
-  /// Collective.
-  StopAgreement(Comm& world, std::int64_t accumulate);
+  /// Collective. A rehearsal does not heed request_stop().
+  StopAgreement(Comm& world, std::int64_t accumulate, bool is_rehearsal);
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
@@ -73,6 +73,7 @@ class StopAgreement {
   };
   std::unique_ptr<Comm> control_;
   std::int64_t lag_;
+  bool heeds_requests_;
   std::function<bool()> wishes_;
   std::deque<Question> questions_;
   bool agreed_ = false, save_agreed_ = false, counts_ = true;

@@ -38,8 +38,8 @@ struct Summary {
   double joules = kNotKnown;  ///< since then; EnergyMeter::source() is next
   std::string joules_from = "none";
   double final_val_loss = 0, final_val_top1 = 0, final_val_top5 = 0, best_val_top1 = 0;
-  double average_val_top1 = 0;  ///< of the moving average of the weights; 0 without one
-  double views_val_top1 = 0;    ///< EvaluationOptions::views, of that average or else of the model; 0 without
+  double average_val_top1 = kNotKnown;  ///< of the moving average of the weights
+  double views_val_top1 = kNotKnown;    ///< EvaluationOptions::views, of that average or else of the model
   /// Images, and how many classes those are of.
   std::int64_t train_samples = 0, train_classes = 0, val_classes = 0;
   std::int64_t val_samples = 0;

@@ -45,7 +45,7 @@ class Trainer {
         learner_(config, method, world, *data.train, schedule_, std::move(model), goes_on),
         strategy_(*learner_.strategy),
         record_(config, method.name, world, *learner_.model, listener, total_steps_),
-        stop_(world, config.accumulate),
+        stop_(world, config.accumulate, listener.repetition != nullptr),
         step_(*learner_.model, learner_.device, learner_.precision, config.label_smoothing, choose_graph_use(config)) {
     if (world.rank() != 0 || config.out.empty()) return;
     requests_.emplace(config.out);

@@ -158,7 +158,11 @@ void save_checkpoint(const std::string& folder, std::int64_t step, const StateDi
   });
   all_ranks_do([&] {
     if (!leads) return;
-    write_file_atomically(manifest_path(path), to_json(manifest));
+    const std::string text = to_json(manifest);
+    AB_CHECK_KIND(checkpoint, text.size() <= Manifest::kMaxBytes,
+                  "its {} has {} bytes, of which nobody reads more than {}", manifest_path(path), text.size(),
+                  Manifest::kMaxBytes);
+    write_file_atomically(manifest_path(path), text);
     unpublished->publish();
   });
   if (!leads) return;

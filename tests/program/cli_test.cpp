@@ -139,6 +139,7 @@ TEST_F(CliTest, MistypedWordsAreNamedWithTheNearestOnes) {
 TEST_F(CliTest, ARepeatedFlagIsRefusedByEveryCommand) {
   expect_failure("train --lr 1 --lr=2", 2, "abtrain: --lr is given more than once; give it once");
   expect_failure("plan --world 2 --world 2", 2, "--world is given more than once");
+  expect_failure("plan --world 2 --ranks 4", 2, "--ranks excludes --world");
   expect_failure("plan --augment --no-augment", 2, "--augment and --no-augment are both given; give one of them");
   expect_failure("train --ab.no-cut-at-warmup --ab.cut-at-warmup", 2, "are both given");
   expect_failure("reproduce all --dry-run --dry-run", 2, "--dry-run is given more than once");
@@ -644,6 +645,13 @@ TEST_F(CliTest, CompareSaysWhichFolderIsNoRun) {
   expect_failure("compare " + path("none"), 3, "there is no run folder " + path("none"));
   fs::create_directories(path("empty"));
   expect_failure("compare " + path("empty"), 3, "holds no finished run");
+  expect_failure("eval --model-file " + path("empty"), 4, "empty holds no finished run: it has no model.safetensors");
+  fs::create_directories(path("runs/a"));
+  write_file_atomically(path("runs/a/metrics.jsonl"), "");
+  expect_failure("compare " + path("runs"), 3, "is no run, but holds folders of runs; give those: ");
+  const std::string goes_on = "go on with abtrain train --resume " + path("runs/a");
+  expect_failure("compare " + path("runs/a"), 3, goes_on);
+  expect_failure("inspect " + path("runs/a"), 4, goes_on);
   write_file_atomically(path("empty/summary.json"), "{\"method\": 3}");
   expect_failure("compare " + path("empty"), 3, "\"method\" has the wrong type");
   write_file_atomically(path("empty/summary.json"), "{\"method\": ");

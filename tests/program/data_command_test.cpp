@@ -130,6 +130,9 @@ TEST_F(DataCommandTest, WordsThatDoNotFitAreRefused) {
   expect_failure("data pack a b --side 8 --quality 101", 2, "--quality");
   expect_failure("data verify " + path("none"), 3, "there is no folder");
   expect_failure(fmt::format("data pack {0} {0}", path("from")), 2, "from holds 'train' and no packed set");
+  for (const char* within : {"train/packed", "val", "val/../train/./new"})
+    expect_failure(fmt::format("data pack {0} {0}/{1}", path("from"), within), 2,
+                   "whose folders are classes of images");
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST_F(ImageRunTest, ImagesAreCountedAndSoAreFilesThatAreLeftOut) {
   EXPECT_EQ(summary.train_classes, 2);
   EXPECT_EQ(summary.val_samples, 8);
   EXPECT_EQ(summary.val_classes, 2);
-  const test::Outcome evaluated = run("eval --model-file " + path("run") + " --data-dir " + path("images"));
+  const test::Outcome evaluated = run("eval --model-file " + path("run"));
   EXPECT_TRUE(test::contains(evaluated.err, "val' is left out: 1 of")) << "and of train nothing";
   EXPECT_EQ(evaluated.err.find("3 files"), std::string::npos) << evaluated.err;
 

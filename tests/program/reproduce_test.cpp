@@ -151,6 +151,17 @@ TEST(ScaleConfig, KeepsProportionsNodesAndGroups) {
   EXPECT_TRUE(contains(fmt::format("{}", fmt::join(differing_settings(full, half), ", ")), "--ranks 8 (it was 16)"));
 }
 
+TEST(ScaleConfig, EndsInThePhaseOfTheWholeExperiment) {
+  const TrainConfig full = experiment_config(find_experiment("vgg16_cifar10"));
+  const auto last_cycle = [](const TrainConfig& config) {
+    const double cycles =
+        static_cast<double>(config.steps) / static_cast<double>(ab_settings(config).schedule.cycle_steps);
+    return cycles - std::floor(cycles);
+  };
+  for (const double scale : {0.5, 0.1, 0.02})
+    EXPECT_NEAR(last_cycle(scale_config(full, scale)), last_cycle(full), 0.04);
+}
+
 TEST(ScaleConfig, EveryScaledExperimentStillPlans) {
   for (const Experiment& experiment : experiments())
     for (const double scale : {0.3, 0.02, 0.001}) {

@@ -14,6 +14,7 @@
 #include "apps/plan/method_choice.h"
 #include "apps/train/build_run.h"
 #include "apps/train/run_folder.h"
+#include "apps/train/stop_request.h"
 #include "apps/train/train_loop.h"
 #include "engine/core/threads.h"
 #include "engine/sync/acpsgd.h"
@@ -574,7 +575,7 @@ TEST_F(CliPlanTest, StepMsAutoIsOfARunOrOfAnH200) {
              compared = run(h200 + "--ranks-per-node 1 --compare --step-ms auto");
   EXPECT_TRUE(contains(planned.out, "\n" + sentence) && contains(planned.out, "exposed: ")) << planned.out;
   EXPECT_TRUE(contains(compared.out, "\n" + sentence)) << compared.out;
-  EXPECT_TRUE(contains(compared.out, fmt::format("9 steps of {:.0f} ms", options.step_milliseconds))) << compared.out;
+  EXPECT_TRUE(contains(compared.out, fmt::format("9 steps of {:.1f} ms", options.step_milliseconds))) << compared.out;
   expect_failure("plan --step-ms auto", 2, "--step-ms auto knows an H200 in 16 bits alone");
   expect_failure("plan --step-ms auto --device cuda", 2, "give the milliseconds, which train");
   for (const char* wrong : {"-1", "soon"}) expect_failure(fmt::format("plan --step-ms {}", wrong), 2, "--step-ms");
@@ -622,6 +623,28 @@ TEST_F(CliPlanTest, TellsTheCoresThatDecodingTakes) {
       << cached;
   EXPECT_TRUE(contains(cached, "computing.\nGradients of all ranks are 269 GB.\n--cache-share off takes 0 images"))
       << cached;
+}
+
+TEST(Plan, HeedsNoRequestToStop) {
+  const TrainConfig config = tiny_run("dense", 9);
+  const double bytes = plan_run(config, {.world_size = 2}).summary.wire_bytes_per_rank_total;
+  request_stop();
+  const Summary planned = plan_run(config, {.world_size = 2}).summary;
+  clear_stop_request();
+  EXPECT_EQ(planned.steps, 9);
+  EXPECT_EQ(planned.wire_bytes_per_rank_total, bytes);
+}
+
+TEST(Plan, CountsTheMemoryOfTheThreadsThatTheRunHas) {
+  TrainConfig config = resolve_config_text({{"dataset", "cifar10"}, {"model", "resnet20"}}, "", "", ConfigUse::plan);
+  config.batch_size = 64, config.steps = 2, config.ranks = 2;
+  const auto total = [&](int threads) {
+    config.threads = threads;
+    return plan_run(config, {}).memory.front().use.total();
+  };
+  const int before = compute_threads();
+  EXPECT_LT(total(1), total(64));
+  EXPECT_EQ(compute_threads(), before);
 }
 
 TEST(Plan, SaysWhereImagesComeFromWithACache) {

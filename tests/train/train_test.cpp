@@ -319,7 +319,7 @@ TEST(Training, EndsWithAValidationOfViewsWhenAskedTo) {
   EXPECT_EQ(result.summary.views_val_top1, of_average.top1);
   EXPECT_NE(evaluate(*result.average, *data().test, *make_self_comm())->loss, of_average.loss);
   config.val_views = false;
-  EXPECT_EQ(train(config, *make_self_comm(), data(), {}).summary.views_val_top1, 0);
+  EXPECT_TRUE(std::isnan(train(config, *make_self_comm(), data(), {}).summary.views_val_top1));
 }
 
 TEST(Training, WhitensByItsImagesAlikeOnAnyNumberOfRanks) {
