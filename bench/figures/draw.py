@@ -251,7 +251,8 @@ def mean(runs, value):
 # Rows of convergence.tsv that have a place in the picture.
 NAMED = {"dense": ("dense, 32 bits", "w"), "dense_bf16": ("dense, 16 bits", "w"), "late_cut": ("late cut", "a"),
          "late_cut_5": ("late cut", "a"), "late_cut_8": ("late cut", "a"), "late_cut_16": ("late cut", "a"), "ab": ("AB-training", "b"),
-         "powersgd": ("PowerSGD", "muted"), "acpsgd": ("ACP-SGD", "muted"), "dion": ("Dion", "muted"), "local": ("local averaging", "muted"),
+         "powersgd": ("PowerSGD", "muted"), "int8": ("8 bits", "muted"), "acpsgd": ("ACP-SGD", "muted"), "dion": ("Dion", "muted"),
+         "local": ("local averaging", "muted"),
          "local_nodes": ("averaging between nodes", "muted"), "daso": ("DASO", "muted"), "diloco": ("DiLoCo", "muted"),
          "scalecom": ("ScaleCom", "muted"), "mstopk": ("MSTopK", "muted"), "hitopk": ("HiTopKComm", "muted"),
          "artopk": ("AR-Topk", "muted"), "narrow": ("narrower", "muted"), "short": ("shorter", "muted")}
