@@ -559,6 +559,9 @@ TEST_F(CliPlanTest, StepMsAutoIsOfARunOrOfAnH200) {
   EXPECT_TRUE(contains(of_run.out,
                        fmt::format("\n--step-ms auto takes {:.3g} ms, as steps of {} took", milliseconds, path("run"))))
       << of_run.out << of_run.err;
+  ASSERT_EQ(run(tiny_train("dense", "--ranks 2")).exit_code, 0);
+  expect_failure("plan --method late-cut --model mlp --factors-from " + path("dense"), 2,
+                 "is a run by dense, and this is a plan of late-cut");
   PlanOptions decided{.decisions_from = path("run"), .step_milliseconds = kAutoStep};
   TrainConfig config = tiny_run("dense", 4);
   config.batch_size = 4;
