@@ -2,18 +2,16 @@
 # Trains the rows of bench/rivals.list that bench/rivals.tsv lacks, and adds a line there for each run that ends. Can be
 # stopped at any time: the run that was on its way goes on from its last checkpoint.
 #   bench/rivals.sh --data-dir CIFAR10 [--build FOLDER] [--runs FOLDER] [--only REGEX] [--list FILE] [--table FILE]
-#                   [--device cuda] [--training-images] [--views]
-# --training-images: a last column, train_top1, accuracy on the first 10,000 images of training, as they are.
+#                   [--device cuda] [--views]
 # --views: a last column, views_top1, the test images over six views each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=build runs=${TMPDIR:-/tmp}/abtrain_rivals only=. list=bench/rivals.list table=bench/rivals.tsv data=${ABTRAIN_DATA_DIR:-}
-training_images='' views='' device=
+views='' device=
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    --training-images) training_images=yes; shift; continue ;;
     --views) views=--val-views; shift; continue ;;
     --data-dir) data=$2 ;;
     --build) build=$2 ;;
@@ -38,7 +36,6 @@ if [ ! -x "$program" ]; then
 fi
 commit=$(cat "$program.commit")
 columns=(row config seed top1 top1_by_epoch sent_bytes inter_node_bytes cpu_seconds low_rank_step steps parameters_full parameters_final commit flags)
-[ -z "$training_images" ] || columns+=(train_top1)
 [ -z "$views" ] || columns+=(views_top1)
 [ -f "$table" ] || (IFS=$'\t'; echo "${columns[*]}" >"$table")
 
@@ -66,18 +63,6 @@ print(row, config, seed, percent(summary["final_val_top1"]), ",".join(map(percen
 PYTHON
 }
 
-# The accuracy of the model in a run folder on images of training, which take the place of the test's.
-train_top1_of() {
-  local from=$data images accuracy
-  [ -f "$from/data_batch_1.bin" ] || from=$data/cifar-10-batches-bin
-  images=$(mktemp -d)
-  ln -s "$(realpath "$from")"/* "$images"
-  ln -sf "$(realpath "$from/data_batch_1.bin")" "$images/test_batch.bin"
-  accuracy=$("$program" eval --model-file "$1" --data-dir "$images" | grep -oP 'top-1 \K[0-9.]+') || return 1
-  rm -r "$images"
-  echo "$accuracy"
-}
-
 while IFS='|' read -r row config seeds flags <&3; do
   row=${row// /} config=${config// /} flags=$(echo "$flags" | xargs)
   case "$flags" in *--device*) ;; *) flags=${flags:+$flags }$device flags=${flags% } ;; esac
@@ -98,10 +83,6 @@ while IFS='|' read -r row config seeds flags <&3; do
       >"$runs/last.log" 2>&1 || { grep -v ^Command "$runs/last.log" | tail -1 >&2; exit 1; }
     cpu=$(awk '/^[0-9]/ { all += $1 + $2 } END { print all }' "$folder.seconds")
     line=$(line_of "$folder" "$row" "$config" "$seed" "$flags" "$cpu")
-    if [ -n "$training_images" ]; then
-      train_top1=$(train_top1_of "$folder") || { echo "rivals.sh: $folder cannot be evaluated" >&2; exit 1; }
-      line+=$'\t'$train_top1
-    fi
     [ -z "$views" ] || line+=$'\t'$(grep -oP '"views_val_top1": *\K[0-9.]+' "$folder/summary.json" | awk '{ printf "%.2f", 100 * $1 }')
     echo "$line" >>"$table"
     rm -rf "$folder" "$folder.seconds"

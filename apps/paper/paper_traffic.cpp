@@ -172,7 +172,7 @@ std::vector<MeanTraffic> mean_traffic(const std::vector<Row>& rows, const std::v
 }
 
 std::string means_table(const std::vector<MeanTraffic>& means, const std::vector<std::string>& labels) {
-  std::vector<std::string> headings{"saved, mean over the ImageNet runs"};
+  std::vector<std::string> headings{"saved, mean over eight ImageNet runs"};
   headings.insert(headings.end(), labels.begin(), labels.end());
   headings.push_back(fmt::format("r/n for {}", percent(kPublishedTraffic)));
   TextTable table(headings);
@@ -190,10 +190,10 @@ std::string result_of(const std::vector<MeanTraffic>& means, const std::vector<s
   const MeanTraffic& run = means[0];
   std::string text;
   if (!labels.empty())
-    text =
-        fmt::format("As planned, AB-training saves {} of all bytes at r/n {}{}, in the mean over the ImageNet runs.\n",
-                    percent(run.saved.back()), labels.back(),
-                    labels.size() > 1 ? fmt::format(" and {} at {}", percent(run.saved.front()), labels.front()) : "");
+    text = fmt::format(
+        "As planned, AB-training saves {} of all bytes at r/n {}{}, in the mean over eight ImageNet runs.\n",
+        percent(run.saved.back()), labels.back(),
+        labels.size() > 1 ? fmt::format(" and {} at {}", percent(run.saved.front()), labels.front()) : "");
   std::vector<std::string> fitting;
   for (const MeanTraffic& mean : means)
     if (mean.found.fraction)

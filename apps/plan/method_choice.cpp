@@ -77,7 +77,7 @@ const std::vector<MeasuredMethod>& measured_methods() {
       {"dense", "dense --comm-dtype fp32", {{"method", "dense"}, {"comm_dtype", "fp32"}}, 0},
       {"dense_bf16", "dense", by_method("dense"), -0.02},
       {"powersgd", "powersgd --powersgd.rank 0.25", by_method("powersgd", {{"powersgd.rank", "0.25"}}), -0.05},
-      {"int8", "int8", {{"method", "int8"}}, 0.15},
+      {"int8", "int8", {{"method", "int8"}}, 0.147},
       {"local_nodes", "local --local.node-size 0", by_method("local", {{"local.node_size", "0"}}), 0.22},
       {"daso", "daso", by_method("daso"), 0.22},
       {"local", "local", by_method("local"), 0.26},
